@@ -1,0 +1,45 @@
+# One command for each task; `make help` lists them. Every target installs what it needs.
+
+CARGO_BIN := $(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin
+export PATH := $(CARGO_BIN):$(PATH)
+SHELL := /bin/bash
+FUZZ_SECONDS ?= 60
+ARGS ?=
+
+.PHONY: help demo test bench lint docs fuzz setup clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## build, then record, play and load a file system at once; ARGS="--seconds 20" and the like
+	@tools/setup demo
+	cargo build --release --locked -p clockwise
+	target/release/clockwise demo $(ARGS)
+
+test: ## everything that can be right or wrong
+	@tools/setup test
+	cargo test --workspace --locked --no-fail-fast
+
+bench: ## numbers: decisions, admission, NBD against its peers, latencies on emulated drives
+	@tools/setup bench
+	cargo bench --workspace --locked --benches
+
+lint: ## formatting, clippy, rustdoc, shell scripts, where unsafe is, who may import whom
+	@tools/setup lint
+	tools/lint
+
+docs: ## the API of every crate, in target/doc
+	@tools/setup build
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps
+
+fuzz: ## each parser of outside bytes on new input, FUZZ_SECONDS=60 each
+	@tools/setup fuzz
+	tools/fuzz $(FUZZ_SECONDS)
+
+setup: ## install what every other target needs
+	@tools/setup test lint bench fuzz
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf fuzz/target

@@ -1,0 +1,174 @@
+//! A client of the control API: HTTP/1.1 with JSON bodies over a unix socket.
+//!
+//! One connection per call: calls are few and a connection to a unix socket costs microseconds.
+//! Deliberately absent: retries. A server that is not there is an error that says how to start it.
+
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::failure::{Failure, FailureKind};
+use crate::http::Problem;
+
+/// Where the server listens, and how to ask it something.
+#[derive(Clone, Debug)]
+pub struct ApiClient {
+    socket: PathBuf,
+}
+
+/// The answer to a call: a body, or the server's account of why not.
+type Answer<T> = Result<T, Failure>;
+
+impl ApiClient {
+    /// A client of the server behind `socket`. Nothing is connected yet.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+        }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Reads a resource.
+    ///
+    /// # Errors
+    /// When the server is not there or says no.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
+        self.call(Method::GET, path, &()).await
+    }
+
+    /// Creates a resource, or starts something.
+    ///
+    /// # Errors
+    /// As [`ApiClient::get`].
+    pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Answer<T> {
+        self.call(Method::POST, path, body).await
+    }
+
+    /// Changes a resource.
+    ///
+    /// # Errors
+    /// As [`ApiClient::get`].
+    pub async fn patch<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Answer<T> {
+        self.call(Method::PATCH, path, body).await
+    }
+
+    /// Removes a resource.
+    ///
+    /// # Errors
+    /// As [`ApiClient::get`].
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
+        self.call(Method::DELETE, path, &()).await
+    }
+
+    async fn call<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Answer<T> {
+        let body = if matches!(method, Method::GET | Method::DELETE) {
+            Vec::new()
+        } else {
+            serde_json::to_vec(body)
+                .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?
+        };
+        let (status, body) = self.exchange(method, path, body).await?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| {
+                Failure::failed(format!(
+                    "the server's answer to {path} is not what was expected: {error}"
+                ))
+                .help("the server and this command are probably of different versions")
+            });
+        }
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => problem.into_failure(),
+            Err(_) => Failure::failed(format!(
+                "the server answers {status}: {}",
+                String::from_utf8_lossy(&body)
+            )),
+        })
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Answer<(StatusCode, Bytes)> {
+        let stream = tokio::net::UnixStream::connect(&self.socket)
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let lost = |error: hyper::Error| {
+            Failure::failed(format!("the connection to the server was lost: {error}"))
+        };
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(lost)?;
+        let driver = tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "clockwise")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| {
+                Failure::bad_input(format!("{path} is not a path of the API: {error}"))
+            })?;
+        let response = sender.send_request(request).await.map_err(lost)?;
+        let status = response.status();
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(lost)?
+            .to_bytes();
+        drop(sender);
+        driver.abort();
+        Ok((status, body))
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> Failure {
+        let socket = self.socket.display();
+        let (what, help) = match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => (
+                format!("no server answers at {socket}"),
+                "start one with `clockwise serve --config clockwise.toml`, or name its socket with --socket or --config",
+            ),
+            std::io::ErrorKind::PermissionDenied => (
+                format!("you may not connect to {socket}"),
+                "the permissions of that file say who may; see `permissions` in the server's configuration",
+            ),
+            _ => (
+                format!("cannot connect to {socket}: {error}"),
+                "check that the server runs",
+            ),
+        };
+        Failure {
+            kind: FailureKind::Failed,
+            what,
+            place: None,
+            help: Some(help.to_owned()),
+            refusal: None,
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! `clockwise admit`: the admission test on a list of tasks, without any disk.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use sched::admission::{Admission, RefusedBy};
+use sched::delta_l::{delta_l, delta_l_published};
+use sched::task::{TaskId, TaskParams};
+use sched::units::Nanos;
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::Output;
+use super::output::{list, percent};
+use crate::failure::{Failure, FailureKind, SourceFile};
+use crate::quantity::Span;
+
+/// More tasks than a disk could serve a byte each second for.
+const TASKS_MAX: u64 = 1_000_000;
+
+/// What to test.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "The file lists tasks:\n\n    [[task]]\n    name = \"camera\"       # optional\n    \
+    service_us = 4000     # or service_ns, service_ms: worst-case time of a request\n    \
+    period_us = 200000    # or period_ns, period_ms: time between requests, and their deadline\n    \
+    count = 33            # optional: this many of them\n\n\
+    Exit status: 0 schedulable, 3 refused, 2 the file is wrong."
+)]
+pub struct Args {
+    /// The task list, a TOML file.
+    file: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskFile {
+    #[serde(default)]
+    task: Vec<Spanned<TaskEntry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskEntry {
+    name: Option<String>,
+    service_ns: Option<Spanned<Number>>,
+    service_us: Option<Spanned<Number>>,
+    service_ms: Option<Spanned<Number>>,
+    period_ns: Option<Spanned<Number>>,
+    period_us: Option<Spanned<Number>>,
+    period_ms: Option<Spanned<Number>>,
+    count: Option<Spanned<i64>>,
+}
+
+/// A number of a TOML file, whole or with a fraction.
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(i64),
+    Fraction(f64),
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
+                Ok(Number::Whole(value))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
+                Ok(Number::Fraction(value))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Number {
+    /// The length of time, or why it is none.
+    fn nanos(self, unit_ns: u64) -> Result<Nanos, &'static str> {
+        let nanos = match self {
+            Self::Whole(value) if value <= 0 => return Err("it must be more than zero"),
+            Self::Whole(value) => value.unsigned_abs().checked_mul(unit_ns),
+            Self::Fraction(value) if value.is_nan() => return Err("it is not a number"),
+            Self::Fraction(value) if value <= 0.0 => return Err("it must be more than zero"),
+            Self::Fraction(value) => {
+                let nanos = (value * unit_ns as f64).round();
+                (nanos < u64::MAX as f64).then_some(nanos as u64)
+            }
+        };
+        match nanos {
+            Some(0) => Err("it is less than a nanosecond"),
+            Some(nanos) => Ok(Nanos(nanos)),
+            None => Err("it is too large; the most is 584 years"),
+        }
+    }
+}
+
+type Keys<'a> = [(&'static str, &'a Option<Spanned<Number>>, u64); 3];
+
+/// The one of three keys that is there.
+fn time(
+    source: &SourceFile<'_>,
+    entry: &std::ops::Range<usize>,
+    what: &str,
+    keys: Keys<'_>,
+) -> Result<(Nanos, std::ops::Range<usize>), Failure> {
+    let names = keys.map(|(name, ..)| name).join(", ");
+    let mut given = keys
+        .iter()
+        .filter_map(|(name, value, unit)| value.as_ref().map(|value| (name, value, *unit)));
+    let Some((name, value, unit)) = given.next() else {
+        return Err(source
+            .wrong(head(entry), format!("the task has no {what}"))
+            .help(format!("give one of {names}")));
+    };
+    if let Some((second, again, _)) = given.next() {
+        return Err(source
+            .wrong(
+                again.span(),
+                format!("the task has two of {what}: {name} and {second}"),
+            )
+            .help("keep one of them"));
+    }
+    match value.get_ref().nanos(unit) {
+        Ok(nanos) => Ok((nanos, value.span())),
+        Err(reason) => Err(source.wrong(value.span(), format!("{name} cannot be used: {reason}"))),
+    }
+}
+
+/// The `[[task]]` of an entry, as far as it can be told.
+fn head(entry: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+    entry.start..entry.end.min(entry.start + "[[task]]".len())
+}
+
+/// What is said of a task list.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Verdict {
+    /// Whether all tasks meet all deadlines.
+    pub schedulable: bool,
+    /// The share of the disk's time that they ask for.
+    pub utilization: f64,
+    /// Time that best effort may take at the worst moment, corrected; 0 of a refused set.
+    pub delta_l_ns: u64,
+    /// Whether `delta_l_ns` is the exact value, as against a safe lower bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delta_l_is_exact: Option<bool>,
+    /// The same as the papers define it, which can be too large; 0 of a refused set.
+    pub delta_l_published_ns: u64,
+    /// Which condition fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_by: Option<RefusedBy>,
+    /// In an interval of which length more is asked for than there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ns: Option<u64>,
+    /// How much more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short_by_ns: Option<u64>,
+    /// The task at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+}
+
+/// The tasks of a file, and what each is called.
+struct Tasks {
+    params: Vec<(TaskId, TaskParams)>,
+    names: Vec<String>,
+}
+
+fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
+    let file: TaskFile = source.parse()?;
+    if file.task.is_empty() {
+        return Err(source
+            .wrong(0..0, "there are no tasks in the file")
+            .help("add a [[task]]; see `clockwise admit --help`"));
+    }
+    let mut tasks = Tasks {
+        params: Vec::new(),
+        names: Vec::new(),
+    };
+    for (index, entry) in file.task.iter().enumerate() {
+        let span = entry.span();
+        let task = entry.get_ref();
+        let (service, _) = time(
+            source,
+            &span,
+            "service time",
+            [
+                ("service_ns", &task.service_ns, 1),
+                ("service_us", &task.service_us, 1_000),
+                ("service_ms", &task.service_ms, 1_000_000),
+            ],
+        )?;
+        let (period, period_span) = time(
+            source,
+            &span,
+            "period",
+            [
+                ("period_ns", &task.period_ns, 1),
+                ("period_us", &task.period_us, 1_000),
+                ("period_ms", &task.period_ms, 1_000_000),
+            ],
+        )?;
+        let params = TaskParams::new(service, period)
+            .map_err(|error| source.wrong(period_span, error.to_string()))?;
+        let count = count(source, task.count.as_ref(), tasks.params.len() as u64)?;
+        let name = task
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("task {}", index + 1));
+        for copy in 1..=count {
+            tasks
+                .params
+                .push((TaskId(tasks.params.len() as u64), params));
+            tasks.names.push(if count == 1 {
+                name.clone()
+            } else {
+                format!("{name} #{copy}")
+            });
+        }
+    }
+    Ok(tasks)
+}
+
+fn count(
+    source: &SourceFile<'_>,
+    count: Option<&Spanned<i64>>,
+    before: u64,
+) -> Result<u64, Failure> {
+    let Some(given) = count else { return Ok(1) };
+    match u64::try_from(*given.get_ref()) {
+        Ok(count)
+            if count > 0 && before + count.min(TASKS_MAX) <= TASKS_MAX && count <= TASKS_MAX =>
+        {
+            Ok(count)
+        }
+        Ok(count) if count > 0 => Err(source.wrong(
+            given.span(),
+            format!("count is too large: the most is {TASKS_MAX} tasks in all"),
+        )),
+        _ => Err(source.wrong(given.span(), "count must be at least 1")),
+    }
+}
+
+fn verdict(tasks: &Tasks) -> Verdict {
+    let utilization = tasks
+        .params
+        .iter()
+        .map(|(_, task)| task.service().get() as f64 / task.period().get() as f64)
+        .sum();
+    match Admission::of(tasks.params.iter().copied()) {
+        Ok(admitted) => {
+            let corrected = delta_l(&admitted);
+            Verdict {
+                schedulable: true,
+                utilization,
+                delta_l_ns: corrected.value.get(),
+                delta_l_is_exact: Some(corrected.exact),
+                delta_l_published_ns: delta_l_published(&admitted).value.get(),
+                refused_by: None,
+                interval_ns: None,
+                short_by_ns: None,
+                task: None,
+            }
+        }
+        Err(refusal) => Verdict {
+            schedulable: false,
+            utilization,
+            delta_l_ns: 0,
+            delta_l_is_exact: None,
+            delta_l_published_ns: 0,
+            refused_by: Some(refusal.by),
+            interval_ns: Some(refusal.interval.get()),
+            short_by_ns: Some(refusal.short_by.get()),
+            task: tasks.names.get(refusal.task.0 as usize).cloned(),
+        },
+    }
+}
+
+fn text(verdict: &Verdict, tasks: usize) -> String {
+    let exact = if verdict.delta_l_is_exact == Some(false) {
+        " (a safe lower bound)"
+    } else {
+        ""
+    };
+    let named = |nanos: u64| format!("{nanos}  ({})", Span(Nanos(nanos)));
+    let mut pairs = vec![
+        ("schedulable", verdict.schedulable.to_string()),
+        ("tasks", tasks.to_string()),
+        (
+            "utilization",
+            format!(
+                "{:.6}  ({})",
+                verdict.utilization,
+                percent(verdict.utilization)
+            ),
+        ),
+        ("delta_l_ns", named(verdict.delta_l_ns) + exact),
+        ("delta_l_published_ns", named(verdict.delta_l_published_ns)),
+    ];
+    if let Some(by) = verdict.refused_by {
+        pairs.push(("refused_by", by.to_string()));
+    }
+    if let Some(interval) = verdict.interval_ns {
+        pairs.push(("interval_ns", named(interval)));
+    }
+    if let Some(short) = verdict.short_by_ns {
+        pairs.push(("short_by_ns", named(short)));
+    }
+    if let Some(task) = &verdict.task {
+        pairs.push(("task", task.clone()));
+    }
+    list(&pairs)
+}
+
+pub(super) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
+    let source = SourceFile::read(&args.file)?;
+    let tasks = tasks(&source)?;
+    let verdict = verdict(&tasks);
+    output.result(&verdict, || text(&verdict, tasks.params.len()))?;
+    Ok(if verdict.schedulable {
+        ExitCode::SUCCESS
+    } else {
+        FailureKind::Refused.exit_code()
+    })
+}

@@ -1,0 +1,160 @@
+//! The commands. Each is a client of the control API, except those that work on disks or files
+//! without a server: `serve`, `pool create`, `pool check`, `admit`, `demo`, `completions`.
+
+mod admit;
+mod output;
+mod pool;
+mod serve;
+mod status;
+mod stream;
+mod volume;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::client::ApiClient;
+use crate::config::{Config, DEFAULT_PATH};
+use crate::failure::{Failure, FailureKind};
+
+pub use output::Output;
+pub(crate) use serve::start_log;
+pub use status::{disks as disk_table, latency as latency_text, render as render_status};
+
+/// Where the server's control socket is when nothing else is said.
+pub const DEFAULT_SOCKET: &str = "/run/clockwise/api.sock";
+
+/// A QoS-aware volume manager and media server: streams that reserve bandwidth get a guarantee,
+/// everything else shares the same disks in the time that is provably left.
+#[derive(Parser, Debug)]
+#[command(
+    name = "clockwise",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong input, 3 refused because the disks cannot carry it."
+)]
+pub struct Cli {
+    /// Print one JSON value instead of text for people; errors too, on standard error.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The server's control socket [default: that of the configuration, or /run/clockwise/api.sock].
+    #[arg(long, global = true, value_name = "PATH", env = "CLOCKWISE_SOCKET")]
+    pub socket: Option<PathBuf>,
+    /// The configuration [default: clockwise.toml, where a command needs one].
+    #[arg(long, global = true, value_name = "FILE", env = "CLOCKWISE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Serve the pool that the configuration describes, until SIGTERM or Ctrl-C.
+    Serve(serve::Args),
+    /// Make a pool, show it, or verify it.
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Show disks.
+    #[command(subcommand)]
+    Disk(pool::DiskCommand),
+    /// Make, show, resize, move and delete volumes.
+    #[command(subcommand)]
+    Volume(volume::VolumeCommand),
+    /// Record to and play from volumes at a guaranteed rate.
+    #[command(subcommand)]
+    Stream(stream::StreamCommand),
+    /// What is promised and what happened, per disk and per stream.
+    Status(status::Args),
+    /// Test a list of tasks for admission, without any disk.
+    Admit(admit::Args),
+    /// Record and play video at guaranteed rates beside a busy file system, on emulated drives.
+    Demo(crate::demo::Args),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Cli {
+    /// The configuration that a command needs.
+    pub(crate) fn configuration(&self) -> Result<Config, Failure> {
+        Config::read(self.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH)))
+    }
+
+    /// The server that a command talks to.
+    fn client(&self) -> Result<ApiClient, Failure> {
+        if let Some(socket) = &self.socket {
+            return Ok(ApiClient::new(socket));
+        }
+        match &self.config {
+            Some(config) => Ok(ApiClient::new(Config::read(config)?.api)),
+            None if Path::new(DEFAULT_PATH).exists() => {
+                Ok(ApiClient::new(Config::read(Path::new(DEFAULT_PATH))?.api))
+            }
+            None => Ok(ApiClient::new(DEFAULT_SOCKET)),
+        }
+    }
+}
+
+/// Runs `work` to its end on this thread.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?
+        .block_on(work)
+}
+
+fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
+    match &cli.command {
+        Command::Serve(args) => serve::run(cli, args, output),
+        Command::Pool(command) => pool::run_pool(cli, command, output),
+        Command::Disk(command) => pool::run_disk(cli, command, output),
+        Command::Volume(command) => volume::run(&cli.client()?, command, output),
+        Command::Stream(command) => stream::run(&cli.client()?, command, output),
+        Command::Status(args) => status::run(&cli.client()?, args, output),
+        Command::Admit(args) => admit::run(args, output),
+        Command::Demo(args) => crate::demo::run(args, output),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "clockwise", &mut script);
+            output.bytes(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The whole program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are not errors, and go to standard output.
+            let code = if error.use_stderr() {
+                FailureKind::BadInput.exit_code()
+            } else {
+                ExitCode::SUCCESS
+            };
+            // A reader that has gone does not want to know.
+            let _ = error.print();
+            return code;
+        }
+    };
+    let output = Output::new(cli.json);
+    match run(&cli, &output) {
+        Ok(code) => code,
+        Err(failure) => {
+            output.failure(&failure);
+            failure.kind.exit_code()
+        }
+    }
+}

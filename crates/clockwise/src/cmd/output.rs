@@ -1,0 +1,185 @@
+//! What commands print: tables and sentences for people, or one JSON value for programs.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where a command's results go.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    is_json: bool,
+}
+
+impl Output {
+    /// Results as JSON, or as text for people.
+    #[must_use]
+    pub fn new(is_json: bool) -> Self {
+        Self { is_json }
+    }
+
+    /// Whether results are JSON.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// Prints `value`, or for people what `text` makes of it.
+    ///
+    /// # Errors
+    /// When standard output cannot be written.
+    pub fn result<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let mut line = if self.is_json {
+            serde_json::to_string_pretty(value)
+                .map_err(|error| Failure::failed(format!("cannot write the result: {error}")))?
+        } else {
+            text()
+        };
+        if !line.ends_with('\n') {
+            line.push('\n');
+        }
+        self.bytes(line.as_bytes())
+    }
+
+    /// Prints bytes as they are.
+    ///
+    /// # Errors
+    /// When standard output cannot be written, unless that is because its reader has seen enough.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
+                "cannot write to standard output: {error}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says something by the way, on standard error, to people only.
+    pub fn note(&self, text: &str) {
+        if !self.is_json {
+            // Nobody to tell is no failure of the command.
+            let _ = writeln!(io::stderr().lock(), "{text}");
+        }
+    }
+
+    /// Shows a picture that changes: in the same place of a terminal, or its first line in a log.
+    pub fn picture(&self, text: impl FnOnce() -> String) {
+        if self.is_json {
+            return;
+        }
+        let mut err = io::stderr().lock();
+        let text = text();
+        // Home, text, and away with what is left of the last picture. Nobody to show it to is no
+        // failure of the command.
+        let _ = if err.is_terminal() {
+            write!(err, "\x1b[H\x1b[2J{text}")
+        } else {
+            writeln!(err, "{}", text.lines().next().unwrap_or_default())
+        };
+    }
+
+    /// Prints a failure.
+    pub fn failure(&self, failure: &Failure) {
+        let mut err = io::stderr().lock();
+        let text = if self.is_json {
+            serde_json::to_string(failure).unwrap_or_else(|_| failure.what.clone())
+        } else {
+            failure.render(err.is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        };
+        // There is nowhere left to say that it cannot be said.
+        let _ = writeln!(err, "{text}");
+    }
+
+    /// A bar for something that takes `total` steps; hidden from programs and from files.
+    #[must_use]
+    pub fn progress(&self, total: u64, what: &'static str) -> ProgressBar {
+        let target = if self.is_json {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let style =
+            ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} {eta_precise} {msg}")
+                .expect("the template is a constant and right");
+        bar.set_style(style);
+        bar.set_prefix(what);
+        bar
+    }
+
+    /// A bar for bytes; of unknown length when `total` is `None`.
+    #[must_use]
+    pub fn byte_progress(&self, total: Option<u64>, what: &'static str) -> ProgressBar {
+        let target = if self.is_json {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let bar = ProgressBar::with_draw_target(total, target);
+        let template = match total {
+            Some(_) => {
+                "{prefix} {bar:32} {binary_bytes}/{binary_total_bytes} {decimal_bytes_per_sec} {msg}"
+            }
+            None => "{prefix} {spinner} {binary_bytes} {decimal_bytes_per_sec} {elapsed} {msg}",
+        };
+        bar.set_style(
+            ProgressStyle::with_template(template).expect("the template is a constant and right"),
+        );
+        bar.set_prefix(what);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
+    }
+}
+
+/// A table of `rows` under `head`; columns named in `right` are numbers and stand to the right.
+#[must_use]
+pub(super) fn table<const N: usize>(
+    head: [&str; N],
+    right: &[usize],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(head);
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if right.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// Named values, one a line.
+#[must_use]
+pub(super) fn list(pairs: &[(&str, String)]) -> String {
+    let width = pairs
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    pairs
+        .iter()
+        .map(|(name, value)| format!("{name:<width$}  {value}\n"))
+        .collect()
+}
+
+/// A share of 1 in percent.
+#[must_use]
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

@@ -1,0 +1,275 @@
+//! `clockwise pool` and `clockwise disk`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use engine::pool::{CreateOptions, Pool};
+use sched::units::{Bytes, Nanos};
+
+use super::output::{list, percent, table};
+use super::{Cli, Output, block_on};
+use crate::disks::{self, Absent};
+use crate::failure::{Failure, FailureKind};
+use crate::http::view::{DiskView, PoolView};
+use crate::quantity::{Size, Span, parse_size};
+use crate::server::pool_failure;
+
+/// `clockwise pool`.
+#[derive(Subcommand, Debug)]
+pub enum PoolCommand {
+    /// Make a pool of the configuration's disks; what is on them is lost. No server may run.
+    Create {
+        /// The extent size, such as 64MiB [default: that of the configuration, or by the rule that
+        /// a whole-extent access is about 90 % transfer].
+        #[arg(long, value_parser = parse_size)]
+        extent: Option<Bytes>,
+        /// Take disks that belong to a pool already.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Show the pool that the server has open.
+    Show,
+    /// Verify the configuration's disks and the pool's structures on them, changing nothing. No
+    /// server may run.
+    Check,
+}
+
+/// `clockwise disk`.
+#[derive(Subcommand, Debug)]
+pub enum DiskCommand {
+    /// Show the pool's disks, or one of them in full.
+    Show {
+        /// The disk's number, or its name.
+        disk: Option<String>,
+    },
+}
+
+pub(super) fn run_pool(
+    cli: &Cli,
+    command: &PoolCommand,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    match command {
+        PoolCommand::Create { extent, force } => create(cli, *extent, *force, output),
+        PoolCommand::Show => {
+            let client = cli.client()?;
+            let pool: PoolView = block_on(client.get("/v1/pool"))?;
+            output.result(&pool, || pool_text(&pool))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        PoolCommand::Check => check(cli, output),
+    }
+}
+
+fn create(
+    cli: &Cli,
+    extent: Option<Bytes>,
+    force: bool,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let config = cli.configuration()?;
+    let options = CreateOptions {
+        name: config.open.name.clone(),
+        extent_bytes: extent.or(config.extent),
+        force,
+    };
+    let opened = disks::open(&config, Absent::Make)?;
+    let count = opened.disks.len();
+    Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
+    let made = serde_json::json!({ "name": options.name, "disks": count });
+    output.result(&made, || {
+        format!(
+            "made pool {:?} of {count} disks; serve it with `clockwise serve`\n",
+            options.name
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
+    let config = cli.configuration()?;
+    let opened = disks::open(&config, Absent::Refuse)?;
+    let mut report = Pool::check(&opened.memory, opened.disks).map_err(pool_failure)?;
+    // Disks know their pool by a number; what people call it is in the configuration.
+    report.name = config.open.name;
+    let errors = report
+        .findings
+        .iter()
+        .filter(|finding| finding.is_error)
+        .count();
+    output.result(&report, || {
+        let mut text: String = report
+            .findings
+            .iter()
+            .map(|finding| {
+                let kind = if finding.is_error { "error" } else { "note" };
+                let disk = finding
+                    .disk
+                    .as_deref()
+                    .map(|disk| format!("{disk}: "))
+                    .unwrap_or_default();
+                format!("{kind}: {disk}{}\n", finding.what)
+            })
+            .collect();
+        text += &format!(
+            "pool {:?}: {} volumes and {} records examined, {}\n",
+            report.name,
+            report.volumes,
+            report.records,
+            if errors == 0 {
+                "sound".to_owned()
+            } else {
+                format!("{errors} errors")
+            }
+        );
+        text
+    })?;
+    Ok(if errors == 0 {
+        ExitCode::SUCCESS
+    } else {
+        FailureKind::Failed.exit_code()
+    })
+}
+
+fn pool_text(pool: &PoolView) -> String {
+    let mut text = list(&[
+        ("pool", pool.name.clone()),
+        ("scheduler", pool.scheduler.clone()),
+        ("open for", Span(Nanos(pool.uptime_ns)).to_string()),
+        ("extent", Size(Bytes(pool.extent_bytes)).to_string()),
+        ("in volumes", Size(Bytes(pool.allocated_bytes)).to_string()),
+        ("free", Size(Bytes(pool.free_bytes)).to_string()),
+        ("memory", Size(Bytes(pool.memory_bytes)).to_string()),
+        ("volumes", pool.volumes.to_string()),
+        ("streams", pool.streams.to_string()),
+        ("disks", pool.disks.join(", ")),
+    ]);
+    text.extend(
+        pool.warnings
+            .iter()
+            .map(|warning| format!("warning: {warning}\n")),
+    );
+    text
+}
+
+pub(super) fn run_disk(
+    cli: &Cli,
+    command: &DiskCommand,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let DiskCommand::Show { disk } = command;
+    let client = cli.client()?;
+    let disks: Vec<DiskView> = block_on(client.get("/v1/disks"))?;
+    match disk {
+        None => output.result(&disks, || disks_text(&disks))?,
+        Some(wanted) => {
+            let found = disks
+                .iter()
+                .enumerate()
+                .find(|(number, disk)| disk.name == *wanted || number.to_string() == *wanted)
+                .map(|(_, disk)| disk)
+                .ok_or_else(|| {
+                    Failure::bad_input(format!("there is no disk {wanted:?}"))
+                        .help("`clockwise disk show` lists the disks")
+                })?;
+            output.result(found, || disk_text(found))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn profile(disk: &DiskView) -> String {
+    if disk.profile_is_measured {
+        disk.profile.clone()
+    } else {
+        format!("{} (not measured)", disk.profile)
+    }
+}
+
+fn disks_text(disks: &[DiskView]) -> String {
+    table(
+        [
+            "#",
+            "DISK",
+            "SIZE",
+            "PROFILE",
+            "DEPTH",
+            "DURABILITY",
+            "PROMISED",
+            "STATE",
+        ],
+        &[0, 2, 4, 6],
+        disks.iter().enumerate().map(|(number, disk)| {
+            [
+                number.to_string(),
+                disk.name.clone(),
+                Size(Bytes(disk.size_bytes)).to_string(),
+                profile(disk),
+                disk.outstanding.to_string(),
+                disk.durability.clone(),
+                percent(disk.utilization_promised),
+                disk.failed.clone().unwrap_or_else(|| "well".to_owned()),
+            ]
+        }),
+    )
+}
+
+fn disk_text(disk: &DiskView) -> String {
+    let span = |nanos| Span(Nanos(nanos)).to_string();
+    list(&[
+        ("disk", disk.name.clone()),
+        ("size", Size(Bytes(disk.size_bytes)).to_string()),
+        ("profile", profile(disk)),
+        ("requests at a time", disk.outstanding.to_string()),
+        ("durability", disk.durability.clone()),
+        ("promised", percent(disk.utilization_promised)),
+        ("kept for best effort", percent(disk.floor)),
+        ("busy", percent(disk.utilization_measured)),
+        ("delta-L", span(disk.delta_l_ns)),
+        ("slack now", span(disk.slack_ns)),
+        ("served in their turn", disk.served.real_time.to_string()),
+        ("served early", disk.served.early.to_string()),
+        ("best effort in slack", disk.served.slack.to_string()),
+        (
+            "best effort in containers",
+            disk.served.container.to_string(),
+        ),
+        ("deadlines missed", disk.misses.to_string()),
+        ("worst lateness", span(disk.late_net_max_ns)),
+        ("  with the host's own", span(disk.late_max_ns)),
+        (
+            "overruns",
+            format!(
+                "{}, the longest {}",
+                disk.overruns,
+                span(disk.overrun_max_ns)
+            ),
+        ),
+        ("actual over predicted", percent(disk.actual_over_predicted)),
+        (
+            "host late",
+            format!(
+                "{} times, at most {}",
+                disk.host_late_count,
+                span(disk.host_late_max_ns)
+            ),
+        ),
+        ("read", Size(Bytes(disk.read_bytes)).to_string()),
+        ("written", Size(Bytes(disk.written_bytes)).to_string()),
+        (
+            "best-effort latency",
+            format!(
+                "mean {}, p50 {}, p99 {}, max {}",
+                span(disk.best_effort.mean_ns),
+                span(disk.best_effort.p50_ns),
+                span(disk.best_effort.p99_ns),
+                span(disk.best_effort.max_ns)
+            ),
+        ),
+        ("errors", disk.errors.to_string()),
+        (
+            "state",
+            disk.failed.clone().unwrap_or_else(|| "well".to_owned()),
+        ),
+    ])
+}

@@ -1,0 +1,70 @@
+//! `clockwise serve`.
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::{Cli, Output};
+use crate::config::EXAMPLE;
+use crate::failure::Failure;
+use crate::server::Server;
+
+/// How the server is run.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print a configuration with every key, and do nothing else.
+    #[arg(long)]
+    print_example: bool,
+}
+
+/// Messages go to standard error, where a service manager collects them; `RUST_LOG` chooses them.
+pub(crate) fn start_log(default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    // Only a second call can fail, and the first log is as good.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_target(false)
+        .try_init();
+}
+
+pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
+    if args.print_example {
+        output.bytes(EXAMPLE.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = cli.configuration()?;
+    start_log("info");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        let unavailable =
+            |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
+        let mut terminate = signal(SignalKind::terminate()).map_err(unavailable)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(unavailable)?;
+        let server = Server::start(&config).await?;
+        tracing::info!(
+            pool = server.app().pool.name(),
+            api = %config.api.display(),
+            nbd_unix = config.nbd_unix.as_ref().map(|path| path.display().to_string()),
+            nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
+            "serving"
+        );
+        let signal = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(
+            signal,
+            "ending: streams end, what was acknowledged is made durable"
+        );
+        server.close().await?;
+        tracing::info!("ended");
+        Ok(ExitCode::SUCCESS)
+    })
+}

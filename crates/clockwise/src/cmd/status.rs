@@ -1,0 +1,188 @@
+//! `clockwise status`: what is promised and what happened, taken from what happened.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+
+use super::output::{percent, table};
+use super::{Output, block_on};
+use crate::client::ApiClient;
+use crate::failure::Failure;
+use crate::http::view::{LatencyView, StatusView};
+use crate::quantity::{Rate, Size, Span, parse_time};
+
+/// What to show.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Show it again and again until Ctrl-C.
+    #[arg(long)]
+    watch: bool,
+    /// How often, with --watch.
+    #[arg(long, value_parser = parse_time, default_value = "1s", requires = "watch")]
+    interval: Nanos,
+}
+
+pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
+    block_on(async {
+        let mut ticks = tokio::time::interval(Duration::from_nanos(args.interval.get()));
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+            }
+            let status: StatusView = client.get("/v1/status").await?;
+            if args.watch && !output.is_json() && std::io::stdout().is_terminal() {
+                // Home, text, and away with what is left of the last picture.
+                output.bytes(format!("\x1b[H\x1b[2J{}", render(&status)).as_bytes())?;
+            } else {
+                output.result(&status, || render(&status))?;
+            }
+            if !args.watch {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    })
+}
+
+fn span(nanos: u64) -> String {
+    Span(Nanos(nanos)).to_string()
+}
+
+/// A latency distribution in one line.
+#[must_use]
+pub fn latency(latency: &LatencyView) -> String {
+    if latency.count == 0 {
+        return "no requests".to_owned();
+    }
+    format!(
+        "mean {}  p50 {}  p99 {}  max {}  ({} requests)",
+        span(latency.mean_ns),
+        span(latency.p50_ns),
+        span(latency.p99_ns),
+        span(latency.max_ns),
+        latency.count
+    )
+}
+
+/// The last part of a path, which tells disks apart well enough in a table.
+fn short(name: &str) -> String {
+    name.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(name)
+        .to_owned()
+}
+
+/// The status as text for people.
+#[must_use]
+pub fn render(status: &StatusView) -> String {
+    let mut text = format!(
+        "pool {}   scheduler {}   open {}   {} of {} in volumes\n\n",
+        status.name,
+        status.scheduler,
+        span(status.uptime_ns),
+        Size(Bytes(status.allocated_bytes)),
+        Size(Bytes(
+            status.allocated_bytes.saturating_add(status.free_bytes)
+        )),
+    );
+    text += &disks(status);
+    text += "\n\n";
+    text += &streams(status);
+    let _ = write!(
+        text,
+        "\n\nbest effort, last {}: {}\n",
+        span(status.window_ns),
+        latency(&status.best_effort)
+    );
+    for warning in &status.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    for disk in &status.disks {
+        if let Some(reason) = &disk.failed {
+            let _ = writeln!(text, "FAILED {}: {reason}", disk.name);
+        }
+    }
+    text
+}
+
+/// The table of disks.
+#[must_use]
+pub fn disks(status: &StatusView) -> String {
+    table(
+        [
+            "DISK",
+            "PROMISED",
+            "BUSY",
+            "FLOOR",
+            "DELTA-L",
+            "SLACK",
+            "QUEUE",
+            "REAL-TIME",
+            "EARLY",
+            "IN SLACK",
+            "IN FLOOR",
+            "MISSES",
+            "OVERRUNS",
+            "HOST LATE",
+        ],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
+        status.disks.iter().map(|disk| {
+            [
+                short(&disk.name),
+                percent(disk.utilization_promised),
+                percent(disk.utilization_measured),
+                percent(disk.floor),
+                span(disk.delta_l_ns),
+                span(disk.slack_ns),
+                disk.queued.to_string(),
+                disk.served.real_time.to_string(),
+                disk.served.early.to_string(),
+                disk.served.slack.to_string(),
+                disk.served.container.to_string(),
+                disk.misses.to_string(),
+                disk.overruns.to_string(),
+                format!("{} ({})", disk.host_late_count, span(disk.host_late_max_ns)),
+            ]
+        }),
+    )
+}
+
+fn streams(status: &StatusView) -> String {
+    if status.streams.is_empty() {
+        return "no streams".to_owned();
+    }
+    table(
+        [
+            "STREAM",
+            "VOLUME",
+            "OP",
+            "RATE",
+            "BLOCK",
+            "DISKS",
+            "BLOCKS",
+            "EARLY",
+            "MISSES",
+            "WORST LATE",
+            "STATE",
+        ],
+        &[3, 4, 5, 6, 7, 8, 9],
+        status.streams.iter().map(|stream| {
+            [
+                stream.name.clone(),
+                stream.volume.clone(),
+                stream.op.clone(),
+                Rate(BytesPerSecond(stream.rate_bytes_per_second)).to_string(),
+                Size(Bytes(stream.block_bytes)).to_string(),
+                stream.disks.len().to_string(),
+                stream.blocks.to_string(),
+                stream.early.to_string(),
+                stream.misses.to_string(),
+                span(stream.late_net_max_ns),
+                stream.failed.clone().unwrap_or_else(|| "well".to_owned()),
+            ]
+        }),
+    )
+}

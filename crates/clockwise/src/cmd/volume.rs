@@ -1,0 +1,294 @@
+//! `clockwise volume`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use sched::units::Bytes;
+
+use super::output::{list, table};
+use super::{Output, block_on};
+use crate::client::ApiClient;
+use crate::failure::Failure;
+use crate::http::ask::{
+    CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
+};
+use crate::http::view::VolumeView;
+use crate::quantity::{Size, parse_size};
+
+/// How often the progress of a move is asked for.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Where extents go.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PlacementArgs {
+    /// Only on this disk; may be given several times [default: all disks in turn].
+    #[arg(long, value_name = "NAME")]
+    disk: Vec<String>,
+    /// Only in this zone of each disk; 0 is the outermost and fastest.
+    #[arg(long)]
+    zone: Option<usize>,
+    /// Only from this byte of each disk on, such as 1TB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    from_byte: Option<Bytes>,
+    /// Only up to this byte of each disk.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    to_byte: Option<Bytes>,
+    /// Neighbouring extents on one disk before the next disk is taken.
+    #[arg(long, value_name = "EXTENTS", default_value_t = 1)]
+    run: u32,
+}
+
+impl PlacementArgs {
+    fn ask(&self) -> PlacementAsk {
+        PlacementAsk {
+            disks: self.disk.clone(),
+            zone: self.zone,
+            from_byte: self.from_byte.map(Bytes::get),
+            to_byte: self.to_byte.map(Bytes::get),
+            run_extents: self.run,
+        }
+    }
+}
+
+/// `clockwise volume`.
+#[derive(Subcommand, Debug)]
+pub enum VolumeCommand {
+    /// Make a volume.
+    Create {
+        /// Its name.
+        name: String,
+        /// Its size, such as 100GiB; rounded up to whole extents.
+        #[arg(long, value_parser = parse_size)]
+        size: Bytes,
+        /// Where it goes.
+        #[command(flatten)]
+        placement: PlacementArgs,
+    },
+    /// List the volumes.
+    List,
+    /// Show one volume.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Add space to a volume, in use or not.
+    Grow {
+        /// Its name.
+        name: String,
+        /// The new size.
+        #[arg(long, value_parser = parse_size)]
+        size: Bytes,
+        /// Where the new extents go.
+        #[command(flatten)]
+        placement: PlacementArgs,
+    },
+    /// Take space from the end of a volume, in use or not; what was there is lost.
+    Shrink {
+        /// Its name.
+        name: String,
+        /// The new size.
+        #[arg(long, value_parser = parse_size)]
+        size: Bytes,
+    },
+    /// Move a volume's extents elsewhere, in use or not, in the time that streams leave.
+    Move {
+        /// Its name.
+        name: String,
+        /// Where they go.
+        #[command(flatten)]
+        placement: PlacementArgs,
+    },
+    /// Delete a volume.
+    Delete {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A name as a part of a path: everything but letters, digits and `-._~` is escaped.
+pub(super) fn escaped(name: &str) -> String {
+    name.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn path(name: &str) -> Result<String, Failure> {
+    if name.is_empty() {
+        return Err(Failure::bad_input("the volume's name is empty")
+            .help("`clockwise volume list` shows the volumes"));
+    }
+    // A path of "." or ".." would be taken for a folder on its way.
+    Ok(format!(
+        "/v1/volumes/{}",
+        if name.bytes().all(|b| b == b'.') {
+            name.replace('.', "%2E")
+        } else {
+            escaped(name)
+        }
+    ))
+}
+
+pub(super) fn run(
+    client: &ApiClient,
+    command: &VolumeCommand,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let volume: VolumeView = match command {
+        VolumeCommand::List => {
+            let volumes: Vec<VolumeView> = block_on(client.get("/v1/volumes"))?;
+            output.result(&volumes, || volumes_text(&volumes))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        VolumeCommand::Create {
+            name,
+            size,
+            placement,
+        } => {
+            let ask = CreateVolume {
+                name: name.clone(),
+                size_bytes: size.get(),
+                placement: placement.ask(),
+            };
+            block_on(client.post("/v1/volumes", &ask))?
+        }
+        VolumeCommand::Show { name } => block_on(client.get(&path(name)?))?,
+        VolumeCommand::Grow {
+            name,
+            size,
+            placement,
+        } => resize(client, name, *size, Direction::Grow, placement.ask())?,
+        VolumeCommand::Shrink { name, size } => resize(
+            client,
+            name,
+            *size,
+            Direction::Shrink,
+            PlacementAsk::default(),
+        )?,
+        VolumeCommand::Move { name, placement } => {
+            move_extents(client, name, placement.ask(), output)?
+        }
+        VolumeCommand::Delete { name } => {
+            let last: VolumeView = block_on(client.delete(&path(name)?))?;
+            output.result(&last, || format!("deleted volume {:?}\n", last.name))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    output.result(&volume, || volume_text(&volume))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn resize(
+    client: &ApiClient,
+    name: &str,
+    size: Bytes,
+    direction: Direction,
+    placement: PlacementAsk,
+) -> Result<VolumeView, Failure> {
+    let ask = ResizeVolume {
+        size_bytes: size.get(),
+        direction: Some(direction),
+        placement,
+    };
+    block_on(client.patch(&path(name)?, &ask))
+}
+
+fn move_extents(
+    client: &ApiClient,
+    name: &str,
+    placement: PlacementAsk,
+    output: &Output,
+) -> Result<VolumeView, Failure> {
+    let path = format!("{}/move", path(name)?);
+    let ask = MoveVolume { placement };
+    let bar = output.progress(0, "moving extents");
+    let moved = block_on(async {
+        let moving = client.post(&path, &ask);
+        tokio::pin!(moving);
+        let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
+        loop {
+            tokio::select! {
+                moved = &mut moving => return moved,
+                _ = ticks.tick() => {
+                    // Not there yet, or not there any more: the answer to the move itself says more.
+                    if let Ok(MoveProgress { done, total }) = client.get(&path).await {
+                        bar.set_length(total);
+                        bar.set_position(done);
+                    }
+                }
+                _ = tokio::signal::ctrl_c() => {
+                    let _: MoveProgress = client.delete(&path).await?;
+                }
+            }
+        }
+    });
+    bar.finish_and_clear();
+    moved
+}
+
+fn volumes_text(volumes: &[VolumeView]) -> String {
+    if volumes.is_empty() {
+        return "there are no volumes; make one with `clockwise volume create NAME --size SIZE`\n"
+            .to_owned();
+    }
+    table(
+        ["VOLUME", "SIZE", "WRITTEN", "EXTENTS", "USED BY"],
+        &[1, 2, 3],
+        volumes.iter().map(|volume| {
+            [
+                volume.name.clone(),
+                Size(Bytes(volume.size_bytes)).to_string(),
+                Size(Bytes(volume.written_bytes)).to_string(),
+                volume.extents.to_string(),
+                volume.users.join(", "),
+            ]
+        }),
+    )
+}
+
+fn volume_text(volume: &VolumeView) -> String {
+    let places: Vec<String> = volume
+        .extents_by_disk
+        .iter()
+        .map(|place| format!("{} on {}", place.extents, place.disk))
+        .collect();
+    let mut pairs = vec![
+        ("volume", volume.name.clone()),
+        ("size", Size(Bytes(volume.size_bytes)).to_string()),
+        ("written", Size(Bytes(volume.written_bytes)).to_string()),
+        (
+            "extents",
+            format!("{} ({})", volume.extents, places.join(", ")),
+        ),
+        (
+            "used by",
+            if volume.users.is_empty() {
+                "nobody".to_owned()
+            } else {
+                volume.users.join(", ")
+            },
+        ),
+    ];
+    if let Some(reason) = &volume.poisoned {
+        pairs.push(("takes no writes", reason.clone()));
+    }
+    list(&pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_is_one_part_of_a_path() {
+        assert_eq!(path("cam-1").unwrap(), "/v1/volumes/cam-1");
+        assert_eq!(path("a/b ?é").unwrap(), "/v1/volumes/a%2Fb%20%3F%C3%A9");
+        assert_eq!(path("..").unwrap(), "/v1/volumes/%2E%2E");
+        assert!(path("").is_err());
+    }
+}

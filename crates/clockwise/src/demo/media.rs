@@ -1,0 +1,293 @@
+//! The demo's video: where it comes from, and the streams that record and play it.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+
+use super::process::{is_there, run};
+use crate::failure::{Failure, io_failure};
+use crate::session::{Reserved, data};
+
+/// Bytes that a client moves at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A video to record.
+#[derive(Clone, Debug)]
+pub(super) struct Clip {
+    /// What it is called.
+    pub(super) name: String,
+    /// What it is.
+    pub(super) bytes: Arc<Vec<u8>>,
+}
+
+/// Where the clips came from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct ClipSource {
+    /// In words.
+    pub what: String,
+    /// Whether they are real video.
+    pub is_video: bool,
+}
+
+/// The two clips: those of the shared data, or made by ffmpeg, or bytes that only look the part.
+pub(super) fn clips(scratch: &Path) -> Result<(Vec<Clip>, ClipSource), Failure> {
+    for folder in shared_folders() {
+        let video = folder.join("data/video");
+        let mut files: Vec<PathBuf> = std::fs::read_dir(&video)
+            .map(|entries| {
+                entries
+                    .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+                    .collect()
+            })
+            .unwrap_or_default();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "mp4"));
+        files.sort();
+        if files.len() >= 2 {
+            let clips = files
+                .iter()
+                .take(2)
+                .map(|file| read_clip(file))
+                .collect::<Result<_, _>>()?;
+            let what = format!("the recordings in {}", video.display());
+            return Ok((
+                clips,
+                ClipSource {
+                    what,
+                    is_video: true,
+                },
+            ));
+        }
+    }
+    if is_there("ffmpeg") {
+        let sources = [
+            "testsrc2=size=1280x720:rate=25",
+            "mandelbrot=size=1280x720:rate=25",
+        ];
+        let clips = sources
+            .iter()
+            .enumerate()
+            .map(|(number, source)| generate(scratch, number, source));
+        let what = "two clips that ffmpeg generated".to_owned();
+        return Ok((
+            clips.collect::<Result<_, _>>()?,
+            ClipSource {
+                what,
+                is_video: true,
+            },
+        ));
+    }
+    let clips = (0..2u64).map(|number| Clip {
+        name: format!("bytes-{number}"),
+        bytes: Arc::new(synthetic(number)),
+    });
+    let what =
+        "synthetic bytes, not video: there is no ../shared/data/video and no ffmpeg".to_owned();
+    Ok((
+        clips.collect(),
+        ClipSource {
+            what,
+            is_video: false,
+        },
+    ))
+}
+
+fn shared_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::env::var_os("CLOCKWISE_SHARED")
+        .map(PathBuf::from)
+        .into_iter()
+        .collect();
+    folders.push(PathBuf::from("../shared"));
+    folders
+}
+
+fn read_clip(file: &Path) -> Result<Clip, Failure> {
+    let bytes = std::fs::read(file).map_err(|error| io_failure("read", file, &error))?;
+    if bytes.is_empty() {
+        return Err(Failure::failed(format!("{} is empty", file.display())));
+    }
+    let name = file.file_stem().map_or_else(
+        || "clip".to_owned(),
+        |stem| stem.to_string_lossy().into_owned(),
+    );
+    Ok(Clip {
+        name,
+        bytes: Arc::new(bytes),
+    })
+}
+
+fn generate(scratch: &Path, number: usize, source: &str) -> Result<Clip, Failure> {
+    let file = scratch.join(format!("clip-{number}.mp4"));
+    let path = file.to_string_lossy().into_owned();
+    let lavfi = [
+        "-f", "lavfi", "-i", source, "-t", "4", "-c:v", "mpeg4", "-q:v", "5", "-y", &path,
+    ];
+    run(
+        "ffmpeg",
+        ["-loglevel", "error", "-nostdin"].into_iter().chain(lavfi),
+    )?;
+    read_clip(&file)
+}
+
+fn synthetic(seed: u64) -> Vec<u8> {
+    let mut state = seed + 1;
+    (0..1 << 20)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+impl Clip {
+    /// The first `len` bytes of the clip in a loop.
+    pub(super) fn looped(&self, len: usize) -> Vec<u8> {
+        self.bytes.iter().copied().cycle().take(len).collect()
+    }
+
+    /// Whether `bytes`, which begin `offset` into the loop of the first `period` bytes of the looped
+    /// clip, are what they should be; the number of those that are not.
+    pub(super) fn differences(&self, period: u64, offset: u64, bytes: &[u8]) -> u64 {
+        let clip = self.bytes.len() as u64;
+        let mut wrong = 0;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = (offset + done as u64) % period;
+            let in_clip = (at % clip) as usize;
+            let run = (bytes.len() - done)
+                .min((period - at) as usize)
+                .min(self.bytes.len() - in_clip);
+            let (found, wanted) = (
+                &bytes[done..done + run],
+                &self.bytes[in_clip..in_clip + run],
+            );
+            if found != wanted {
+                wrong += found
+                    .iter()
+                    .zip(wanted)
+                    .filter(|(found, wanted)| found != wanted)
+                    .count() as u64;
+            }
+            done += run;
+        }
+        wrong
+    }
+}
+
+/// What the other end of a stream counted.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    /// Bytes sent or received.
+    pub(super) bytes: AtomicU64,
+    /// Bytes received that were not those that were recorded.
+    pub(super) wrong: AtomicU64,
+}
+
+/// A stream's other end, a thread of its own. Dropping it ends the stream.
+pub(super) struct Peer {
+    connection: UnixStream,
+    thread: Option<JoinHandle<()>>,
+    /// What it counted.
+    pub(super) count: Arc<Count>,
+    /// The session's number.
+    pub(super) id: u64,
+}
+
+impl Peer {
+    fn start(
+        reserved: &Reserved,
+        work: impl FnOnce(&UnixStream, &Count) + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
+        let failed =
+            |error: std::io::Error| Failure::failed(format!("cannot start a stream: {error}"));
+        let count = Arc::<Count>::default();
+        let (theirs, counting) = (connection.try_clone().map_err(failed)?, Arc::clone(&count));
+        let thread = std::thread::Builder::new()
+            .name("media".to_owned())
+            .spawn(move || work(&theirs, &counting))
+            .map_err(failed)?;
+        Ok(Self {
+            connection,
+            thread: Some(thread),
+            count,
+            id: reserved.id,
+        })
+    }
+
+    /// Sends the clip in a loop until the stream is ended.
+    pub(super) fn record(reserved: &Reserved, clip: &Clip) -> Result<Self, Failure> {
+        let bytes = Arc::clone(&clip.bytes);
+        Self::start(reserved, move |mut connection, count| {
+            for chunk in std::iter::repeat_with(|| bytes.chunks(CHUNK_BYTES)).flatten() {
+                // The stream is over when nobody takes any more.
+                if connection.write_all(chunk).is_err() {
+                    return;
+                }
+                count.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// Receives and compares until the stream is ended. The stream plays the first `period` bytes of
+    /// the looped clip, in a loop.
+    pub(super) fn play(reserved: &Reserved, clip: &Clip, period: u64) -> Result<Self, Failure> {
+        let clip = clip.clone();
+        Self::start(reserved, move |mut connection, count| {
+            let mut buffer = vec![0; CHUNK_BYTES];
+            while let Ok(received @ 1..) = connection.read(&mut buffer) {
+                let before = count.bytes.fetch_add(received as u64, Ordering::Relaxed);
+                let wrong = clip.differences(period, before, &buffer[..received]);
+                count.wrong.fetch_add(wrong, Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// Sends no more; what was sent is recorded.
+    pub(super) fn finish(&self) {
+        // A stream that is over has nothing to be shut.
+        let _ = self.connection.shutdown(Shutdown::Write);
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.connection.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn played_bytes_are_compared_across_every_seam() {
+        let clip = Clip {
+            name: "c".to_owned(),
+            bytes: Arc::new((0..7).collect()),
+        };
+        let content = clip.looped(16);
+        let played: Vec<u8> = content.iter().copied().cycle().take(100).collect();
+        for offset in 0..40 {
+            assert_eq!(
+                clip.differences(16, offset, &played[offset as usize..]),
+                0,
+                "offset {offset}"
+            );
+        }
+        let mut wrong = played.clone();
+        wrong[33] ^= 1;
+        wrong[99] ^= 1;
+        assert_eq!(clip.differences(16, 0, &wrong), 2);
+    }
+}

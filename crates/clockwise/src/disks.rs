@@ -1,0 +1,290 @@
+//! The disks that a configuration names, opened: for the server, and for what is done without one.
+//!
+//! A disk is used by one process at a time: the engine opens devices exclusively, which the kernel
+//! refuses while they are mounted or part of something else, and locks files. So a second server, or
+//! `pool create` beside a server, is refused by name instead of destroying data.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::buffer::{Memory, MemoryConfig};
+use engine::disk::{Disk, Durability};
+use engine::pool::PoolDisk;
+use engine::uring::UringDisk;
+use rustix::fs::FallocateFlags;
+use sched::profile::{DriveKind, DriveProfile};
+use sched::units::SectorCount;
+use sim::emulator::{DriveOptions, EmulatedDrive};
+
+use crate::config::{Config, DiskConfig, DiskKind};
+use crate::failure::{Failure, FailureKind};
+
+/// Whether files of the configuration that are not there are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Absent {
+    /// They are made, at the size that the configuration says.
+    Make,
+    /// They are an error.
+    Refuse,
+}
+
+/// The disks of a pool, open.
+pub struct OpenDisks {
+    /// What their transfers are made from.
+    pub memory: Memory,
+    /// The disks, in the configuration's order.
+    pub disks: Vec<PoolDisk>,
+    /// What the host denied them, for people.
+    pub warnings: Vec<String>,
+}
+
+/// Opens the disks of `config`.
+///
+/// # Errors
+/// The first disk that cannot be used, with its place in the configuration.
+pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
+    let to_be_made = config
+        .disks
+        .iter()
+        .map(|disk| prepare(disk, absent))
+        .collect::<Result<Vec<_>, _>>()?;
+    let memory = MemoryConfig {
+        lock: config.open.realtime,
+        ..MemoryConfig::new(config.memory)
+    };
+    let memory = Memory::new(&memory).map_err(|error| {
+        Failure::failed(error.to_string())
+            .help("set `total` in [memory] to what this machine can spare")
+    })?;
+    let mut opened = OpenDisks {
+        memory,
+        disks: Vec::with_capacity(config.disks.len()),
+        warnings: Vec::new(),
+    };
+    for (disk, is_to_be_made) in config.disks.iter().zip(to_be_made) {
+        let pool_disk = open_one(disk, is_to_be_made, &opened.memory, &mut opened.warnings)?;
+        opened.disks.push(pool_disk);
+    }
+    Ok(opened)
+}
+
+fn wrong(disk: &DiskConfig, what: impl std::fmt::Display) -> Failure {
+    Failure {
+        kind: FailureKind::BadInput,
+        what: format!("disk {}: {what}", disk.path.display()),
+        place: Some(Box::new(disk.place.clone())),
+        help: None,
+        refusal: None,
+    }
+}
+
+/// The failure to open a disk that is there.
+fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::ResourceBusy | ErrorKind::WouldBlock => wrong(
+            disk,
+            "it is in use: by another server, or mounted, or part of another device",
+        )
+        .help("end that server, or unmount it; `lsblk` shows who holds a device"),
+        ErrorKind::PermissionDenied => wrong(disk, error)
+            .help("run this as root, or as a member of the group that owns the disk"),
+        _ => wrong(disk, error),
+    }
+}
+
+/// Checks that a disk is what the configuration says, and makes its file if that is wanted. Whether
+/// an emulated drive is still to be made.
+fn prepare(disk: &DiskConfig, absent: Absent) -> Result<bool, Failure> {
+    let is_block = disk.kind == DiskKind::Block;
+    let kind = match std::fs::metadata(&disk.path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return match (disk.kind, absent) {
+                (DiskKind::Emulated, Absent::Make) => Ok(true),
+                (DiskKind::File, Absent::Make) => make_file(disk).map(|()| false),
+                (DiskKind::Block, _) => Err(wrong(disk, "it is not there").help(
+                    "check the cable and the path; `lsblk -o PATH,SERIAL` lists block devices",
+                )),
+                (_, Absent::Refuse) => Err(wrong(disk, "it is not there")
+                    .help("bring it back, or make a new pool with `clockwise pool create`")),
+            };
+        }
+        Err(error) => return Err(unusable(disk, &error)),
+    };
+    if is_block && !kind.is_block_device() {
+        return Err(
+            wrong(disk, "it is not a block device").help("write kind = \"file\" for a file")
+        );
+    }
+    if !is_block && !kind.is_file() {
+        return Err(wrong(disk, "it is not a file").help("write kind = \"block\" for a device"));
+    }
+    Ok(false)
+}
+
+/// A file with all its space: a disk that runs out of it later would have to fail writes.
+fn make_file(disk: &DiskConfig) -> Result<(), Failure> {
+    let size = disk.size.ok_or_else(|| {
+        wrong(
+            disk,
+            "it is not there, and the configuration does not say how large to make it",
+        )
+        .help("add size = \"100GiB\", or make the file yourself")
+    })?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&disk.path)
+        .map_err(|error| wrong(disk, format!("cannot make it: {error}")))?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.get()).map_err(|error| {
+        // A half-made file would be taken for a disk the next time; there was none before.
+        let _ = std::fs::remove_file(&disk.path);
+        wrong(disk, format!("cannot make it: {}", io::Error::from(error)))
+    })
+}
+
+fn open_one(
+    disk: &DiskConfig,
+    is_to_be_made: bool,
+    memory: &Memory,
+    warnings: &mut Vec<String>,
+) -> Result<PoolDisk, Failure> {
+    let opened: Box<dyn Disk> = match disk.kind {
+        DiskKind::Block | DiskKind::File => {
+            let places = disk
+                .outstanding
+                .or(disk.profile.as_ref().map(|profile| profile.outstanding()))
+                .unwrap_or(1);
+            Box::new(
+                once_released(|| UringDisk::open(&disk.path, memory, places as usize))
+                    .map_err(|error| unusable(disk, &error))?,
+            )
+        }
+        DiskKind::Emulated => emulated(disk, is_to_be_made, warnings)?,
+    };
+    check_durability(disk, opened.durability())?;
+    let (profile, profile_is_measured) = profile(disk, opened.capacity())?;
+    Ok(PoolDisk {
+        name: disk.path.display().to_string(),
+        disk: opened,
+        profile,
+        profile_is_measured,
+    })
+}
+
+/// How long a disk may stay in use after its last user has ended.
+const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Opens a disk, trying again for a while when it is in use: the kernel takes a ring of a process
+/// that has ended apart in its own time, and with it the ring's hold on the disk, so that a server
+/// that is started again at once would find its own disks in use. There is no event to wait for.
+fn once_released<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(error)
+                if error.kind() == ErrorKind::ResourceBusy && begun.elapsed() < RELEASE_WITHIN =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn emulated(
+    disk: &DiskConfig,
+    is_to_be_made: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Box<dyn Disk>, Failure> {
+    let plant = disk
+        .plant
+        .clone()
+        .ok_or_else(|| wrong(disk, "it has no plant"))?;
+    let options = DriveOptions::default();
+    let drive = if is_to_be_made {
+        EmulatedDrive::create(&disk.path, plant, &options)
+    } else {
+        EmulatedDrive::open(&disk.path, plant, &options)
+    }
+    .map_err(|error| unusable(disk, &error))?;
+    warnings.extend(drive.denied().0.iter().map(|denied| {
+        format!(
+            "{}: the emulated drive may not {denied}",
+            disk.path.display()
+        )
+    }));
+    Ok(Box::new(drive))
+}
+
+/// What the drive does must be what the configuration says that it does.
+fn check_durability(disk: &DiskConfig, found: Durability) -> Result<(), Failure> {
+    match disk.durability {
+        Some(wanted) if wanted != found => {
+            let name = |durability| match durability {
+                Durability::WriteThrough => "write-through",
+                Durability::Fua => "fua",
+                Durability::Host => "host",
+            };
+            Err(wrong(disk, format!("its durability is {}, not {}", name(found), name(wanted)))
+                .help("turn the drive's cache off (hdparm -W 0) for write-through, or correct `durability`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The profile to go by, and whether it was measured: the one that the configuration names, or a
+/// cautious one by kind; at the depth that the configuration says.
+fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile>, bool), Failure> {
+    let profile = match &disk.profile {
+        Some(profile) => Arc::clone(profile),
+        None => {
+            let kind = match disk.kind {
+                DiskKind::File => DriveKind::File,
+                DiskKind::Emulated => DriveKind::Rotating,
+                DiskKind::Block if is_rotational(&disk.path) => DriveKind::Rotating,
+                DiskKind::Block => DriveKind::SolidState,
+            };
+            Arc::new(
+                DriveProfile::conservative(kind, capacity).map_err(|error| wrong(disk, error))?,
+            )
+        }
+    };
+    let is_measured = profile.measured();
+    match disk.outstanding {
+        Some(outstanding) if outstanding != profile.outstanding() => {
+            // The times of a profile hold at its own depth; at another they are a guess.
+            let mut spec = profile.spec().clone();
+            spec.outstanding = outstanding;
+            let deeper = DriveProfile::new(spec).map_err(|error| wrong(disk, error))?;
+            Ok((
+                Arc::new(deeper),
+                is_measured && outstanding < profile.outstanding(),
+            ))
+        }
+        _ => Ok((profile, is_measured)),
+    }
+}
+
+/// Whether the kernel takes a block device to have platters; partitions ask their disk. A device
+/// that does not say is taken to have them: the cautious guess.
+fn is_rotational(path: &Path) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return true;
+    };
+    let device = metadata.rdev();
+    let folder = format!(
+        "/sys/dev/block/{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    ["queue/rotational", "../queue/rotational"]
+        .iter()
+        .find_map(|name| std::fs::read_to_string(Path::new(&folder).join(name)).ok())
+        .is_none_or(|text| text.trim() != "0")
+}

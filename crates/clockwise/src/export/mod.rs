@@ -1,0 +1,3 @@
+//! Volumes as block devices for others.
+
+pub mod nbd;

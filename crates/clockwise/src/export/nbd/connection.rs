@@ -1,0 +1,116 @@
+//! One connection from its acceptance to its end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use sched::units::Time;
+
+use super::handshake::{Handshake, Progress};
+use super::session::{Broken, Outcome, Session};
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: OwnedFd,
+    phase: Phase,
+    /// Until when the handshake has to be done.
+    handshake_until: Time,
+    /// Whether it waits for its turn.
+    pub(super) queued: bool,
+    /// Whether its requests are no longer taken.
+    draining: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Handshake(Box<Handshake>),
+    Session(Box<Session>),
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TurnEnd {
+    pub(super) outcome: Outcome,
+    /// The session has just begun: its events are to be watched.
+    pub(super) began: bool,
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, handshake: Handshake, handshake_until: Time) -> Self {
+        Self {
+            socket,
+            phase: Phase::Handshake(Box::new(handshake)),
+            handshake_until,
+            queued: false,
+            draining: false,
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn session(&mut self) -> Option<&mut Session> {
+        match &mut self.phase {
+            Phase::Handshake(_) => None,
+            Phase::Session(session) => Some(session),
+        }
+    }
+
+    /// Notes what epoll said of the socket.
+    pub(super) fn socket_event(&mut self, readable: bool, writable: bool, hung_up: bool) {
+        if let Phase::Session(session) = &mut self.phase {
+            session.readable |= readable || hung_up;
+            session.writable |= writable || hung_up;
+            session.hung_up |= hung_up;
+        }
+    }
+
+    /// Notes that memory has been asked back, or has become free.
+    pub(super) fn memory_event(&mut self) {
+        if let Phase::Session(session) = &mut self.phase {
+            session.memory_event();
+        }
+    }
+
+    /// Until when the client has to have done something, if there is such a time: its handshake,
+    /// or giving back memory that others need.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Handshake(_) => Some(self.handshake_until),
+            Phase::Session(session) => session.give_back_until(),
+        }
+    }
+
+    /// Lets it end as soon as what is in flight has been answered.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        if let Phase::Session(session) = &mut self.phase {
+            session.close_input();
+        }
+    }
+
+    /// Does what can be done without waiting.
+    pub(super) fn turn(&mut self) -> Result<TurnEnd, Broken> {
+        let mut began = false;
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            if self.draining {
+                return Ok(TurnEnd {
+                    outcome: Outcome::Ended,
+                    began,
+                });
+            }
+            match handshake.turn(self.socket.as_fd())? {
+                Progress::Still(outcome) => return Ok(TurnEnd { outcome, began }),
+                Progress::Done(session) => {
+                    self.phase = Phase::Session(session);
+                    began = true;
+                }
+            }
+        }
+        let Phase::Session(session) = &mut self.phase else {
+            unreachable!("a connection past its handshake is in a session");
+        };
+        let outcome = session.turn(self.socket.as_fd())?;
+        Ok(TurnEnd { outcome, began })
+    }
+}

@@ -1,0 +1,35 @@
+//! Every volume of the pool as an export of a network block device (NBD) server.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`proto`] | the bytes of the protocol: pure functions, no I/O |
+//! | [`negotiate`] | the handshake as a pure state machine: bytes in, bytes out |
+//! | [`config`] | what the operator decides, and what the server reports |
+//! | [`server`] | listeners, threads, and their end |
+//! | `worker` | a thread that serves connections |
+//! | `connection` | one connection: first `handshake`, then `session` |
+//! | `exports` | the pool's volumes as exports |
+//! | `pending`, `input` | requests without a reply, bytes without a request |
+//! | `spare`, `ahead` | buffers kept for the next request, writes received together |
+//!
+//! The protocol is the fixed newstyle one of the NBD project's `doc/proto.md`, without TLS.
+
+mod ahead;
+pub mod config;
+mod connection;
+mod exports;
+#[doc(hidden)]
+pub mod fuzzing;
+mod handshake;
+mod input;
+pub mod negotiate;
+mod pending;
+pub mod proto;
+pub mod server;
+mod session;
+mod spare;
+mod stats;
+mod worker;
+
+pub use config::{NbdConfig, NbdStatus, StartError};
+pub use server::Server;

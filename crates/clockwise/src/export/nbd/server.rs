@@ -1,0 +1,342 @@
+//! The server: listeners, threads, and their end.
+//!
+//! One thread accepts and hands each connection to the worker with the fewest. Above the limit of
+//! connections a few more are accepted only to be told so in their handshake; beyond those they are
+//! closed.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use engine::event::EventFd;
+use engine::pool::Pool;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::Resource;
+use sched::units::Nanos;
+
+use super::config::{NbdConfig, NbdStatus, StartError};
+use super::stats::Stats;
+use super::worker::{Mailbox, NewConnection, Shared, Worker};
+
+/// How many connections above the limit are told that there are too many.
+const TOLD_MAX: usize = 64;
+
+/// The most worker threads unless the operator says otherwise; beyond, disks are what limits.
+const WORKERS_MAX_DEFAULT: usize = 4;
+
+/// Descriptors of a connection: its socket, its completions' event, its memory's event.
+const DESCRIPTORS_PER_CONNECTION: usize = 3;
+
+/// Descriptors that the process needs for everything else.
+const DESCRIPTORS_RESERVED: usize = 128;
+
+/// How long accepting pauses when the process has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A running NBD server. Dropping it ends it at once, without waiting for requests in flight.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    accept_stop: Arc<(EventFd, AtomicBool)>,
+    acceptor: Option<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    workers_done: mpsc::Receiver<()>,
+    tcp_address: Option<SocketAddr>,
+    unix: Option<PathBuf>,
+}
+
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Server {
+    /// Starts serving every volume of `pool`.
+    ///
+    /// # Errors
+    /// When there is no address, or it cannot be listened on.
+    pub fn start(pool: Arc<Pool>, config: &NbdConfig) -> Result<Self, StartError> {
+        let mut listeners = Vec::new();
+        let mut tcp_address = None;
+        if let Some(address) = config.tcp {
+            let listener = listen_tcp(address).map_err(|source| StartError::Listen {
+                address: address.to_string(),
+                source,
+            })?;
+            tcp_address = Some(listener.local_addr()?);
+            listeners.push(Listener::Tcp(listener));
+        }
+        if let Some(path) = &config.unix {
+            let listener =
+                listen_unix(path, config.unix_mode).map_err(|source| StartError::Listen {
+                    address: path.display().to_string(),
+                    source,
+                })?;
+            listeners.push(Listener::Unix(listener));
+        }
+        if listeners.is_empty() {
+            return Err(StartError::NoAddress);
+        }
+        let shared = Arc::new(Shared {
+            pool,
+            stats: Stats::default(),
+            handshake_within: Nanos(config.handshake_within.as_nanos() as u64),
+            draining: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        });
+        let (done, workers_done) = mpsc::channel();
+        // From here on a failure drops the server, which ends the threads that have been started.
+        let mut server = Self {
+            shared,
+            mailboxes: Vec::new(),
+            accept_stop: Arc::new((EventFd::new()?, AtomicBool::new(false))),
+            acceptor: None,
+            workers: Vec::new(),
+            workers_done,
+            tcp_address,
+            unix: config.unix.clone(),
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = config
+            .workers
+            .unwrap_or(processors.min(WORKERS_MAX_DEFAULT))
+            .max(1);
+        for number in 0..count {
+            server.start_worker(number, done.clone())?;
+        }
+        let acceptor = Acceptor {
+            listeners,
+            shared: Arc::clone(&server.shared),
+            mailboxes: server.mailboxes.clone(),
+            stop: Arc::clone(&server.accept_stop),
+            connections_max: connections_possible(config.connections_max),
+            numbers: 0,
+        };
+        server.acceptor = Some(
+            std::thread::Builder::new()
+                .name("nbd-accept".into())
+                .spawn(move || acceptor.run())?,
+        );
+        Ok(server)
+    }
+
+    fn start_worker(&mut self, number: usize, done: mpsc::Sender<()>) -> io::Result<()> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let worker = Worker::new(Arc::clone(&self.shared), Arc::clone(&mailbox))?;
+        let thread = std::thread::Builder::new()
+            .name(format!("nbd-{number}"))
+            .spawn(move || {
+                worker.run();
+                // Nobody waits for it when the server is dropped.
+                let _ = done.send(());
+            })?;
+        self.mailboxes.push(mailbox);
+        self.workers.push(thread);
+        Ok(())
+    }
+
+    /// The TCP address it listens on, with the port that was taken.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp_address
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn status(&self) -> NbdStatus {
+        self.shared.stats.snapshot()
+    }
+
+    /// Ends it: takes no more connections and requests, answers those in flight as far as that is
+    /// done `within` this time, closes every connection, and removes the unix socket.
+    pub fn shutdown(mut self, within: Duration) {
+        self.stop_accepting();
+        self.shared.draining.store(true, Ordering::Release);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.notify());
+        let until = Instant::now() + within;
+        for _ in 0..self.workers.len() {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.workers_done.recv_timeout(left).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        self.accept_stop.1.store(true, Ordering::Release);
+        self.accept_stop.0.signal();
+        if let Some(acceptor) = self.acceptor.take() {
+            // A panic of the thread has been reported by the panic hook.
+            let _ = acceptor.join();
+        }
+        if let Some(path) = self.unix.take() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_accepting();
+        self.shared.stopped.store(true, Ordering::Release);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.notify());
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Listens on `path`, replacing a socket that nobody listens on any more.
+fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match UnixStream::connect(path) {
+            Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            _ => return Err(error),
+        },
+        other => other?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// As many of `wanted` connections as the process can have descriptors for; its limit is raised as
+/// far as it may be.
+fn connections_possible(wanted: usize) -> usize {
+    let needed = ((wanted + TOLD_MAX) * DESCRIPTORS_PER_CONNECTION + DESCRIPTORS_RESERVED) as u64;
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        limit.current = Some(raised);
+        if let Err(error) = rustix::process::setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "cannot raise the limit of open files");
+        }
+    }
+    let Some(current) = rustix::process::getrlimit(Resource::Nofile).current else {
+        return wanted;
+    };
+    let room = (current as usize).saturating_sub(DESCRIPTORS_RESERVED);
+    let possible = (room / DESCRIPTORS_PER_CONNECTION)
+        .saturating_sub(TOLD_MAX)
+        .max(1);
+    if possible < wanted {
+        tracing::warn!(
+            "the limit of open files ({current}) allows {possible} block export connections"
+        );
+    }
+    wanted.min(possible)
+}
+
+struct Acceptor {
+    listeners: Vec<Listener>,
+    shared: Arc<Shared>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    stop: Arc<(EventFd, AtomicBool)>,
+    connections_max: usize,
+    numbers: u64,
+}
+
+impl Acceptor {
+    fn run(mut self) {
+        while !self.stop.1.load(Ordering::Acquire) {
+            let mut fds = vec![PollFd::new(&self.stop.0, PollFlags::IN)];
+            for listener in &self.listeners {
+                fds.push(match listener {
+                    Listener::Unix(listener) => PollFd::new(listener, PollFlags::IN),
+                    Listener::Tcp(listener) => PollFd::new(listener, PollFlags::IN),
+                });
+            }
+            if let Err(error) = rustix::event::poll(&mut fds, None)
+                && error != Errno::INTR
+            {
+                tracing::error!(%error, "the block export cannot wait for connections");
+                return;
+            }
+            drop(fds);
+            for index in 0..self.listeners.len() {
+                self.accept_all(index);
+            }
+        }
+    }
+
+    fn accept_all(&mut self, index: usize) {
+        loop {
+            match accept(&self.listeners[index]) {
+                Ok(socket) => self.hand_over(socket),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    // Out of descriptors or memory: the connection stays in the kernel's queue.
+                    tracing::warn!(%error, "cannot accept a block export connection");
+                    let until = engine::clock::now() + Nanos(ACCEPT_PAUSE.as_nanos() as u64);
+                    self.stop.0.wait(Some(until));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hand_over(&mut self, socket: OwnedFd) {
+        let stats = &self.shared.stats;
+        let open = stats.connections.load(Ordering::Relaxed) as usize;
+        let mut refused = None;
+        if open >= self.connections_max {
+            stats.refused.fetch_add(1, Ordering::Relaxed);
+            if open >= self.connections_max + TOLD_MAX {
+                return;
+            }
+            refused = Some(format!(
+                "the server has {} connections, the most it may have; try again later",
+                self.connections_max
+            ));
+        }
+        stats.connections.fetch_add(1, Ordering::Relaxed);
+        stats.accepted.fetch_add(1, Ordering::Relaxed);
+        self.numbers += 1;
+        let name = format!("nbd-{}", self.numbers);
+        let load = |mailbox: &&Arc<Mailbox>| mailbox.load.load(Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.iter().min_by_key(load) {
+            mailbox.hand_over(NewConnection {
+                socket,
+                name,
+                refused,
+            });
+        }
+    }
+}
+
+fn accept(listener: &Listener) -> rustix::io::Result<OwnedFd> {
+    use rustix::net::{SocketFlags, accept_with, sockopt};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match listener {
+        Listener::Unix(listener) => accept_with(listener, flags),
+        Listener::Tcp(listener) => {
+            let socket = accept_with(listener, flags)?;
+            sockopt::set_tcp_nodelay(&socket, true)?;
+            // A peer that vanished without a word is found out after some minutes.
+            sockopt::set_socket_keepalive(&socket, true)?;
+            sockopt::set_tcp_keepidle(&socket, Duration::from_secs(60))?;
+            sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(20))?;
+            Ok(socket)
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! A thread that serves connections: one epoll, edge-triggered, for sockets, completions and
+//! memory, so that nothing is registered, changed or drained for a request.
+//!
+//! A connection that has something to do waits for its turn in a queue; a turn is bounded, so none
+//! keeps the others waiting. The thread sleeps when the queue is empty.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::clock;
+use engine::event::EventFd;
+use engine::pool::Pool;
+use rustix::event::epoll;
+use sched::units::{Nanos, Time};
+
+use super::connection::Connection;
+use super::exports::PoolExports;
+use super::handshake::Handshake;
+use super::session::Outcome;
+use super::stats::Stats;
+
+/// How many events are fetched at a time.
+const EVENTS: usize = 256;
+
+/// What all workers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) pool: Arc<Pool>,
+    pub(super) stats: Stats,
+    pub(super) handshake_within: Nanos,
+    /// No more requests are taken; connections end when they have been answered.
+    pub(super) draining: AtomicBool,
+    /// Connections end now.
+    pub(super) stopped: AtomicBool,
+}
+
+/// A socket for a worker to serve.
+#[derive(Debug)]
+pub(super) struct NewConnection {
+    pub(super) socket: OwnedFd,
+    pub(super) name: String,
+    /// Why it may do nothing but be told so.
+    pub(super) refused: Option<String>,
+}
+
+/// How a worker is reached.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    arrivals: Mutex<Vec<NewConnection>>,
+    event: EventFd,
+    /// Connections that it has or is about to have.
+    pub(super) load: AtomicUsize,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            arrivals: Mutex::new(Vec::new()),
+            event: EventFd::new()?,
+            load: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn hand_over(&self, connection: NewConnection) {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        self.arrivals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(connection);
+        self.event.signal();
+    }
+
+    /// Makes the worker look at what it shares with the server.
+    pub(super) fn notify(&self) {
+        self.event.signal();
+    }
+}
+
+/// What an event is about. The generation tells a connection from a later one in the same place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Token {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    Socket = 0,
+    Completions = 1,
+    Memory = 2,
+}
+
+/// Bits that a [`Source`] takes.
+const SOURCE_BITS: u32 = 2;
+
+/// The mailbox's data in epoll; no connection has this index.
+const MAILBOX: u64 = u64::MAX;
+
+impl Token {
+    fn data(self, source: Source) -> epoll::EventData {
+        let low = u64::from(self.index) << SOURCE_BITS | source as u64;
+        epoll::EventData::new_u64(u64::from(self.generation) << 32 | low)
+    }
+
+    fn from_data(data: u64) -> (Self, Source) {
+        let low = data as u32;
+        let source = match low & ((1 << SOURCE_BITS) - 1) {
+            0 => Source::Socket,
+            1 => Source::Completions,
+            _ => Source::Memory,
+        };
+        let token = Self {
+            index: low >> SOURCE_BITS,
+            generation: (data >> 32) as u32,
+        };
+        (token, source)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u32,
+    connection: Option<Connection>,
+}
+
+/// The thread's state.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    epoll: OwnedFd,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    ready: VecDeque<Token>,
+    deadlines: BinaryHeap<Reverse<(Time, Token)>>,
+    draining: bool,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>, mailbox: Arc<Mailbox>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(MAILBOX);
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, mailbox.event.as_fd(), data, flags)?;
+        Ok(Self {
+            shared,
+            mailbox,
+            epoll,
+            places: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            draining: false,
+        })
+    }
+
+    /// Serves until the server is stopped, or drained and out of connections.
+    pub(super) fn run(mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        loop {
+            if let Err(error) = self.wait(&mut events) {
+                // Only a broken descriptor table does this; without events nothing can be served.
+                tracing::error!(%error, "the block export cannot wait for events");
+                return;
+            }
+            for event in events.drain(..) {
+                self.note(event);
+            }
+            self.meet_deadlines();
+            for _ in 0..self.ready.len() {
+                if let Some(token) = self.ready.pop_front() {
+                    self.take_turn(token);
+                }
+            }
+            let stopped = self.shared.stopped.load(Ordering::Acquire);
+            if stopped || (self.draining && self.free.len() == self.places.len()) {
+                return;
+            }
+        }
+    }
+
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> rustix::io::Result<()> {
+        let timeout = if self.ready.is_empty() {
+            self.deadlines
+                .peek()
+                .map(|Reverse((at, _))| at.saturating_since(clock::now()))
+        } else {
+            Some(Nanos::ZERO)
+        };
+        let timeout = timeout.map(|length| rustix::event::Timespec {
+            tv_sec: (length.0 / 1_000_000_000) as i64,
+            // Rounded up: epoll counts in milliseconds and must not come back early for ever.
+            tv_nsec: (length.0 % 1_000_000_000) as i64,
+        });
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(events),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn note(&mut self, event: epoll::Event) {
+        let data = event.data.u64();
+        if data == MAILBOX {
+            self.read_mail();
+            return;
+        }
+        let (token, source) = Token::from_data(data);
+        let flags = event.flags;
+        let Some(connection) = self.connection(token) else {
+            return;
+        };
+        match source {
+            Source::Socket => {
+                use epoll::EventFlags as F;
+                let hung_up = flags.intersects(F::RDHUP | F::HUP | F::ERR);
+                connection.socket_event(flags.contains(F::IN), flags.contains(F::OUT), hung_up);
+            }
+            Source::Completions => {}
+            Source::Memory => {
+                connection.memory_event();
+                if let Some(until) = connection.deadline() {
+                    self.deadlines.push(Reverse((until, token)));
+                }
+            }
+        }
+        self.enqueue(token);
+    }
+
+    fn read_mail(&mut self) {
+        if self.shared.draining.load(Ordering::Acquire) && !self.draining {
+            self.draining = true;
+            for index in 0..self.places.len() {
+                let place = &mut self.places[index];
+                if let Some(connection) = &mut place.connection {
+                    connection.drain();
+                    let token = Token {
+                        index: index as u32,
+                        generation: place.generation,
+                    };
+                    self.enqueue(token);
+                }
+            }
+        }
+        let arrivals = std::mem::take(
+            &mut *self
+                .mailbox
+                .arrivals
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for arrival in arrivals {
+            self.admit(arrival);
+        }
+    }
+
+    fn admit(&mut self, arrival: NewConnection) {
+        let until = clock::now() + self.shared.handshake_within;
+        let exports =
+            PoolExports::new(Arc::clone(&self.shared.pool), arrival.name, arrival.refused);
+        let mut connection = Connection::new(arrival.socket, Handshake::new(exports), until);
+        if self.draining {
+            connection.drain();
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            (self.places.len() - 1) as u32
+        });
+        let place = &mut self.places[index as usize];
+        let token = Token {
+            index,
+            generation: place.generation,
+        };
+        use epoll::EventFlags as F;
+        let flags = F::IN | F::OUT | F::RDHUP | F::ET;
+        let added = epoll::add(
+            &self.epoll,
+            connection.socket(),
+            token.data(Source::Socket),
+            flags,
+        );
+        place.connection = Some(connection);
+        if let Err(error) = added {
+            tracing::warn!(%error, "cannot watch a block export connection");
+            self.remove(token);
+            return;
+        }
+        self.deadlines.push(Reverse((until, token)));
+        self.enqueue(token);
+    }
+
+    fn connection(&mut self, token: Token) -> Option<&mut Connection> {
+        let place = self.places.get_mut(token.index as usize)?;
+        if place.generation == token.generation {
+            place.connection.as_mut()
+        } else {
+            None
+        }
+    }
+
+    fn enqueue(&mut self, token: Token) {
+        if let Some(connection) = self.connection(token)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.ready.push_back(token);
+        }
+    }
+
+    fn take_turn(&mut self, token: Token) {
+        let Some(connection) = self.connection(token) else {
+            return;
+        };
+        connection.queued = false;
+        let result = connection.turn();
+        if let Some(session) = connection.session() {
+            let mut turn = std::mem::take(&mut session.turn);
+            self.shared.stats.add(&mut turn);
+        }
+        let end = match result {
+            Ok(end) => end,
+            Err(error) => {
+                tracing::info!(%error, "a block export connection ended");
+                self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
+                self.remove(token);
+                return;
+            }
+        };
+        if end.began && !self.watch_session(token) {
+            self.remove(token);
+            return;
+        }
+        match end.outcome {
+            Outcome::Again => self.enqueue(token),
+            Outcome::Sleep => {}
+            Outcome::Ended => self.remove(token),
+        }
+    }
+
+    /// Watches the completions and the memory of a session that has begun.
+    fn watch_session(&mut self, token: Token) -> bool {
+        let connection = self.places[token.index as usize].connection.as_mut();
+        let Some(session) = connection.and_then(Connection::session) else {
+            return true;
+        };
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let client = session.client();
+        let (completions, memory) = (client.event(), client.account().event());
+        let watch = |event: &EventFd, source| {
+            epoll::add(&self.epoll, event, token.data(source), flags).is_ok()
+        };
+        watch(completions, Source::Completions) && watch(memory, Source::Memory)
+    }
+
+    /// Ends the connections whose time is up.
+    fn meet_deadlines(&mut self) {
+        if self.deadlines.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        while let Some(Reverse((at, token))) = self.deadlines.peek().copied() {
+            if at > now {
+                return;
+            }
+            self.deadlines.pop();
+            let Some(until) = self
+                .connection(token)
+                .and_then(|connection| connection.deadline())
+            else {
+                continue;
+            };
+            if until <= now {
+                tracing::info!("a block export connection ran out of time");
+                self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
+                self.remove(token);
+            } else {
+                self.deadlines.push(Reverse((until, token)));
+            }
+        }
+    }
+
+    fn remove(&mut self, token: Token) {
+        let place = &mut self.places[token.index as usize];
+        let Some(mut connection) = place.connection.take() else {
+            return;
+        };
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(token.index);
+        if let Some(session) = connection.session() {
+            // Requests in flight keep the client's event open, and with it its place in epoll.
+            let _ = epoll::delete(&self.epoll, session.client().event());
+            let _ = epoll::delete(&self.epoll, session.client().account().event());
+        }
+        // What it had is free before it counts as gone.
+        drop(connection);
+        self.mailbox.load.fetch_sub(1, Ordering::Relaxed);
+        self.shared
+            .stats
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+    }
+}

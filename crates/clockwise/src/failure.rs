@@ -1,0 +1,236 @@
+//! Why a command did not do what it was asked to: what, where, and what to do about it.
+//!
+//! Every failure ends in one of three exit statuses: 2 the input is wrong, 3 the disks cannot carry
+//! what was asked, 1 everything else. People read it on standard error; with `--json` it is one
+//! object there.
+
+use std::ops::Range;
+use std::path::Path;
+use std::process::ExitCode;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use serde::Serialize;
+
+use crate::http::RefusalView;
+
+/// Which of the exit statuses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// It could not be done: exit status 1.
+    Failed,
+    /// What was asked makes no sense: exit status 2.
+    BadInput,
+    /// It makes sense, but does not fit: exit status 3.
+    Refused,
+}
+
+impl FailureKind {
+    /// The status the process ends with.
+    #[must_use]
+    pub fn exit_code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Failed => 1,
+            Self::BadInput => 2,
+            Self::Refused => 3,
+        })
+    }
+}
+
+/// Where in a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Place {
+    /// The file as it was named.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column in characters, counted from 1.
+    pub column: usize,
+    #[serde(skip)]
+    text: String,
+    #[serde(skip)]
+    span: Range<usize>,
+}
+
+impl Place {
+    /// The place of the bytes `span` of `text`, which is the content of `file`.
+    #[must_use]
+    pub fn new(file: &Path, text: &str, span: Range<usize>) -> Self {
+        let mut start = span.start.min(text.len());
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let line = text[..start].matches('\n').count() + 1;
+        let column = text[..start]
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
+        Self {
+            file: file.display().to_string(),
+            line,
+            column,
+            text: text.to_owned(),
+            span: start..span.end.max(start).min(text.len()),
+        }
+    }
+}
+
+/// A failure, as it is told to the user.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Failure {
+    /// Which exit status.
+    pub kind: FailureKind,
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// Where in a file, if it is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Box<Place>>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// For a reservation that does not fit: the numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Box<RefusalView>>,
+}
+
+impl Failure {
+    fn new(kind: FailureKind, what: impl Into<String>) -> Self {
+        Self {
+            kind,
+            what: what.into(),
+            place: None,
+            help: None,
+            refusal: None,
+        }
+    }
+
+    /// Something could not be done.
+    pub fn failed(what: impl Into<String>) -> Self {
+        Self::new(FailureKind::Failed, what)
+    }
+
+    /// Something asked makes no sense.
+    pub fn bad_input(what: impl Into<String>) -> Self {
+        Self::new(FailureKind::BadInput, what)
+    }
+
+    /// Something asked does not fit.
+    pub fn refused(what: impl Into<String>) -> Self {
+        Self::new(FailureKind::Refused, what)
+    }
+
+    /// The same, at a place in a file.
+    #[must_use]
+    pub fn at(mut self, file: &Path, text: &str, span: Range<usize>) -> Self {
+        self.place = Some(Box::new(Place::new(file, text, span)));
+        self
+    }
+
+    /// The same, with what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// As people read it, with the place in the file shown as the compiler shows one.
+    #[must_use]
+    pub fn render(&self, colour: bool) -> String {
+        let title = Level::ERROR.primary_title(self.what.as_str());
+        let mut group = match &self.place {
+            None => title.elements(Vec::<
+                annotate_snippets::Snippet<'_, annotate_snippets::Annotation<'_>>,
+            >::new()),
+            Some(place) => title.element(
+                Snippet::source(place.text.as_str())
+                    .path(place.file.as_str())
+                    .annotation(AnnotationKind::Primary.span(place.span.clone())),
+            ),
+        };
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        let renderer = if colour {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        renderer.render(&[group]).clone()
+    }
+}
+
+/// The failure of an operation on a path: `cannot read x: no such file`.
+pub fn io_failure(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot {doing} {}: {error}", path.display()))
+}
+
+/// The content of a text file, and values of it that know where they stand.
+#[derive(Debug)]
+pub struct SourceFile<'a> {
+    /// The file as it was named.
+    pub path: &'a Path,
+    /// Its content.
+    pub text: String,
+}
+
+impl<'a> SourceFile<'a> {
+    /// Reads `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not UTF-8; it is bad input either way.
+    pub fn read(path: &'a Path) -> Result<Self, Failure> {
+        let bytes = std::fs::read(path).map_err(|error| Failure {
+            kind: FailureKind::BadInput,
+            ..io_failure("read", path, &error)
+        })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            Failure::bad_input(format!("{} is not a text file: {error}", path.display()))
+        })?;
+        Ok(Self { path, text })
+    }
+
+    /// Parses it as TOML of the form `T`.
+    ///
+    /// # Errors
+    /// When it is not, with the place.
+    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
+        toml::from_str(&self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..self.text.len().min(1));
+            self.wrong(span, error.message().trim_end())
+        })
+    }
+
+    /// Something wrong at `span`.
+    pub fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Failure {
+        Failure::bad_input(what).at(self.path, &self.text, span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_counted_in_lines_and_characters() {
+        let place = Place::new(Path::new("f"), "ab\nçd = 1\n", 5..6);
+        assert_eq!((place.line, place.column), (2, 2));
+        let past = Place::new(Path::new("f"), "ab", 10..20);
+        assert_eq!((past.line, past.column), (1, 3));
+    }
+
+    #[test]
+    fn a_failure_shows_where_and_what_to_do() {
+        let failure = Failure::bad_input("no such key")
+            .at(Path::new("x.toml"), "a = 1\nb = 2\n", 6..7)
+            .help("take it out");
+        let text = failure.render(false);
+        assert!(text.contains("x.toml:2:1"), "{text}");
+        assert!(
+            text.contains("no such key") && text.contains("take it out"),
+            "{text}"
+        );
+    }
+}

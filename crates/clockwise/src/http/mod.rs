@@ -1,0 +1,251 @@
+//! The control API: HTTP and JSON on a unix socket whose permissions say who may use it.
+//!
+//! | method and path | what it does |
+//! |---|---|
+//! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | what there is and what happened |
+//! | `GET`, `POST /v1/volumes` | lists, creates |
+//! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
+//! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
+//! | `GET`, `POST /v1/streams` | lists, reserves |
+//! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
+//! | `GET /v1/streams/{id}/blocks` | how each block fared |
+//! | `POST /v1/window` | begins a new window for best-effort latency |
+//! | `GET /v1/openapi.json` | this, for programs |
+//!
+//! The pool's own calls may wait for disks, and an admission test may take milliseconds, so every
+//! handler does its work on a thread where waiting harms nobody. Data of streams never comes through
+//! here, see [`crate::session`].
+
+pub mod ask;
+mod problem;
+mod streams;
+pub mod view;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::StatusCode;
+use axum::{Json, Router};
+use engine::pool::Pool;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use problem::{Problem, RefusalView};
+
+use crate::session::Sessions;
+use view::{DiskView, PoolView, StatusView};
+
+/// What the handlers work on.
+pub struct App {
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// The stream sessions.
+    pub sessions: Arc<Sessions>,
+    /// Where streams connect for their data.
+    pub data_socket: String,
+    /// What is not as it should be beside what the pool itself knows.
+    pub warnings: Vec<String>,
+    /// Moves under way, by volume.
+    pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
+}
+
+impl App {
+    /// A server's state, without moves.
+    #[must_use]
+    pub fn new(pool: Arc<Pool>, data_socket: String, warnings: Vec<String>) -> Self {
+        Self {
+            pool,
+            sessions: Arc::default(),
+            data_socket,
+            warnings,
+            moves: Mutex::default(),
+        }
+    }
+
+    /// Everything at once.
+    #[must_use]
+    pub fn status(&self) -> StatusView {
+        let mut status = StatusView::from(self.pool.status());
+        status.warnings.extend(self.warnings.iter().cloned());
+        status
+    }
+
+    /// Ends what runs for clients: moves stop after the extent at hand, streams end.
+    pub fn close(&self) {
+        for one in self
+            .moves
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+        {
+            one.stop();
+        }
+        self.sessions.close();
+    }
+}
+
+type Shared = Arc<App>;
+type Answer<T> = Result<Json<T>, Problem>;
+
+/// A JSON body, or a problem that says what is wrong with it.
+struct Body<T>(T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(value)) => Ok(Self(value)),
+            Err(rejection) => Err(bad_body(&rejection)),
+        }
+    }
+}
+
+fn bad_body(rejection: &JsonRejection) -> Problem {
+    Problem::new(rejection.status(), rejection.body_text())
+        .at("the request's body")
+        .help("GET /v1/openapi.json describes what each call takes")
+}
+
+/// A part of the path, or a problem that says what is wrong with it.
+struct PathPart<T>(T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned + Send> FromRequestParts<S> for PathPart<T> {
+    type Rejection = Problem;
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        state: &S,
+    ) -> Result<Self, Problem> {
+        axum::extract::Path::<T>::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Path(value)| Self(value))
+            .map_err(|rejection: PathRejection| {
+                Problem::new(rejection.status(), rejection.body_text()).at("the path")
+            })
+    }
+}
+
+/// Does `work` where it may wait.
+async fn answer<T: Send + 'static>(
+    app: Shared,
+    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+) -> Answer<T> {
+    match tokio::task::spawn_blocking(move || work(&app)).await {
+        Ok(result) => result.map(Json),
+        Err(error) => {
+            tracing::error!(%error, "a call of the API panicked");
+            Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the server failed at this call",
+            )
+            .help("its log says more; please report it"))
+        }
+    }
+}
+
+/// The pool in short.
+#[utoipa::path(get, path = "/v1/pool", responses((status = 200, body = PoolView)))]
+async fn pool(state: State<Shared>) -> Answer<PoolView> {
+    answer(state.0, |app| Ok(PoolView::from(app.status()))).await
+}
+
+/// All disks.
+#[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Vec<DiskView>)))]
+async fn disks(state: State<Shared>) -> Answer<Vec<DiskView>> {
+    answer(state.0, |app| Ok(app.status().disks)).await
+}
+
+/// One disk, by its number in the pool's order.
+#[utoipa::path(get, path = "/v1/disks/{number}", params(("number" = usize, Path)),
+    responses((status = 200, body = DiskView), (status = 404, body = Problem)))]
+async fn disk(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
+    answer(state.0, move |app| {
+        let mut disks = app.status().disks;
+        if number < disks.len() {
+            return Ok(disks.swap_remove(number));
+        }
+        Err(
+            Problem::new(StatusCode::NOT_FOUND, format!("there is no disk {number}")).help(
+                format!(
+                    "the disks are numbered 0 to {}",
+                    disks.len().saturating_sub(1)
+                ),
+            ),
+        )
+    })
+    .await
+}
+
+/// Everything at once: what is promised and what happened.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
+async fn status(state: State<Shared>) -> Answer<StatusView> {
+    answer(state.0, |app| Ok(app.status())).await
+}
+
+/// Begins a new window for best-effort latency and measured utilisation.
+#[utoipa::path(post, path = "/v1/window", responses((status = 200, body = StatusView)))]
+async fn window(state: State<Shared>) -> Answer<StatusView> {
+    answer(state.0, |app| {
+        app.pool.reset_window();
+        Ok(app.status())
+    })
+    .await
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Clockwise control API",
+    description = "Served on a unix socket; the permissions of its file say who may use it. Times are in nanoseconds, sizes in bytes, shares of 1.",
+    license(name = "Apache-2.0 OR MIT")
+))]
+struct Description;
+
+fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(pool))
+        .routes(routes!(disks))
+        .routes(routes!(disk))
+        .routes(routes!(status))
+        .routes(routes!(window))
+        .merge(volumes::routes())
+        .merge(streams::routes())
+}
+
+/// The description that `GET /v1/openapi.json` serves.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+/// The whole API.
+pub fn router(app: Shared) -> Router {
+    let (router, description) = routes().split_for_parts();
+    let description = Arc::new(description);
+    router
+        .route(
+            "/v1/openapi.json",
+            axum::routing::get(move || async move { Json((*description).clone()) }),
+        )
+        .fallback(|request: Request| async move {
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("there is nothing at {}", request.uri().path()),
+            )
+            .help("GET /v1/openapi.json lists what there is")
+        })
+        .method_not_allowed_fallback(|request: Request| async move {
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!(
+                    "{} does not take {}",
+                    request.uri().path(),
+                    request.method()
+                ),
+            )
+            .help("GET /v1/openapi.json lists what there is")
+        })
+        .with_state(app)
+}

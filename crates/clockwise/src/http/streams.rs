@@ -1,0 +1,170 @@
+//! Streams: reserve, report, change, end.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use engine::pool::Pool;
+use engine::stream::StreamSpec;
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ask::{ChangeRate, ReserveStream, StreamOp};
+use super::view::StreamView;
+use super::{Answer, Body, PathPart, Problem, Shared, answer};
+use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionView};
+
+/// Memory for a stream whose block size the pool is to propose: two buffers a disk of it are what a
+/// recorder has to spare for each camera.
+const PROPOSAL_MEMORY: Bytes = Bytes::from_mib(32);
+
+/// The most blocks of one answer.
+const BLOCKS_PAGE_MAX: usize = 4096;
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list, reserve))
+        .routes(routes!(show, change, end))
+        .routes(routes!(blocks))
+}
+
+/// All streams: reserved, running, and ended ones whose report nobody has deleted yet.
+#[utoipa::path(get, path = "/v1/streams", responses((status = 200, body = Vec<SessionView>)))]
+async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
+    answer(state.0, |app| {
+        Ok(app
+            .sessions
+            .all()
+            .iter()
+            .map(|session| session.view())
+            .collect())
+    })
+    .await
+}
+
+/// Reserves bandwidth. On success connect to the data socket and send the token; a reservation that
+/// does not fit is answered with 409 and the disk, the condition, the load and what would fit.
+#[utoipa::path(post, path = "/v1/streams", request_body = ReserveStream,
+    responses((status = 201, body = Reserved), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn reserve(
+    state: State<Shared>,
+    Body(ask): Body<ReserveStream>,
+) -> Result<(StatusCode, Json<Reserved>), Problem> {
+    let reserved = answer(state.0, move |app| {
+        let spec = spec(&app.pool, &ask)?;
+        let stream = app.pool.reserve(spec)?;
+        let wait = ask
+            .connect_within_ms
+            .map_or(RESERVATION_WAIT, Duration::from_millis);
+        let session = app
+            .sessions
+            .add(stream, ask.op, ask.limit_bytes.map(Bytes), wait)
+            .map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+        Ok(Reserved {
+            id: session.id(),
+            data_socket: app.data_socket.clone(),
+            token: session.token().to_owned(),
+            stream: session.view().stream,
+        })
+    })
+    .await?;
+    Ok((StatusCode::CREATED, reserved))
+}
+
+fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
+    let volume = pool.open_volume(&ask.volume)?;
+    let size = volume.size().get();
+    let past_end = || {
+        Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!(
+                "the range reaches past the end of volume {:?}, which has {size} bytes",
+                ask.volume
+            ),
+        )
+        .at("offset_bytes and length_bytes")
+        .help("grow the volume, or choose a range within it")
+    };
+    let end = match ask.length_bytes {
+        Some(length) => ask.offset_bytes.checked_add(length).ok_or_else(past_end)?,
+        None => size,
+    };
+    if ask.offset_bytes >= end || end > size {
+        return Err(past_end());
+    }
+    let rate = BytesPerSecond(ask.rate_bytes_per_second);
+    Ok(StreamSpec {
+        name: ask.name.clone().unwrap_or_else(|| ask.volume.clone()),
+        range: Some(ask.offset_bytes..end),
+        rate,
+        block: ask
+            .block_bytes
+            .map_or_else(|| pool.proposed_block(rate, PROPOSAL_MEMORY), Bytes),
+        op: match ask.op {
+            StreamOp::Record => Op::Write,
+            StreamOp::Play => Op::Read,
+        },
+        span: None,
+        wraps: ask.wraps,
+        volume,
+    })
+}
+
+/// One stream's report.
+#[utoipa::path(get, path = "/v1/streams/{id}", params(("id" = u64, Path)),
+    responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
+async fn show(state: State<Shared>, PathPart(id): PathPart<u64>) -> Answer<SessionView> {
+    answer(state.0, move |app| Ok(app.sessions.get(id)?.view())).await
+}
+
+/// Changes a stream's rate; it keeps the old one when the new one is refused.
+#[utoipa::path(patch, path = "/v1/streams/{id}", params(("id" = u64, Path)), request_body = ChangeRate,
+    responses((status = 200, body = StreamView), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn change(
+    state: State<Shared>,
+    PathPart(id): PathPart<u64>,
+    Body(ask): Body<ChangeRate>,
+) -> Answer<StreamView> {
+    answer(state.0, move |app| {
+        let stream = app.sessions.get(id)?.stream()?;
+        stream.change_rate(BytesPerSecond(ask.rate_bytes_per_second))?;
+        Ok(StreamView::from(stream.status()))
+    })
+    .await
+}
+
+/// Ends a stream, gives back its share, and forgets it; the answer is its last report.
+#[utoipa::path(delete, path = "/v1/streams/{id}", params(("id" = u64, Path)),
+    responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
+async fn end(state: State<Shared>, PathPart(id): PathPart<u64>) -> Answer<SessionView> {
+    answer(state.0, move |app| Ok(app.sessions.delete(id)?)).await
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct BlocksQuery {
+    /// The first block wanted (default 0).
+    #[serde(default)]
+    from: u64,
+}
+
+/// How each block fared, from a block on, at most 4,096 of them: those of the last 32,768.
+#[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(("id" = u64, Path), BlocksQuery),
+    responses((status = 200, body = Vec<BlockView>), (status = 404, body = Problem)))]
+async fn blocks(
+    state: State<Shared>,
+    PathPart(id): PathPart<u64>,
+    query: Query<BlocksQuery>,
+) -> Answer<Vec<BlockView>> {
+    answer(state.0, move |app| {
+        Ok(app.sessions.get(id)?.blocks(query.0.from, BLOCKS_PAGE_MAX))
+    })
+    .await
+}

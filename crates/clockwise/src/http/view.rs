@@ -1,0 +1,305 @@
+//! What the API says: the engine's account of what is promised and what happened, in the form that
+//! goes over the wire. Times are in nanoseconds, sizes in bytes, shares of 1.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A wire form of a plain value of the engine, field by field.
+macro_rules! view {
+    (
+        $(#[$meta:meta])* $view:ident from $source:ty { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }
+        $(lists { $($(#[$list_doc:meta])* $list:ident: $element:ty,)* })?
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+        pub struct $view {
+            $($(#[$doc])* pub $field: $kind,)*
+            $($($(#[$list_doc])* pub $list: Vec<$element>,)*)?
+        }
+
+        impl From<$source> for $view {
+            fn from(source: $source) -> Self {
+                Self {
+                    $($field: source.$field.into(),)*
+                    $($($list: source.$list.into_iter().map(<$element>::from).collect(),)*)?
+                }
+            }
+        }
+    };
+}
+
+view! {
+    /// A latency distribution.
+    #[derive(Copy, Default)]
+    LatencyView from engine::status::Latency {
+        /// How many.
+        count: u64,
+        /// Their mean, in nanoseconds.
+        mean_ns: u64,
+        /// Half were no longer than this.
+        p50_ns: u64,
+        /// 99 in 100 were no longer than this.
+        p99_ns: u64,
+        /// The longest.
+        max_ns: u64,
+    }
+}
+
+view! {
+    /// Requests served, by what let them go when they went.
+    #[derive(Copy, Default)]
+    ByClassView from engine::status::ByClass {
+        /// Of streams, in their turn.
+        real_time: u64,
+        /// Of streams, before their release, in slack.
+        early: u64,
+        /// Best effort in slack.
+        slack: u64,
+        /// Best effort in the container of a periodic server or the floor.
+        container: u64,
+    }
+}
+
+view! {
+    /// A disk: what it is, what is promised of it, and what happened.
+    DiskView from engine::status::DiskStatus {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// Its drive profile.
+        profile: String,
+        /// Whether that profile was measured; otherwise it is a conservative guess.
+        profile_is_measured: bool,
+        /// How writes become durable: `write-through`, `fua` or `host`.
+        durability: String,
+        /// Requests it is given at a time.
+        outstanding: u32,
+        /// The share of its time that is promised.
+        utilization_promised: f64,
+        /// The share of its time it was busy since the window began.
+        utilization_measured: f64,
+        /// Delta-L of what is promised (corrected).
+        delta_l_ns: u64,
+        /// Slack at this moment.
+        slack_ns: u64,
+        /// The share that best effort without a reservation keeps.
+        floor: f64,
+        /// Requests queued now.
+        queued: u64,
+        /// Requests served since the pool was opened.
+        served: ByClassView,
+        /// Deadlines missed, net of the host's own lateness.
+        misses: u64,
+        /// The worst lateness.
+        late_max_ns: u64,
+        /// The same net of the host's own lateness.
+        late_net_max_ns: u64,
+        /// Requests that took longer than predicted, net of the host's own lateness.
+        overruns: u64,
+        /// The longest overrun.
+        overrun_max_ns: u64,
+        /// Actual over predicted service time in all.
+        actual_over_predicted: f64,
+        /// How often the host was late.
+        host_late_count: u64,
+        /// The worst lateness of the host.
+        host_late_max_ns: u64,
+        /// Bytes read since the pool was opened.
+        read_bytes: u64,
+        /// Bytes written since the pool was opened.
+        written_bytes: u64,
+        /// Best-effort latency in the window.
+        best_effort: LatencyView,
+        /// Errors the disk reported.
+        errors: u64,
+        /// Why it is not served any more, if it is not.
+        failed: Option<String>,
+    }
+}
+
+view! {
+    /// A stream's part of one disk.
+    StreamDiskView from engine::status::StreamDisk {
+        /// The disk's name.
+        disk: String,
+        /// The worst-case service time of a block there.
+        service_ns: u64,
+        /// The least time between two of its blocks there.
+        period_ns: u64,
+    }
+}
+
+view! {
+    /// A stream: what it was promised and what happened to its blocks.
+    StreamView from engine::status::StreamStatus {
+        /// Its name.
+        name: String,
+        /// Its volume.
+        volume: String,
+        /// `read` or `write`.
+        op: String,
+        /// Its rate.
+        rate_bytes_per_second: u64,
+        /// Its block size.
+        block_bytes: u64,
+        /// Blocks done.
+        blocks: u64,
+        /// Blocks later than due, net of the host's own lateness.
+        misses: u64,
+        /// The worst lateness.
+        late_max_ns: u64,
+        /// The same net of the host's own lateness.
+        late_net_max_ns: u64,
+        /// Blocks that came before their release.
+        early: u64,
+        /// Requests that took longer than predicted.
+        overruns: u64,
+        /// Requests that failed.
+        errors: u64,
+        /// When the latest blocks were complete, oldest first, on the monotonic clock.
+        recent_blocks_ns: Vec<u64>,
+        /// Why it is broken, if it is.
+        failed: Option<String>,
+    }
+    lists {
+        /// What it reserves where.
+        disks: StreamDiskView,
+    }
+}
+
+/// How many extents of a volume lie on a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ExtentsOnDisk {
+    /// The disk's name.
+    pub disk: String,
+    /// How many.
+    pub extents: u64,
+}
+
+impl From<(String, u64)> for ExtentsOnDisk {
+    fn from((disk, extents): (String, u64)) -> Self {
+        Self { disk, extents }
+    }
+}
+
+view! {
+    /// A volume.
+    VolumeView from engine::pool::VolumeInfo {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// How much of it was written, to whole chunks.
+        written_bytes: u64,
+        /// How many extents it has.
+        extents: u64,
+        /// How many users have it open.
+        open_count: u64,
+        /// Who uses it.
+        users: Vec<String>,
+        /// Why it takes no more writes, if it does not.
+        poisoned: Option<String>,
+    }
+    lists {
+        /// Where they lie.
+        extents_by_disk: ExtentsOnDisk,
+    }
+}
+
+view! {
+    /// An account of buffers.
+    MemoryView from engine::status::MemoryStatus {
+        /// Whose.
+        client: String,
+        /// Guaranteed bytes.
+        fixed_bytes: u64,
+        /// Bytes of the shared part that it holds.
+        variable_bytes: u64,
+        /// Its buffers.
+        buffers: u64,
+        /// Bytes that it was asked to give back and has not.
+        asked_back_bytes: u64,
+    }
+}
+
+view! {
+    /// Everything at once.
+    StatusView from engine::status::PoolStatus {
+        /// The pool's name.
+        name: String,
+        /// Its scheduler.
+        scheduler: String,
+        /// How long it has been open.
+        uptime_ns: u64,
+        /// How long ago the window for latencies began.
+        window_ns: u64,
+        /// What is not as it should be.
+        warnings: Vec<String>,
+        /// Its extent size.
+        extent_bytes: u64,
+        /// Bytes in volumes.
+        allocated_bytes: u64,
+        /// Bytes that volumes could have.
+        free_bytes: u64,
+        /// Memory for buffers in all.
+        memory_bytes: u64,
+        /// Best-effort latency of all disks in the window.
+        best_effort: LatencyView,
+    }
+    lists {
+        /// Its disks.
+        disks: DiskView,
+        /// Its open streams.
+        streams: StreamView,
+        /// Its volumes.
+        volumes: VolumeView,
+        /// Who has it.
+        memory: MemoryView,
+    }
+}
+
+/// The pool in short.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PoolView {
+    /// Its name.
+    pub name: String,
+    /// Its scheduler.
+    pub scheduler: String,
+    /// How long it has been open.
+    pub uptime_ns: u64,
+    /// Its extent size.
+    pub extent_bytes: u64,
+    /// Bytes in volumes.
+    pub allocated_bytes: u64,
+    /// Bytes that volumes could have.
+    pub free_bytes: u64,
+    /// Memory for buffers in all.
+    pub memory_bytes: u64,
+    /// Its disks, by name.
+    pub disks: Vec<String>,
+    /// How many volumes it has.
+    pub volumes: u64,
+    /// How many streams are open.
+    pub streams: u64,
+    /// What is not as it should be.
+    pub warnings: Vec<String>,
+}
+
+impl From<StatusView> for PoolView {
+    fn from(status: StatusView) -> Self {
+        Self {
+            disks: status.disks.iter().map(|disk| disk.name.clone()).collect(),
+            volumes: status.volumes.len() as u64,
+            streams: status.streams.len() as u64,
+            name: status.name,
+            scheduler: status.scheduler,
+            uptime_ns: status.uptime_ns,
+            extent_bytes: status.extent_bytes,
+            allocated_bytes: status.allocated_bytes,
+            free_bytes: status.free_bytes,
+            memory_bytes: status.memory_bytes,
+            warnings: status.warnings,
+        }
+    }
+}

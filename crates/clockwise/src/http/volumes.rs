@@ -1,0 +1,206 @@
+//! Volumes: make, show, resize, move, delete.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use engine::pool::VolumeSpec;
+use sched::units::Bytes;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ask::{CreateVolume, Direction, MoveProgress, MoveVolume, ResizeVolume};
+use super::view::VolumeView;
+use super::{Answer, App, Body, PathPart, Problem, Shared, answer};
+
+/// A move under way.
+#[derive(Debug, Default)]
+pub struct Move {
+    done: AtomicU64,
+    total: AtomicU64,
+    is_stopped: AtomicBool,
+}
+
+impl Move {
+    /// Ends it after the extent at hand.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn progress(&self) -> MoveProgress {
+        MoveProgress {
+            done: self.done.load(Ordering::Relaxed),
+            total: self.total.load(Ordering::Relaxed),
+        }
+    }
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(show, resize, delete))
+        .routes(routes!(move_progress, move_extents, move_stop))
+}
+
+/// All volumes, by name.
+#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<VolumeView>)))]
+async fn list(state: State<Shared>) -> Answer<Vec<VolumeView>> {
+    answer(state.0, |app| {
+        Ok(app
+            .pool
+            .volumes()
+            .into_iter()
+            .map(VolumeView::from)
+            .collect())
+    })
+    .await
+}
+
+/// Makes a volume; it is durable when the answer comes.
+#[utoipa::path(post, path = "/v1/volumes", request_body = CreateVolume,
+    responses((status = 201, body = VolumeView), (status = 409, body = Problem), (status = 422, body = Problem)))]
+async fn create(
+    state: State<Shared>,
+    Body(ask): Body<CreateVolume>,
+) -> Result<(StatusCode, Json<VolumeView>), Problem> {
+    let made = answer(state.0, move |app| {
+        let spec = VolumeSpec {
+            name: ask.name,
+            size: Bytes(ask.size_bytes),
+            placement: ask.placement.placement(),
+        };
+        Ok(VolumeView::from(app.pool.create_volume(&spec)?))
+    })
+    .await?;
+    Ok((StatusCode::CREATED, made))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)),
+    responses((status = 200, body = VolumeView), (status = 404, body = Problem)))]
+async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
+    answer(state.0, move |app| {
+        Ok(VolumeView::from(app.pool.volume_info(&name)?))
+    })
+    .await
+}
+
+/// Grows or shrinks a volume, in use or not.
+#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume,
+    responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn resize(
+    state: State<Shared>,
+    PathPart(name): PathPart<String>,
+    Body(ask): Body<ResizeVolume>,
+) -> Answer<VolumeView> {
+    answer(state.0, move |app| {
+        let present = app.pool.volume_info(&name)?.size_bytes;
+        let direction = ask.direction.unwrap_or(if ask.size_bytes < present {
+            Direction::Shrink
+        } else {
+            Direction::Grow
+        });
+        let size = Bytes(ask.size_bytes);
+        Ok(VolumeView::from(match direction {
+            Direction::Grow => app.pool.grow(&name, size, &ask.placement.placement())?,
+            Direction::Shrink => app.pool.shrink(&name, size)?,
+        }))
+    })
+    .await
+}
+
+/// Deletes a volume that nobody uses.
+#[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
+    responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem)))]
+async fn delete(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
+    answer(state.0, move |app| {
+        let last = app.pool.volume_info(&name)?;
+        app.pool.delete_volume(&name)?;
+        Ok(VolumeView::from(last))
+    })
+    .await
+}
+
+fn moves(app: &App) -> MutexGuard<'_, std::collections::BTreeMap<String, Arc<Move>>> {
+    app.moves.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn no_move(name: &str) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        format!("volume {name:?} is not being moved"),
+    )
+}
+
+/// How far a move is.
+#[utoipa::path(get, path = "/v1/volumes/{name}/move", params(("name" = String, Path)),
+    responses((status = 200, body = MoveProgress), (status = 404, body = Problem)))]
+async fn move_progress(
+    state: State<Shared>,
+    PathPart(name): PathPart<String>,
+) -> Answer<MoveProgress> {
+    moves(&state)
+        .get(&name)
+        .map(|one| Json(one.progress()))
+        .ok_or_else(|| no_move(&name))
+}
+
+/// Takes the entry of a move out of the table however the move ends.
+struct Entry<'a> {
+    app: &'a App,
+    name: String,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        moves(self.app).remove(&self.name);
+    }
+}
+
+/// Moves a volume's extents, in use or not; answers when all are moved. Each extent's move is
+/// durable by itself, and goes on when the caller goes away.
+#[utoipa::path(post, path = "/v1/volumes/{name}/move", params(("name" = String, Path)), request_body = MoveVolume,
+    responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn move_extents(
+    state: State<Shared>,
+    PathPart(name): PathPart<String>,
+    Body(ask): Body<MoveVolume>,
+) -> Answer<VolumeView> {
+    answer(state.0, move |app| {
+        let one = Arc::new(Move::default());
+        match moves(app).entry(name.clone()) {
+            std::collections::btree_map::Entry::Occupied(_) => {
+                return Err(Problem::new(
+                    StatusCode::CONFLICT,
+                    format!("volume {name:?} is being moved already"),
+                )
+                .help("wait for it, or stop it with DELETE on the same path"));
+            }
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Arc::clone(&one)),
+        };
+        let entry = Entry { app, name };
+        let moved =
+            app.pool
+                .move_extents(&entry.name, &ask.placement.placement(), &mut |progress| {
+                    one.done.store(progress.done, Ordering::Relaxed);
+                    one.total.store(progress.total, Ordering::Relaxed);
+                    !one.is_stopped.load(Ordering::Relaxed)
+                })?;
+        Ok(VolumeView::from(moved))
+    })
+    .await
+}
+
+/// Stops a move after the extent at hand; what has moved stays moved.
+#[utoipa::path(delete, path = "/v1/volumes/{name}/move", params(("name" = String, Path)),
+    responses((status = 200, body = MoveProgress), (status = 404, body = Problem)))]
+async fn move_stop(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<MoveProgress> {
+    let moves = moves(&state);
+    let one = moves.get(&name).ok_or_else(|| no_move(&name))?;
+    one.stop();
+    Ok(Json(one.progress()))
+}

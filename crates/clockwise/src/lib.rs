@@ -1,0 +1,16 @@
+//! The server: what the `clockwise` binary is made of, as a library so that tests and benches
+//! reach its parts.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod cmd;
+pub mod config;
+pub mod demo;
+pub mod disks;
+pub mod export;
+pub mod failure;
+pub mod http;
+pub mod quantity;
+pub mod server;
+pub mod session;

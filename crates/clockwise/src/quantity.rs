@@ -1,0 +1,398 @@
+//! Sizes, rates and lengths of time as people write and read them.
+//!
+//! Input is decimal text with a unit (`1.2MB/s`, `256KiB`, `500 ms`); it becomes an exact integer or
+//! an error that says why not. `KB` is 1,000 bytes and `KiB` 1,024; a bare `K` is refused, because
+//! half the tools mean one and half the other. Arithmetic is in integers, so what is read is what
+//! was written: no rounding through floating point, and `NaN` or `1e400` are not numbers here.
+
+use std::fmt;
+
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+use serde::de::{self, Deserialize, Deserializer};
+
+/// Why a text is not a quantity.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QuantityError {
+    /// Nothing there.
+    #[error("it is empty; write a number with a unit, such as {example}")]
+    Empty {
+        /// What would do.
+        example: &'static str,
+    },
+    /// A minus sign.
+    #[error("it is negative; it must be more than zero")]
+    Negative,
+    /// Zero where zero means nothing.
+    #[error("it is zero; it must be more than zero")]
+    Zero,
+    /// Not digits with at most one point.
+    #[error(
+        "`{number}` is not a number; write digits with at most one decimal point, such as {example}"
+    )]
+    NotANumber {
+        /// What was found.
+        number: String,
+        /// What would do.
+        example: &'static str,
+    },
+    /// Not a unit of this kind of quantity.
+    #[error("`{unit}` is not a unit known here; the units are {known}")]
+    Unit {
+        /// What was found.
+        unit: String,
+        /// The units there are.
+        known: String,
+    },
+    /// More than 64 bits can say.
+    #[error("it is too large; the most is {most}")]
+    TooLarge {
+        /// The largest value.
+        most: String,
+    },
+}
+
+type Units = &'static [(&'static str, u128)];
+
+const SIZE_UNITS: Units = &[
+    ("B", 1),
+    ("KB", 1_000),
+    ("KiB", 1 << 10),
+    ("MB", 1_000_000),
+    ("MiB", 1 << 20),
+    ("GB", 1_000_000_000),
+    ("GiB", 1 << 30),
+    ("TB", 1_000_000_000_000),
+    ("TiB", 1 << 40),
+    ("PB", 1_000_000_000_000_000),
+    ("PiB", 1 << 50),
+];
+
+/// In eighths of a byte per second.
+const RATE_UNITS: Units = &[
+    ("B/s", 8),
+    ("KB/s", 8_000),
+    ("KiB/s", 8 << 10),
+    ("MB/s", 8_000_000),
+    ("MiB/s", 8 << 20),
+    ("GB/s", 8_000_000_000),
+    ("GiB/s", 8 << 30),
+    ("bit/s", 1),
+    ("kbit/s", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+];
+
+const TIME_UNITS: Units = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// The most digits after the decimal point that are looked at; the 38 digits of a `u128` hold them
+/// beside the largest multiplier.
+const FRACTION_DIGITS_MAX: usize = 12;
+
+/// `text` in the smallest unit, rounded down. `bare` is the multiplier of a number without unit.
+fn parse(
+    text: &str,
+    units: Units,
+    bare: Option<u128>,
+    example: &'static str,
+) -> Result<u128, QuantityError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(QuantityError::Empty { example });
+    }
+    let positive = text.strip_prefix('+').unwrap_or(text);
+    if positive.starts_with(['-', '\u{2212}']) {
+        return Err(QuantityError::Negative);
+    }
+    let end = positive
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')))
+        .unwrap_or(positive.len());
+    let (number, unit) = (&positive[..end], positive[end..].trim());
+    let not_a_number = || QuantityError::NotANumber {
+        number: text.to_owned(),
+        example,
+    };
+    let digits: String = number.chars().filter(|c| *c != '_').collect();
+    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return Err(not_a_number());
+    }
+    let multiplier = match (unit, bare) {
+        ("", Some(bare)) => bare,
+        _ => units
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(unit))
+            .map(|(_, multiplier)| *multiplier)
+            .ok_or_else(|| QuantityError::Unit {
+                unit: unit.to_owned(),
+                known: known(units),
+            })?,
+    };
+    let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS_MAX)];
+    let too_large = || QuantityError::TooLarge {
+        most: format!("{} in the smallest unit", u64::MAX),
+    };
+    let whole: u128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().map_err(|_| too_large())?
+    };
+    let part: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().map_err(|_| not_a_number())?
+    };
+    whole
+        .checked_mul(multiplier)
+        .and_then(|whole| whole.checked_add(part * multiplier / 10u128.pow(fraction.len() as u32)))
+        .ok_or_else(too_large)
+}
+
+fn known(units: Units) -> String {
+    units
+        .iter()
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn positive(value: u128, most: impl FnOnce() -> String) -> Result<u64, QuantityError> {
+    match u64::try_from(value) {
+        Ok(0) => Err(QuantityError::Zero),
+        Ok(value) => Ok(value),
+        Err(_) => Err(QuantityError::TooLarge { most: most() }),
+    }
+}
+
+/// A size in bytes, more than zero: `64MiB`, `8TB`, `512`.
+///
+/// # Errors
+/// When the text is not one.
+pub fn parse_size(text: &str) -> Result<Bytes, QuantityError> {
+    let bytes = parse(text, SIZE_UNITS, Some(1), "64MiB")?;
+    positive(bytes, || "16 EiB".to_owned()).map(Bytes)
+}
+
+/// A data rate, more than zero: `1.2MB/s`, `3Mbit/s`. A rate of less than a byte a second is zero.
+///
+/// # Errors
+/// When the text is not one.
+pub fn parse_rate(text: &str) -> Result<BytesPerSecond, QuantityError> {
+    let eighths = parse(text, RATE_UNITS, None, "1.2MB/s")?;
+    positive(eighths / 8, || "16 EiB/s".to_owned()).map(BytesPerSecond)
+}
+
+/// A length of time, more than zero: `500ms`, `1.5 s`, `2h`.
+///
+/// # Errors
+/// When the text is not one.
+pub fn parse_time(text: &str) -> Result<Nanos, QuantityError> {
+    let nanos = parse(text, TIME_UNITS, None, "500ms")?;
+    positive(nanos, || "584 years".to_owned()).map(Nanos)
+}
+
+/// A share of a whole: `20%` or `0.2`, from 0 to 1 inclusive.
+///
+/// # Errors
+/// When the text is not one, or is outside of that.
+pub fn parse_share(text: &str) -> Result<f64, QuantityError> {
+    const BILLIONTHS: u128 = 1_000_000_000;
+    let share = parse(text, &[("%", BILLIONTHS / 100)], Some(BILLIONTHS), "20%")?;
+    if share > BILLIONTHS {
+        return Err(QuantityError::TooLarge {
+            most: "100%".to_owned(),
+        });
+    }
+    Ok(share as f64 / BILLIONTHS as f64)
+}
+
+/// Bytes for people: in binary units, three digits at least.
+#[derive(Clone, Copy, Debug)]
+pub struct Size(pub Bytes);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let bytes = self.0.get();
+        if bytes < 1024 {
+            return f.pad(&format!("{bytes} B"));
+        }
+        let power = (bytes.ilog2() / 10).min(6);
+        let unit = UNITS[power as usize - 1];
+        let value = bytes as f64 / (1u64 << (10 * power)) as f64;
+        let text = if bytes.is_multiple_of(1 << (10 * power)) {
+            format!("{value:.0} {unit}")
+        } else {
+            format!("{value:.*} {unit}", if value < 100.0 { 2 } else { 1 })
+        };
+        f.pad(&text)
+    }
+}
+
+/// A data rate for people: in decimal units, as disks and networks are sold.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate(pub BytesPerSecond);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.0.get() as f64;
+        let text = match self.0.get() {
+            0..1_000 => format!("{rate:.0} B/s"),
+            1_000..1_000_000 => format!("{:.1} KB/s", rate / 1e3),
+            1_000_000..1_000_000_000 => format!("{:.2} MB/s", rate / 1e6),
+            _ => format!("{:.2} GB/s", rate / 1e9),
+        };
+        f.pad(&text)
+    }
+}
+
+/// A length of time for people: three digits or so, in the unit that they would choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Span(pub Nanos);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.get() as f64;
+        let text = match self.0.get() {
+            0 => "0".to_owned(),
+            1..1_000 => format!("{nanos:.0} ns"),
+            1_000..1_000_000 => format!("{:.1} us", nanos / 1e3),
+            1_000_000..1_000_000_000 => format!("{:.1} ms", nanos / 1e6),
+            1_000_000_000..100_000_000_000 => format!("{:.2} s", nanos / 1e9),
+            _ => format!("{:.0} s", nanos / 1e9),
+        };
+        f.pad(&text)
+    }
+}
+
+/// Deserialises a quantity from text, for serde's `deserialize_with` on optional keys of a file.
+struct Text<T>(T);
+
+macro_rules! from_text {
+    ($kind:ty, $parse:ident, $example:literal) => {
+        impl<'de> Deserialize<'de> for Text<$kind> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = Text<$kind>;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str(concat!("a text with a unit, such as \"", $example, "\""))
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                        $parse(text).map(Text).map_err(|error| {
+                            E::custom(format_args!("\"{text}\" cannot be used: {error}"))
+                        })
+                    }
+                }
+                deserializer.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+from_text!(Bytes, parse_size, "64MiB");
+from_text!(BytesPerSecond, parse_rate, "1.2MB/s");
+from_text!(Nanos, parse_time, "500ms");
+from_text!(f64, parse_share, "20%");
+
+/// For `#[serde(deserialize_with = "quantity::text")]`.
+///
+/// # Errors
+/// When the value is not a text that says a quantity of the field's type.
+#[expect(private_bounds, reason = "the wrapper only carries the implementation")]
+pub fn text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+where
+    Text<T>: Deserialize<'de>,
+{
+    Text::deserialize(deserializer).map(|text| text.0)
+}
+
+/// For `#[serde(default, deserialize_with = "quantity::optional_text")]`.
+///
+/// # Errors
+/// As [`text`].
+#[expect(private_bounds, reason = "the wrapper only carries the implementation")]
+pub fn optional_text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    Text<T>: Deserialize<'de>,
+{
+    text(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        assert_eq!(parse_size("256KiB"), Ok(Bytes(262_144)));
+        assert_eq!(parse_size(" 1.5 GiB "), Ok(Bytes(1_610_612_736)));
+        assert_eq!(parse_size("8TB"), Ok(Bytes(8_000_000_000_000)));
+        assert_eq!(parse_size("512"), Ok(Bytes(512)));
+        assert_eq!(parse_size("18446744073709551615"), Ok(Bytes(u64::MAX)));
+        assert_eq!(parse_rate("1.2MB/s"), Ok(BytesPerSecond(1_200_000)));
+        assert_eq!(parse_rate("3Mbit/s"), Ok(BytesPerSecond(375_000)));
+        assert_eq!(parse_time("0.5s"), Ok(Nanos::from_millis(500)));
+        assert_eq!(parse_share("2.5%"), Ok(0.025));
+        assert_eq!(parse_share("0"), Ok(0.0));
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused_with_the_reason() {
+        assert!(matches!(parse_size(""), Err(QuantityError::Empty { .. })));
+        assert!(matches!(parse_size("0"), Err(QuantityError::Zero)));
+        assert!(matches!(parse_size("0.1B"), Err(QuantityError::Zero)));
+        assert!(matches!(parse_size("-1GB"), Err(QuantityError::Negative)));
+        assert!(matches!(parse_rate("-0MB/s"), Err(QuantityError::Negative)));
+        assert!(matches!(
+            parse_rate("NaN"),
+            Err(QuantityError::NotANumber { .. })
+        ));
+        assert!(matches!(
+            parse_rate("inf MB/s"),
+            Err(QuantityError::NotANumber { .. })
+        ));
+        assert!(matches!(
+            parse_rate("1.2.3MB/s"),
+            Err(QuantityError::NotANumber { .. })
+        ));
+        assert!(matches!(
+            parse_rate("1e9MB/s"),
+            Err(QuantityError::Unit { .. })
+        ));
+        assert!(matches!(parse_rate("12"), Err(QuantityError::Unit { .. })));
+        assert!(matches!(parse_size("64K"), Err(QuantityError::Unit { .. })));
+        assert!(matches!(
+            parse_size("18446744073709551616"),
+            Err(QuantityError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            parse_size("99999999999999999999999999999999999999999PB"),
+            Err(QuantityError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            parse_size("340282366920938463463374607431768211455PiB"),
+            Err(QuantityError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            parse_share("101%"),
+            Err(QuantityError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
+    fn quantities_print_in_units_a_person_would_choose() {
+        assert_eq!(Size(Bytes(1023)).to_string(), "1023 B");
+        assert_eq!(Size(Bytes::from_mib(64)).to_string(), "64 MiB");
+        assert_eq!(Size(Bytes(8_000_000_000_000)).to_string(), "7.28 TiB");
+        assert_eq!(Size(Bytes(u64::MAX)).to_string(), "16.00 EiB");
+        assert_eq!(Rate(BytesPerSecond(1_200_000)).to_string(), "1.20 MB/s");
+        assert_eq!(Span(Nanos(2_345_678)).to_string(), "2.3 ms");
+    }
+}

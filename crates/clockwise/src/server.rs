@@ -1,0 +1,290 @@
+//! A running server: pool, control API, data socket, block export; its beginning and its end.
+
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::pool::Pool;
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::disks::{self, Absent};
+use crate::export::nbd;
+use crate::failure::{Failure, io_failure};
+use crate::http::{self, App};
+
+/// How long clients have to end their requests when the server does.
+const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often reservations are looked at that nobody has connected to.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A socket file that goes away with its owner.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // If somebody else took it away there is nothing left to do.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Takes away the socket of a server that is gone; one that answers is an error.
+fn clear(path: &Path) -> Result<(), Failure> {
+    let kind = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_failure("use", path, &error)),
+        Ok(metadata) => metadata.file_type(),
+    };
+    if !kind.is_socket() {
+        return Err(
+            Failure::bad_input(format!("{} is there and is not a socket", path.display()))
+                .help("name another path for the socket in the configuration"),
+        );
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(
+            Failure::failed(format!("another server listens at {}", path.display()))
+                .help("end it first, or name other sockets in the configuration"),
+        ),
+        Err(_) => std::fs::remove_file(path).map_err(|error| io_failure("replace", path, &error)),
+    }
+}
+
+/// Listens at `path`, whose file never has more permissions than `mode`.
+fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure> {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| io_failure("make the folder", folder, &error))?;
+    }
+    clear(path)?;
+    let failed = |error: rustix::io::Errno| io_failure("listen at", path, &error.into());
+    let socket: OwnedFd = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .map_err(failed)?;
+    // The kernel makes the file with the permissions of the socket, less the process's mask.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).map_err(failed)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
+    let file = SocketFile(path.to_owned());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(|error| io_failure("set the permissions of", path, &error))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+    let listener = UnixListener::from_std(StdListener::from(socket))
+        .map_err(|error| io_failure("listen at", path, &error))?;
+    Ok((listener, file))
+}
+
+/// A server at work. Ending it is [`Server::close`]; dropping it leaves the disks as a crash would.
+pub struct Server {
+    app: Arc<App>,
+    nbd: Option<nbd::Server>,
+    ending: watch::Sender<bool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    sockets: Vec<SocketFile>,
+}
+
+impl Server {
+    /// Opens the pool of `config` and serves it. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the disks are no pool, or a socket cannot be had.
+    pub async fn start(config: &Config) -> Result<Self, Failure> {
+        let opening = config.clone();
+        let (pool, warnings) = tokio::task::spawn_blocking(move || open_pool(&opening))
+            .await
+            .map_err(|error| Failure::failed(format!("opening the pool failed: {error}")))??;
+        let (api, api_file) = listen(&config.api, config.permissions)?;
+        let (data, data_file) = listen(&config.data, config.permissions)?;
+        let nbd = start_nbd(config, &pool)?;
+        let app = Arc::new(App::new(pool, absolute(&config.data), warnings));
+        for warning in app.status().warnings {
+            tracing::warn!("{warning}");
+        }
+        let (ending, ended) = watch::channel(false);
+        let tasks = vec![
+            tokio::spawn(serve_api(
+                api,
+                http::router(Arc::clone(&app)),
+                ended.clone(),
+            )),
+            tokio::spawn(serve_data(data, Arc::clone(&app), ended.clone())),
+            tokio::spawn(expire(Arc::clone(&app), ended)),
+        ];
+        Ok(Self {
+            app,
+            nbd,
+            ending,
+            tasks,
+            sockets: vec![api_file, data_file],
+        })
+    }
+
+    /// The state that the API works on.
+    #[must_use]
+    pub fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// The TCP address of the block export, with the port that was taken.
+    #[must_use]
+    pub fn nbd_tcp(&self) -> Option<std::net::SocketAddr> {
+        self.nbd.as_ref().and_then(nbd::Server::tcp_address)
+    }
+
+    /// Ends it: no new calls, streams and exports end, everything acknowledged is made durable.
+    ///
+    /// # Errors
+    /// When something could not be made durable.
+    pub async fn close(self) -> Result<(), Failure> {
+        let Self {
+            app,
+            nbd,
+            ending,
+            tasks,
+            sockets,
+        } = self;
+        drop(sockets);
+        ending.send_replace(true);
+        let closing = Arc::clone(&app);
+        let closed = tokio::task::spawn_blocking(move || {
+            closing.close();
+            if let Some(nbd) = nbd {
+                nbd.shutdown(SHUTDOWN_WITHIN);
+            }
+            closing.pool.close()
+        })
+        .await
+        .map_err(|error| Failure::failed(format!("ending the pool failed: {error}")))?;
+        for task in tasks {
+            let abort = task.abort_handle();
+            if tokio::time::timeout(SHUTDOWN_WITHIN, task).await.is_err() {
+                abort.abort();
+            }
+        }
+        closed.map_err(|error| Failure::failed(format!("the pool did not end cleanly: {error}")))
+    }
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path)
+        .unwrap_or_else(|_| path.to_owned())
+        .display()
+        .to_string()
+}
+
+/// Opens the pool of `config`; the strings are what the host denied its disks.
+///
+/// # Errors
+/// When the disks are no pool.
+pub fn open_pool(config: &Config) -> Result<(Arc<Pool>, Vec<String>), Failure> {
+    let opened = disks::open(config, Absent::Refuse)?;
+    let pool =
+        Pool::open(opened.memory, opened.disks, config.open.clone()).map_err(pool_failure)?;
+    Ok((pool, opened.warnings))
+}
+
+/// The failure of a pool that could not be made, opened or checked.
+pub fn pool_failure(error: engine::pool::PoolError) -> Failure {
+    use engine::pool::PoolError;
+    let help = match &error {
+        PoolError::Disk { .. } | PoolError::Missing { .. } | PoolError::Metadata(_) => Some(
+            "`clockwise pool check` says more; `clockwise pool create` makes a new pool of the disks",
+        ),
+        _ => None,
+    };
+    let failure = Failure::failed(error.to_string());
+    match help {
+        Some(help) => failure.help(help),
+        None => failure,
+    }
+}
+
+fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, Failure> {
+    if config.nbd_unix.is_none() && config.nbd_tcp.is_none() {
+        return Ok(None);
+    }
+    if let Some(unix) = &config.nbd_unix {
+        clear(unix)?;
+    }
+    let nbd = nbd::NbdConfig {
+        unix: config.nbd_unix.clone(),
+        unix_mode: config.permissions,
+        tcp: config.nbd_tcp,
+        ..nbd::NbdConfig::default()
+    };
+    nbd::Server::start(Arc::clone(pool), &nbd)
+        .map(Some)
+        .map_err(|error| Failure::failed(error.to_string()))
+}
+
+/// Resolves when the server ends.
+async fn end_of(mut ended: watch::Receiver<bool>) {
+    // A sender that is gone is an end as well.
+    let _ = ended.wait_for(|ended| *ended).await;
+}
+
+async fn serve_api(listener: UnixListener, router: axum::Router, ended: watch::Receiver<bool>) {
+    if let Err(error) = axum::serve(listener, router)
+        .with_graceful_shutdown(end_of(ended))
+        .await
+    {
+        tracing::error!(%error, "the control API ended");
+    }
+}
+
+async fn serve_data(listener: UnixListener, app: Arc<App>, ended: watch::Receiver<bool>) {
+    loop {
+        let connection = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = end_of(ended.clone()) => return,
+        };
+        let started = connection.and_then(|(connection, _)| {
+            let connection = connection.into_std()?;
+            connection.set_nonblocking(false)?;
+            let sessions = Arc::clone(&app.sessions);
+            std::thread::Builder::new()
+                .name("stream".to_owned())
+                .spawn(move || sessions.serve(connection))?;
+            Ok(())
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "a connection to the data socket could not be served");
+            // Out of descriptors or threads: give those that there are time to end.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(EXPIRY_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = end_of(ended.clone()) => return,
+        }
+        let sessions = Arc::clone(&app.sessions);
+        if tokio::task::spawn_blocking(move || sessions.expire())
+            .await
+            .is_err()
+        {
+            tracing::error!("looking for expired reservations failed");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Stream sessions: a reservation, the byte stream that goes with it, and what became of its blocks.
+//!
+//! A session is *reserved* through the control API, which answers with a token. Whoever connects to
+//! the data socket and sends the token (see [`data`]) becomes its byte stream: a thread of its own
+//! moves blocks straight between that socket and the pool's buffers, at the stream's pace. When it
+//! *ends*, the reservation is given back at once, while the report stays until it is fetched and
+//! deleted, or is among the oldest of too many.
+//!
+//! A reservation that nobody connects to expires, so that a client that died between the two steps
+//! holds no bandwidth.
+
+pub mod data;
+mod registry;
+
+pub use registry::{Ended, RESERVATION_WAIT, Session, SessionError, Sessions};
+
+use engine::stream::{BlockReport, PaceReport};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::http::ask::StreamOp;
+use crate::http::view::{LatencyView, StreamView};
+
+/// Blocks whose own account a session keeps. At a block a second this is the last nine hours; in
+/// memory it is 4 MiB at most.
+pub const BLOCKS_KEPT_MAX: usize = 32_768;
+
+/// What stage a session is at.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", tag = "state", content = "reason")]
+pub enum SessionState {
+    /// Reserved, and waiting for its byte stream.
+    Reserved,
+    /// Data goes through it.
+    Running,
+    /// It came to its end.
+    Done,
+    /// It was ended by request.
+    Stopped,
+    /// It ended because something went wrong.
+    Failed(String),
+}
+
+/// How one block fared. Instants are nanoseconds of the server's monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct BlockView {
+    /// Which block of the session, from 0.
+    pub index: u64,
+    /// Where in the volume, in bytes.
+    pub offset: u64,
+    /// How many bytes of it are the stream's.
+    pub bytes: u64,
+    /// When it was handed to the disks.
+    pub submitted_ns: u64,
+    /// When it was due.
+    pub deadline_ns: u64,
+    /// When it was complete.
+    pub completed_ns: u64,
+    /// How much later than due; 0 in time.
+    pub late_ns: u64,
+    /// The same without the host's own lateness.
+    pub late_net_ns: u64,
+}
+
+impl From<&BlockReport> for BlockView {
+    fn from(block: &BlockReport) -> Self {
+        Self {
+            index: block.index,
+            offset: block.offset,
+            bytes: block.bytes,
+            submitted_ns: block.submitted.get(),
+            deadline_ns: block.deadline.get(),
+            completed_ns: block.completed.get(),
+            late_ns: block.late.get(),
+            late_net_ns: block.late_net.get(),
+        }
+    }
+}
+
+/// What a session did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct PaceView {
+    /// Blocks done.
+    pub blocks: u64,
+    /// Bytes that came from the byte stream or went to it.
+    pub bytes: u64,
+    /// Blocks that were late, net of the host's own lateness.
+    pub misses: u64,
+    /// The worst lateness of a block.
+    pub late_max_ns: u64,
+    /// The same net of the host's own lateness.
+    pub late_net_max_ns: u64,
+    /// How often the byte stream, not the disks, was not ready in time.
+    pub waited_for_peer: u64,
+}
+
+impl From<PaceReport> for PaceView {
+    fn from(report: PaceReport) -> Self {
+        Self {
+            blocks: report.blocks,
+            bytes: report.bytes,
+            misses: report.misses,
+            late_max_ns: report.late_max.get(),
+            late_net_max_ns: report.late_net_max.get(),
+            waited_for_peer: report.waited_for_peer,
+        }
+    }
+}
+
+/// A session, as the API tells of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SessionView {
+    /// Its number.
+    pub id: u64,
+    /// Which way.
+    pub op: StreamOp,
+    /// What stage it is at.
+    #[serde(flatten)]
+    pub state: SessionState,
+    /// The reservation and what the disks did for it.
+    pub stream: StreamView,
+    /// What went through; of a session that runs, so far.
+    pub pace: PaceView,
+    /// How long before its deadline each block was complete.
+    pub margin: LatencyView,
+    /// From the hand-over of each block to its completion.
+    pub response: LatencyView,
+}
+
+/// A reservation that was granted.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Reserved {
+    /// The session's number.
+    pub id: u64,
+    /// The socket to connect to.
+    pub data_socket: String,
+    /// What to send there first, after the words `clockwise-stream`.
+    pub token: String,
+    /// What was reserved.
+    pub stream: StreamView,
+}

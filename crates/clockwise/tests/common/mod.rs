@@ -1,0 +1,265 @@
+//! What the tests of the whole program share: a folder with a configuration, the program, a server.
+
+#![allow(dead_code, reason = "each test uses its part of this")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How long a server may take to be ready: long enough for a machine that is busy building.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The program.
+pub(crate) fn clockwise() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clockwise"));
+    command
+        .env_remove("CLOCKWISE_CONFIG")
+        .env_remove("CLOCKWISE_SOCKET")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Outcome {
+    /// The result as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Checks the exit status, and that the error says each of `words`.
+    #[track_caller]
+    pub(crate) fn fails(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "no {word:?} in {self:?}");
+        }
+        assert!(!self.err.contains("panicked"), "{self:?}");
+    }
+
+    /// Checks that it succeeded.
+    #[track_caller]
+    pub(crate) fn done(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+}
+
+/// Size of each disk of a [`Site`].
+pub(crate) const DISK_MIB: u64 = 64;
+
+/// A folder with a configuration of disks in files.
+pub(crate) struct Site {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Site {
+    /// A configuration of `disks` disks; nothing is made yet.
+    pub(crate) fn new(disks: usize) -> Self {
+        let site = Self {
+            folder: tempfile::tempdir().expect("a folder for the test"),
+        };
+        site.configure(
+            &(0..disks)
+                .map(|disk| format!("disk-{disk}"))
+                .collect::<Vec<_>>(),
+        );
+        site
+    }
+
+    /// Writes the configuration anew, of these disks.
+    pub(crate) fn configure(&self, disks: &[String]) {
+        let mut text = String::from(
+            "[server]\napi = \"api.sock\"\nrealtime = false\n[nbd]\nunix = \"nbd.sock\"\n\
+             [pool]\nname = \"test\"\nextent = \"1MiB\"\n[memory]\ntotal = \"64MiB\"\n",
+        );
+        for disk in disks {
+            text += &format!(
+                "[[disk]]\npath = \"{disk}\"\nkind = \"file\"\nsize = \"{DISK_MIB}MiB\"\n"
+            );
+        }
+        std::fs::write(self.config(), text).expect("the configuration can be written");
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("clockwise.toml")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs a command with this configuration.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
+        clockwise()
+            .arg("--config")
+            .arg(self.config())
+            .args(arguments)
+            .output()
+            .expect("the program runs")
+            .into()
+    }
+
+    /// The same, for JSON.
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        self.run(&[&["--json"], arguments].concat()).done().json()
+    }
+
+    /// Makes the pool and serves it.
+    pub(crate) fn serving(disks: usize) -> (Self, Serve) {
+        let site = Self::new(disks);
+        site.run(&["pool", "create"]).done();
+        let serve = site.serve();
+        (site, serve)
+    }
+
+    /// Serves the pool; returns when the server is ready.
+    #[track_caller]
+    pub(crate) fn serve(&self) -> Serve {
+        let mut child = clockwise()
+            .arg("--config")
+            .arg(self.config())
+            .arg("serve")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let log = child.stderr.take().expect("its log is piped");
+        let (sender, lines) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut whole = String::new();
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                let is_ready = line.contains("serving");
+                whole += &line;
+                whole.push('\n');
+                if is_ready {
+                    // A test that gave up does not wait for it.
+                    let _ = sender.send(());
+                }
+            }
+            whole
+        });
+        let serve = Serve {
+            child,
+            reader: Some(reader),
+        };
+        match lines.recv_timeout(READY_WITHIN) {
+            Ok(()) => serve,
+            Err(error) => panic!("the server is not ready ({error}): {}", serve.kill()),
+        }
+    }
+}
+
+/// A server that does not outlive its test.
+pub(crate) struct Serve {
+    child: Child,
+    reader: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Serve {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the server is there");
+    }
+
+    fn end(&mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().expect("the server can be waited for");
+        let log = self
+            .reader
+            .take()
+            .map(|reader| reader.join().expect("its log can be read"));
+        (status.code(), log.unwrap_or_default())
+    }
+
+    /// SIGTERM; returns the exit status and the log.
+    pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
+        self.signal(rustix::process::Signal::TERM);
+        self.end()
+    }
+
+    /// SIGKILL; returns the log.
+    pub(crate) fn kill(mut self) -> String {
+        self.signal(rustix::process::Signal::KILL);
+        self.end().1
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        if self.reader.is_some() {
+            // Gone already is as good.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Bytes that do not repeat within any test, from a seed.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    (0..len)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+/// Reads a file whole.
+pub(crate) fn read(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    bytes
+}
+
+/// One call of the API, by hand: status and body.
+pub(crate) fn call(site: &Site, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let mut connection = UnixStream::connect(site.path("api.sock")).expect("the server is there");
+    let length = body.len();
+    write!(
+        connection,
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+    .expect("it listens");
+    let mut text = String::new();
+    connection.read_to_string(&mut text).expect("it answers");
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}

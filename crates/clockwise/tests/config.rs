@@ -1,0 +1,236 @@
+//! What is wrong with a configuration or a command line is said with its place, and what to do.
+
+mod common;
+
+use common::{Outcome, Site, clockwise};
+
+fn serve(site: &Site, text: &str) -> Outcome {
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    site.run(&["serve"])
+}
+
+#[test]
+fn each_wrong_key_is_shown_where_it_stands() {
+    let site = Site::new(1);
+    let disk = "[[disk]]\npath = \"d\"\nkind = \"file\"\n";
+    let cases: &[(String, &str, &[&str])] = &[
+        (
+            "[server]\napi = 7\n".to_owned() + disk,
+            ":2:7",
+            &["expected"],
+        ),
+        (
+            "[server]\nsocket = \"x\"\n".to_owned() + disk,
+            ":2:1",
+            &["unknown field `socket`", "help"],
+        ),
+        (
+            format!("[server]\npermissions = \"rw\"\n{disk}"),
+            ":2:15",
+            &["permissions", "0660"],
+        ),
+        (
+            format!("[nbd]\ntcp = \"localhost\"\n{disk}"),
+            ":2:7",
+            &["not an address and a port"],
+        ),
+        (
+            format!("[memory]\ntotal = \"lots\"\n{disk}"),
+            ":2:9",
+            &["cannot be used", "not a number"],
+        ),
+        (
+            format!("[memory]\ntotal = \"-1GiB\"\n{disk}"),
+            ":2:9",
+            &["negative"],
+        ),
+        (
+            format!("[memory]\ntotal = \"0MiB\"\n{disk}"),
+            ":2:9",
+            &["zero"],
+        ),
+        (
+            format!("[memory]\ntotal = 64\n{disk}"),
+            ":2:9",
+            &["a text with a unit"],
+        ),
+        (
+            format!("[scheduler]\npolicy = \"fifo\"\n{disk}"),
+            ":2:10",
+            &["no scheduler `fifo`", "exact, delta-l"],
+        ),
+        (
+            format!("[scheduler]\nfloor = \"150%\"\n{disk}"),
+            ":2:9",
+            &["too large"],
+        ),
+        (
+            format!("[scheduler]\nfloor_slice = \"5ms\"\n{disk}"),
+            ":1:1",
+            &["by halves"],
+        ),
+        (
+            "[server]\napi = \"a\"\n".to_owned(),
+            ":1:1",
+            &["no disks are named", "[[disk]]"],
+        ),
+        (
+            "[[disk]]\npath = \"d\"\n".to_owned(),
+            ":1:1",
+            &["missing field `kind`"],
+        ),
+        (
+            "[[disk]]\npath = \"d\"\nkind = \"tape\"\n".to_owned(),
+            ":3:8",
+            &["unknown variant `tape`"],
+        ),
+        (
+            format!("{disk}profile = \"no-such-drive\"\n"),
+            ":4:11",
+            &["no-such-drive", "hdd-8tb-7200"],
+        ),
+        (
+            format!("{disk}profile = \"missing.toml\"\n"),
+            ":4:11",
+            &["missing.toml", "No such file"],
+        ),
+        (
+            format!("{disk}plant = \"hdd-8tb-7200\"\n"),
+            ":4:9",
+            &["for emulated drives"],
+        ),
+        (
+            format!("{disk}outstanding = 0\n"),
+            ":4:15",
+            &["must be 1 to"],
+        ),
+        (
+            format!("{disk}durability = \"always\"\n"),
+            ":4:14",
+            &["unknown variant `always`"],
+        ),
+        (
+            "[[disk]]\npath = \"d\"\nkind = \"emulated\"\n".to_owned(),
+            ":1:1",
+            &["needs a `plant`"],
+        ),
+        (
+            "[[disk]]\npath = \"d\"\nkind = \"emulated\"\nplant = \"floppy\"\n".to_owned(),
+            ":4:9",
+            &["no drive model", "hdd-8tb-7200"],
+        ),
+        (format!("{disk}{disk}"), ":5:8", &["named twice", "line 2"]),
+        (
+            format!("{disk}[[disk]]\npath = \"./d\"\nkind = \"file\"\n"),
+            ":5:8",
+            &["named twice"],
+        ),
+        ("not toml at all".to_owned(), ":1:", &["expected"]),
+    ];
+    for (text, place, words) in cases {
+        let outcome = serve(&site, text);
+        outcome.fails(2, words);
+        assert!(
+            outcome.err.contains(&format!("clockwise.toml{place}")),
+            "no {place} in {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn one_disk_by_two_names_is_found() {
+    let site = Site::new(1);
+    std::fs::write(site.path("d"), b"x").expect("a file");
+    std::os::unix::fs::symlink(site.path("d"), site.path("same")).expect("a link");
+    let text =
+        "[[disk]]\npath = \"d\"\nkind = \"file\"\n[[disk]]\npath = \"same\"\nkind = \"file\"\n";
+    serve(&site, text).fails(2, &["named twice", "clockwise.toml:5:8"]);
+}
+
+#[test]
+fn a_disk_that_is_not_there_or_no_disk_is_named() {
+    let site = Site::new(1);
+    site.run(&["serve"]).fails(
+        2,
+        &["disk-0", "not there", "pool create", "clockwise.toml:"],
+    );
+    let block = "[[disk]]\npath = \"/dev/no-such-disk\"\nkind = \"block\"\n";
+    serve(&site, block).fails(2, &["/dev/no-such-disk", "not there", "lsblk"]);
+    serve(&site, "[[disk]]\npath = \".\"\nkind = \"file\"\n").fails(2, &["not a file"]);
+    serve(
+        &site,
+        "[[disk]]\npath = \"clockwise.toml\"\nkind = \"block\"\n",
+    )
+    .fails(2, &["not a block device"]);
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_said_how_to_write() {
+    let outcome: Outcome = clockwise()
+        .args(["serve", "--config", "/nonexistent/c.toml"])
+        .output()
+        .expect("it runs")
+        .into();
+    outcome.fails(2, &["/nonexistent/c.toml", "--print-example"]);
+}
+
+#[test]
+fn the_example_is_a_configuration() {
+    let example: Outcome = clockwise()
+        .args(["serve", "--print-example"])
+        .output()
+        .expect("it runs")
+        .into();
+    let site = Site::new(1);
+    // Its disks are not there, which is found only after all of it was read.
+    serve(&site, &example.done().out).fails(2, &["/dev/disk/by-id/ata-EXAMPLE-1", "not there"]);
+}
+
+#[test]
+fn sizes_and_rates_on_the_command_line_must_make_sense() {
+    let site = Site::new(1);
+    let volume = |size: &str| site.run(&["volume", "create", "v", &format!("--size={size}")]);
+    volume("0").fails(2, &["zero"]);
+    volume("-1GiB").fails(2, &["negative"]);
+    volume("64K").fails(2, &["not a unit", "KiB"]);
+    volume("99999999999999EiB").fails(2, &["not a unit"]);
+    volume("99999999999999PiB").fails(2, &["too large"]);
+    volume("").fails(2, &["empty"]);
+    let rate = |rate: &str| {
+        site.run(&[
+            "stream",
+            "record",
+            "--volume",
+            "v",
+            &format!("--rate={rate}"),
+            "--from",
+            "/dev/null",
+        ])
+    };
+    rate("0MB/s").fails(2, &["zero"]);
+    rate("NaN").fails(2, &["not a number"]);
+    rate("-3MB/s").fails(2, &["negative"]);
+    rate("12").fails(2, &["not a unit", "MB/s"]);
+}
+
+#[test]
+fn commands_that_do_not_exist_and_help_have_their_statuses() {
+    let run = |arguments: &[&str]| -> Outcome {
+        clockwise()
+            .args(arguments)
+            .output()
+            .expect("it runs")
+            .into()
+    };
+    run(&["frobnicate"]).fails(2, &["frobnicate"]);
+    run(&["volume", "create"]).fails(2, &["NAME", "--size"]);
+    assert!(run(&["--help"]).done().out.contains("QoS-aware"));
+    assert!(
+        run(&["completions", "bash"])
+            .done()
+            .out
+            .contains("clockwise")
+    );
+    run(&["status", "--socket", "/nonexistent/api.sock"])
+        .fails(1, &["no server answers", "clockwise serve"]);
+}

@@ -1,0 +1,247 @@
+//! A server from its start to its end: volumes, bad calls, restarts, SIGTERM, SIGKILL.
+
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use common::{Outcome, Site, call, noise};
+use serde_json::json;
+
+/// Whether the tools of libnbd are here; a test that is skipped says so.
+fn has_nbdcopy() -> bool {
+    let is_here = Command::new("nbdcopy").arg("--version").output().is_ok();
+    if !is_here {
+        println!("skipped: there is no nbdcopy; `make setup` brings it");
+    }
+    is_here
+}
+
+fn nbd(site: &Site, volume: &str) -> String {
+    format!(
+        "nbd+unix:///{volume}?socket={}",
+        site.path("nbd.sock").display()
+    )
+}
+
+fn nbdcopy(arguments: &[&str]) -> Outcome {
+    Command::new("nbdcopy")
+        .args(arguments)
+        .output()
+        .expect("nbdcopy runs")
+        .into()
+}
+
+#[test]
+fn a_volume_lives_from_its_creation_to_its_deletion() {
+    let (site, server) = Site::serving(2);
+    let made = site.json(&["volume", "create", "cam", "--size", "3MiB"]);
+    assert_eq!(made["size_bytes"], 3 << 20);
+    assert_eq!(made["extents"], 3);
+    assert_eq!(made["written_bytes"], 0);
+    // One name, one volume.
+    site.run(&["volume", "create", "cam", "--size", "1MiB"])
+        .fails(1, &["cam", "already"]);
+    let grown = site.json(&["volume", "grow", "cam", "--size", "5MiB"]);
+    assert_eq!(grown["size_bytes"], 5 << 20);
+    site.run(&["volume", "grow", "cam", "--size", "2MiB"])
+        .fails(2, &["size"]);
+    let shrunk = site.json(&["volume", "shrink", "cam", "--size", "2MiB"]);
+    assert_eq!(shrunk["extents"], 2);
+    let disk = site.path("disk-1").display().to_string();
+    let moved = site.json(&["volume", "move", "cam", "--disk", &disk]);
+    assert_eq!(
+        moved["extents_by_disk"],
+        json!([{ "disk": disk, "extents": 2 }])
+    );
+    assert_eq!(
+        site.json(&["volume", "list"]).as_array().map(Vec::len),
+        Some(1)
+    );
+    // A restart forgets nothing.
+    assert_eq!(server.terminate().0, Some(0));
+    let server = site.serve();
+    assert_eq!(
+        site.json(&["volume", "show", "cam"])["extents_by_disk"][0]["disk"],
+        *disk
+    );
+    site.run(&["volume", "delete", "cam"]).done();
+    site.run(&["volume", "show", "cam"])
+        .fails(2, &["cam", "volume list"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn names_and_sizes_that_make_no_sense_are_refused() {
+    let (site, server) = Site::serving(1);
+    let create =
+        |name: &str, size: &str| site.run(&["volume", "create", "--size", size, "--", name]);
+    create("", "1MiB").fails(2, &["name"]);
+    create(&"x".repeat(256), "1MiB").fails(2, &["name"]);
+    create("a/b", "1MiB").fails(2, &["slash"]);
+    create("line\nbreak", "1MiB").fails(2, &["name"]);
+    create("big", "1PiB").fails(2, &["extents"]);
+    create("overflow", "18446744073709551615").fails(2, &[]);
+    create(&"x".repeat(255), "1MiB").done();
+    create("na\u{ef}ve name?&%2F", "1MiB").done();
+    site.run(&["volume", "show", "na\u{ef}ve name?&%2F"]).done();
+    for body in [
+        "",
+        "{",
+        "[]",
+        "{\"name\":\"v\"}",
+        "{\"name\":7,\"size_bytes\":1}",
+        "{\"name\":\"v\",\"size_bytes\":-1}",
+    ] {
+        let (status, problem) = call(&site, "POST", "/v1/volumes", body);
+        assert!((400..500).contains(&status), "{body}: {status}");
+        assert!(
+            problem["what"].is_string() && problem["help"].is_string(),
+            "{body}: {problem}"
+        );
+    }
+    let (status, problem) = call(
+        &site,
+        "POST",
+        "/v1/volumes",
+        "{\"name\":\"v\",\"size_bytes\":0}",
+    );
+    assert_eq!(status, 422, "{problem}");
+    assert_eq!(call(&site, "GET", "/v1/nothing", "").0, 404);
+    assert_eq!(call(&site, "PUT", "/v1/pool", "").0, 405);
+    assert_eq!(call(&site, "GET", "/v1/streams/x", "").0, 400);
+    assert_eq!(call(&site, "GET", "/v1/streams/999", "").0, 404);
+    assert_eq!(call(&site, "GET", "/v1/disks/7", "").0, 404);
+    // After all of that it serves.
+    assert_eq!(
+        site.json(&["volume", "list"]).as_array().map(Vec::len),
+        Some(2)
+    );
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn every_reading_call_answers_as_it_is_described() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "1MiB"])
+        .done();
+    for path in [
+        "/v1/pool",
+        "/v1/disks",
+        "/v1/disks/0",
+        "/v1/volumes",
+        "/v1/volumes/v",
+        "/v1/streams",
+        "/v1/status",
+    ] {
+        assert_eq!(call(&site, "GET", path, "").0, 200, "{path}");
+    }
+    let (status, description) = call(&site, "GET", "/v1/openapi.json", "");
+    assert_eq!(
+        (status, description["info"]["title"].as_str()),
+        (200, Some("Clockwise control API"))
+    );
+    for command in [
+        &["pool", "show"][..],
+        &["disk", "show"],
+        &["disk", "show", "0"],
+        &["volume", "show", "v"],
+        &["status"],
+    ] {
+        let text = site.run(command).done();
+        assert!(!text.out.is_empty());
+        let json = site.run(&[&["--json"], command].concat()).done().json();
+        assert!(json.is_object() || json.is_array(), "{command:?}");
+    }
+    // A guessed profile is said wherever it is shown.
+    assert!(
+        site.run(&["disk", "show"])
+            .done()
+            .out
+            .contains("not measured")
+    );
+    assert!(
+        !site.json(&["status"])["warnings"]
+            .as_array()
+            .expect("warnings")
+            .is_empty()
+    );
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn sockets_have_their_permissions_and_go_with_the_server() {
+    let (site, server) = Site::serving(1);
+    for socket in ["api.sock", "data.sock", "nbd.sock"] {
+        let mode = std::fs::metadata(site.path(socket))
+            .expect("the socket is there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o660, "{socket}");
+    }
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    for socket in ["api.sock", "data.sock", "nbd.sock"] {
+        assert!(!site.path(socket).exists(), "{socket} is left behind");
+    }
+    // What a killed server leaves is no obstacle.
+    let _ = site.serve().kill();
+    assert!(site.path("api.sock").exists());
+    assert_eq!(site.serve().terminate().0, Some(0));
+    // Something else in its place is.
+    std::fs::write(site.path("api.sock"), "precious").expect("a file");
+    site.run(&["serve"]).fails(2, &["api.sock", "not a socket"]);
+    assert_eq!(common::read(&site.path("api.sock")), b"precious");
+}
+
+#[test]
+fn what_was_flushed_survives_a_kill() {
+    if !has_nbdcopy() {
+        return;
+    }
+    let (site, mut server) = Site::serving(2);
+    site.run(&["volume", "create", "v", "--size", "6MiB"])
+        .done();
+    for round in 0..3 {
+        let content = noise(round, 6 << 20);
+        std::fs::write(site.path("content"), &content).expect("a file");
+        let from = site.path("content").display().to_string();
+        nbdcopy(&["--flush", &from, &nbd(&site, "v")]).done();
+        let _ = server.kill();
+        site.run(&["pool", "check"]).done();
+        server = site.serve();
+        let to = site.path("back").display().to_string();
+        nbdcopy(&[&nbd(&site, "v"), &to]).done();
+        assert!(
+            common::read(&site.path("back")) == content,
+            "round {round} was lost"
+        );
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_volume_in_use_is_not_deleted() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "2MiB"])
+        .done();
+    let ask =
+        json!({ "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": 65536 });
+    let (status, reserved) = call(&site, "POST", "/v1/streams", &ask.to_string());
+    assert_eq!(status, 201, "{reserved}");
+    site.run(&["volume", "delete", "v"]).fails(1, &["in use"]);
+    assert_eq!(
+        call(
+            &site,
+            "DELETE",
+            &format!("/v1/streams/{}", reserved["id"]),
+            ""
+        )
+        .0,
+        200
+    );
+    site.run(&["volume", "delete", "v"]).done();
+    assert_eq!(server.terminate().0, Some(0));
+}

@@ -1,0 +1,246 @@
+//! Streams: recorded and played bytes are the same, what does not fit is refused with the reason,
+//! and a client that behaves badly harms nobody.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use common::{Serve, Site, call, noise};
+use serde_json::{Value, json};
+
+fn site() -> (Site, Serve) {
+    let (site, server) = Site::serving(2);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    (site, server)
+}
+
+fn record(site: &Site, arguments: &[&str]) -> common::Outcome {
+    let fixed = [
+        "--json", "stream", "record", "--volume", "v", "--block", "64KiB",
+    ];
+    site.run(&[&fixed, arguments].concat())
+}
+
+fn play(site: &Site, arguments: &[&str]) -> common::Outcome {
+    let fixed = [
+        "--json", "stream", "play", "--volume", "v", "--block", "64KiB",
+    ];
+    site.run(&[&fixed, arguments].concat())
+}
+
+#[test]
+fn what_is_recorded_is_played() {
+    let (site, server) = site();
+    let content = noise(1, 1_000_000);
+    std::fs::write(site.path("in"), &content).expect("a file");
+    let (from, to) = (
+        site.path("in").display().to_string(),
+        site.path("out").display().to_string(),
+    );
+    let blocks = site.path("blocks.csv").display().to_string();
+    let report = record(
+        &site,
+        &["--rate", "250KB/s", "--from", &from, "--blocks", &blocks],
+    )
+    .done()
+    .json();
+    assert_eq!(report["state"], "done");
+    assert_eq!(report["pace"]["bytes"], 1_000_000);
+    assert_eq!(report["pace"]["blocks"], 16);
+    let lines = String::from_utf8(common::read(&site.path("blocks.csv"))).expect("text");
+    assert_eq!(lines.lines().count(), 17, "{lines}");
+    let report = play(&site, &["--rate", "250KB/s", "--to", &to, "--seconds", "4"])
+        .done()
+        .json();
+    assert_eq!(report["pace"]["bytes"], 1_000_000);
+    assert!(
+        common::read(&site.path("out")) == content,
+        "not what was recorded"
+    );
+    // Streams leave nothing reserved.
+    let status = site.json(&["status"]);
+    assert_eq!(status["streams"], json!([]));
+    assert_eq!(site.json(&["stream", "list"]), json!([]));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_file_is_recorded_in_a_loop_and_the_end_of_the_range_ends_it() {
+    let (site, server) = site();
+    std::fs::write(site.path("in"), noise(2, 10_000)).expect("a file");
+    let from = site.path("in").display().to_string();
+    let report = record(
+        &site,
+        &[
+            "--rate", "300KB/s", "--from", &from, "--loop", "--length", "1MiB",
+        ],
+    )
+    .done()
+    .json();
+    assert_eq!(report["pace"]["bytes"], 1 << 20);
+    let to = site.path("out").display().to_string();
+    play(
+        &site,
+        &["--rate", "300KB/s", "--to", &to, "--length", "1MiB"],
+    )
+    .done();
+    let wanted: Vec<u8> = noise(2, 10_000).into_iter().cycle().take(1 << 20).collect();
+    assert!(
+        common::read(&site.path("out")) == wanted,
+        "not the looped file"
+    );
+    record(&site, &["--rate", "1MB/s", "--from", "-", "--loop"]).fails(2, &["standard input"]);
+    record(&site, &["--rate", "1MB/s", "--from", "/nonexistent"]).fails(2, &["/nonexistent"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_would() {
+    let (site, server) = site();
+    let refused = record(&site, &["--rate", "900GB/s", "--from", "/dev/null"]);
+    refused.fails(3, &["refused_by", "rate_that_fits", "utilization"]);
+    let error: Value = serde_json::from_str(&refused.err).expect("the error is JSON");
+    assert_eq!(error["kind"], "refused");
+    assert!(
+        error["refusal"]["disk"]
+            .as_str()
+            .is_some_and(|disk| disk.contains("disk-")),
+        "{error}"
+    );
+    let fits = error["refusal"]["rate_that_fits"]
+        .as_u64()
+        .expect("something fits");
+    // What would fit does, and a hundredth more does not.
+    let ask = |rate: u64| json!({ "volume": "v", "op": "record", "rate_bytes_per_second": rate, "block_bytes": 65536 });
+    let more = call(
+        &site,
+        "POST",
+        "/v1/streams",
+        &ask(fits + fits / 100).to_string(),
+    );
+    assert_eq!(more.0, 409, "{}", more.1);
+    let granted = call(&site, "POST", "/v1/streams", &ask(fits).to_string());
+    assert_eq!(granted.0, 201, "{}", granted.1);
+    // A change of rate is tested in the same way, and a refused one changes nothing.
+    let path = format!("/v1/streams/{}", granted.1["id"]);
+    let change = |rate: u64| {
+        call(
+            &site,
+            "PATCH",
+            &path,
+            &json!({ "rate_bytes_per_second": rate }).to_string(),
+        )
+    };
+    assert_eq!(change(fits * 2).0, 409);
+    assert_eq!(
+        call(&site, "GET", &path, "").1["stream"]["rate_bytes_per_second"],
+        fits
+    );
+    assert_eq!(change(fits / 2).0, 200);
+    assert_eq!(call(&site, "DELETE", &path, "").0, 200);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn asks_that_make_no_sense_are_bad_input() {
+    let (site, server) = site();
+    let ask = |change: Value| {
+        let mut ask = json!({ "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": 65536 });
+        for (key, value) in change.as_object().expect("an object") {
+            ask[key] = value.clone();
+        }
+        call(&site, "POST", "/v1/streams", &ask.to_string())
+    };
+    let bad = [
+        json!({ "rate_bytes_per_second": 0 }),
+        json!({ "rate_bytes_per_second": "NaN" }),
+        json!({ "rate_bytes_per_second": -5 }),
+        json!({ "block_bytes": 0 }),
+        json!({ "block_bytes": 1000 }),
+        json!({ "block_bytes": u64::MAX }),
+        json!({ "offset_bytes": 8 << 20 }),
+        json!({ "length_bytes": 0 }),
+        json!({ "offset_bytes": u64::MAX, "length_bytes": u64::MAX }),
+        json!({ "op": "erase" }),
+        json!({ "volume": "none" }),
+        json!({ "colour": "red" }),
+    ];
+    for change in bad {
+        let (status, problem) = ask(change.clone());
+        assert!(
+            (400..500).contains(&status) && status != 409,
+            "{change}: {status} {problem}"
+        );
+        assert!(
+            problem["what"]
+                .as_str()
+                .is_some_and(|what| !what.is_empty()),
+            "{change}: {problem}"
+        );
+    }
+    assert_eq!(site.json(&["stream", "list"]), json!([]));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_client_that_behaves_badly_holds_nothing() {
+    let (site, server) = site();
+    let ask = json!({
+        "volume": "v", "op": "record", "rate_bytes_per_second": 100_000, "block_bytes": 65536, "connect_within_ms": 60_000
+    });
+    let reserve = || call(&site, "POST", "/v1/streams", &ask.to_string()).1;
+    let connect = || UnixStream::connect(site.path("data.sock")).expect("the data socket is there");
+    let first_line = |mut connection: &UnixStream| {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while connection.read(&mut byte).is_ok_and(|read| read == 1) && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    };
+    // Garbage, a wrong token, the same token twice.
+    let mut garbage = connect();
+    garbage.write_all(&noise(3, 4096)).expect("it is taken");
+    assert!(first_line(&garbage).starts_with("error"));
+    let mut guess = connect();
+    guess
+        .write_all(b"clockwise-stream 0123456789\n")
+        .expect("it is taken");
+    assert!(first_line(&guess).starts_with("error"));
+    let reserved = reserve();
+    let hello = format!(
+        "clockwise-stream {}\n",
+        reserved["token"].as_str().expect("a token")
+    );
+    let mut first = connect();
+    first.write_all(hello.as_bytes()).expect("it is taken");
+    assert_eq!(first_line(&first), "ok");
+    let mut second = connect();
+    second.write_all(hello.as_bytes()).expect("it is taken");
+    assert!(first_line(&second).starts_with("error"));
+    // It disappears in the middle of a block: what came is recorded, the share is given back.
+    first.write_all(&noise(4, 1000)).expect("it is taken");
+    drop(first);
+    let path = format!("/v1/streams/{}", reserved["id"]);
+    let last = call(&site, "DELETE", &path, "").1;
+    assert_eq!(last["stream"]["volume"], "v", "{last}");
+    assert_eq!(site.json(&["status"])["streams"], json!([]));
+    // One that never connects loses its reservation.
+    let mut late = ask.clone();
+    late["connect_within_ms"] = json!(1);
+    let (status, reserved) = call(&site, "POST", "/v1/streams", &late.to_string());
+    assert_eq!(status, 201, "{reserved}");
+    let path = format!("/v1/streams/{}", reserved["id"]);
+    let begun = std::time::Instant::now();
+    while call(&site, "GET", &path, "").1["state"] == "reserved" {
+        assert!(
+            begun.elapsed().as_secs() < 60,
+            "the reservation does not expire"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(call(&site, "GET", &path, "").1["state"], "failed");
+    assert_eq!(server.terminate().0, Some(0));
+}

@@ -1,0 +1,279 @@
+//! What clients hold: accounts and buffers.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use sched::request::Op;
+use sched::units::{Bytes, Time};
+
+use super::ledger::Refusal;
+use super::mapping::{PAGE_BYTES, PAGES_OFFSET};
+use super::slot::Use;
+use super::{AccountId, BufferError, Inner, Memory, MemoryError, Segments};
+use crate::event::EventFd;
+
+/// A client's claim on the memory. Clones are the same account; it is closed when the last of them
+/// and the last of its buffers are gone.
+#[derive(Clone, Debug)]
+pub struct Account(Arc<AccountInner>);
+
+#[derive(Debug)]
+struct AccountInner {
+    memory: Memory,
+    id: AccountId,
+    event: Arc<EventFd>,
+}
+
+impl Account {
+    pub(super) fn new(memory: Memory, id: AccountId, event: Arc<EventFd>) -> Self {
+        Self(Arc::new(AccountInner { memory, id, event }))
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0.memory.0.inner
+    }
+
+    /// Its name for the machine.
+    #[must_use]
+    pub fn id(&self) -> AccountId {
+        self.0.id
+    }
+
+    /// The memory it is an account of.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    /// A buffer of `size` bytes, from the fixed part while that lasts and then from the variable
+    /// part. What is in it is unspecified, and never what another account left there.
+    ///
+    /// # Errors
+    /// When there is none now, or never will be.
+    pub fn allocate(&self, size: usize) -> Result<Buffer, MemoryError> {
+        let count = pages_for(size)?;
+        let inner = self.inner();
+        let mut ledger = inner.lock();
+        inner.reap(&mut ledger);
+        let mut attempt = ledger.allocate(inner.clock.now(), self.id(), count, &inner.slots);
+        if matches!(attempt, Err(Refusal::NotNow)) {
+            // From here on whatever ends is seen by the keeper; what ended before is seen here.
+            inner.hungry.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            inner.reap(&mut ledger);
+            attempt = ledger.allocate(inner.clock.now(), self.id(), count, &inner.slots);
+        }
+        inner.tell(&mut ledger);
+        drop(ledger);
+        self.finish(size, attempt)
+    }
+
+    /// As [`allocate`](Self::allocate), sleeping while there is none, until `until` (`None`: as long
+    /// as it takes).
+    ///
+    /// # Errors
+    /// When there is none by then, or never will be.
+    pub fn allocate_wait(&self, size: usize, until: Option<Time>) -> Result<Buffer, MemoryError> {
+        let first = self.allocate(size);
+        if first != Err(MemoryError::NotNow) {
+            return first;
+        }
+        let count = pages_for(size)?;
+        let inner = self.inner();
+        let mut ledger = inner.lock();
+        ledger.wait_for(inner.clock.now(), self.id(), count, true, &inner.slots);
+        let attempt = loop {
+            inner.reap(&mut ledger);
+            let now = inner.clock.now();
+            let attempt = ledger.allocate(now, self.id(), count, &inner.slots);
+            if !matches!(attempt, Err(Refusal::NotNow)) || until.is_some_and(|until| now >= until) {
+                break attempt;
+            }
+            ledger = inner.sleep(ledger, until);
+        };
+        ledger.wait_for(inner.clock.now(), self.id(), count, false, &inner.slots);
+        inner.tell(&mut ledger);
+        drop(ledger);
+        self.finish(size, attempt)
+    }
+
+    fn finish(
+        &self,
+        size: usize,
+        attempt: Result<super::ledger::Placed, Refusal>,
+    ) -> Result<Buffer, MemoryError> {
+        let placed = attempt.map_err(|refusal| match refusal {
+            Refusal::NotNow => MemoryError::NotNow,
+            Refusal::Never { available } => MemoryError::TooMuch {
+                asked: Bytes(size as u64),
+                available: Bytes(u64::from(available) * PAGE_BYTES as u64),
+            },
+        })?;
+        let mut buffer = Buffer {
+            account: self.clone(),
+            slot: placed.slot,
+            offset: PAGES_OFFSET + placed.pages.start as usize * PAGE_BYTES,
+            size,
+        };
+        if placed.foreign {
+            buffer.size = placed.pages.len() * PAGE_BYTES;
+            // If it has been revoked already there is nothing to hide any more.
+            let _ = buffer.with_mut(|bytes| bytes.fill(0));
+            buffer.size = size;
+        }
+        Ok(buffer)
+    }
+
+    /// How many bytes the account is asked to give back just now, by dropping buffers of its
+    /// variable part, and until when, before they are taken.
+    #[must_use]
+    pub fn asked_back(&self) -> Option<(Bytes, Time)> {
+        self.inner().lock().owed(self.id())
+    }
+
+    /// Signalled when the account is asked to give back, and when memory may have become free for it
+    /// after it was refused some.
+    #[must_use]
+    pub fn event(&self) -> &EventFd {
+        &self.0.event
+    }
+}
+
+fn pages_for(size: usize) -> Result<u32, MemoryError> {
+    if size == 0 {
+        return Err(MemoryError::Empty);
+    }
+    Ok(u32::try_from(size.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX))
+}
+
+impl Drop for AccountInner {
+    fn drop(&mut self) {
+        let inner = &self.memory.0.inner;
+        let mut ledger = inner.lock();
+        inner.reap(&mut ledger);
+        ledger.close(inner.clock.now(), self.id, &inner.slots);
+        inner.tell(&mut ledger);
+    }
+}
+
+/// A piece of memory of one account, contiguous and 4 KiB aligned. Given back when dropped.
+///
+/// Any number of readers, or one writer, or transfers: a `RefCell` that the kernel takes part in.
+/// What conflicts is refused, never undefined.
+#[derive(Debug)]
+pub struct Buffer {
+    account: Account,
+    slot: u32,
+    /// Where it begins in the mapping.
+    offset: usize,
+    size: usize,
+}
+
+impl PartialEq for Buffer {
+    /// Whether they are the same memory.
+    fn eq(&self, other: &Self) -> bool {
+        self.slot == other.slot && Arc::ptr_eq(self.account.inner(), other.account.inner())
+    }
+}
+
+/// A use of a buffer by the processor; ends when dropped, also by a panic.
+struct Guard<'a> {
+    inner: &'a Inner,
+    slot: u32,
+    how: Use,
+}
+
+impl<'a> Guard<'a> {
+    fn begin(inner: &'a Inner, slot: u32, how: Use) -> Result<Self, BufferError> {
+        inner.slots[slot as usize].begin(how)?;
+        Ok(Self { inner, slot, how })
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.inner.end_use(self.slot, self.how);
+    }
+}
+
+impl Buffer {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn account(&self) -> AccountId {
+        self.account.id()
+    }
+
+    /// Whether it has been taken back.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        self.account.inner().slots[self.slot as usize].is_revoked()
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it has been taken, or something is being transferred into it.
+    #[allow(unsafe_code)]
+    pub fn with<R>(&self, reader: impl FnOnce(&[u8]) -> R) -> Result<R, BufferError> {
+        let inner = self.account.inner();
+        let _guard = Guard::begin(inner, self.slot, Use::Read)?;
+        // SAFETY: the bytes belong to this buffer and are initialised (the kernel maps zeros). While
+        // the guard lives the slot lets nothing write them and does not let their pages go.
+        let bytes = unsafe { std::slice::from_raw_parts(inner.mapping.at(self.offset), self.size) };
+        Ok(reader(bytes))
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// When it has been taken, or a transfer is using it.
+    #[allow(unsafe_code)]
+    pub fn with_mut<R>(&mut self, writer: impl FnOnce(&mut [u8]) -> R) -> Result<R, BufferError> {
+        let inner = self.account.inner();
+        let _guard = Guard::begin(inner, self.slot, Use::Exclusive)?;
+        // SAFETY: as in `with`, and while the guard lives the slot lets nobody else use the bytes.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(inner.mapping.at(self.offset), self.size) };
+        Ok(writer(bytes))
+    }
+
+    /// A range of it, for a transfer in the direction of `op` (`Read`: from a disk or socket into the
+    /// buffer). The memory is held until the segments are dropped.
+    ///
+    /// # Errors
+    /// When it has been taken, the processor is using it, or the range is not within it.
+    pub fn segments(&self, op: Op, range: Range<usize>) -> Result<Segments, BufferError> {
+        let mut segments = Segments::empty(op);
+        segments.push(self, range)?;
+        Ok(segments)
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        self.account.inner()
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let inner = self.account.inner();
+        let mut ledger = inner.lock();
+        inner.reap(&mut ledger);
+        ledger.drop_handle(inner.clock.now(), self.slot, &inner.slots);
+        inner.tell(&mut ledger);
+    }
+}

@@ -1,0 +1,144 @@
+//! Free pages, as holes in the mapping.
+//!
+//! What is guaranteed for long is taken from the low end, what comes and goes from the high end, so
+//! that the second does not fragment what the first will need in one piece. There are as many holes
+//! as there are gaps between buffers, tens to hundreds; a sorted list of them beats any tree.
+
+use std::ops::Range;
+
+/// Free pages of the mapping.
+#[derive(Clone, Debug)]
+pub(crate) struct Holes {
+    /// Sorted, not empty, not touching each other.
+    free: Vec<Range<u32>>,
+}
+
+impl Holes {
+    /// All of `pages` is free.
+    pub(crate) fn new(pages: Range<u32>) -> Self {
+        let mut free = Vec::with_capacity(1024);
+        if !pages.is_empty() {
+            free.push(pages);
+        }
+        Self { free }
+    }
+
+    /// Takes `count` pages in one piece from as low as possible.
+    pub(crate) fn take_low(&mut self, count: u32) -> Option<Range<u32>> {
+        let at = self
+            .free
+            .iter()
+            .position(|hole| hole.len() >= count as usize)?;
+        let start = self.free[at].start;
+        self.free[at].start += count;
+        self.drop_if_empty(at);
+        Some(start..start + count)
+    }
+
+    /// Takes `count` pages in one piece from as high as possible.
+    pub(crate) fn take_high(&mut self, count: u32) -> Option<Range<u32>> {
+        let at = self
+            .free
+            .iter()
+            .rposition(|hole| hole.len() >= count as usize)?;
+        let end = self.free[at].end;
+        self.free[at].end -= count;
+        self.drop_if_empty(at);
+        Some(end - count..end)
+    }
+
+    /// Takes the largest hole, or `count` pages of it.
+    pub(crate) fn take_largest(&mut self, count: u32) -> Option<Range<u32>> {
+        let largest = self.free.iter().map(ExactSizeIterator::len).max()?;
+        self.take_low(count.min(largest as u32))
+    }
+
+    /// Gives pages back.
+    pub(crate) fn give(&mut self, pages: Range<u32>) {
+        let at = self.free.partition_point(|hole| hole.start < pages.start);
+        let joins_before = at > 0 && self.free[at - 1].end == pages.start;
+        let joins_after = self
+            .free
+            .get(at)
+            .is_some_and(|hole| hole.start == pages.end);
+        debug_assert!(
+            at == 0 || self.free[at - 1].end <= pages.start,
+            "pages given back twice"
+        );
+        debug_assert!(
+            self.free.get(at).is_none_or(|hole| pages.end <= hole.start),
+            "pages given back twice"
+        );
+        match (joins_before, joins_after) {
+            (true, true) => {
+                self.free[at - 1].end = self.free[at].end;
+                self.free.remove(at);
+            }
+            (true, false) => self.free[at - 1].end = pages.end,
+            (false, true) => self.free[at].start = pages.start,
+            (false, false) => self.free.insert(at, pages),
+        }
+    }
+
+    /// All free pages together.
+    pub(crate) fn total(&self) -> u32 {
+        self.free.iter().map(|hole| hole.len() as u32).sum()
+    }
+
+    fn drop_if_empty(&mut self, at: usize) {
+        if self.free[at].is_empty() {
+            self.free.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_two_ends_are_kept_apart() {
+        let mut holes = Holes::new(0..10);
+        assert_eq!(holes.take_low(3), Some(0..3));
+        assert_eq!(holes.take_high(2), Some(8..10));
+        assert_eq!(holes.take_high(6), None);
+        assert_eq!(holes.take_largest(9), Some(3..8));
+        assert_eq!(holes.take_largest(1), None);
+    }
+
+    proptest! {
+        #![proptest_config(crate::random_tests::cases(256))]
+
+        #[test]
+        fn agrees_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, any::<prop::sample::Index>()), 1..200)) {
+            const PAGES: u32 = 100;
+            let mut holes = Holes::new(0..PAGES);
+            let mut used = [false; PAGES as usize];
+            let mut held: Vec<Range<u32>> = Vec::new();
+            for (kind, count, which) in steps {
+                let taken = match kind {
+                    0 => holes.take_low(count),
+                    1 => holes.take_high(count),
+                    2 => holes.take_largest(count),
+                    _ if held.is_empty() => None,
+                    _ => {
+                        let back = held.swap_remove(which.index(held.len()));
+                        used[back.start as usize..back.end as usize].fill(false);
+                        holes.give(back);
+                        None
+                    }
+                };
+                if let Some(taken) = taken {
+                    prop_assert!(used[taken.start as usize..taken.end as usize].iter().all(|&page| !page));
+                    used[taken.start as usize..taken.end as usize].fill(true);
+                    held.push(taken);
+                } else if kind < 2 {
+                    let fits = used.split(|&page| page).any(|gap| gap.len() >= count as usize);
+                    prop_assert!(!fits, "{count} pages would fit");
+                }
+                prop_assert_eq!(holes.total() as usize, used.iter().filter(|&&page| !page).count());
+            }
+        }
+    }
+}

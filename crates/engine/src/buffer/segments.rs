@@ -1,0 +1,378 @@
+//! Scatter-gather lists.
+//!
+//! [`Segments`] name memory for one transfer and hold it while they exist. They are a plain value:
+//! up to four parts without an allocation, sliced and appended without touching the data.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use sched::request::Op;
+use smallvec::SmallVec;
+
+use super::mapping::{FILLER_BYTES, SINK_OFFSET, ZERO_OFFSET};
+use super::slot::Use;
+use super::{AccountId, Buffer, BufferError, Inner, Memory};
+
+/// Parts that a list holds without an allocation: a block that spans two extents, widened at both
+/// ends.
+const INLINE_PARTS: usize = 4;
+
+/// A contiguous part of a list.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The buffer's slot, or `FILLER`.
+    slot: u32,
+    /// Where it begins in the mapping; for filler, where the filler does.
+    offset: usize,
+    size: usize,
+}
+
+const FILLER: u32 = u32::MAX;
+
+/// A scatter-gather list: ranges of buffers of one account, and filler, which reads as zeros and
+/// swallows what is written to it.
+pub struct Segments {
+    op: Op,
+    size: usize,
+    account: Option<AccountId>,
+    inner: Option<Arc<Inner>>,
+    parts: SmallVec<[Part; INLINE_PARTS]>,
+}
+
+impl Segments {
+    /// No memory at all. `op` is the direction: `Read` is from a disk or socket into memory.
+    #[must_use]
+    pub fn empty(op: Op) -> Self {
+        Self {
+            op,
+            size: 0,
+            account: None,
+            inner: None,
+            parts: SmallVec::new(),
+        }
+    }
+
+    /// The direction.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
+    /// All bytes together.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whose buffers they are; `None` if there are none among them.
+    #[must_use]
+    pub fn account(&self) -> Option<AccountId> {
+        self.account
+    }
+
+    fn how(&self) -> Use {
+        match self.op {
+            Op::Read => Use::Fill,
+            Op::Write => Use::Source,
+        }
+    }
+
+    /// Adds a range of a buffer at the end.
+    ///
+    /// # Errors
+    /// When the buffer has been taken, the processor is using it, the range is not within it, or it
+    /// belongs to another account than those before it.
+    pub fn push(&mut self, buffer: &Buffer, range: Range<usize>) -> Result<(), BufferError> {
+        if range.start > range.end || range.end > buffer.size() {
+            return Err(BufferError::Range);
+        }
+        self.check_mixes(Some(buffer.account()), buffer.inner())?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        buffer.inner().slots[buffer.slot() as usize].begin(self.how())?;
+        self.adopt(Some(buffer.account()), buffer.inner());
+        self.size += range.len();
+        self.parts.push(Part {
+            slot: buffer.slot(),
+            offset: buffer.offset() + range.start,
+            size: range.len(),
+        });
+        Ok(())
+    }
+
+    /// Adds `size` bytes at the end that read as zeros, or swallow what is read.
+    ///
+    /// # Errors
+    /// When the list is of another memory.
+    pub fn push_filler(&mut self, memory: &Memory, size: usize) -> Result<(), BufferError> {
+        self.check_mixes(None, &memory.0.inner)?;
+        if size > 0 {
+            self.adopt(None, &memory.0.inner);
+            self.size += size;
+            let offset = if self.op == Op::Write {
+                ZERO_OFFSET
+            } else {
+                SINK_OFFSET
+            };
+            self.parts.push(Part {
+                slot: FILLER,
+                offset,
+                size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds all of `other` at the end.
+    ///
+    /// # Errors
+    /// When they go in different directions or belong to different accounts.
+    pub fn append(&mut self, mut other: Segments) -> Result<(), BufferError> {
+        if self.op != other.op {
+            return Err(BufferError::Foreign);
+        }
+        if let Some(inner) = other.inner.take() {
+            if let Err(error) = self.check_mixes(other.account, &inner) {
+                other.inner = Some(inner);
+                return Err(error);
+            }
+            self.adopt(other.account, &inner);
+            self.size += other.size;
+            // The uses go over with the parts.
+            self.parts.extend(other.parts.drain(..));
+        }
+        Ok(())
+    }
+
+    /// The bytes of `range`, as a list of its own.
+    ///
+    /// # Errors
+    /// When the range is not within the list, or a buffer is in use a million times.
+    pub fn slice(&self, range: Range<usize>) -> Result<Segments, BufferError> {
+        if range.start > range.end || range.end > self.size {
+            return Err(BufferError::Range);
+        }
+        let mut slice = Self::empty(self.op);
+        let Some(inner) = &self.inner else {
+            return Ok(slice);
+        };
+        for part in self.overlaps(range) {
+            if part.slot != FILLER {
+                inner.slots[part.slot as usize].begin_again(self.how())?;
+                slice.account = self.account;
+            }
+            slice.inner.get_or_insert_with(|| Arc::clone(inner));
+            slice.size += part.size;
+            slice.parts.push(part);
+        }
+        Ok(slice)
+    }
+
+    fn check_mixes(
+        &self,
+        account: Option<AccountId>,
+        inner: &Arc<Inner>,
+    ) -> Result<(), BufferError> {
+        let same_memory = self
+            .inner
+            .as_ref()
+            .is_none_or(|mine| Arc::ptr_eq(mine, inner));
+        let same_account = self.account.is_none() || account.is_none() || self.account == account;
+        if same_memory && same_account {
+            Ok(())
+        } else {
+            Err(BufferError::Foreign)
+        }
+    }
+
+    fn adopt(&mut self, account: Option<AccountId>, inner: &Arc<Inner>) {
+        self.account = self.account.or(account);
+        self.inner.get_or_insert_with(|| Arc::clone(inner));
+    }
+
+    /// The parts that make up the bytes of `range`.
+    fn overlaps(&self, range: Range<usize>) -> impl Iterator<Item = Part> + '_ {
+        let mut before = 0;
+        self.parts.iter().filter_map(move |part| {
+            let begin = before;
+            before += part.size;
+            let from = range.start.clamp(begin, before);
+            let to = range.end.clamp(begin, before);
+            // Filler is the same everywhere, so it begins where it begins.
+            let skip = if part.slot == FILLER { 0 } else { from - begin };
+            (to > from).then(|| Part {
+                slot: part.slot,
+                offset: part.offset + skip,
+                size: to - from,
+            })
+        })
+    }
+
+    /// The memory of `range`, piece by piece and in order, as (offset in the mapping, length).
+    fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.overlaps(range).flat_map(|part| {
+            let step = if part.slot == FILLER {
+                FILLER_BYTES
+            } else {
+                usize::MAX
+            };
+            (0..part.size.div_ceil(step)).map(move |index| {
+                let done = index * step;
+                (part.offset, step.min(part.size - done))
+            })
+        })
+    }
+
+    /// Appends the memory from byte `from` on to `out` as the kernel takes it, until `out` has
+    /// `limit` entries. The addresses hold while the segments do.
+    pub(crate) fn gather(
+        &self,
+        from: usize,
+        limit: usize,
+        out: &mut SmallVec<[libc::iovec; INLINE_IOVECS]>,
+    ) {
+        let Some(inner) = &self.inner else { return };
+        for (offset, size) in self.pieces(from..self.size) {
+            if out.len() >= limit {
+                return;
+            }
+            out.push(libc::iovec {
+                iov_base: inner.mapping.at(offset).cast(),
+                iov_len: size,
+            });
+        }
+    }
+
+    /// Copies into memory, from byte `offset` on; for disks that live in memory.
+    ///
+    /// # Panics
+    /// When the segments go the other way or are too short.
+    pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
+        assert!(
+            self.op == Op::Read && offset + bytes.len() <= self.size,
+            "not a place to put the bytes"
+        );
+        let mut rest = bytes;
+        self.each_piece(offset..offset + bytes.len(), |at, size| {
+            let (head, tail) = rest.split_at(size);
+            store(at, head);
+            rest = tail;
+        });
+    }
+
+    /// Copies out of memory, from byte `offset` on; for disks that live in memory.
+    ///
+    /// # Panics
+    /// When the segments go the other way or are too short.
+    pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(
+            self.op == Op::Write && offset + bytes.len() <= self.size,
+            "not a source of the bytes"
+        );
+        let range = offset..offset + bytes.len();
+        let mut done = 0;
+        self.each_piece(range, |at, size| {
+            load(at, &mut bytes[done..done + size]);
+            done += size;
+        });
+    }
+
+    /// Fills memory with zeros.
+    ///
+    /// # Panics
+    /// When the segments go the other way.
+    pub fn fill_zero(&self) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        assert!(self.op == Op::Read, "not a place to put zeros");
+        self.each_piece(0..self.size, |at, size| {
+            for begin in (0..size).step_by(ZEROS.len()) {
+                store(
+                    at.wrapping_add(begin),
+                    &ZEROS[..ZEROS.len().min(size - begin)],
+                );
+            }
+        });
+    }
+
+    fn each_piece(&self, range: Range<usize>, mut action: impl FnMut(*mut u8, usize)) {
+        if let Some(inner) = &self.inner {
+            for (offset, size) in self.pieces(range) {
+                action(inner.mapping.at(offset), size);
+            }
+        }
+    }
+}
+
+/// Entries of a list that the kernel is handed without an allocation.
+pub(crate) const INLINE_IOVECS: usize = 16;
+
+/// Writes bytes that other transfers may be writing too: whose win is unspecified, nothing is undefined.
+#[allow(unsafe_code)]
+fn store(at: *mut u8, bytes: &[u8]) {
+    let lead = at.align_offset(align_of::<u64>()).min(bytes.len());
+    let (lead_bytes, rest) = bytes.split_at(lead);
+    let (words, tail) = rest.as_chunks::<{ size_of::<u64>() }>();
+    // SAFETY: `at..at + bytes.len()` is a piece of segments that the caller holds, so it is mapped
+    // and no reference to it exists. All who may touch it do so by atomic operations or in the kernel.
+    unsafe {
+        for (index, &byte) in lead_bytes.iter().enumerate() {
+            AtomicU8::from_ptr(at.add(index)).store(byte, Ordering::Relaxed);
+        }
+        let at = at.add(lead);
+        for (index, &word) in words.iter().enumerate() {
+            AtomicU64::from_ptr(at.cast::<u64>().add(index))
+                .store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        let at = at.add(size_of_val(words));
+        for (index, &byte) in tail.iter().enumerate() {
+            AtomicU8::from_ptr(at.add(index)).store(byte, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Reads bytes that transfers may be writing.
+#[allow(unsafe_code)]
+fn load(at: *mut u8, bytes: &mut [u8]) {
+    let lead = at.align_offset(align_of::<u64>()).min(bytes.len());
+    let (lead_bytes, rest) = bytes.split_at_mut(lead);
+    let (words, tail) = rest.as_chunks_mut::<{ size_of::<u64>() }>();
+    // SAFETY: as in `store`; processors' readers may exist as well, and only read.
+    unsafe {
+        for (index, byte) in lead_bytes.iter_mut().enumerate() {
+            *byte = AtomicU8::from_ptr(at.add(index)).load(Ordering::Relaxed);
+        }
+        let at = at.add(lead);
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = AtomicU64::from_ptr(at.cast::<u64>().add(index))
+                .load(Ordering::Relaxed)
+                .to_ne_bytes();
+        }
+        let at = at.add(size_of_val(words));
+        for (index, byte) in tail.iter_mut().enumerate() {
+            *byte = AtomicU8::from_ptr(at.add(index)).load(Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.inner {
+            for part in self.parts.iter().filter(|part| part.slot != FILLER) {
+                inner.end_use(part.slot, self.how());
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Segments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Segments")
+            .field("op", &self.op)
+            .field("size", &self.size)
+            .field("account", &self.account)
+            .field("parts", &self.parts.len())
+            .finish()
+    }
+}

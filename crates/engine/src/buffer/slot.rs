@@ -1,0 +1,240 @@
+//! Who is using a buffer just now: the state of one buffer in one word.
+//!
+//! Any number of readers, or one writer, or transfers. Transfers exclude the processor where both
+//! would touch bytes that one of them changes; transfers among each other do not (the kernel's
+//! accesses are no concern of Rust's memory model). A buffer's memory goes back once it has been
+//! dropped or revoked *and* nobody uses it; whoever ends the last use finds that out, exactly once.
+//!
+//! ```text
+//!   63      62      61    60        59..40             39..20               19..0
+//!   revoked dropped freed exclusive transfers into it  transfers out of it  readers
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::BufferError;
+
+/// A way of using a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// The processor reads it.
+    Read,
+    /// The processor writes it.
+    Exclusive,
+    /// A transfer takes data from it, to a disk or socket.
+    Source,
+    /// A transfer puts data into it, from a disk or socket.
+    Fill,
+}
+
+const COUNT_BITS: u32 = 20;
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+const READ: u64 = 1;
+const SOURCE: u64 = 1 << COUNT_BITS;
+const FILL: u64 = 1 << (2 * COUNT_BITS);
+const EXCLUSIVE: u64 = 1 << 60;
+const FREED: u64 = 1 << 61;
+const DROPPED: u64 = 1 << 62;
+const REVOKED: u64 = 1 << 63;
+const IN_USE: u64 = EXCLUSIVE | (EXCLUSIVE - 1);
+
+const _: () = assert!(3 * COUNT_BITS == 60);
+
+impl Use {
+    const fn unit(self) -> u64 {
+        match self {
+            Self::Read => READ,
+            Self::Exclusive => EXCLUSIVE,
+            Self::Source => SOURCE,
+            Self::Fill => FILL,
+        }
+    }
+
+    /// The bits that, if any is set, keep this use out.
+    const fn conflicts(self) -> u64 {
+        match self {
+            Self::Read => EXCLUSIVE | (COUNT_MAX * FILL),
+            Self::Exclusive => IN_USE,
+            Self::Source => EXCLUSIVE,
+            Self::Fill => EXCLUSIVE | (COUNT_MAX * READ),
+        }
+    }
+
+    /// The bits that count uses of this kind.
+    const fn counter(self) -> u64 {
+        match self {
+            Self::Exclusive => EXCLUSIVE,
+            _ => COUNT_MAX * self.unit(),
+        }
+    }
+}
+
+/// The state of one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Slot(AtomicU64);
+
+impl Slot {
+    /// Begins a use.
+    pub(crate) fn begin(&self, how: Use) -> Result<(), BufferError> {
+        let mut state = self.0.load(Ordering::Acquire);
+        loop {
+            if state & (REVOKED | DROPPED) != 0 {
+                return Err(BufferError::Revoked);
+            }
+            if state & how.conflicts() != 0 || state & how.counter() == how.counter() {
+                return Err(BufferError::InUse);
+            }
+            match self.0.compare_exchange_weak(
+                state,
+                state + how.unit(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Begins one more use of a kind that the caller is in the middle of; goes on even when the
+    /// buffer is being revoked, because that waits for the caller anyway.
+    pub(crate) fn begin_again(&self, how: Use) -> Result<(), BufferError> {
+        debug_assert!(matches!(how, Use::Source | Use::Fill));
+        let result = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                debug_assert!(state & how.counter() != 0, "nothing to repeat");
+                (state & how.counter() != how.counter()).then(|| state + how.unit())
+            });
+        result.map(|_| ()).map_err(|_| BufferError::InUse)
+    }
+
+    /// Ends a use. True: this was what kept the memory; the caller must hand it back.
+    #[must_use]
+    pub(crate) fn end(&self, how: Use) -> bool {
+        let before = self.0.fetch_sub(how.unit(), Ordering::AcqRel);
+        debug_assert!(
+            before & how.counter() != 0,
+            "the end of a use that did not begin"
+        );
+        let state = before - how.unit();
+        state & (REVOKED | DROPPED) != 0 && state & IN_USE == 0 && self.free()
+    }
+
+    /// Takes the buffer away from its holder. True: nobody uses it, and the caller must hand the
+    /// memory back; otherwise whoever ends the last use will.
+    #[must_use]
+    pub(crate) fn revoke(&self) -> bool {
+        let before = self.0.fetch_or(REVOKED, Ordering::AcqRel);
+        before & IN_USE == 0 && self.free()
+    }
+
+    /// The holder lets go of it. True: as for [`Slot::revoke`].
+    #[must_use]
+    pub(crate) fn drop_handle(&self) -> bool {
+        let before = self.0.fetch_or(DROPPED, Ordering::AcqRel);
+        before & IN_USE == 0 && self.free()
+    }
+
+    /// Whether it has been revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.0.load(Ordering::Acquire) & REVOKED != 0
+    }
+
+    /// Makes it new, for another buffer.
+    pub(crate) fn recycle(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Whether the caller is the one that hands the memory back.
+    fn free(&self) -> bool {
+        // No use can begin any more, so if there is none now there never will be.
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                (state & (IN_USE | FREED) == 0).then_some(state | FREED)
+            })
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    const ALL: [Use; 4] = [Use::Read, Use::Exclusive, Use::Source, Use::Fill];
+
+    #[test]
+    fn uses_exclude_each_other_as_documented() {
+        let compatible = |a, b| {
+            use Use::{Fill, Read, Source};
+            matches!(
+                (a, b),
+                (Read, Read) | (Read, Source) | (Source, Read) | (Source | Fill, Source | Fill)
+            )
+        };
+        for first in ALL {
+            for second in ALL {
+                let slot = Slot::default();
+                slot.begin(first).unwrap();
+                assert_eq!(
+                    slot.begin(second).is_ok(),
+                    compatible(first, second),
+                    "{first:?} then {second:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn memory_goes_back_once_when_the_last_use_ends() {
+        for how in ALL {
+            let slot = Slot::default();
+            slot.begin(how).unwrap();
+            assert!(!slot.revoke());
+            assert_eq!(slot.begin(how), Err(BufferError::Revoked));
+            assert!(slot.end(how));
+            assert!(!slot.drop_handle());
+        }
+        let idle = Slot::default();
+        assert!(idle.drop_handle());
+    }
+
+    #[test]
+    fn a_count_that_is_full_is_refused_and_does_not_spill() {
+        let slot = Slot(AtomicU64::new(COUNT_MAX * SOURCE));
+        assert_eq!(slot.begin(Use::Source), Err(BufferError::InUse));
+        assert_eq!(slot.begin_again(Use::Source), Err(BufferError::InUse));
+        assert!(slot.begin(Use::Read).is_ok());
+    }
+
+    #[test]
+    fn threads_that_end_together_hand_back_once() {
+        const ROUNDS: usize = if cfg!(miri) { 20 } else { 2_000 };
+        for _ in 0..ROUNDS {
+            let slot = Arc::new(Slot::default());
+            let handed_back = Arc::new(AtomicUsize::new(0));
+            let threads: Vec<_> = (0..3)
+                .map(|index| {
+                    let (slot, handed_back) = (Arc::clone(&slot), Arc::clone(&handed_back));
+                    if index < 2 {
+                        slot.begin(Use::Source).unwrap();
+                    }
+                    std::thread::spawn(move || {
+                        let last = if index < 2 {
+                            slot.end(Use::Source)
+                        } else {
+                            slot.revoke()
+                        };
+                        handed_back.fetch_add(usize::from(last), Ordering::Relaxed);
+                    })
+                })
+                .collect();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(handed_back.load(Ordering::Relaxed), 1);
+        }
+    }
+}

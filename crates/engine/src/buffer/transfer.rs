@@ -1,0 +1,316 @@
+//! Moving segments to and from files and sockets: the kernel reads and writes the buffers themselves.
+//!
+//! Whether a call waits is the descriptor's own setting (`O_NONBLOCK`). Pipes and files do as well
+//! as sockets. A buffer that takes part in a call that waits is held for as long, and cannot be taken
+//! back: clients of the network use descriptors that do not wait.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use sched::request::Op;
+use smallvec::SmallVec;
+
+use super::Segments;
+use super::segments::INLINE_IOVECS;
+
+/// The longest header of a message in a [`SendQueue`].
+pub const HEADER_BYTES_MAX: usize = 64;
+
+/// Entries handed to the kernel in one call. It takes up to 1,024; beyond some dozens a call is
+/// bound by the data.
+const IOVECS_MAX: usize = 64;
+
+type Iovecs = SmallVec<[libc::iovec; INLINE_IOVECS]>;
+
+/// A place to receive into.
+#[derive(Debug)]
+pub enum Place<'a> {
+    /// Memory, from this byte of it on.
+    Memory(&'a Segments, usize),
+    /// Bytes that are no buffer's.
+    Bytes(&'a mut [u8]),
+}
+
+impl Segments {
+    /// Fills memory from a file at `position` bytes (`preadv`): all of it, or an error.
+    ///
+    /// # Errors
+    /// Those of the file; `UnexpectedEof` past its end.
+    ///
+    /// # Panics
+    /// When the segments go the other way.
+    #[allow(unsafe_code)]
+    pub fn read_from_file(&self, file: impl AsFd, position: u64) -> io::Result<()> {
+        assert_eq!(self.op(), Op::Read, "memory to be read into");
+        self.whole(position, |iovecs, position| {
+            // SAFETY: the entries lie in the mapping and are held for filling by `self`.
+            unsafe {
+                libc::preadv(
+                    file.as_fd().as_raw_fd(),
+                    iovecs.as_ptr(),
+                    count(iovecs),
+                    position,
+                )
+            }
+        })
+    }
+
+    /// Writes memory to a file at `position` bytes (`pwritev`): all of it, or an error.
+    ///
+    /// # Errors
+    /// Those of the file.
+    ///
+    /// # Panics
+    /// When the segments go the other way.
+    #[allow(unsafe_code)]
+    pub fn write_to_file(&self, file: impl AsFd, position: u64) -> io::Result<()> {
+        assert_eq!(self.op(), Op::Write, "memory to be written from");
+        self.whole(position, |iovecs, position| {
+            // SAFETY: the entries lie in the mapping and are held as a source by `self`.
+            unsafe {
+                libc::pwritev(
+                    file.as_fd().as_raw_fd(),
+                    iovecs.as_ptr(),
+                    count(iovecs),
+                    position,
+                )
+            }
+        })
+    }
+
+    fn whole(
+        &self,
+        position: u64,
+        mut call: impl FnMut(&[libc::iovec], libc::off_t) -> isize,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        let mut iovecs = Iovecs::new();
+        while done < self.size() {
+            iovecs.clear();
+            self.gather(done, IOVECS_MAX, &mut iovecs);
+            let at = position
+                .checked_add(done as u64)
+                .and_then(|at| libc::off_t::try_from(at).ok());
+            match check(call(&iovecs, at.ok_or(io::ErrorKind::InvalidInput)?)) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(moved) => done += moved,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives into memory from byte `from` on, and what comes after that into `tail`, so that the
+    /// next message's header costs no call of its own. One `readv`. Returns the bytes received, those
+    /// in `tail` included; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of the descriptor, `WouldBlock` among them.
+    ///
+    /// # Panics
+    /// When the segments go the other way.
+    #[allow(unsafe_code)]
+    pub fn receive(&self, socket: impl AsFd, from: usize, tail: &mut [u8]) -> io::Result<usize> {
+        assert_eq!(self.op(), Op::Read, "memory to be received into");
+        let mut iovecs = Iovecs::new();
+        self.gather(from, IOVECS_MAX, &mut iovecs);
+        let reached: usize = iovecs.iter().map(|iovec| iovec.iov_len).sum();
+        if !tail.is_empty() && from + reached >= self.size() {
+            iovecs.push(libc::iovec {
+                iov_base: tail.as_mut_ptr().cast(),
+                iov_len: tail.len(),
+            });
+        }
+        if iovecs.is_empty() {
+            return Ok(0);
+        }
+        // SAFETY: the entries lie in the mapping and are held for filling by `self`, but for the last,
+        // which is `tail`, borrowed for as long.
+        check(unsafe { libc::readv(socket.as_fd().as_raw_fd(), iovecs.as_ptr(), count(&iovecs)) })
+    }
+
+    /// Receives into several places, one after the other: for messages whose sizes can be foreseen,
+    /// so that many cost one call. One `readv`. Returns the bytes received; 0 at the end of the
+    /// stream.
+    ///
+    /// # Errors
+    /// Those of the descriptor, `WouldBlock` among them.
+    ///
+    /// # Panics
+    /// When segments go the other way.
+    #[allow(unsafe_code)]
+    pub fn receive_into(socket: impl AsFd, places: &mut [Place<'_>]) -> io::Result<usize> {
+        let mut iovecs = Iovecs::new();
+        for place in places {
+            match place {
+                Place::Memory(segments, from) => {
+                    assert_eq!(segments.op(), Op::Read, "memory to be received into");
+                    segments.gather(*from, IOVECS_MAX, &mut iovecs);
+                }
+                Place::Bytes(bytes) => iovecs.push(libc::iovec {
+                    iov_base: bytes.as_mut_ptr().cast(),
+                    iov_len: bytes.len(),
+                }),
+            }
+            if iovecs.len() >= IOVECS_MAX {
+                break;
+            }
+        }
+        if iovecs.is_empty() {
+            return Ok(0);
+        }
+        // SAFETY: the entries lie in the mapping and are held for filling by segments, or are slices;
+        // `places` borrows both, the slices exclusively, over this call.
+        check(unsafe { libc::readv(socket.as_fd().as_raw_fd(), iovecs.as_ptr(), count(&iovecs)) })
+    }
+
+    /// Sends memory from byte `from` on. One `writev`. Returns the bytes sent.
+    ///
+    /// # Errors
+    /// Those of the descriptor, `WouldBlock` among them.
+    ///
+    /// # Panics
+    /// When the segments go the other way.
+    pub fn send(&self, socket: impl AsFd, from: usize) -> io::Result<usize> {
+        assert_eq!(self.op(), Op::Write, "memory to be sent from");
+        let mut iovecs = Iovecs::new();
+        self.gather(from, IOVECS_MAX, &mut iovecs);
+        if iovecs.is_empty() {
+            Ok(0)
+        } else {
+            write_held(socket.as_fd(), &iovecs)
+        }
+    }
+}
+
+/// Writes entries that the caller holds for as long as the call takes.
+#[allow(unsafe_code)]
+fn write_held(fd: BorrowedFd<'_>, iovecs: &[libc::iovec]) -> io::Result<usize> {
+    // SAFETY: every caller has gathered the entries from segments and headers that it borrows over
+    // this call.
+    check(unsafe { libc::writev(fd.as_raw_fd(), iovecs.as_ptr(), count(iovecs)) })
+}
+
+fn count(iovecs: &[libc::iovec]) -> libc::c_int {
+    iovecs.len() as libc::c_int
+}
+
+fn check(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[derive(Debug)]
+struct Message {
+    header: [u8; HEADER_BYTES_MAX],
+    header_size: usize,
+    body: Option<Segments>,
+}
+
+impl Message {
+    fn size(&self) -> usize {
+        self.header_size + self.body.as_ref().map_or(0, Segments::size)
+    }
+}
+
+/// Messages on their way out: headers and memory, gathered into as few calls as possible.
+#[derive(Debug, Default)]
+pub struct SendQueue {
+    messages: VecDeque<Message>,
+    /// Bytes of the first message that have been sent.
+    sent: usize,
+    pending: usize,
+}
+
+impl SendQueue {
+    /// Adds a message: `header`, then the memory of `body`, which is held until it has been sent.
+    ///
+    /// # Panics
+    /// When the header is longer than [`HEADER_BYTES_MAX`], or the body is memory to be read into.
+    pub fn push(&mut self, header: &[u8], body: Option<Segments>) {
+        assert!(
+            header.len() <= HEADER_BYTES_MAX,
+            "a header of {} bytes",
+            header.len()
+        );
+        assert!(
+            body.as_ref().is_none_or(|body| body.op() == Op::Write),
+            "memory to be sent from"
+        );
+        let mut message = Message {
+            header: [0; HEADER_BYTES_MAX],
+            header_size: header.len(),
+            body,
+        };
+        message.header[..header.len()].copy_from_slice(header);
+        self.pending += message.size();
+        self.messages.push_back(message);
+    }
+
+    /// Sends as much as the descriptor takes. True when nothing is left.
+    ///
+    /// # Errors
+    /// Those of the descriptor, except `WouldBlock`: that is `Ok(false)`.
+    pub fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
+        while self.pending > 0 {
+            match write_held(socket.as_fd(), &self.gather()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(moved) => self.advance(moved),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.advance(0);
+        Ok(true)
+    }
+
+    /// Bytes not yet sent.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    fn gather(&self) -> Iovecs {
+        let mut iovecs = Iovecs::new();
+        let mut skip = self.sent;
+        for message in &self.messages {
+            if iovecs.len() >= IOVECS_MAX {
+                break;
+            }
+            let header = &message.header[skip.min(message.header_size)..message.header_size];
+            if !header.is_empty() {
+                iovecs.push(libc::iovec {
+                    iov_base: header.as_ptr().cast_mut().cast(),
+                    iov_len: header.len(),
+                });
+            }
+            if let Some(body) = &message.body {
+                let from = skip.saturating_sub(message.header_size);
+                let before: usize = iovecs.len();
+                body.gather(from, IOVECS_MAX, &mut iovecs);
+                let gathered: usize = iovecs[before..].iter().map(|iovec| iovec.iov_len).sum();
+                if from + gathered < body.size() {
+                    break;
+                }
+            }
+            skip = 0;
+        }
+        iovecs
+    }
+
+    /// Takes `moved` bytes off the front, and messages that are through.
+    fn advance(&mut self, moved: usize) {
+        self.pending -= moved;
+        self.sent += moved;
+        while let Some(first) = self.messages.front() {
+            let size = first.size();
+            if self.sent < size {
+                return;
+            }
+            self.sent -= size;
+            self.messages.pop_front();
+        }
+    }
+}

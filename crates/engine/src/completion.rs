@@ -1,0 +1,281 @@
+//! How a client learns that its request has ended.
+//!
+//! A request carries a [`Target`]: a sink and a token that the client chose. Whatever happens to the
+//! request, its target is answered exactly once; a target that is dropped unanswered answers
+//! [`IoError::Stopped`], so that nobody waits for ever. The usual sink is a [`CompletionQueue`]:
+//! bounded, with a place for the answer taken when the target is made, so that answering never
+//! blocks, fails or allocates.
+//!
+//! Deliberately absent: callbacks into the client and futures. An event loop polls
+//! [`CompletionQueue::event`]; everybody else calls [`CompletionQueue::wait`].
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+use sched::disk::SubmitError;
+use sched::request::Served;
+use sched::units::{Nanos, Time};
+
+use crate::disk::DiskError;
+use crate::event::{Doorbell, EventFd};
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IoError {
+    /// The disk failed it.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// An earlier write or sync of this disk failed; until it is opened anew it takes no writes.
+    #[error(
+        "an earlier write to this disk failed; it takes no more writes until it is opened anew"
+    )]
+    Poisoned,
+    /// The disk has not answered for too long; it takes nothing more until it does.
+    #[error("the disk does not answer")]
+    Stalled,
+    /// The scheduler refused it.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    /// Whoever asked took the request back before it was issued.
+    #[error("cancelled")]
+    Cancelled,
+    /// The dispatcher ended before the request did.
+    #[error("the disk's dispatcher has stopped")]
+    Stopped,
+}
+
+/// When what happened to a request, for evidence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timing {
+    /// When it was submitted.
+    pub submitted: Time,
+    /// When its first piece was issued to the disk; zero if none was.
+    pub issued: Time,
+    /// When its last piece completed.
+    pub completed: Time,
+    /// When it was due, if it had a deadline.
+    pub deadline: Option<Time>,
+    /// For how long the host is known to have kept the disk from its work, on this request or those
+    /// before it, between `submitted` and `completed`.
+    pub host_late: Nanos,
+    /// By how much its pieces took longer than predicted, net of the host's delays.
+    pub overrun: Nanos,
+    /// Why its last piece was served when it was; `None` if none was.
+    pub served: Option<Served>,
+}
+
+impl Timing {
+    /// By how much the deadline was missed, net of the host's own delay; zero if it was met or
+    /// there was none.
+    #[must_use]
+    pub fn lateness(&self) -> Nanos {
+        self.lateness_gross().saturating_sub(self.host_late)
+    }
+
+    /// By how much the deadline was missed, whoever was to blame.
+    #[must_use]
+    pub fn lateness_gross(&self) -> Nanos {
+        self.deadline.map_or(Nanos::ZERO, |deadline| {
+            self.completed.saturating_since(deadline)
+        })
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The token of the request's target.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), IoError>,
+    /// When what happened.
+    pub timing: Timing,
+}
+
+/// Takes answers. Called on the disk's real-time thread: implementations must be short and must
+/// neither block, allocate nor panic.
+pub trait Sink: Send + Sync {
+    /// Takes one answer. Nobody need be woken before [`Sink::wake`].
+    fn complete(&self, completion: Completion);
+
+    /// Ends a batch of answers: whoever waits should look now.
+    fn wake(&self);
+
+    /// Sinks of the same number are woken by the same call: one of them is enough.
+    fn wake_id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+/// Where the answer to one request goes. Dropped unanswered, it answers [`IoError::Stopped`].
+pub struct Target {
+    sink: Option<Arc<dyn Sink>>,
+    token: u64,
+}
+
+impl Target {
+    /// A target that answers `token` to `sink`.
+    #[must_use]
+    pub fn new(sink: Arc<dyn Sink>, token: u64) -> Self {
+        Self {
+            sink: Some(sink),
+            token,
+        }
+    }
+
+    /// Answers, and returns the sink, which still has to be woken.
+    pub fn complete(mut self, result: Result<(), IoError>, timing: Timing) -> Arc<dyn Sink> {
+        let sink = self
+            .sink
+            .take()
+            .expect("a target holds its sink until it answers");
+        sink.complete(Completion {
+            token: self.token,
+            result,
+            timing,
+        });
+        sink
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(sink) = self.sink.take() {
+            let result = Err(IoError::Stopped);
+            sink.complete(Completion {
+                token: self.token,
+                result,
+                timing: Timing::default(),
+            });
+            sink.wake();
+        }
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Every place of a completion queue is taken by a request in flight or an answer not yet fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("all {places} places of the completion queue are taken")]
+pub struct QueueFull {
+    /// The places of the queue.
+    pub places: usize,
+}
+
+struct QueueInner {
+    answers: ArrayQueue<Completion>,
+    /// Targets not yet answered plus answers not yet fetched.
+    taken: AtomicUsize,
+    bell: Doorbell,
+}
+
+impl Sink for QueueInner {
+    fn complete(&self, completion: Completion) {
+        // A target holds a place, so there is room.
+        let pushed = self.answers.push(completion);
+        debug_assert!(pushed.is_ok(), "an answer had no place");
+    }
+
+    fn wake(&self) {
+        self.bell.ring();
+    }
+}
+
+/// A bounded queue of answers, for one consumer at a time. Clones are the same queue.
+#[derive(Clone)]
+pub struct CompletionQueue(Arc<QueueInner>);
+
+impl CompletionQueue {
+    /// A queue for at most `places` requests at a time (at least one).
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new(places: usize) -> io::Result<Self> {
+        Ok(Self(Arc::new(QueueInner {
+            answers: ArrayQueue::new(places.max(1)),
+            taken: AtomicUsize::new(0),
+            bell: Doorbell::new()?,
+        })))
+    }
+
+    /// Takes a place, and makes the target of a request whose answer will carry `token`.
+    ///
+    /// # Errors
+    /// When every place is taken.
+    pub fn target(&self, token: u64) -> Result<Target, QueueFull> {
+        let places = self.0.answers.capacity();
+        self.0
+            .taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
+                (taken < places).then_some(taken + 1)
+            })
+            .map_err(|_| QueueFull { places })?;
+        let sink: Arc<dyn Sink> = Arc::<QueueInner>::clone(&self.0);
+        Ok(Target::new(sink, token))
+    }
+
+    /// The next answer, if one is there.
+    #[must_use]
+    pub fn poll(&self) -> Option<Completion> {
+        let completion = self.0.answers.pop()?;
+        self.0.taken.fetch_sub(1, Ordering::AcqRel);
+        Some(completion)
+    }
+
+    /// The next answer, sleeping until there is one or `until` has come (`None`: as long as it takes).
+    #[must_use]
+    pub fn wait(&self, until: Option<Time>) -> Option<Completion> {
+        loop {
+            if let Some(completion) = self.poll() {
+                return Some(completion);
+            }
+            if self.arm() {
+                let woken = self.0.bell.event().wait(until);
+                self.0.bell.disarm();
+                if !woken {
+                    return self.poll();
+                }
+            }
+        }
+    }
+
+    /// For event loops: announces that the caller will sleep on [`event`](Self::event). If this is
+    /// false, answers are there already and it must not sleep. The event fires once.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.0.bell.arm();
+        let empty = self.0.answers.is_empty();
+        if !empty {
+            self.0.bell.disarm();
+        }
+        empty
+    }
+
+    /// The event that is signalled when answers come after [`arm`](Self::arm); drain it on waking.
+    #[must_use]
+    pub fn event(&self) -> &EventFd {
+        self.0.bell.event()
+    }
+
+    /// Requests in flight plus answers not yet fetched.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.0.taken.load(Ordering::Acquire)
+    }
+}
+
+impl std::fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("taken", &self.taken())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,426 @@
+//! One thread per disk that owns its queues, its budgets and the disk.
+//!
+//! ```text
+//!   submitters --(place, inbox, doorbell)--> dispatcher: submit, decide, issue --> disk
+//!   clients   <--(completion queue, doorbell)-- answers  <-- completed --------------+
+//! ```
+//!
+//! The thread is a loop around [`DispatcherState`], which decides: take in what has come, carry out
+//! actions until there is none, sleep in one system call for the inbox, a completion, or an instant.
+//! Nobody else touches the state; everything goes through the inbox, which is bounded by the places
+//! of [`Places`], and a queue for the control plane, whose calls wait for their answer. In steady
+//! state the thread allocates nothing and takes no lock that another thread may hold.
+//!
+//! # Costs
+//!
+//! A submitter makes a system call only if the dispatcher sleeps. Answers are handed out in batches,
+//! and each client is woken at most once a batch, and only if it sleeps.
+//!
+//! Deliberately absent: admission, which takes longer than a decision may and belongs to the control
+//! plane; and any order of requests, which belongs to `sched`.
+
+mod counters;
+mod request;
+mod run;
+mod slots;
+mod state;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use sched::disk::{DiskScheduler, JoinError, TaskKind};
+use sched::request::RequestId;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
+
+use crate::disk::Disk;
+use crate::event::Doorbell;
+use crate::rt::{self, Denied, ThreadParams};
+
+pub use counters::{Counters, HOST_LATE_MIN, Tally, TaskCounters};
+pub use request::{Io, Reason, Rejected};
+pub use slots::Places;
+pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
+
+use request::Shape;
+use slots::Slots;
+
+/// Without a completion for this long a disk counts as stalled, unless configured otherwise: longer
+/// than any drive retries a sector by itself (SCSI's own limit is 30 s), shorter than people wait.
+pub const STALL_AFTER: Nanos = Nanos::from_secs(20);
+
+/// What a dispatcher is made of.
+pub struct DispatcherConfig {
+    /// For reports.
+    pub name: String,
+    /// The disk.
+    pub disk: Box<dyn Disk>,
+    /// Its scheduler, which must queue as many requests as there are places.
+    pub scheduler: DiskScheduler,
+    /// How the thread asks to be run.
+    pub thread: ThreadParams,
+    /// How many requests may be queued at a time.
+    pub places: Places,
+    /// Without a completion for this long the disk counts as stalled.
+    pub stall_after: Nanos,
+}
+
+/// A running dispatcher. Dropped, it stops: what is queued fails, what is on the disk is waited for.
+#[derive(Debug)]
+pub struct Dispatcher {
+    handle: DispatcherHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The dispatcher has stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the disk's dispatcher has stopped")]
+pub struct Stopped;
+
+/// Why a task did not join.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The dispatcher has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// The scheduler refused.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+}
+
+/// What the control plane wants.
+enum Control {
+    Join {
+        id: TaskId,
+        params: TaskParams,
+        kind: TaskKind,
+        first_release: Time,
+        reply: mpsc::SyncSender<Result<(), JoinError>>,
+    },
+    Leave {
+        id: TaskId,
+        reply: mpsc::SyncSender<Option<Time>>,
+    },
+    SetDeltaL(Nanos),
+    Cancel(RequestId),
+    Poison,
+    Report(mpsc::SyncSender<DispatcherReport>),
+    Stop {
+        drain: bool,
+    },
+}
+
+/// A request on its way in.
+struct Submitted {
+    id: RequestId,
+    io: Io,
+}
+
+/// What submitters and the dispatcher share.
+struct Shared {
+    name: String,
+    shape: Shape,
+    slots: Arc<Slots>,
+    inbox: ArrayQueue<Submitted>,
+    control: SegQueue<Control>,
+    bell: Doorbell,
+    /// Nothing that is put into the inbox or the control queue from now on will be seen.
+    closed: AtomicBool,
+}
+
+impl Shared {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that what has just been put into a queue is seen: by the dispatcher, or, if that has
+    /// ended, by dropping it, which answers it.
+    fn announce(&self) {
+        self.bell.ring();
+        fence(Ordering::SeqCst);
+        if self.is_closed() {
+            self.clear();
+        }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.clear();
+        self.slots.wake_all();
+    }
+
+    fn clear(&self) {
+        while self.inbox.pop().is_some() {}
+        while self.control.pop().is_some() {}
+    }
+
+    fn has_work(&self) -> bool {
+        !self.inbox.is_empty() || !self.control.is_empty()
+    }
+}
+
+impl Dispatcher {
+    /// Starts the thread. Also returns what the host refused it.
+    ///
+    /// # Errors
+    /// When the disk cannot be attached or no thread started.
+    pub fn start(config: DispatcherConfig) -> io::Result<(Self, Denied)> {
+        let DispatcherConfig {
+            name,
+            mut disk,
+            scheduler,
+            thread,
+            places,
+            stall_after,
+        } = config;
+        let slots = Arc::new(Slots::new(places));
+        let shape = Shape {
+            capacity: disk.capacity(),
+            block: (u64::from(disk.block_bytes()) / SECTOR_BYTES).max(1),
+        };
+        let shared = Arc::new(Shared {
+            name,
+            shape,
+            inbox: ArrayQueue::new(places.total().max(1) as usize),
+            control: SegQueue::new(),
+            bell: Doorbell::new()?,
+            closed: AtomicBool::new(false),
+            slots: Arc::clone(&slots),
+        });
+        let state = DispatcherState::with_slots(scheduler, slots, disk.places(), stall_after);
+        let (attached, outcome) = mpsc::sync_channel(1);
+        let theirs = Arc::clone(&shared);
+        let (thread, mut denied) = rt::spawn(&thread, move || {
+            let result = disk.attach();
+            let failed = result.is_err();
+            // The starter waits for it.
+            let _ = attached.send(result);
+            if !failed {
+                run::run(&theirs, state, disk);
+            }
+        })?;
+        let handle = DispatcherHandle(shared);
+        match outcome.recv() {
+            Ok(Ok(refused)) => denied.0.extend(refused.0),
+            Ok(Err(error)) => {
+                let _ = thread.join();
+                return Err(error);
+            }
+            Err(_) => {
+                return Err(io::Error::other(
+                    "the disk's thread ended while it was being set up",
+                ));
+            }
+        }
+        Ok((
+            Self {
+                handle,
+                thread: Some(thread),
+            },
+            denied,
+        ))
+    }
+
+    /// The way to it.
+    #[must_use]
+    pub fn handle(&self) -> DispatcherHandle {
+        self.handle.clone()
+    }
+
+    /// Ends it: with `drain`, after everything queued has completed; otherwise what is queued fails with
+    /// [`IoError::Stopped`](crate::completion::IoError::Stopped). Returns when the thread has ended.
+    pub fn stop(mut self, drain: bool) {
+        self.end(drain);
+    }
+
+    fn end(&mut self, drain: bool) {
+        if let Some(thread) = self.thread.take() {
+            self.handle.control(Control::Stop { drain });
+            // If it panicked everything has been answered all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+/// The way to a dispatcher. Clones are the same way.
+#[derive(Clone)]
+pub struct DispatcherHandle(Arc<Shared>);
+
+impl DispatcherHandle {
+    /// The disk's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The disk's size.
+    #[must_use]
+    pub fn capacity(&self) -> SectorCount {
+        self.0.shape.capacity
+    }
+
+    /// Hands over a request, or gives it back at once.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn try_submit(&self, io: Io) -> Result<RequestId, Rejected> {
+        let shared = &*self.0;
+        if let Err(reason) = io.check(shared.shape) {
+            return Err(rejected(io, reason));
+        }
+        if shared.is_closed() {
+            return Err(rejected(io, Reason::Stopped));
+        }
+        match shared.slots.take(io.class) {
+            Some(id) => Ok(self.put(id, io)),
+            None => Err(rejected(io, Reason::Full)),
+        }
+    }
+
+    /// Hands over a request, sleeping while every place of its class is taken.
+    ///
+    /// # Errors
+    /// Why it was not taken; never [`Reason::Full`].
+    pub fn submit(&self, io: Io) -> Result<RequestId, Rejected> {
+        let shared = &*self.0;
+        if let Err(reason) = io.check(shared.shape) {
+            return Err(rejected(io, reason));
+        }
+        match shared.slots.take_wait(io.class, || shared.is_closed()) {
+            Some(id) => Ok(self.put(id, io)),
+            None => Err(rejected(io, Reason::Stopped)),
+        }
+    }
+
+    /// As [`submit`](Self::submit), but without telling the dispatcher, which may not see the
+    /// request before [`announce`](Self::announce). Whoever has several saves as many wake-ups.
+    ///
+    /// # Errors
+    /// Why it was not taken; never [`Reason::Full`].
+    pub fn submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
+        let shared = &*self.0;
+        if let Err(reason) = io.check(shared.shape) {
+            return Err(rejected(io, reason));
+        }
+        if shared.is_closed() {
+            return Err(rejected(io, Reason::Stopped));
+        }
+        match shared.slots.take(io.class) {
+            Some(id) => Ok(self.push(id, io)),
+            None => {
+                // What is to make room may be among what has not been announced.
+                self.announce();
+                self.submit(io)
+            }
+        }
+    }
+
+    /// Makes sure that the dispatcher sees what was submitted quietly.
+    pub fn announce(&self) {
+        self.0.announce();
+    }
+
+    fn put(&self, id: RequestId, io: Io) -> RequestId {
+        let id = self.push(id, io);
+        self.0.announce();
+        id
+    }
+
+    fn push(&self, id: RequestId, io: Io) -> RequestId {
+        let put = self.0.inbox.push(Submitted { id, io });
+        debug_assert!(put.is_ok(), "the inbox has room for every place");
+        id
+    }
+
+    /// Takes a request back if it is not on the disk; it answers
+    /// [`IoError::Cancelled`](crate::completion::IoError::Cancelled). Otherwise nothing happens.
+    pub fn cancel(&self, id: RequestId) {
+        self.control(Control::Cancel(id));
+    }
+
+    /// Lets an admitted task join; its first release is not before `first_release`.
+    ///
+    /// # Errors
+    /// Those of the scheduler, and when the dispatcher has stopped.
+    pub fn join(
+        &self,
+        id: TaskId,
+        params: TaskParams,
+        kind: TaskKind,
+        first_release: Time,
+    ) -> Result<(), ControlError> {
+        Ok(self.ask(|reply| Control::Join {
+            id,
+            params,
+            kind,
+            first_release,
+            reply,
+        })??)
+    }
+
+    /// Lets a task leave: its queued stream requests are cancelled. Returns, once none of them is on the
+    /// disk, the instant from which its share is free (`None`: no such task).
+    ///
+    /// # Errors
+    /// When the dispatcher has stopped.
+    pub fn leave(&self, id: TaskId) -> Result<Option<Time>, Stopped> {
+        self.ask(|reply| Control::Leave { id, reply })
+    }
+
+    /// Tells the scheduler the corrected delta-L of the tasks that have joined.
+    pub fn set_delta_l(&self, delta_l: Nanos) {
+        self.control(Control::SetDeltaL(delta_l));
+    }
+
+    /// Says that a sync of this disk has failed: it takes no more writes.
+    pub fn poison(&self) {
+        self.control(Control::Poison);
+    }
+
+    /// How things stand.
+    ///
+    /// # Errors
+    /// When the dispatcher has stopped.
+    pub fn report(&self) -> Result<DispatcherReport, Stopped> {
+        self.ask(Control::Report)
+    }
+
+    fn ask<T>(&self, make: impl FnOnce(mpsc::SyncSender<T>) -> Control) -> Result<T, Stopped> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.control(make(reply));
+        answer.recv().map_err(|_| Stopped)
+    }
+
+    fn control(&self, control: Control) {
+        self.0.control.push(control);
+        self.0.announce();
+    }
+}
+
+fn rejected(io: Io, reason: Reason) -> Rejected {
+    Rejected {
+        io: Box::new(io),
+        reason,
+    }
+}
+
+impl std::fmt::Debug for DispatcherHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DispatcherHandle")
+            .field(&self.0.name)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Places for requests on their way through a disk, shared between submitters and the dispatcher.
+//!
+//! A submitter takes a place before it hands its request over, so a disk's inbox never overflows and
+//! the dispatcher needs no memory of its own for a request. Streams, clients with a reservation and
+//! plain best effort have places of their own: none of them can fill the way of another.
+//!
+//! A request's id is its place and how often the place has been used, so an id is never given twice
+//! and finding a request by its id is an index.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::Thread;
+
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use sched::request::{Class, RequestId};
+
+/// How many requests may be queued at a disk at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Places {
+    /// Requests of streams.
+    pub stream: u32,
+    /// Best-effort requests of clients that hold a reservation.
+    pub reserved: u32,
+    /// Other best-effort requests.
+    pub best_effort: u32,
+}
+
+impl Places {
+    /// All of them.
+    #[must_use]
+    pub const fn total(self) -> u32 {
+        self.stream
+            .saturating_add(self.reserved)
+            .saturating_add(self.best_effort)
+    }
+}
+
+impl Default for Places {
+    /// As many as a scheduler queues unless told otherwise, a quarter of it for streams: four requests
+    /// for each of 256.
+    fn default() -> Self {
+        Self {
+            stream: 1024,
+            reserved: 512,
+            best_effort: 2560,
+        }
+    }
+}
+
+/// Which places a request takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pool {
+    Stream,
+    Reserved,
+    BestEffort,
+}
+
+#[derive(Debug)]
+struct Share {
+    vacant: ArrayQueue<u32>,
+    /// Threads that sleep until a place is vacant.
+    sleepers: SegQueue<Arc<Sleeper>>,
+}
+
+/// A thread that waits for a place, until the first that clears the flag: who gives a place back, to
+/// wake it, or the thread itself, because it has found one.
+#[derive(Debug)]
+struct Sleeper {
+    thread: Thread,
+    waits: AtomicBool,
+}
+
+impl Share {
+    fn wake_one(&self) {
+        while let Some(sleeper) = self.sleepers.pop() {
+            if sleeper.waits.swap(false, Ordering::AcqRel) {
+                sleeper.thread.unpark();
+                return;
+            }
+        }
+    }
+}
+
+/// The places of one disk.
+#[derive(Debug)]
+pub(super) struct Slots {
+    shares: [Share; 3],
+    /// How often each place has been used.
+    uses: Box<[AtomicU32]>,
+    places: Places,
+}
+
+const fn pool_of(class: Class) -> Pool {
+    match class {
+        Class::Stream(_) => Pool::Stream,
+        Class::Reserved(..) => Pool::Reserved,
+        Class::BestEffort(_) => Pool::BestEffort,
+    }
+}
+
+/// The place that an id names.
+pub(super) const fn index_of(id: RequestId) -> usize {
+    (id.0 & 0xffff_ffff) as usize
+}
+
+impl Slots {
+    pub(super) fn new(places: Places) -> Self {
+        let mut next = 0;
+        let mut share = |count: u32| {
+            let vacant = ArrayQueue::new(count.max(1) as usize);
+            for index in next..next + count {
+                // It has room for `count`.
+                let _ = vacant.push(index);
+            }
+            next += count;
+            Share {
+                vacant,
+                sleepers: SegQueue::new(),
+            }
+        };
+        let shares = [
+            share(places.stream),
+            share(places.reserved),
+            share(places.best_effort),
+        ];
+        Self {
+            shares,
+            uses: (0..places.total()).map(|_| AtomicU32::new(0)).collect(),
+            places,
+        }
+    }
+
+    pub(super) fn places(&self) -> Places {
+        self.places
+    }
+
+    /// Takes a place for a request of `class`.
+    pub(super) fn take(&self, class: Class) -> Option<RequestId> {
+        let index = self.shares[pool_of(class) as usize].vacant.pop()?;
+        // Whoever has taken the place is alone with it.
+        let uses = self.uses[index as usize].fetch_add(1, Ordering::Relaxed);
+        Some(RequestId(u64::from(uses) << 32 | u64::from(index)))
+    }
+
+    /// Takes a place, sleeping while there is none. `None` once `closed` says so.
+    pub(super) fn take_wait(&self, class: Class, closed: impl Fn() -> bool) -> Option<RequestId> {
+        let share = &self.shares[pool_of(class) as usize];
+        loop {
+            if closed() {
+                return None;
+            }
+            if let Some(id) = self.take(class) {
+                return Some(id);
+            }
+            let sleeper = Arc::new(Sleeper {
+                thread: std::thread::current(),
+                waits: AtomicBool::new(true),
+            });
+            share.sleepers.push(Arc::clone(&sleeper));
+            // Whatever was given back before the push woke nobody.
+            let found = self.take(class);
+            if found.is_none() {
+                while sleeper.waits.load(Ordering::Acquire) && !closed() {
+                    std::thread::park();
+                }
+            }
+            let was_woken = !sleeper.waits.swap(false, Ordering::AcqRel);
+            if found.is_some() {
+                if was_woken {
+                    // By a place that somebody else can have.
+                    share.wake_one();
+                }
+                return found;
+            }
+        }
+    }
+
+    /// Gives a place back.
+    pub(super) fn give(&self, id: RequestId) {
+        let index = index_of(id) as u32;
+        let pool = if index < self.places.stream {
+            Pool::Stream
+        } else if index < self.places.stream + self.places.reserved {
+            Pool::Reserved
+        } else {
+            Pool::BestEffort
+        };
+        let share = &self.shares[pool as usize];
+        let given = share.vacant.push(index);
+        debug_assert!(given.is_ok(), "a place was given back twice");
+        share.wake_one();
+    }
+
+    /// Wakes everybody who sleeps, to find out that the disk is closed.
+    pub(super) fn wake_all(&self) {
+        for share in &self.shares {
+            while let Some(sleeper) = share.sleepers.pop() {
+                sleeper.waits.store(false, Ordering::Release);
+                sleeper.thread.unpark();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sched::request::Urgency;
+    use sched::task::TaskId;
+
+    const FEW: Places = Places {
+        stream: 1,
+        reserved: 1,
+        best_effort: 2,
+    };
+    const PLAIN: Class = Class::BestEffort(Urgency::Sync);
+
+    #[test]
+    fn classes_do_not_take_each_others_places() {
+        let slots = Slots::new(FEW);
+        assert!(slots.take(PLAIN).is_some());
+        assert!(slots.take(PLAIN).is_some());
+        assert!(slots.take(PLAIN).is_none());
+        assert!(slots.take(Class::Stream(TaskId(1))).is_some());
+        assert!(
+            slots
+                .take(Class::Reserved(TaskId(2), Urgency::Sync))
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn an_id_is_never_given_twice() {
+        let slots = Slots::new(FEW);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..100 {
+            let id = slots.take(PLAIN).unwrap();
+            assert!(seen.insert(id));
+            slots.give(id);
+        }
+    }
+
+    #[test]
+    fn sleepers_get_places_that_are_given_back_and_hear_of_the_end() {
+        const THREADS: usize = 4;
+        const ROUNDS: usize = 500;
+        let slots = Arc::new(Slots::new(FEW));
+        let closed = Arc::new(AtomicBool::new(false));
+        let taking: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let slots = Arc::clone(&slots);
+                std::thread::spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let id = slots.take_wait(PLAIN, || false).unwrap();
+                        slots.give(id);
+                    }
+                })
+            })
+            .collect();
+        for thread in taking {
+            thread.join().unwrap();
+        }
+        let held: Vec<_> = std::iter::from_fn(|| slots.take(PLAIN)).collect();
+        assert_eq!(held.len(), 2);
+        let waiting = {
+            let (slots, closed) = (Arc::clone(&slots), Arc::clone(&closed));
+            std::thread::spawn(move || slots.take_wait(PLAIN, || closed.load(Ordering::SeqCst)))
+        };
+        closed.store(true, Ordering::SeqCst);
+        while !waiting.is_finished() {
+            slots.wake_all();
+            std::thread::yield_now();
+        }
+        assert_eq!(waiting.join().unwrap(), None);
+    }
+}

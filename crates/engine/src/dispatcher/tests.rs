@@ -1,0 +1,637 @@
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use sched::disk::{SchedulerConfig, SubmitError};
+use sched::profile::{DriveKind, DriveProfile};
+use sched::request::{Class, Op, Order, Urgency};
+use sched::units::{Bytes, Sector};
+
+use super::*;
+use crate::buffer::{Account, AccountId, Memory, MemoryConfig, Segments};
+use crate::clock;
+use crate::completion::{Completion, CompletionQueue, IoError};
+use crate::disk::{DiskError, DiskIo, Done, Durability};
+use crate::event::EventFd;
+
+const SECTORS: SectorCount = SectorCount(2048);
+const SYNC: Class = Class::BestEffort(Urgency::Sync);
+const FEW: Places = Places {
+    stream: 2,
+    reserved: 2,
+    best_effort: 4,
+};
+
+fn scheduler() -> DiskScheduler {
+    let profile = DriveProfile::conservative(DriveKind::File, SECTORS).unwrap();
+    DiskScheduler::new(Arc::new(profile), SchedulerConfig::default())
+}
+
+/// However slow the host is, a disk does not stall in a test that is not about that.
+const NEVER: Nanos = Nanos::from_secs(100_000);
+
+/// What a test does to a disk that lives in memory.
+#[derive(Debug, Default)]
+struct Knobs {
+    /// Completes nothing while set.
+    frozen: AtomicBool,
+    /// Every write from now on fails.
+    fails_writes: AtomicBool,
+    /// Every transfer from now on fails: the disk is gone.
+    vanished: AtomicBool,
+    /// Waiting fails.
+    deaf: AtomicBool,
+    /// Panics in the next submission.
+    panics: AtomicBool,
+}
+
+struct MemoryDisk {
+    bytes: Vec<u8>,
+    held: Vec<DiskIo>,
+    knobs: Arc<Knobs>,
+    served: Arc<Mutex<Vec<(Op, Sector)>>>,
+}
+
+impl Disk for MemoryDisk {
+    fn capacity(&self) -> SectorCount {
+        SECTORS
+    }
+
+    fn places(&self) -> usize {
+        1
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::WriteThrough
+    }
+
+    fn submit(&mut self, io: DiskIo) -> Result<(), DiskError> {
+        assert!(!self.knobs.panics.load(Ordering::SeqCst), "on purpose");
+        if self.knobs.vanished.load(Ordering::SeqCst) {
+            return Err(DiskError::Gone {
+                errno: libc::ENODEV,
+            });
+        }
+        self.held.push(io);
+        Ok(())
+    }
+
+    fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
+        if self.knobs.deaf.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        if self.held.is_empty() || self.knobs.frozen.load(Ordering::SeqCst) {
+            wake.wait(until);
+            return Ok(());
+        }
+        for io in self.held.drain(..) {
+            let at = (io.start.0 * SECTOR_BYTES) as usize;
+            let range = at..at + io.segments.size();
+            let fails = io.op == Op::Write && self.knobs.fails_writes.load(Ordering::SeqCst);
+            match io.op {
+                Op::Read => io.segments.copy_from(0, &self.bytes[range]),
+                Op::Write if fails => {}
+                Op::Write => io.segments.copy_to(0, &mut self.bytes[range]),
+            }
+            self.served.lock().unwrap().push((io.op, io.start));
+            let result = if fails {
+                Err(DiskError::Io {
+                    errno: libc::EIO,
+                    start: io.start,
+                })
+            } else {
+                Ok(())
+            };
+            out.push(Done {
+                tag: io.tag,
+                result,
+                at: clock::now(),
+                host_late: Nanos::ZERO,
+            });
+        }
+        Ok(())
+    }
+}
+
+struct Rig {
+    dispatcher: Option<Dispatcher>,
+    handle: DispatcherHandle,
+    knobs: Arc<Knobs>,
+    served: Arc<Mutex<Vec<(Op, Sector)>>>,
+    account: Account,
+    queue: CompletionQueue,
+}
+
+fn rig_with(places: Places, stall_after: Nanos) -> Rig {
+    let knobs = Arc::new(Knobs::default());
+    let served = Arc::default();
+    let disk = MemoryDisk {
+        bytes: vec![0; SECTORS.bytes().0 as usize],
+        held: Vec::new(),
+        knobs: Arc::clone(&knobs),
+        served: Arc::clone(&served),
+    };
+    let (dispatcher, _) = Dispatcher::start(DispatcherConfig {
+        name: "memory".into(),
+        disk: Box::new(disk),
+        scheduler: scheduler(),
+        thread: ThreadParams::ordinary("test-disk"),
+        places,
+        stall_after,
+    })
+    .unwrap();
+    let config = MemoryConfig {
+        lock: false,
+        ..MemoryConfig::new(Bytes::from_mib(4))
+    };
+    let account = Memory::new(&config)
+        .unwrap()
+        .open_account("test", Bytes(0))
+        .unwrap();
+    let handle = dispatcher.handle();
+    let queue = CompletionQueue::new(256).unwrap();
+    Rig {
+        dispatcher: Some(dispatcher),
+        handle,
+        knobs,
+        served,
+        account,
+        queue,
+    }
+}
+
+fn rig() -> Rig {
+    rig_with(Places::default(), NEVER)
+}
+
+impl Rig {
+    fn io(&self, token: u64, op: Op, start: u64, segments: Segments) -> Io {
+        Io {
+            account: self.account.id(),
+            op,
+            start: Sector(start),
+            count: SectorCount(segments.size() as u64 / SECTOR_BYTES),
+            class: SYNC,
+            order: Order::default(),
+            durable: false,
+            segments,
+            target: self.queue.target(token).unwrap(),
+        }
+    }
+
+    /// A transfer of 4 KiB whose buffer goes with it.
+    fn small(&self, token: u64, op: Op, start: u64) -> Io {
+        let buffer = self.account.allocate(4096).unwrap();
+        self.io(token, op, start, buffer.segments(op, 0..4096).unwrap())
+    }
+
+    fn answer(&self) -> Completion {
+        self.queue.wait(None).unwrap()
+    }
+
+    fn results(&self, count: usize) -> HashMap<u64, Result<(), IoError>> {
+        (0..count)
+            .map(|_| self.answer())
+            .map(|answer| (answer.token, answer.result))
+            .collect()
+    }
+
+    /// Waits until the disk's thread has taken in everything that came before.
+    fn settle(&self) -> DispatcherReport {
+        self.handle.report().unwrap()
+    }
+
+    fn thaw(&self) {
+        self.knobs.frozen.store(false, Ordering::SeqCst);
+        self.settle();
+    }
+
+    /// A disk that is busy with one read, token 0, until it thaws.
+    fn freeze(&self) {
+        self.knobs.frozen.store(true, Ordering::SeqCst);
+        self.handle.try_submit(self.small(0, Op::Read, 0)).unwrap();
+        while self.settle().on_disk == 0 {}
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back_and_timed() {
+    let rig = rig();
+    let mut buffer = rig.account.allocate(8192).unwrap();
+    buffer.with_mut(|bytes| bytes.fill(5)).unwrap();
+    rig.handle
+        .submit(rig.io(
+            1,
+            Op::Write,
+            8,
+            buffer.segments(Op::Write, 0..8192).unwrap(),
+        ))
+        .unwrap();
+    let written = rig.answer();
+    assert_eq!((written.token, written.result), (1, Ok(())));
+    let timing = written.timing;
+    assert!(timing.submitted <= timing.issued && timing.issued <= timing.completed);
+    buffer.with_mut(|bytes| bytes.fill(0)).unwrap();
+    rig.handle
+        .submit(rig.io(2, Op::Read, 8, buffer.segments(Op::Read, 0..8192).unwrap()))
+        .unwrap();
+    assert_eq!(rig.answer().result, Ok(()));
+    assert!(buffer.with(|bytes| bytes == [5; 8192]).unwrap());
+    let report = rig.settle();
+    assert_eq!(
+        (report.requests, report.on_disk, report.counters.completed),
+        (0, 0, 2)
+    );
+    assert_eq!(report.counters.sync_latency_us.len(), 2);
+    assert_eq!(report.health, Health::default());
+}
+
+#[test]
+fn what_a_disk_cannot_do_is_refused_and_comes_back() {
+    let rig = rig();
+    let buffer = rig.account.allocate(8192).unwrap();
+    let reason = |io: Io| {
+        let rejected = rig.handle.try_submit(io).unwrap_err();
+        // Its target is unanswered until the request is dropped.
+        assert_eq!(rig.queue.poll(), None);
+        let reason = rejected.reason;
+        drop(rejected);
+        assert_eq!(rig.answer().result, Err(IoError::Stopped));
+        reason
+    };
+    let segments = |range| buffer.segments(Op::Read, range).unwrap();
+    assert_eq!(
+        reason(rig.io(1, Op::Read, SECTORS.0, segments(0..512))),
+        Reason::Invalid
+    );
+    assert_eq!(
+        reason(rig.io(1, Op::Read, u64::MAX, segments(0..512))),
+        Reason::Invalid
+    );
+    assert_eq!(
+        reason(rig.io(1, Op::Read, 0, segments(0..0))),
+        Reason::Invalid
+    );
+    assert_eq!(
+        reason(rig.io(1, Op::Read, 0, segments(0..700))),
+        Reason::Invalid
+    );
+    assert_eq!(
+        reason(rig.io(1, Op::Write, 0, segments(0..512))),
+        Reason::Invalid
+    );
+    let theirs = Io {
+        account: AccountId(77),
+        ..rig.io(1, Op::Read, 0, segments(0..512))
+    };
+    assert_eq!(reason(theirs), Reason::Foreign);
+    let stranger = Io {
+        class: Class::Stream(TaskId(5)),
+        ..rig.io(1, Op::Read, 0, segments(0..512))
+    };
+    rig.handle.submit(stranger).unwrap();
+    let refused = IoError::Refused(SubmitError::NoSuchTask(TaskId(5)));
+    assert_eq!(rig.answer().result, Err(refused));
+}
+
+#[test]
+fn a_full_queue_refuses_or_makes_wait_and_leaves_room_for_streams() {
+    let rig = rig_with(FEW, NEVER);
+    let params = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
+    rig.handle
+        .join(TaskId(1), params, TaskKind::Stream, Time::ZERO)
+        .unwrap();
+    rig.freeze();
+    for token in 1..4 {
+        rig.handle
+            .try_submit(rig.small(token, Op::Read, 0))
+            .unwrap();
+    }
+    assert_eq!(
+        rig.handle
+            .try_submit(rig.small(4, Op::Read, 0))
+            .unwrap_err()
+            .reason,
+        Reason::Full
+    );
+    assert_eq!(rig.answer().token, 4, "the refused one, dropped");
+    let stream = Io {
+        class: Class::Stream(TaskId(1)),
+        ..rig.small(5, Op::Read, 0)
+    };
+    rig.handle.try_submit(stream).unwrap();
+    std::thread::scope(|scope| {
+        for token in 6..10 {
+            let io = rig.small(token, Op::Read, 0);
+            let handle = &rig.handle;
+            scope.spawn(move || handle.submit(io).unwrap());
+        }
+        rig.thaw();
+    });
+    let results = rig.results(9);
+    assert_eq!(results.len(), 9);
+    assert!(results.values().all(Result::is_ok));
+}
+
+#[test]
+fn after_a_failed_write_there_are_no_writes_and_reads_go_on() {
+    let rig = rig();
+    rig.freeze();
+    rig.knobs.fails_writes.store(true, Ordering::SeqCst);
+    rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
+    rig.handle.submit(rig.small(2, Op::Write, 64)).unwrap();
+    rig.handle.submit(rig.small(3, Op::Read, 0)).unwrap();
+    rig.thaw();
+    let results = rig.results(4);
+    let failed = [results[&1], results[&2]];
+    assert!(failed.contains(&Err(IoError::Poisoned)), "{failed:?}");
+    assert!(
+        failed
+            .iter()
+            .any(|result| matches!(result, Err(IoError::Disk(DiskError::Io { .. })))),
+        "{failed:?}"
+    );
+    assert_eq!((results[&0], results[&3]), (Ok(()), Ok(())));
+    rig.knobs.fails_writes.store(false, Ordering::SeqCst);
+    rig.handle.submit(rig.small(4, Op::Write, 0)).unwrap();
+    assert_eq!(rig.answer().result, Err(IoError::Poisoned));
+    assert!(rig.settle().health.poisoned);
+}
+
+#[test]
+fn after_a_failed_sync_there_are_no_writes() {
+    let rig = rig();
+    rig.handle.poison();
+    rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
+    assert_eq!(rig.answer().result, Err(IoError::Poisoned));
+}
+
+#[test]
+fn a_disk_that_is_torn_off_fails_everything_queued() {
+    let rig = rig();
+    rig.freeze();
+    for token in 1..20 {
+        rig.handle
+            .submit(rig.small(token, Op::Read, token))
+            .unwrap();
+    }
+    rig.knobs.vanished.store(true, Ordering::SeqCst);
+    rig.thaw();
+    let results = rig.results(20);
+    let gone = Err(IoError::Disk(DiskError::Gone {
+        errno: libc::ENODEV,
+    }));
+    assert!((1..20).all(|token| results[&token] == gone), "{results:?}");
+    rig.handle.submit(rig.small(30, Op::Read, 0)).unwrap();
+    assert_eq!(rig.answer().result, gone);
+}
+
+#[test]
+fn a_disk_that_cannot_be_waited_for_is_gone() {
+    let rig = rig();
+    rig.freeze();
+    rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
+    rig.knobs.deaf.store(true, Ordering::SeqCst);
+    rig.settle();
+    let results = rig.results(2);
+    assert!(
+        results
+            .values()
+            .all(|result| matches!(result, Err(IoError::Disk(DiskError::Gone { .. })))),
+        "{results:?}"
+    );
+    rig.handle.submit(rig.small(2, Op::Read, 0)).unwrap();
+    assert!(rig.answer().result.is_err());
+}
+
+#[test]
+fn a_stalled_disk_lets_its_clients_go_and_may_come_back() {
+    let rig = rig_with(Places::default(), Nanos::from_millis(30));
+    let other = rig_with(Places::default(), Nanos::from_millis(30));
+    rig.freeze();
+    rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
+    let results = rig.results(2);
+    assert!(
+        results
+            .values()
+            .all(|result| *result == Err(IoError::Stalled)),
+        "{results:?}"
+    );
+    rig.handle.submit(rig.small(2, Op::Read, 0)).unwrap();
+    assert_eq!(rig.answer().result, Err(IoError::Stalled));
+    let health = rig.settle().health;
+    assert!(health.stalled && !health.poisoned && health.stalls == 1);
+    other.handle.submit(other.small(7, Op::Read, 0)).unwrap();
+    assert_eq!(other.answer().result, Ok(()), "other disks go on");
+    rig.thaw();
+    while rig.settle().health.stalled {}
+    rig.handle.submit(rig.small(3, Op::Read, 0)).unwrap();
+    let answer = rig.answer();
+    assert_eq!(
+        (answer.token, answer.result),
+        (3, Ok(())),
+        "what was given up is not answered again"
+    );
+}
+
+#[test]
+fn a_write_given_up_poisons_because_nobody_knows_what_became_of_it() {
+    let rig = rig_with(Places::default(), Nanos::from_millis(30));
+    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
+    assert_eq!(rig.answer().result, Err(IoError::Stalled));
+    assert!(rig.settle().health.poisoned);
+}
+
+#[test]
+fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
+    let rig = rig();
+    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    let running = rig.handle.submit(rig.small(0, Op::Read, 0)).unwrap();
+    while rig.settle().on_disk == 0 {}
+    let queued = rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
+    rig.handle.cancel(running);
+    rig.handle.cancel(queued);
+    rig.handle.cancel(RequestId(u64::MAX));
+    let answer = rig.answer();
+    assert_eq!((answer.token, answer.result), (1, Err(IoError::Cancelled)));
+    rig.thaw();
+    assert_eq!(rig.answer().result, Ok(()));
+}
+
+#[test]
+fn leaving_waits_for_the_block_on_the_disk_and_cancels_the_others() {
+    let rig = rig();
+    let params = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
+    rig.handle
+        .join(TaskId(1), params, TaskKind::Stream, Time::ZERO)
+        .unwrap();
+    assert!(matches!(
+        rig.handle
+            .join(TaskId(1), params, TaskKind::Stream, Time::ZERO),
+        Err(ControlError::Join(JoinError::DuplicateTask(_)))
+    ));
+    assert_eq!(rig.handle.leave(TaskId(9)), Ok(None));
+    rig.knobs.frozen.store(true, Ordering::SeqCst);
+    for token in 0..2 {
+        let io = Io {
+            class: Class::Stream(TaskId(1)),
+            ..rig.small(token, Op::Read, 0)
+        };
+        rig.handle.submit(io).unwrap();
+    }
+    while rig.settle().on_disk == 0 {}
+    std::thread::scope(|scope| {
+        let leaving = scope.spawn(|| rig.handle.leave(TaskId(1)));
+        let cancelled = rig.answer();
+        assert_eq!(
+            (cancelled.token, cancelled.result),
+            (1, Err(IoError::Cancelled))
+        );
+        assert!(!leaving.is_finished());
+        rig.thaw();
+        assert!(leaving.join().unwrap().unwrap().is_some());
+    });
+    let block = rig.answer();
+    assert_eq!((block.token, block.result), (0, Ok(())));
+    assert!(block.timing.deadline.is_some());
+}
+
+#[test]
+fn stopping_serves_or_fails_what_is_queued_and_answers_everybody() {
+    for drain in [true, false] {
+        let mut rig = rig();
+        rig.freeze();
+        for token in 1..10 {
+            rig.handle
+                .submit(rig.small(token, Op::Read, token))
+                .unwrap();
+        }
+        let dispatcher = rig.dispatcher.take().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || dispatcher.stop(drain));
+            if !drain {
+                let failed = rig.results(9);
+                assert!(
+                    failed
+                        .values()
+                        .all(|result| *result == Err(IoError::Stopped))
+                );
+            }
+            rig.knobs.frozen.store(false, Ordering::SeqCst);
+            // Wakes the disk, which does not notice by itself; it may have stopped already.
+            let _ = rig.handle.report();
+        });
+        let served = rig.results(if drain { 10 } else { 1 });
+        assert!(served.values().all(Result::is_ok), "{served:?}");
+        let late = rig.handle.submit(rig.small(50, Op::Read, 0)).unwrap_err();
+        assert_eq!(late.reason, Reason::Stopped);
+        assert_eq!(rig.handle.report().unwrap_err(), Stopped);
+        assert_eq!(rig.served.lock().unwrap().len(), if drain { 10 } else { 1 });
+    }
+}
+
+#[test]
+fn a_thread_that_panics_leaves_nobody_waiting() {
+    let rig = rig();
+    rig.freeze();
+    rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
+    rig.knobs.panics.store(true, Ordering::SeqCst);
+    rig.knobs.frozen.store(false, Ordering::SeqCst);
+    // Wakes the disk; whether it still answers does not matter.
+    let _ = rig.handle.report();
+    assert_eq!(rig.results(2)[&1], Err(IoError::Stopped));
+    assert_eq!(
+        rig.handle
+            .try_submit(rig.small(2, Op::Read, 0))
+            .unwrap_err()
+            .reason,
+        Reason::Stopped
+    );
+}
+
+/// A step of a random life: what happens, to what.
+fn step() -> impl Strategy<Value = (u8, u64, u64)> {
+    (0u8..12, 0u64..SECTORS.0 - 64, 1u64..64)
+}
+
+proptest! {
+    #![proptest_config(crate::random_tests::cases(300))]
+
+    /// Whatever happens in whatever order, in virtual time: every request is answered exactly once, the
+    /// disk never holds more than it has places for, and in the end nothing is left.
+    #[test]
+    fn every_request_is_answered_once(steps in proptest::collection::vec(step(), 1..120), disk_places in 1usize..4) {
+        let queue = CompletionQueue::new(512).unwrap();
+        let mut state = DispatcherState::new(scheduler(), FEW, disk_places, Nanos::from_secs(3));
+        let task = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
+        state.join(Time(1), TaskId(1), task, TaskKind::Stream, Time(1)).unwrap();
+        let mut now = Time(1);
+        let mut on_disk: Vec<DiskIo> = Vec::new();
+        let (mut asked, mut answered) = (0u64, std::collections::HashSet::new());
+        let mut ids = vec![RequestId(0)];
+        for (kind, start, count) in steps {
+            now = now.saturating_add(Nanos::from_millis(start % 50));
+            match kind {
+                0..5 => {
+                    let class = if kind == 0 { Class::Stream(TaskId(1)) } else { SYNC };
+                    if let Some(id) = state.reserve(class) {
+                        let op = if kind % 2 == 0 { Op::Read } else { Op::Write };
+                        let (start, count, order) = (Sector(start), SectorCount(count), Order::default());
+                        let (target, segments) = (queue.target(asked).unwrap(), Segments::empty(op));
+                        let account = AccountId(1);
+                        state.submit(now, id, Io { account, op, start, count, class, order, durable: false, segments, target });
+                        asked += 1;
+                        ids.push(id);
+                    }
+                }
+                5..8 if !on_disk.is_empty() => {
+                    let io = on_disk.swap_remove(start as usize % on_disk.len());
+                    let failed = Err(DiskError::Io { errno: libc::EIO, start: io.start });
+                    let result = if kind == 7 && count < 8 { failed } else { Ok(()) };
+                    state.done(now, &Done { tag: io.tag, result, at: now, host_late: Nanos(count) });
+                }
+                8 => state.cancel(now, ids[start as usize % ids.len()]),
+                9 => now = now.saturating_add(Nanos::from_millis(count * 100)),
+                10 if count < 4 => state.poison(now),
+                11 if count < 2 => state.gone(now, DiskError::Gone { errno: libc::ENODEV }),
+                _ => {}
+            }
+            drain(&mut state, now, &mut on_disk, disk_places)?;
+        }
+        state.stop(now, false);
+        drain(&mut state, now, &mut on_disk, disk_places)?;
+        for io in on_disk.drain(..) {
+            state.done(now, &Done { tag: io.tag, result: Ok(()), at: now, host_late: Nanos::ZERO });
+        }
+        drain(&mut state, now, &mut on_disk, disk_places)?;
+        prop_assert!(state.is_finished(), "{state:?}");
+        while let Some(answer) = queue.poll() {
+            prop_assert!(answered.insert(answer.token), "answered twice");
+        }
+        prop_assert_eq!(answered.len() as u64, asked);
+        prop_assert_eq!(queue.taken(), 0);
+    }
+}
+
+fn drain(
+    state: &mut DispatcherState,
+    now: Time,
+    on_disk: &mut Vec<DiskIo>,
+    places: usize,
+) -> Result<(), TestCaseError> {
+    loop {
+        match state.next_action(now) {
+            Action::Issue(io) => on_disk.push(io),
+            Action::Answer(answer) => drop(answer.target.complete(answer.result, answer.timing)),
+            Action::Sleep { until } => {
+                prop_assert!(
+                    until.is_none_or(|until| until > now),
+                    "it would sleep until {until:?} at {now:?}"
+                );
+                prop_assert!(on_disk.len() <= places);
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A client: an account of buffers and a queue of completions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+use parking_lot::Mutex;
+use sched::request::Op as Direction;
+use sched::units::{Bytes, Nanos};
+
+use super::charge::Charge;
+use super::op::Op;
+use super::request::{IoFailure, SubmitError, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
+use super::submit::{self, Entry};
+use crate::buffer::{Account, BufferError, MemoryError};
+use crate::clock;
+use crate::event::{Doorbell, EventFd};
+use crate::pool::Volume;
+use crate::pool::core::PoolCore;
+
+/// A best-effort client's reservation: on every disk of the pool it gets `slice` of disk time in
+/// each `period`, and is served earlier in slack when that harms nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BestEffortReservation {
+    /// Disk time in each period.
+    pub slice: Nanos,
+    /// The period.
+    pub period: Nanos,
+}
+
+/// What a client may use.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClientOptions {
+    /// Memory that is the client's for as long as it exists. It is refused at once if the pool has
+    /// not that much to guarantee.
+    pub fixed: Bytes,
+    /// The most requests in flight.
+    pub in_flight_max: usize,
+    /// Disk time reserved for its best-effort requests.
+    pub reservation: Option<BestEffortReservation>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            fixed: Bytes::from_mib(1),
+            in_flight_max: 1024,
+            reservation: None,
+        }
+    }
+}
+
+/// A synchronous call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// It was not taken.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// There was no buffer for it.
+    #[error(transparent)]
+    Buffer(#[from] MemoryError),
+    /// Its buffer was taken away.
+    #[error(transparent)]
+    Taken(#[from] BufferError),
+    /// It failed.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+}
+
+/// Synchronous transfers are divided into pieces of this size.
+const SYNC_PIECE_BYTES: usize = 1 << 20;
+
+/// The ops of a client, in flight and at rest.
+#[derive(Default)]
+struct Table {
+    ops: Vec<Arc<Op>>,
+    free: Vec<u32>,
+}
+
+/// What the parts of a client share.
+pub(crate) struct ClientCore {
+    pub(crate) name: String,
+    pub(crate) pool: Arc<PoolCore>,
+    pub(crate) account: Account,
+    /// On whose account its requests without a stream are.
+    pub(crate) charge: Charge,
+    limit: usize,
+    table: Mutex<Table>,
+    queue: ArrayQueue<Arc<Op>>,
+    bell: Doorbell,
+    in_flight: AtomicUsize,
+    /// The client is gone; completions go nowhere.
+    gone: AtomicBool,
+}
+
+impl ClientCore {
+    /// A free op of the table.
+    ///
+    /// # Errors
+    /// When the client has as many in flight as it may.
+    pub(crate) fn begin(self: &Arc<Self>) -> Result<Arc<Op>, SubmitError> {
+        let mut table = self.table.lock();
+        let op = if let Some(slot) = table.free.pop() {
+            Arc::clone(&table.ops[slot as usize])
+        } else if table.ops.len() < self.limit {
+            let op = Op::new(Arc::clone(self), table.ops.len() as u32);
+            table.ops.push(Arc::clone(&op));
+            op
+        } else {
+            return Err(SubmitError::Busy { limit: self.limit });
+        };
+        drop(table);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        Ok(op)
+    }
+
+    /// The op is free for another request.
+    fn end(&self, op: &Op) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.table.lock().free.push(op.slot);
+    }
+
+    /// The op of a tag, if the tag's request has not been taken yet.
+    pub(crate) fn find(&self, tag: Tag) -> Option<(Arc<Op>, u32)> {
+        let table = self.table.lock();
+        let op = table.ops.get((tag.0 & u64::from(u32::MAX)) as usize)?;
+        Some((Arc::clone(op), (tag.0 >> 32) as u32))
+    }
+
+    /// A finished op, for the client to take, which still has to be told: [`tell`](Self::tell).
+    pub(crate) fn push(&self, op: Arc<Op>) {
+        let pushed = self.queue.push(op);
+        debug_assert!(pushed.is_ok(), "a completion had no place");
+        if self.gone.load(Ordering::SeqCst) {
+            self.clear();
+        }
+    }
+
+    /// Tells the client that ops have finished, if it sleeps.
+    pub(crate) fn tell(&self) {
+        self.bell.ring();
+    }
+
+    fn clear(&self) {
+        while self.queue.pop().is_some() {}
+    }
+}
+
+/// A user of the pool: its buffers, its requests in flight, its completions.
+///
+/// Methods take `&self` and may be called from several threads, such as one that submits and one
+/// that waits; one thread at a time may wait. Dropping a client with requests in flight lets them
+/// finish; their buffers go back when they do.
+pub struct Client {
+    core: Arc<ClientCore>,
+    /// Its reservation's entry in the admission books.
+    reservation: Option<u64>,
+}
+
+impl Client {
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub(crate) fn new(
+        name: &str,
+        pool: Arc<PoolCore>,
+        account: Account,
+        charge: Charge,
+        in_flight_max: usize,
+    ) -> std::io::Result<Self> {
+        let limit = in_flight_max.max(1);
+        let core = ClientCore {
+            name: name.to_owned(),
+            pool,
+            account,
+            charge,
+            limit,
+            table: Mutex::default(),
+            queue: ArrayQueue::new(limit),
+            bell: Doorbell::new()?,
+            in_flight: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+        };
+        Ok(Self {
+            core: Arc::new(core),
+            reservation: None,
+        })
+    }
+
+    /// Notes the reservation that ends with the client.
+    pub(crate) fn holds_reservation(&mut self, key: Option<u64>) {
+        self.reservation = key;
+    }
+
+    /// The client's memory, from which it takes its buffers.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.core.account
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Starts a request. It is complete when its tag comes out of [`Client::poll`] or
+    /// [`Client::wait`], in any order. Blocks only while a disk's inbox is full.
+    ///
+    /// # Errors
+    /// When the request makes no sense or may not be served; its pins are gone.
+    pub fn submit(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
+        submit::submit(&self.core, request, Entry::Queue).map(|(_, tag)| tag)
+    }
+
+    /// As [`submit`](Self::submit), for several requests in a row: the disks may see it only when
+    /// the batch ends with [`submit_end`](Self::submit_end), which must follow before the caller
+    /// sleeps. It saves waking the disks' threads for each.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_batched(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
+        submit::submit(&self.core, request, Entry::Batch).map(|(_, tag)| tag)
+    }
+
+    /// Ends a batch of [`submit_batched`](Self::submit_batched).
+    pub fn submit_end(&self) {
+        for disk in &self.core.pool.disks {
+            disk.feeder.announce();
+        }
+    }
+
+    /// A completion, if there is one.
+    #[must_use]
+    pub fn poll(&self) -> Option<VolumeCompletion> {
+        let op = self.core.queue.pop()?;
+        let completion = op.take(&mut op.state.lock());
+        self.core.end(&op);
+        Some(completion)
+    }
+
+    /// The next completion, waiting for it at most `timeout` (`None`: as long as it takes).
+    /// `None` on timeout.
+    #[must_use]
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<VolumeCompletion> {
+        let until = timeout.map(|timeout| {
+            let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            clock::now().saturating_add(Nanos(nanos))
+        });
+        loop {
+            if let Some(completion) = self.poll() {
+                return Some(completion);
+            }
+            if self.arm() {
+                let woken = self.event().wait(until);
+                self.core.bell.disarm();
+                if !woken {
+                    return self.poll();
+                }
+            }
+        }
+    }
+
+    /// How many requests are in flight or complete and not yet taken.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.core.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// For event loops: announces that the caller will sleep on [`event`](Self::event). If this is
+    /// false, completions are there already and it must not sleep. The event fires once.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.core.bell.arm();
+        let empty = self.core.queue.is_empty();
+        if !empty {
+            self.core.bell.disarm();
+        }
+        empty
+    }
+
+    /// The event that is signalled when completions come after [`arm`](Self::arm); drain it on
+    /// waking.
+    #[must_use]
+    pub fn event(&self) -> &EventFd {
+        self.core.bell.event()
+    }
+
+    /// Does one request and waits for it. It does not appear in [`Client::poll`].
+    ///
+    /// # Errors
+    /// What submitting can fail with; the request's own result is in the completion.
+    pub fn execute(&self, request: VolumeRequest<'_>) -> Result<VolumeCompletion, SubmitError> {
+        let (op, _) = submit::submit(&self.core, request, Entry::Wait)?;
+        Ok(self.await_op(&op))
+    }
+
+    /// The same for the pool itself, when it takes no more requests.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub(crate) fn execute_at_close(
+        &self,
+        request: VolumeRequest<'_>,
+    ) -> Result<VolumeCompletion, SubmitError> {
+        let (op, _) = submit::submit(&self.core, request, Entry::Closing)?;
+        Ok(self.await_op(&op))
+    }
+
+    fn await_op(&self, op: &Arc<Op>) -> VolumeCompletion {
+        let mut state = op.state.lock();
+        while state.active.as_ref().is_some_and(|active| !active.done) {
+            op.finished.wait(&mut state);
+        }
+        let completion = op.take(&mut state);
+        drop(state);
+        self.core.end(op);
+        completion
+    }
+
+    /// Reads into `out`, a whole number of sectors, and waits for it. Copies; for tools and tests.
+    ///
+    /// # Errors
+    /// What submitting or the request itself can fail with.
+    pub fn read_at(&self, volume: &Volume, offset: Bytes, out: &mut [u8]) -> Result<(), SyncError> {
+        let mut at = offset;
+        for piece in out.chunks_mut(SYNC_PIECE_BYTES) {
+            let buffer = self.core.account.allocate_wait(piece.len(), None)?;
+            let memory = buffer.segments(Direction::Read, 0..piece.len())?;
+            let request = VolumeRequest::transfer(volume, VolumeOp::Read, at, memory);
+            self.execute(request)?.result?;
+            buffer.with(|bytes| piece.copy_from_slice(&bytes[..piece.len()]))?;
+            at += Bytes(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes `data`, a whole number of sectors, and waits for it. Copies; for tools and tests.
+    ///
+    /// # Errors
+    /// What submitting or the request itself can fail with.
+    pub fn write_at(&self, volume: &Volume, offset: Bytes, data: &[u8]) -> Result<(), SyncError> {
+        let mut at = offset;
+        for piece in data.chunks(SYNC_PIECE_BYTES) {
+            let mut buffer = self.core.account.allocate_wait(piece.len(), None)?;
+            buffer.with_mut(|bytes| bytes[..piece.len()].copy_from_slice(piece))?;
+            let memory = buffer.segments(Direction::Write, 0..piece.len())?;
+            let op = VolumeOp::Write { durable: false };
+            self.execute(VolumeRequest::transfer(volume, op, at, memory))?
+                .result?;
+            at += Bytes(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that was answered before, and waits for it.
+    ///
+    /// # Errors
+    /// What submitting or the request itself can fail with.
+    pub fn flush(&self, volume: &Volume) -> Result<(), SyncError> {
+        let request = VolumeRequest::command(volume, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
+        Ok(self.execute(request)?.result?)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.core.gone.store(true, Ordering::SeqCst);
+        self.core.clear();
+        // Ops and the core name each other; those in flight live on until they are answered.
+        *self.core.table.lock() = Table::default();
+        if let Some(key) = self.reservation {
+            let pool = &self.core.pool;
+            let mut admission = pool.admission.lock();
+            admission.release_server(&pool.disks, key, clock::now());
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.core.name)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}

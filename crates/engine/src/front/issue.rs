@@ -1,0 +1,293 @@
+//! From a volume request to disk requests.
+//!
+//! A request begins ([`start`]) when no barrier of its volume is in its way
+//! ([`VolumeCore::enter`]) and the requests that it named as coming before it are complete. It takes
+//! its place at the gate when it is submitted, so that a barrier that comes later waits for it while
+//! it waits for others. A part of a write that meets another first write of its chunk, or an extent
+//! about to change place, is parked and begins later ([`retry`]).
+
+use std::sync::Arc;
+
+use sched::request::{Op as Direction, Order};
+use sched::units::SECTOR_BYTES;
+use smallvec::SmallVec;
+use volume::map::{Source, WritePiece, WriteSpan};
+use volume::{Refused, VolumeMap};
+
+use super::op::{Active, Hold, Op, Part};
+use super::request::{IoFailure, VolumeOp};
+use super::rounds;
+use super::volume_core::{Parked, VolumeCore};
+use super::worker::Feed;
+use crate::buffer::{BufferError, Segments};
+use crate::completion::{Sink, Target};
+use crate::dispatcher::Io;
+use crate::pool::core::PoolCore;
+
+/// Disk requests that are ready to be handed over, each with its disk.
+type Ready = SmallVec<[(usize, Io); 2]>;
+
+const CUT: IoFailure = IoFailure::Cancelled {
+    reason: "the volume was made smaller and the range is not part of it any more",
+};
+
+/// Begins an op.
+pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
+    let mut planned = Ready::new();
+    let mut parked = Vec::new();
+    let (volume, flush) = {
+        let mut state = op.state.lock();
+        let active = state.active.as_mut().expect("only ops in flight start");
+        let mut plan = Plan {
+            op,
+            active,
+            planned: &mut planned,
+            parked: &mut parked,
+        };
+        plan.whole();
+        let flush = active.kind == VolumeOp::Flush && active.failure.is_none();
+        let volume = Arc::clone(&active.volume);
+        active.outstanding = (planned.len() + parked.len()) as u32;
+        if active.outstanding == 0 && !flush {
+            op.transfers_done(&mut state);
+        }
+        (volume, flush)
+    };
+    if flush {
+        rounds::join(op);
+    }
+    for parked in parked {
+        volume.park(parked, &op.client.pool.worker);
+    }
+    for (disk, io) in planned {
+        op.client.pool.disks[disk].feeder.feed(io, feed);
+    }
+}
+
+/// Tries what is parked at a volume again. Called by the worker.
+pub(crate) fn retry(volume: &Arc<VolumeCore>) {
+    for parked in volume.take_parked() {
+        let op = Arc::clone(&parked.op);
+        let mut planned = Ready::new();
+        {
+            let mut state = op.state.lock();
+            let Some(active) = state.active.as_mut().filter(|active| !active.done) else {
+                volume.unparked();
+                continue;
+            };
+            let mut again = Vec::new();
+            let mut plan = Plan {
+                op: &op,
+                active,
+                planned: &mut planned,
+                parked: &mut again,
+            };
+            plan.span(parked.span, parked.zeros, false);
+            if let Some(parked) = again.pop() {
+                volume.park_again(parked);
+                continue;
+            }
+            volume.unparked();
+            if planned.is_empty() {
+                op.unit_done(&mut state);
+            }
+        }
+        for (disk, io) in planned {
+            op.client.pool.disks[disk].feeder.feed(io, Feed::Worker);
+        }
+    }
+}
+
+/// The division of an op into disk requests.
+struct Plan<'a> {
+    op: &'a Arc<Op>,
+    active: &'a mut Active,
+    planned: &'a mut Ready,
+    parked: &'a mut Vec<Parked>,
+}
+
+impl Plan<'_> {
+    /// All of the op.
+    fn whole(&mut self) {
+        let map = self.active.volume.map();
+        if self.active.kind.is_change() || self.active.kind == VolumeOp::Flush {
+            self.active.failure = self.active.volume.poison_failure();
+            if self.active.failure.is_some() {
+                return;
+            }
+        }
+        let (offset, len) = (self.active.offset, self.active.len);
+        match self.active.kind {
+            VolumeOp::Flush => {}
+            VolumeOp::Read => self.reads(&map, offset, len as usize),
+            VolumeOp::Write { .. } => self.spans(&map, offset, len, false),
+            VolumeOp::WriteZeroes { no_hole: true, .. } => self.spans(&map, offset, len, true),
+            VolumeOp::Discard => match map.discard(offset, len) {
+                Ok(()) => {}
+                Err(_) => self.failed(CUT),
+            },
+            VolumeOp::WriteZeroes { no_hole: false, .. } => match map.zero(offset, len) {
+                Ok(left) => {
+                    for range in left {
+                        self.spans(&map, range.start, range.end - range.start, true);
+                    }
+                }
+                Err(_) => self.failed(CUT),
+            },
+        }
+    }
+
+    fn failed(&mut self, failure: IoFailure) {
+        self.active.failure.get_or_insert(failure);
+    }
+
+    fn reads(&mut self, map: &VolumeMap, offset: u64, len: usize) {
+        let Ok(pieces) = map.reads(offset, len) else {
+            return self.failed(CUT);
+        };
+        for piece in pieces {
+            let Ok(piece) = piece else {
+                return self.failed(CUT);
+            };
+            let whole = piece.buffer == (0..len);
+            let Some(memory) = self.memory(piece.buffer, whole) else {
+                return;
+            };
+            match piece.source {
+                Source::Zeros => memory.fill_zero(),
+                Source::Disk {
+                    disk,
+                    start,
+                    count,
+                    in_use,
+                } => {
+                    let part = Part {
+                        disk: usize::from(disk.0),
+                        start,
+                        count,
+                        hold: Hold::Read { _in_use: in_use },
+                    };
+                    self.part(part, Direction::Read, memory);
+                }
+            }
+        }
+    }
+
+    fn spans(&mut self, map: &VolumeMap, offset: u64, len: u64, zeros: bool) {
+        let Ok(spans) = map.writes(offset, len as usize) else {
+            return self.failed(CUT);
+        };
+        for span in spans {
+            let whole = span.buffer == (0..len as usize);
+            self.span(span, zeros, whole);
+        }
+    }
+
+    fn span(&mut self, span: WriteSpan, zeros: bool, whole: bool) {
+        match span.begin() {
+            Ok(piece) => self.write(piece, zeros, whole),
+            Err(Refused::Busy) => self.parked.push(Parked {
+                op: Arc::clone(self.op),
+                span,
+                zeros,
+            }),
+            Err(Refused::Gone) => self.failed(CUT),
+        }
+    }
+
+    fn write(&mut self, piece: WritePiece, zeros: bool, whole: bool) {
+        let padded = !piece.lead.is_zero() || !piece.tail.is_zero();
+        let bytes = piece.count.bytes().0 as usize;
+        let memory = if zeros {
+            let mut memory = Segments::empty(Direction::Write);
+            match memory.push_filler(&self.op.client.pool.memory, bytes) {
+                Ok(()) => memory,
+                Err(error) => return self.failed(memory_failure(error)),
+            }
+        } else {
+            let Some(data) = self.memory(piece.buffer.clone(), whole) else {
+                return;
+            };
+            if padded {
+                match self.padded(data, &piece) {
+                    Ok(memory) => memory,
+                    Err(error) => return self.failed(memory_failure(error)),
+                }
+            } else {
+                data
+            }
+        };
+        let part = Part {
+            disk: usize::from(piece.disk.0),
+            start: piece.start,
+            count: piece.count,
+            hold: Hold::Write(piece.in_use),
+        };
+        self.part(part, Direction::Write, memory);
+    }
+
+    /// `data` between the zeros that fill up the chunks it is the first to be written to.
+    fn padded(&self, data: Segments, piece: &WritePiece) -> Result<Segments, BufferError> {
+        let shared = &self.op.client.pool.memory;
+        let mut memory = Segments::empty(Direction::Write);
+        memory.push_filler(shared, (piece.lead.0 * SECTOR_BYTES) as usize)?;
+        memory.append(data)?;
+        memory.push_filler(shared, (piece.tail.0 * SECTOR_BYTES) as usize)?;
+        Ok(memory)
+    }
+
+    /// The memory of a part of the op; all of it is handed on as it is.
+    fn memory(&mut self, range: std::ops::Range<usize>, whole: bool) -> Option<Segments> {
+        if whole && let Some(data) = self.active.data.take() {
+            return Some(data);
+        }
+        let sliced = match &self.active.data {
+            Some(data) => data.slice(range),
+            None => Err(BufferError::Range),
+        };
+        match sliced {
+            Ok(memory) => Some(memory),
+            Err(error) => {
+                self.failed(memory_failure(error));
+                None
+            }
+        }
+    }
+
+    fn part(&mut self, part: Part, direction: Direction, memory: Segments) {
+        let pool: &PoolCore = &self.op.client.pool;
+        let active = &mut *self.active;
+        let on_disk = |earlier: &&Part| earlier.disk == part.disk;
+        let lane = active.parts.iter().filter(on_disk).count();
+        let Some(class) = active.charge.class(part.disk, lane, active.urgency) else {
+            return self.failed(IoFailure::Cancelled {
+                reason: "the stream has no reservation for that part of the volume",
+            });
+        };
+        let sink: Arc<dyn Sink> = Arc::<Op>::clone(self.op);
+        let io = Io {
+            account: self.op.client.account.id(),
+            op: direction,
+            start: part.start,
+            count: part.count,
+            class,
+            order: Order::default(),
+            durable: pool.disks[part.disk].issues_durable(direction),
+            segments: memory,
+            target: Target::new(sink, active.parts.len() as u64),
+        };
+        self.planned.push((part.disk, io));
+        active.parts.push(part);
+    }
+}
+
+fn memory_failure(error: BufferError) -> IoFailure {
+    match error {
+        BufferError::Revoked => IoFailure::Cancelled {
+            reason: "the buffer was taken back",
+        },
+        _ => IoFailure::Cancelled {
+            reason: "the buffer is in use in a way that excludes this request",
+        },
+    }
+}

@@ -1,0 +1,308 @@
+//! What a client asks of a volume, and what it is told when that is done.
+
+use sched::request::Urgency;
+use sched::units::{Bytes, Nanos, SectorCount, Time};
+
+use crate::buffer::Segments;
+use crate::pool::Volume;
+use crate::stream::Stream;
+
+/// The largest transfer of one request. Longer ones are the caller's to divide: an in-flight request
+/// holds its buffers until all of it is done.
+pub const REQUEST_BYTES_MAX: Bytes = Bytes::from_mib(64);
+
+/// The most earlier requests that one request can name in [`VolumeRequest::after`].
+pub const AFTER_MAX: usize = 8;
+
+/// Names a request of a client from its submission to its completion; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tag(pub u64);
+
+/// What is to be done to a range of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum VolumeOp {
+    /// Fill the buffers from the volume. What was never written reads as zeros.
+    Read,
+    /// Write the buffers.
+    Write {
+        /// Answer only when the data would survive a power cut (FUA).
+        durable: bool,
+    },
+    /// Answer when every write that was answered before this request was submitted is durable.
+    /// Takes no range.
+    Flush,
+    /// The data of this range is no longer needed. Whole chunks become holes, which read as zeros;
+    /// the rest of the range may keep its data. Constant work for a whole extent.
+    Discard,
+    /// The range reads as zeros afterwards. Whole chunks become holes unless `no_hole`.
+    WriteZeroes {
+        /// Write the zeros, so that later writes to the range need no first-write handling.
+        no_hole: bool,
+        /// Answer only when the zeros would survive a power cut.
+        durable: bool,
+    },
+}
+
+impl VolumeOp {
+    /// Whether the volume's content may change.
+    #[must_use]
+    pub const fn is_change(self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::Discard | Self::WriteZeroes { .. }
+        )
+    }
+
+    /// Whether buffers go with it.
+    #[must_use]
+    pub const fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write { .. })
+    }
+}
+
+/// A request to a volume.
+#[derive(Debug)]
+pub struct VolumeRequest<'a> {
+    /// The volume.
+    pub volume: &'a Volume,
+    /// What to do.
+    pub op: VolumeOp,
+    /// Where in the volume; a multiple of 512.
+    pub offset: Bytes,
+    /// How much; a multiple of 512, and for a transfer the size of `data`. Zero for a flush.
+    pub len: Bytes,
+    /// The memory, pinned until the request is complete; of the submitting client's account, and
+    /// going the way of the operation. `None` for operations without data.
+    pub data: Option<Segments>,
+    /// Whether somebody waits for it. Durable writes and flushes are always [`Urgency::Sync`].
+    pub urgency: Urgency,
+    /// Earlier requests of this client to the same volume that must be complete before this one
+    /// starts, at most [`AFTER_MAX`]. Ones that are complete already are no matter.
+    pub after: &'a [Tag],
+    /// Everything submitted to the volume before this request completes first, and nothing that is
+    /// submitted after it starts before it is complete.
+    pub barrier: bool,
+    /// The reservation on whose account it is; `None` is best effort.
+    pub stream: Option<&'a Stream>,
+    /// The caller's; comes back with the completion.
+    pub user_data: u64,
+}
+
+impl<'a> VolumeRequest<'a> {
+    /// A read or write that somebody waits for, without order to keep and without reservation. The
+    /// length is that of the memory.
+    #[must_use]
+    pub fn transfer(volume: &'a Volume, op: VolumeOp, offset: Bytes, data: Segments) -> Self {
+        let len = Bytes(data.size() as u64);
+        Self {
+            data: Some(data),
+            ..Self::command(volume, op, offset, len)
+        }
+    }
+
+    /// A flush (of no length), discard or write-zeroes that somebody waits for.
+    #[must_use]
+    pub fn command(volume: &'a Volume, op: VolumeOp, offset: Bytes, len: Bytes) -> Self {
+        Self {
+            volume,
+            op,
+            offset,
+            len,
+            data: None,
+            urgency: Urgency::Sync,
+            after: &[],
+            barrier: false,
+            stream: None,
+            user_data: 0,
+        }
+    }
+
+    /// The same with the caller's number.
+    #[must_use]
+    pub fn user_data(mut self, user_data: u64) -> Self {
+        self.user_data = user_data;
+        self
+    }
+
+    /// The same on the account of `stream`.
+    #[must_use]
+    pub fn on(mut self, stream: &'a Stream) -> Self {
+        self.stream = Some(stream);
+        self
+    }
+
+    /// The same with nobody waiting for it.
+    #[must_use]
+    pub fn asynchronous(mut self) -> Self {
+        self.urgency = Urgency::Async;
+        self
+    }
+}
+
+/// Why a request was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// Part of the range lies past the end.
+    #[error(
+        "{len} bytes at offset {offset} reach past the end of volume {volume:?}, which has {size} bytes"
+    )]
+    PastEnd {
+        /// The volume's name.
+        volume: String,
+        /// The volume's size in bytes.
+        size: u64,
+        /// The offset asked for, in bytes.
+        offset: u64,
+        /// The length asked for, in bytes.
+        len: u64,
+    },
+    /// Not whole sectors.
+    #[error("{what} is {bytes} bytes; it must be a multiple of {alignment}")]
+    Misaligned {
+        /// Which of the numbers.
+        what: &'static str,
+        /// Its value in bytes.
+        bytes: u64,
+        /// What it must be a multiple of, in bytes.
+        alignment: u64,
+    },
+    /// The memory is not of the request's length, is missing, or came with an operation that takes
+    /// none.
+    #[error("the request is for {len} bytes, its memory has {memory}")]
+    LengthMismatch {
+        /// The size of the memory in bytes.
+        memory: u64,
+        /// The request's length in bytes.
+        len: u64,
+    },
+    /// The memory was pinned for a transfer in the other direction.
+    #[error("the memory was pinned for the other direction")]
+    WrongDirection,
+    /// A transfer longer than a request may be.
+    #[error("the request is for {bytes} bytes; the most is {}", REQUEST_BYTES_MAX.0)]
+    TooLarge {
+        /// The request's length in bytes.
+        bytes: u64,
+    },
+    /// Nothing to transfer.
+    #[error("the request is for 0 bytes")]
+    Empty,
+    /// A buffer that belongs to somebody else.
+    #[error(
+        "a buffer belongs to another client; I/O is done only with the submitting client's own buffers"
+    )]
+    ForeignBuffer,
+    /// The volume belongs to another pool than the client.
+    #[error("volume {volume:?} is not of the client's pool")]
+    ForeignVolume {
+        /// The volume's name.
+        volume: String,
+    },
+    /// The stream reads and the request writes, or the other way round, or it is of another volume.
+    #[error("stream {stream:?} is reserved for {reserved}; this request is {asked}")]
+    NotOfStream {
+        /// The stream's name.
+        stream: String,
+        /// What it is reserved for.
+        reserved: String,
+        /// What was asked.
+        asked: String,
+    },
+    /// More names in `after` than [`AFTER_MAX`].
+    #[error("{given} earlier requests are named; the most is {AFTER_MAX}")]
+    TooManyAfter {
+        /// How many were named.
+        given: usize,
+    },
+    /// The client has as many requests in flight as it may.
+    #[error(
+        "the client has {limit} requests in flight, the most it may have; poll for completions first"
+    )]
+    Busy {
+        /// The limit.
+        limit: usize,
+    },
+    /// A write or sync of the volume failed: what was acknowledged may not be all there any more,
+    /// and writing on would hide that.
+    #[error("volume {volume:?} takes no more writes: {reason}")]
+    Poisoned {
+        /// The volume's name.
+        volume: String,
+        /// What failed.
+        reason: String,
+    },
+    /// The pool is closed.
+    #[error("the pool is closed")]
+    Closed,
+}
+
+/// Why a request that was taken failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IoFailure {
+    /// A disk reported an error, or the host could not make its data durable.
+    #[error("disk {disk:?}: {op}{}: {reason}", at(*.sector, *.sectors))]
+    Disk {
+        /// The disk's name.
+        disk: String,
+        /// What it was doing: `read`, `write` or `sync`, which has no place.
+        op: &'static str,
+        /// Where on the disk.
+        sector: u64,
+        /// How much.
+        sectors: SectorCount,
+        /// What it said.
+        reason: String,
+    },
+    /// The volume is read-only after a failure.
+    #[error("volume {volume:?} takes no more writes: {reason}")]
+    Poisoned {
+        /// The volume's name.
+        volume: String,
+        /// What failed.
+        reason: String,
+    },
+    /// The pool was closed, or the volume shrunk below the request, while it waited.
+    #[error("cancelled: {reason}")]
+    Cancelled {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+fn at(sector: u64, sectors: SectorCount) -> String {
+    if sectors.is_zero() {
+        return String::new();
+    }
+    format!(" of {sectors:?} at sector {sector}")
+}
+
+/// How a stream's block fared against its deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Timeliness {
+    /// When it was due.
+    pub deadline: Time,
+    /// When it was complete.
+    pub completed: Time,
+    /// How much later than due; zero when in time.
+    pub late: Nanos,
+    /// The same without the part of it in which the host was late, not the disk or the schedule.
+    pub late_net: Nanos,
+}
+
+/// A request that is done.
+#[derive(Debug)]
+pub struct VolumeCompletion {
+    /// Which request.
+    pub tag: Tag,
+    /// The caller's number.
+    pub user_data: u64,
+    /// Success, or the first thing that failed. A read that failed leaves the memory's content
+    /// unspecified. Either way the request's pins on its buffers are gone.
+    pub result: Result<(), IoFailure>,
+    /// When it was submitted.
+    pub submitted: Time,
+    /// When the last part of it was complete.
+    pub completed: Time,
+    /// For a stream's request: against its deadline, the worst of its parts.
+    pub timeliness: Option<Timeliness>,
+}

@@ -1,0 +1,124 @@
+//! Making what was answered durable: flushes and forced writes, many in one round.
+//!
+//! A volume has at most one round under way. It serves every op that waited when it began; those
+//! that come later wait for the next. A round (1) takes the mark of the volume's changed bits and
+//! places, (2) has the host make durable the data on disks that are in the host's care, each on the
+//! thread of its own that such a disk has, and (3) has the committer append what changed up to the
+//! mark to the metadata log, together with the rounds of other volumes that wait there. Steps with
+//! nothing to do are left out: on disks whose writes are durable, a flush of rewritten data costs no
+//! I/O at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use volume::Mark;
+
+use super::op::Op;
+use super::request::IoFailure;
+use super::volume_core::VolumeCore;
+use super::worker::Job;
+use crate::pool::core::PoolCore;
+
+/// One round of a volume.
+pub(crate) struct Round {
+    pool: Arc<PoolCore>,
+    pub(crate) volume: Arc<VolumeCore>,
+    ops: Mutex<Vec<Arc<Op>>>,
+    pub(crate) mark: Mark,
+    /// Disks that have not said that the data is durable.
+    pending: AtomicUsize,
+    failure: Mutex<Option<IoFailure>>,
+}
+
+/// Lets an op, a flush or a forced write whose transfers are done, take part in the next round.
+pub(crate) fn join(op: &Arc<Op>) {
+    let volume = {
+        let state = op.state.lock();
+        let active = state.active.as_ref().expect("only ops in flight join");
+        Arc::clone(&active.volume)
+    };
+    let mut rounds = volume.rounds.lock();
+    if !rounds.running && volume.is_clean() {
+        drop(rounds);
+        op.finish(&mut op.state.lock());
+        return;
+    }
+    rounds.waiting.push(Arc::clone(op));
+    let begins = !std::mem::replace(&mut rounds.running, true);
+    drop(rounds);
+    if begins {
+        begin(&op.client.pool, &volume);
+    }
+}
+
+/// Begins a round for all that wait, or notes that there is none under way.
+fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
+    let ops = {
+        let mut rounds = volume.rounds.lock();
+        if rounds.waiting.is_empty() {
+            rounds.running = false;
+            return;
+        }
+        std::mem::take(&mut rounds.waiting)
+    };
+    let mark = volume.map().mark();
+    let disks: Vec<usize> = volume.take_unsynced().collect();
+    let round = Arc::new(Round {
+        pool: Arc::clone(pool),
+        volume: Arc::clone(volume),
+        ops: Mutex::new(ops),
+        mark,
+        // One for the loop below, so that the round goes on once, after it.
+        pending: AtomicUsize::new(disks.len() + 1),
+        failure: Mutex::new(volume.poison_failure()),
+    });
+    for disk in disks {
+        let round = Arc::clone(&round);
+        pool.disks[disk].sync(Box::new(move |result| round.disk_done(result)));
+    }
+    round.disk_done(Ok(()));
+}
+
+impl Round {
+    /// A disk's data is durable, or cannot be made so.
+    fn disk_done(self: &Arc<Self>, result: Result<(), IoFailure>) {
+        if let Err(failure) = result {
+            self.volume.poison(&failure);
+            self.failure.lock().get_or_insert(failure);
+        }
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.pool.worker.post(Job::Synced(Arc::clone(self)));
+        }
+    }
+
+    /// Whether bits and places up to the mark are durable.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.volume.map().is_durable(self.mark)
+    }
+
+    /// Ends it: answers its ops and lets the next round begin.
+    pub(crate) fn end(&self, result: Result<(), IoFailure>) {
+        let ops = std::mem::take(&mut *self.ops.lock());
+        for op in ops {
+            let mut state = op.state.lock();
+            let active = state.active.as_mut().expect("ops of a round are in flight");
+            if let Err(failure) = &result {
+                active.failure.get_or_insert_with(|| failure.clone());
+            }
+            active.completed = crate::clock::now();
+            op.finish(&mut state);
+        }
+        begin(&self.pool, &self.volume);
+    }
+}
+
+/// The data of the round is where it should be: goes on with the metadata.
+pub(crate) fn synced(round: Arc<Round>) {
+    let failure = round.failure.lock().take();
+    match failure {
+        Some(failure) => round.end(Err(failure)),
+        None if round.is_settled() => round.end(Ok(())),
+        None => Arc::clone(&round.pool).committer.post(round),
+    }
+}

@@ -1,0 +1,198 @@
+//! The pool's worker: what has to follow a completion and must not be done on a disk's thread.
+//!
+//! It never sleeps on a disk: a request for a disk whose inbox is full goes to that disk's feeder,
+//! a thread that may sleep, so that a disk that does not answer holds up nobody else's requests.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use crossbeam_queue::SegQueue;
+use parking_lot::Mutex;
+
+use super::issue;
+use super::op::Op;
+use super::rounds;
+use super::volume_core::VolumeCore;
+use crate::completion::Completion;
+use crate::dispatcher::{DispatcherHandle, Io, Reason};
+use crate::event::Doorbell;
+use crate::rt::{self, ThreadParams};
+use crate::stream::core::StreamCore;
+
+/// Something for the worker.
+pub(crate) enum Job {
+    /// A disk has answered and its thread could not wait for the op's lock.
+    Answered(Arc<Op>, Completion),
+    /// Nothing is in the op's way any more.
+    Ready(Arc<Op>),
+    /// Held ops of the volume may go on.
+    Gate(Arc<VolumeCore>),
+    /// Parked spans of the volume may begin.
+    Retry(Arc<VolumeCore>),
+    /// The op has to be made durable.
+    Join(Arc<Op>),
+    /// The data of a round is durable, or cannot be made so.
+    Synced(Arc<rounds::Round>),
+    /// Nothing of the stream is in flight.
+    Idle(Arc<StreamCore>),
+    /// Somebody wants to know that everything posted before has been done.
+    Fence(mpsc::Sender<()>),
+}
+
+/// The way to the worker.
+pub(crate) struct Worker {
+    jobs: SegQueue<Job>,
+    bell: Doorbell,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Worker {
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            jobs: SegQueue::new(),
+            bell: Doorbell::new()?,
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        }))
+    }
+
+    /// Starts the thread. Returns what it was denied.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(crate) fn start(self: &Arc<Self>, params: &ThreadParams) -> io::Result<rt::Denied> {
+        let worker = Arc::clone(self);
+        let (thread, denied) = rt::spawn(params, move || worker.run())?;
+        *self.thread.lock() = Some(thread);
+        Ok(denied)
+    }
+
+    /// Hands over a job, from any thread.
+    pub(crate) fn post(&self, job: Job) {
+        self.jobs.push(job);
+        self.bell.ring();
+    }
+
+    /// Waits until everything posted before has been done.
+    pub(crate) fn fence(&self) {
+        let (sender, done) = mpsc::channel();
+        self.post(Job::Fence(sender));
+        // A worker that is gone does nothing more.
+        done.recv().unwrap_or_default();
+    }
+
+    /// Does what has been posted and ends the thread.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.bell.ring();
+        let thread = self.thread.lock().take();
+        if let Some(thread) =
+            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            // A panic of the worker has been reported by the panic hook.
+            let _: Result<(), _> = thread.join();
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            while let Some(job) = self.jobs.pop() {
+                Self::perform(job);
+            }
+            if self.stopping.load(Ordering::SeqCst) && self.jobs.is_empty() {
+                return;
+            }
+            self.bell.arm();
+            if self.jobs.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+                self.bell.event().wait(None);
+            }
+            self.bell.disarm();
+        }
+    }
+
+    fn perform(job: Job) {
+        match job {
+            Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
+            Job::Ready(op) => issue::start(&op, Feed::Worker),
+            Job::Gate(volume) => {
+                while let Some(op) = volume.next_held() {
+                    if op.waited() {
+                        issue::start(&op, Feed::Worker);
+                    }
+                }
+            }
+            Job::Retry(volume) => issue::retry(&volume),
+            Job::Join(op) => rounds::join(&op),
+            Job::Synced(round) => rounds::synced(round),
+            Job::Idle(stream) => stream.idle(),
+            // Whoever asked waits for it.
+            Job::Fence(asked) => asked.send(()).unwrap_or_default(),
+        }
+    }
+}
+
+/// How requests are handed to disks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feed {
+    /// By the thread that submits: it sleeps while an inbox is full.
+    Caller,
+    /// The same, in a batch: the disk is told at its end, by [`Feeder::announce`].
+    Batch,
+    /// By the worker, which does not.
+    Worker,
+}
+
+/// Hands requests over to a disk whose inbox is full, sleeping as long as it is.
+pub(crate) struct Feeder {
+    handle: DispatcherHandle,
+    backlog: Mutex<Option<mpsc::Sender<Io>>>,
+}
+
+impl Feeder {
+    pub(crate) fn new(handle: DispatcherHandle) -> Self {
+        Self {
+            handle,
+            backlog: Mutex::new(None),
+        }
+    }
+
+    /// Hands over a request. One that the disk does not take answers its target as stopped.
+    pub(crate) fn feed(&self, io: Io, feed: Feed) {
+        let rejected = match feed {
+            Feed::Caller => self.handle.submit(io),
+            Feed::Batch => self.handle.submit_quietly(io),
+            Feed::Worker => self.handle.try_submit(io),
+        };
+        if let Err(rejected) = rejected
+            && rejected.reason == Reason::Full
+        {
+            self.later(*rejected.io);
+        }
+    }
+
+    /// Ends a batch.
+    pub(crate) fn announce(&self) {
+        self.handle.announce();
+    }
+
+    fn later(&self, io: Io) {
+        let mut backlog = self.backlog.lock();
+        let sender = backlog.get_or_insert_with(|| {
+            let (sender, receiver) = mpsc::channel::<Io>();
+            let handle = self.handle.clone();
+            std::thread::spawn(move || {
+                for io in receiver {
+                    drop(handle.submit(io));
+                }
+            });
+            sender
+        });
+        // A feeder that is gone drops the request, which answers its target.
+        let _: Result<(), _> = sender.send(io);
+    }
+}

@@ -1,0 +1,35 @@
+//! Dispatchers, buffers and the data path.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | the time |
+//! | [`event`] | waking a thread that sleeps in the kernel |
+//! | [`rt`] | real-time threads, as far as the host permits |
+//! | [`buffer`] | memory for data on its way between socket and disk |
+//! | [`completion`] | how a client learns that its request has ended |
+//! | [`disk`] | what a dispatcher needs of a disk |
+//! | [`uring`] | block devices and files |
+//! | [`dispatcher`] | one thread per disk that owns its queues and the disk |
+//! | [`pool`] | the control plane: disks, volumes, reservations |
+//! | [`front`] | the data path: volume requests in, physical requests out |
+//! | [`stream`] | reserved bandwidth, and sessions that use it at their pace |
+//! | [`status`] | what is promised and what happened |
+
+pub mod buffer;
+pub mod clock;
+pub mod completion;
+pub mod disk;
+pub mod dispatcher;
+pub mod event;
+pub mod front;
+mod latency;
+mod mover;
+pub mod pool;
+mod raw;
+pub mod rt;
+pub mod status;
+pub mod stream;
+pub mod uring;
+
+#[cfg(test)]
+mod random_tests;

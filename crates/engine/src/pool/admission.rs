@@ -1,0 +1,404 @@
+//! What the disks have promised: one book for each disk, and the reservations in force.
+//!
+//! A reservation is admitted on all disks that it touches or on none. The dispatchers are told of
+//! tasks that have been admitted, and never test anything.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use sched::admission::RefusedBy;
+use sched::book::{Book, Span, SpanError};
+use sched::core::Policy;
+use sched::disk::TaskKind;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+use volume::VolumeId;
+
+use super::disks::DiskCore;
+use crate::stream::core::{StreamCore, StreamTask};
+use crate::stream::needs::Need;
+use crate::stream::{DiskRefusal, Refusal};
+
+/// How many rates are tried between one that fits and one that does not: to a millionth of it.
+const RATE_STEPS: u32 = 20;
+
+/// Reservations of best-effort clients in force.
+pub(crate) struct Server {
+    pub(crate) tasks: Arc<[TaskId]>,
+}
+
+/// What the disks have promised.
+pub(crate) struct Admission {
+    policy: Policy,
+    books: Vec<Book>,
+    next_task: u64,
+    next_key: u64,
+    names: HashMap<TaskId, String>,
+    pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
+    servers: BTreeMap<u64, Server>,
+    /// The floor's task on each disk that has one.
+    pub(crate) floors: Vec<Option<TaskParams>>,
+}
+
+/// A task that does not fit.
+struct Misfit {
+    disk: usize,
+    id: TaskId,
+    service: Nanos,
+    period: Nanos,
+    why: Why,
+}
+
+enum Why {
+    /// The disk could not serve it even alone.
+    Alone,
+    Span(SpanError),
+}
+
+/// A stream as admission sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) needs: &'a [Need],
+    pub(crate) block: Bytes,
+    pub(crate) rate: BytesPerSecond,
+    pub(crate) span: Span,
+}
+
+impl Admission {
+    pub(crate) fn new(disks: usize, policy: Policy) -> Self {
+        Self {
+            policy,
+            books: vec![Book::new(); disks],
+            next_task: 1,
+            next_key: 1,
+            names: HashMap::new(),
+            streams: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            floors: vec![None; disks],
+        }
+    }
+
+    /// The stream that reserves something of `range` of a volume (`None`: of any of it).
+    pub(crate) fn reserver(&self, volume: VolumeId, range: Option<Range<u64>>) -> Option<String> {
+        self.reservers(volume, range)
+            .next()
+            .map(|stream| stream.name.clone())
+    }
+
+    /// The streams that reserve something of `range` of a volume.
+    pub(crate) fn reservers(
+        &self,
+        volume: VolumeId,
+        range: Option<Range<u64>>,
+    ) -> impl Iterator<Item = &Arc<StreamCore>> {
+        self.streams.values().filter(move |stream| {
+            let meets = |range: &Range<u64>| {
+                stream.range.start < range.end && range.start < stream.range.end
+            };
+            stream.volume.id == volume && range.as_ref().is_none_or(meets)
+        })
+    }
+
+    pub(crate) fn next_key(&mut self) -> u64 {
+        self.next_key += 1;
+        self.next_key - 1
+    }
+
+    fn next_task(&mut self, name: &str) -> TaskId {
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        self.names.insert(id, name.to_owned());
+        id
+    }
+
+    pub(crate) fn utilization(&self, disk: usize, at: Time) -> f64 {
+        self.books[disk].utilization(at)
+    }
+
+    /// The corrected delta-L from `now` on.
+    pub(crate) fn delta_l(&self, disk: usize, now: Time) -> Nanos {
+        self.books[disk].delta_l(now).value
+    }
+
+    /// Admits a stream in the books.
+    ///
+    /// # Errors
+    /// The first disk that cannot carry it, and the rate that all could.
+    pub(crate) fn admit(
+        &mut self,
+        disks: &[DiskCore],
+        ask: Ask<'_>,
+    ) -> Result<Vec<StreamTask>, Refusal> {
+        self.try_admit(ask).map_err(|misfit| {
+            let disk = Box::new(self.describe(disks, &misfit, ask.span.from));
+            let rate_that_fits = self.rate_that_fits(ask);
+            Refusal::Load {
+                disk,
+                rate_that_fits,
+            }
+        })
+    }
+
+    fn try_admit(&mut self, ask: Ask<'_>) -> Result<Vec<StreamTask>, Misfit> {
+        let mut tasks = Vec::with_capacity(ask.needs.len());
+        for need in ask.needs {
+            let id = self.next_task(ask.name);
+            let misfit = |why| Misfit {
+                disk: need.disk,
+                id,
+                service: need.service,
+                period: need.period(ask.block, ask.rate),
+                why,
+            };
+            let joined = match need.task(ask.block, ask.rate) {
+                Ok(params) => self.books[need.disk]
+                    .join(id, params, ask.span)
+                    .map(|()| params)
+                    .map_err(|error| misfit(Why::Span(error))),
+                Err(_) => Err(misfit(Why::Alone)),
+            };
+            match joined {
+                Ok(params) => tasks.push(StreamTask {
+                    disk: need.disk,
+                    lane: need.lane,
+                    id,
+                    params,
+                }),
+                Err(misfit) => {
+                    self.forget(&tasks);
+                    return Err(misfit);
+                }
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// From when on a task holds its share.
+    pub(crate) fn begins(&self, task: &StreamTask) -> Option<Time> {
+        let (_, span) = self.books[task.disk].get(task.id)?;
+        Some(span.from)
+    }
+
+    /// Takes tasks out of the books that no dispatcher has heard of.
+    pub(crate) fn forget(&mut self, tasks: &[StreamTask]) {
+        for task in tasks {
+            self.books[task.disk].leave(task.id, Time::ZERO);
+            self.names.remove(&task.id);
+        }
+    }
+
+    /// A task ends: the dispatcher said from when on its share is free.
+    pub(crate) fn left(&mut self, disk: usize, id: TaskId, free_from: Time) {
+        self.books[disk].leave(id, free_from);
+    }
+
+    /// The largest rate at which the stream would be admitted, to a millionth.
+    fn rate_that_fits(&mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
+        let mut fits_not = ask.rate.0;
+        for need in ask.needs {
+            let period = self.books[need.disk].smallest_period(need.service, ask.span)?;
+            fits_not = fits_not.min(need.rate(ask.block, period).0.saturating_add(1));
+        }
+        let mut fits = 0;
+        for step in 0..RATE_STEPS {
+            // The bound itself first: it is the answer unless two tasks meet on one disk.
+            let rate = if step == 0 {
+                fits_not - 1
+            } else {
+                fits + (fits_not - fits) / 2
+            };
+            if rate <= fits {
+                break;
+            }
+            let tried = Ask {
+                rate: BytesPerSecond(rate),
+                ..ask
+            };
+            match self.try_admit(tried) {
+                Ok(tasks) => {
+                    self.forget(&tasks);
+                    fits = rate;
+                }
+                Err(_) => fits_not = rate,
+            }
+        }
+        (fits > 0).then_some(BytesPerSecond(fits))
+    }
+
+    fn describe(&self, disks: &[DiskCore], misfit: &Misfit, at: Time) -> DiskRefusal {
+        let mut refusal = DiskRefusal {
+            disk: disks[misfit.disk].name.clone(),
+            utilization: self.books[misfit.disk].utilization(at),
+            service_ns: misfit.service.0,
+            period_ns: misfit.period.0,
+            refused_by: "utilization".to_owned(),
+            interval_ns: None,
+            short_by_ns: None,
+            task: None,
+        };
+        match misfit.why {
+            Why::Alone => {
+                refusal.interval_ns = Some(misfit.period.0);
+                refusal.short_by_ns = Some(misfit.service.saturating_sub(misfit.period).0);
+            }
+            Why::Span(SpanError::Refused { at, refusal: why }) => {
+                refusal.utilization = self.books[misfit.disk].utilization(at);
+                refusal.interval_ns = Some(why.interval.0);
+                refusal.short_by_ns = Some(why.short_by.0);
+                if why.by == RefusedBy::Blocking {
+                    refusal.refused_by = "blocking".to_owned();
+                }
+                if why.task != misfit.id {
+                    refusal.task = self.names.get(&why.task).cloned();
+                }
+            }
+            Why::Span(error) => refusal.refused_by = error.to_string(),
+        }
+        refusal
+    }
+
+    /// Tests a change of rate: whether every disk could carry the new tasks in place of the old ones
+    /// from `now` on, whenever the old ones have left.
+    ///
+    /// # Errors
+    /// As [`Admission::admit`].
+    pub(crate) fn test_change(
+        &self,
+        disks: &[DiskCore],
+        ask: Ask<'_>,
+        old: &[StreamTask],
+    ) -> Result<(), Refusal> {
+        let mut without = self.clone_books();
+        for task in old {
+            without.books[task.disk].leave(task.id, Time::ZERO);
+        }
+        without.admit(disks, ask).map(|_| ())
+    }
+
+    /// The same books, for a test.
+    fn clone_books(&self) -> Self {
+        Self {
+            policy: self.policy,
+            books: self.books.clone(),
+            next_task: self.next_task,
+            next_key: self.next_key,
+            names: self.names.clone(),
+            streams: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            floors: self.floors.clone(),
+        }
+    }
+
+    /// Joins a task on one disk from `now` on, in the book and at the dispatcher.
+    ///
+    /// # Errors
+    /// Why the disk cannot carry it.
+    pub(crate) fn join_now(
+        &mut self,
+        disks: &[DiskCore],
+        disk: usize,
+        name: &str,
+        params: TaskParams,
+        kind: TaskKind,
+        now: Time,
+    ) -> Result<TaskId, Refusal> {
+        let id = self.next_task(name);
+        let joined = self.books[disk].join(id, params, Span::since(now));
+        if let Err(error) = joined {
+            let misfit = Misfit {
+                disk,
+                id,
+                service: params.service(),
+                period: params.period(),
+                why: Why::Span(error),
+            };
+            let refusal = self.describe(disks, &misfit, now);
+            self.names.remove(&id);
+            return Err(Refusal::Load {
+                disk: Box::new(refusal),
+                rate_that_fits: None,
+            });
+        }
+        if let Err(reason) = disks[disk].join(id, params, kind, now) {
+            self.books[disk].leave(id, Time::ZERO);
+            self.names.remove(&id);
+            return Err(Refusal::Invalid {
+                what: "the reservation",
+                reason,
+            });
+        }
+        Ok(id)
+    }
+
+    /// Reserves (slice, period) for a best-effort client on all disks.
+    ///
+    /// # Errors
+    /// Why a disk cannot carry it; nothing is reserved then.
+    pub(crate) fn reserve_server(
+        &mut self,
+        disks: &[DiskCore],
+        name: &str,
+        params: TaskParams,
+        now: Time,
+    ) -> Result<(u64, Arc<[TaskId]>), Refusal> {
+        self.prune(now);
+        let mut tasks = Vec::with_capacity(disks.len());
+        for disk in 0..disks.len() {
+            match self.join_now(disks, disk, name, params, TaskKind::Server, now) {
+                Ok(id) => tasks.push(id),
+                Err(refusal) => {
+                    self.leave_all(disks, &tasks);
+                    return Err(refusal);
+                }
+            }
+        }
+        let tasks: Arc<[TaskId]> = Arc::from(tasks);
+        let key = self.next_key();
+        let server = Server {
+            tasks: Arc::clone(&tasks),
+        };
+        self.servers.insert(key, server);
+        self.tell_delta_l(disks, now);
+        Ok((key, tasks))
+    }
+
+    /// A best-effort client's reservation ends.
+    pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) {
+        if let Some(server) = self.servers.remove(&key) {
+            self.leave_all(disks, &server.tasks);
+            self.tell_delta_l(disks, now);
+        }
+    }
+
+    /// Tasks, the first on disk 0 and so on, leave.
+    fn leave_all(&mut self, disks: &[DiskCore], tasks: &[TaskId]) {
+        for (disk, id) in tasks.iter().enumerate() {
+            if let Some(free_from) = disks[disk].leave(*id) {
+                self.left(disk, *id, free_from);
+            }
+        }
+    }
+
+    /// Tells every dispatcher the delta-L that holds from now on, whoever joins or leaves later.
+    pub(crate) fn tell_delta_l(&mut self, disks: &[DiskCore], now: Time) {
+        for (disk, book) in disks.iter().zip(&self.books) {
+            let value = match self.policy {
+                Policy::DeltaLPublished => book.delta_l_published(now).value,
+                _ => book.delta_l_min(Span::since(now)).value,
+            };
+            disk.handle.set_delta_l(value);
+        }
+    }
+
+    /// Forgets tasks whose time is over.
+    pub(crate) fn prune(&mut self, now: Time) {
+        for book in &mut self.books {
+            book.prune(now);
+        }
+        let books = &self.books;
+        self.names
+            .retain(|id, _| books.iter().any(|book| book.get(*id).is_some()));
+    }
+}

@@ -1,0 +1,72 @@
+//! Verifying a pool that nobody uses.
+
+use sched::core::Policy;
+use volume::Problem;
+
+use super::control::Pool;
+use super::error::PoolError;
+use super::open;
+use super::options::PoolDisk;
+use crate::buffer::Memory;
+
+/// Something that [`Pool::check`](super::Pool::check) found.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct CheckFinding {
+    /// On which disk, if on one.
+    pub disk: Option<String>,
+    /// What.
+    pub what: String,
+    /// Whether data or metadata is at stake, or it is only worth knowing.
+    pub is_error: bool,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct CheckReport {
+    /// The pool's identity, if that much could be read.
+    pub name: String,
+    /// Volumes examined.
+    pub volumes: u64,
+    /// Metadata records examined.
+    pub records: u64,
+    /// What is wrong; empty is sound.
+    pub findings: Vec<CheckFinding>,
+}
+
+impl Pool {
+    /// Verifies the structures of the pool that `disks` are, without changing anything.
+    ///
+    /// # Errors
+    /// When the disks could not be examined at all.
+    pub fn check(memory: &Memory, disks: Vec<PoolDisk>) -> Result<CheckReport, PoolError> {
+        let raw = open::raw(memory)?;
+        let started = open::start(disks, Policy::default(), false)?;
+        let mut medium = open::StartedMedium {
+            raw: &raw,
+            disks: &started.disks,
+        };
+        let found = volume::check::check(&mut medium, &started.candidates);
+        started.stop();
+        let summary = found.summary.as_ref();
+        let findings = found.problems.iter().map(|problem| finding(problem, true));
+        let notes = found.notes.iter().map(|problem| finding(problem, false));
+        Ok(CheckReport {
+            name: summary.map_or_else(String::new, |of| hex(&of.pool)),
+            volumes: summary.map_or(0, |of| of.volumes as u64),
+            records: summary.map_or(0, |of| of.records),
+            findings: findings.chain(notes).collect(),
+        })
+    }
+}
+
+fn finding(problem: &Problem, is_error: bool) -> CheckFinding {
+    CheckFinding {
+        disk: None,
+        what: problem.to_string(),
+        is_error,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

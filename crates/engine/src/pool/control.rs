@@ -1,0 +1,386 @@
+//! The control plane's entry points.
+
+use std::sync::Arc;
+
+use sched::task::TaskParams;
+use sched::units::{Bytes, BytesPerSecond};
+use volume::CreateSpec;
+
+use super::core::PoolCore;
+use super::error::PoolError;
+use super::options::{Placement, Progress, VolumeSpec};
+use super::placement;
+use super::volumes::{self, Volume, VolumeInfo};
+use crate::buffer::{Memory, MemoryError};
+use crate::clock;
+use crate::front::charge::Charge;
+use crate::front::volume_core::VolumeCore;
+use crate::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
+use crate::mover;
+use crate::status::{self, PoolStatus};
+use crate::stream::{self, Refusal, Stream, StreamSpec};
+
+/// Disks that are served together. See the [module](super).
+///
+/// Dropping the last handle stops the dispatchers without making anything durable; [`Pool::close`]
+/// ends in good order. Clients, volumes and streams may outlive it and are refused from then on.
+pub struct Pool {
+    pub(super) core: Arc<PoolCore>,
+}
+
+impl Pool {
+    /// Ends it: waits for what is in flight, makes everything durable, stops the dispatchers. Later
+    /// requests are refused.
+    ///
+    /// # Errors
+    /// When something could not be made durable; it is closed all the same.
+    pub fn close(&self) -> Result<(), PoolError> {
+        let core = &self.core;
+        if !core.begin_close() {
+            return Ok(());
+        }
+        let result = self.settle_all();
+        core.shut_down();
+        result
+    }
+
+    /// Waits for everything in flight and makes it durable: a flush that is a barrier, on each
+    /// volume.
+    fn settle_all(&self) -> Result<(), PoolError> {
+        let core = &self.core;
+        let volumes: Vec<_> = core.volumes.read().values().cloned().collect();
+        let account = core
+            .memory
+            .open_account("close", Bytes::ZERO)
+            .map_err(|error| PoolError::Metadata(error.to_string()))?;
+        let client = Client::new("close", Arc::clone(core), account, Charge::BestEffort, 1)
+            .map_err(|error| host("closing", error))?;
+        let mut result = Ok(());
+        for volume in volumes {
+            let handle = Volume::internal(core, volume);
+            let mut flush =
+                VolumeRequest::command(&handle, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
+            flush.barrier = true;
+            let flushed = match client.execute_at_close(flush) {
+                Ok(completion) => completion.result.map_err(PoolError::Io),
+                Err(refused) => Err(PoolError::Metadata(refused.to_string())),
+            };
+            result = result.and(flushed);
+        }
+        let mut meta = core.meta.lock();
+        if result.is_ok() && meta.failed().is_none() {
+            result = meta.checkpoint(core);
+        }
+        result
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// What is not as it should be, for people: missing permissions, guessed profiles, no floor.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.core.warnings.clone()
+    }
+
+    /// The memory that it was opened with.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.core.memory
+    }
+
+    /// The extent size.
+    #[must_use]
+    pub fn extent(&self) -> Bytes {
+        self.core.extent_bytes()
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<VolumeCore>, PoolError> {
+        self.core
+            .find(name)
+            .ok_or_else(|| PoolError::NoSuchVolume(name.to_owned()))
+    }
+
+    fn open_check(&self) -> Result<(), PoolError> {
+        if self.core.is_closed() {
+            return Err(PoolError::Closed);
+        }
+        Ok(())
+    }
+
+    /// Makes a volume; durable when it returns.
+    ///
+    /// # Errors
+    /// When the name is taken or no name, or there is not enough space where it should go.
+    pub fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeInfo, PoolError> {
+        self.open_check()?;
+        let placement = placement::resolve(&self.core, &spec.placement)?;
+        let create = CreateSpec {
+            name: spec.name.clone(),
+            size: spec.size,
+            placement,
+        };
+        let mut meta = self.core.meta.lock();
+        meta.change(&self.core, |state| state.create(&create))?;
+        drop(meta);
+        self.volume_info(&spec.name)
+    }
+
+    /// All volumes, by name.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        let volumes: Vec<_> = self.core.volumes.read().values().cloned().collect();
+        volumes
+            .iter()
+            .map(|volume| volumes::info(&self.core, volume))
+            .collect()
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn volume_info(&self, name: &str) -> Result<VolumeInfo, PoolError> {
+        Ok(volumes::info(&self.core, &*self.find(name)?))
+    }
+
+    /// Opens a volume for I/O. It may be open any number of times.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn open_volume(&self, name: &str) -> Result<Arc<Volume>, PoolError> {
+        self.open_volume_for(name, "a client of this process")
+    }
+
+    /// Opens a volume for I/O, saying who uses it to those who would delete it.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn open_volume_for(&self, name: &str, user: &str) -> Result<Arc<Volume>, PoolError> {
+        self.open_check()?;
+        let opened = Volume::open(&self.core, self.find(name)?, user);
+        opened
+            .map(Arc::new)
+            .ok_or_else(|| PoolError::NoSuchVolume(name.to_owned()))
+    }
+
+    /// Adds space to a volume, in use or not, up to `size` in all; durable when it returns. While a
+    /// stream reserves part of it, it keeps to the disks and zones that it has.
+    ///
+    /// # Errors
+    /// When it is that large already, or there is no space where it should go.
+    pub fn grow(
+        &self,
+        name: &str,
+        size: Bytes,
+        placement: &Placement,
+    ) -> Result<VolumeInfo, PoolError> {
+        self.open_check()?;
+        let volume = self.find(name)?;
+        let asked = placement::resolve(&self.core, placement)?;
+        let zones = placement::all_zones(&self.core);
+        let mut meta = self.core.meta.lock();
+        let reserved = self.core.admission.lock().reserver(volume.id, None);
+        let like = match reserved {
+            Some(_) => Some(
+                meta.state
+                    .placement_like(volume.id, &zones)
+                    .map_err(|error| PoolError::from_plan(error, self.extent()))?,
+            ),
+            None => None,
+        };
+        let placement = like.as_ref().unwrap_or(&asked);
+        meta.change(&self.core, |state| state.grow(volume.id, size, placement))?;
+        drop(meta);
+        Ok(volumes::info(&self.core, &volume))
+    }
+
+    /// Takes space from the end of a volume, in use or not, down to `size`. What was there is lost;
+    /// requests to it fail.
+    ///
+    /// # Errors
+    /// When it is that small already, or a stream reserves what would go.
+    pub fn shrink(&self, name: &str, size: Bytes) -> Result<VolumeInfo, PoolError> {
+        self.open_check()?;
+        let volume = self.find(name)?;
+        let mut meta = self.core.meta.lock();
+        let admission = self.core.admission.lock();
+        if let Some(stream) = admission.reserver(volume.id, Some(size.0..u64::MAX)) {
+            return Err(reserved(
+                &volume,
+                stream,
+                "what it reserves cannot be cut off",
+            ));
+        }
+        // No stream may come in between. The record is written under the lock: a cut is rare, and
+        // a reservation can wait for it.
+        meta.change(&self.core, |state| state.shrink(volume.id, size))?;
+        drop(admission);
+        drop(meta);
+        Ok(volumes::info(&self.core, &volume))
+    }
+
+    /// Moves a volume's extents to where `placement` wants them, in use or not, copying as best
+    /// effort that nobody waits for. Each extent's move is durable by itself: an error or a crash
+    /// leaves some moved and some not. Return `false` from `progress` to stop.
+    ///
+    /// # Errors
+    /// When there is no space there, a stream's reservation forbids it, or a disk fails.
+    pub fn move_extents(
+        &self,
+        name: &str,
+        placement: &Placement,
+        progress: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<VolumeInfo, PoolError> {
+        self.open_check()?;
+        let volume = self.find(name)?;
+        let placement = placement::resolve(&self.core, placement)?;
+        mover::run(&self.core, &volume, &placement, progress)?;
+        Ok(volumes::info(&self.core, &volume))
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// When it is in use, with who uses it.
+    pub fn delete_volume(&self, name: &str) -> Result<(), PoolError> {
+        self.open_check()?;
+        let volume = self.find(name)?;
+        volume
+            .claim_for_deletion()
+            .map_err(|users| PoolError::InUse {
+                volume: name.to_owned(),
+                users,
+            })?;
+        let mut meta = self.core.meta.lock();
+        let deleted = meta.change(&self.core, |state| state.delete(volume.id));
+        if deleted.is_err() {
+            volume.users.lock().deleted = false;
+        }
+        deleted.map(|_| ())
+    }
+
+    /// A client of the pool: an account of buffers and a queue of completions. Its reservation, if
+    /// it asks for one, is admitted on all disks or refused.
+    ///
+    /// # Errors
+    /// When the memory or the disk time cannot be guaranteed.
+    pub fn client(&self, name: &str, options: ClientOptions) -> Result<Client, Refusal> {
+        self.open_check()?;
+        let core = &self.core;
+        let account = core
+            .memory
+            .open_account(name, options.fixed)
+            .map_err(memory_refusal)?;
+        let mut key = None;
+        let charge = match options.reservation {
+            None => Charge::BestEffort,
+            Some(reservation) => {
+                let params = TaskParams::new(reservation.slice, reservation.period);
+                let params = params.map_err(|error| Refusal::Invalid {
+                    what: "the reservation",
+                    reason: error.to_string(),
+                })?;
+                let mut admission = core.admission.lock();
+                let (reserved, tasks) =
+                    admission.reserve_server(&core.disks, name, params, clock::now())?;
+                key = Some(reserved);
+                Charge::Reserved(tasks)
+            }
+        };
+        let client = Client::new(
+            name,
+            Arc::clone(core),
+            account,
+            charge,
+            options.in_flight_max,
+        );
+        match client {
+            Ok(mut client) => {
+                client.holds_reservation(key);
+                Ok(client)
+            }
+            Err(error) => {
+                if let Some(key) = key {
+                    let mut admission = core.admission.lock();
+                    admission.release_server(&core.disks, key, clock::now());
+                }
+                Err(host("a client's completion queue", error).into())
+            }
+        }
+    }
+
+    /// Reserves bandwidth: admitted on every disk that its range lies on, or refused.
+    ///
+    /// # Errors
+    /// With the disk that cannot carry it, its load, the condition that failed and the rate that
+    /// would fit.
+    pub fn reserve(&self, spec: StreamSpec) -> Result<Stream, Refusal> {
+        stream::open::open(&self.core, spec)
+    }
+
+    /// The block size proposed for a stream of `rate`: as near to nine parts transfer in ten as
+    /// `memory` for its buffers allows, such that it divides the extent size.
+    #[must_use]
+    pub fn proposed_block(&self, rate: BytesPerSecond, memory: Bytes) -> Bytes {
+        let extent = self.extent().0;
+        let proposed = |disk: &super::disks::DiskCore| disk.predictor.block_bytes(rate, memory).0;
+        let largest = self.core.disks.iter().map(proposed).max();
+        let wanted = largest.unwrap_or(extent).clamp(4096, extent);
+        // Extents are powers of two, so every smaller power divides them.
+        Bytes(1 << wanted.ilog2())
+    }
+
+    /// What happened so far, and what is promised.
+    #[must_use]
+    pub fn status(&self) -> PoolStatus {
+        status::pool(&self.core)
+    }
+
+    /// Begins a new window for best-effort latency: [`PoolStatus`] tells of what completes from now.
+    pub fn reset_window(&self) {
+        self.core.reset_window();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.core.begin_close() {
+            self.core.shut_down();
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pool").field(&self.core.name).finish()
+    }
+}
+
+pub(crate) fn host(what: &'static str, error: std::io::Error) -> PoolError {
+    PoolError::Host { what, error }
+}
+
+pub(crate) fn reserved(volume: &VolumeCore, stream: String, reason: &str) -> PoolError {
+    PoolError::Reserved {
+        volume: volume.name.clone(),
+        stream,
+        reason: reason.to_owned(),
+    }
+}
+
+pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
+    match error {
+        MemoryError::TooMuch { asked, available } => Refusal::Memory {
+            needed: asked.0,
+            available: available.0,
+        },
+        other => Refusal::Invalid {
+            what: "memory",
+            reason: other.to_string(),
+        },
+    }
+}

@@ -1,0 +1,264 @@
+//! A disk of an open pool: its dispatcher, and what is counted about it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use sched::disk::TaskKind;
+use sched::predict::Predictor;
+use sched::profile::DriveProfile;
+use sched::request::Op as Direction;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Nanos, Sector, SectorCount, Time};
+
+use crate::clock;
+use crate::completion::IoError;
+use crate::disk::{Durability, HostSync};
+use crate::dispatcher::{Dispatcher, DispatcherHandle};
+use crate::front::IoFailure;
+use crate::front::worker::Feeder;
+use crate::latency::Histogram;
+
+/// A disk of an open pool.
+pub(crate) struct DiskCore {
+    pub(crate) name: String,
+    pub(crate) handle: DispatcherHandle,
+    pub(crate) feeder: Feeder,
+    dispatcher: Mutex<Option<Dispatcher>>,
+    pub(crate) durability: Durability,
+    syncer: Option<Syncer>,
+    pub(crate) profile: Arc<DriveProfile>,
+    pub(crate) profile_is_measured: bool,
+    pub(crate) predictor: Predictor,
+    pub(crate) capacity: SectorCount,
+    pub(crate) block_bytes: u64,
+    /// Latency of best-effort requests in the window.
+    pub(crate) latency: Histogram,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    /// When the window for measured utilisation began, and how long the disk had been busy by then.
+    window: Mutex<(Time, Nanos)>,
+}
+
+/// What a disk of a pool is made of.
+pub(crate) struct DiskParts {
+    pub(crate) name: String,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) durability: Durability,
+    pub(crate) host_sync: Option<Arc<dyn HostSync>>,
+    pub(crate) profile: Arc<DriveProfile>,
+    pub(crate) profile_is_measured: bool,
+    pub(crate) capacity: SectorCount,
+    pub(crate) block_bytes: u64,
+}
+
+impl DiskCore {
+    pub(crate) fn new(parts: DiskParts) -> Self {
+        let handle = parts.dispatcher.handle();
+        let syncer = parts
+            .host_sync
+            .map(|sync| Syncer::new(parts.name.clone(), sync));
+        Self {
+            feeder: Feeder::new(handle.clone()),
+            handle,
+            dispatcher: Mutex::new(Some(parts.dispatcher)),
+            durability: parts.durability,
+            syncer,
+            predictor: Predictor::new(&parts.profile),
+            profile: parts.profile,
+            profile_is_measured: parts.profile_is_measured,
+            capacity: parts.capacity,
+            block_bytes: parts.block_bytes,
+            latency: Histogram::new(),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            window: Mutex::new((clock::now(), Nanos::ZERO)),
+            name: parts.name,
+        }
+    }
+
+    /// Whether a transfer in this direction is issued such that it is durable when it completes.
+    pub(crate) fn issues_durable(&self, direction: Direction) -> bool {
+        direction == Direction::Write && self.durability == Durability::Fua
+    }
+
+    pub(crate) fn transferred(&self, is_write: bool, count: SectorCount) {
+        let counter = if is_write {
+            &self.written_bytes
+        } else {
+            &self.read_bytes
+        };
+        counter.fetch_add(count.bytes().0, Relaxed);
+    }
+
+    /// What to tell of a failed transfer; counts it.
+    pub(crate) fn failure(
+        &self,
+        is_write: bool,
+        start: Sector,
+        sectors: SectorCount,
+        error: IoError,
+    ) -> IoFailure {
+        let reason = error.to_string();
+        if error != IoError::Stopped {
+            self.errors.fetch_add(1, Relaxed);
+            *self.last_error.lock() = Some(reason.clone());
+        }
+        IoFailure::Disk {
+            disk: self.name.clone(),
+            op: if is_write { "write" } else { "read" },
+            sector: start.0,
+            sectors,
+            reason,
+        }
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
+    pub(crate) fn window(&self) -> (Time, Nanos) {
+        *self.window.lock()
+    }
+
+    /// Begins a new window.
+    pub(crate) fn reset_window(&self) {
+        self.latency.reset();
+        if let Ok(report) = self.handle.report() {
+            *self.window.lock() = (report.at, report.counters.busy);
+        }
+    }
+
+    /// Has what is complete made durable and calls `done`, on another thread unless there is
+    /// nothing to do.
+    pub(crate) fn sync(&self, done: SyncDone) {
+        match &self.syncer {
+            Some(syncer) => syncer.post(done),
+            None => done(Ok(())),
+        }
+    }
+
+    /// Has an admitted task join.
+    ///
+    /// # Errors
+    /// Why the scheduler does not take it.
+    pub(crate) fn join(
+        &self,
+        id: TaskId,
+        params: TaskParams,
+        kind: TaskKind,
+        first_release: Time,
+    ) -> Result<(), String> {
+        self.handle
+            .join(id, params, kind, first_release)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Has a task leave. The instant from which its share is free; `None` when the disk does not
+    /// know it or is not served any more.
+    pub(crate) fn leave(&self, id: TaskId) -> Option<Time> {
+        self.handle.leave(id).ok().flatten()
+    }
+
+    /// Stops its dispatcher; what is queued fails.
+    pub(crate) fn stop(&self) {
+        let dispatcher = self.dispatcher.lock().take();
+        if let Some(dispatcher) = dispatcher {
+            dispatcher.stop(false);
+        }
+        if let Some(syncer) = &self.syncer {
+            syncer.end();
+        }
+    }
+}
+
+/// Is told whether the data is durable.
+pub(crate) type SyncDone = Box<dyn FnOnce(Result<(), IoFailure>) + Send>;
+
+#[derive(Default)]
+struct SyncQueue {
+    waiting: Vec<SyncDone>,
+    stopping: bool,
+}
+
+/// The thread on which the host makes a disk's data durable: outside the disk's schedule, for as
+/// long as it takes. All that ask while it runs are served by the next run.
+///
+/// After a failure nothing may be assumed of any write since the last success, and the kernel tells
+/// of it only once: so every later call fails too.
+struct Syncer {
+    shared: Arc<(Mutex<SyncQueue>, Condvar)>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Syncer {
+    fn new(disk: String, sync: Arc<dyn HostSync>) -> Self {
+        let shared = Arc::new((Mutex::new(SyncQueue::default()), Condvar::new()));
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || run_syncer(&disk, &*sync, &theirs));
+        Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        }
+    }
+
+    /// Serves those that wait, and ends. The disk is not in use any more when it returns.
+    fn end(&self) {
+        self.shared.0.lock().stopping = true;
+        self.shared.1.notify_one();
+        let thread = self.thread.lock().take();
+        // Whoever it served last may have been the last user of the pool, and end it from there.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread has been reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+
+    fn post(&self, done: SyncDone) {
+        self.shared.0.lock().waiting.push(done);
+        self.shared.1.notify_one();
+    }
+}
+
+fn run_syncer(disk: &str, sync: &dyn HostSync, shared: &(Mutex<SyncQueue>, Condvar)) {
+    let mut failed: Option<IoFailure> = None;
+    loop {
+        let waiting = {
+            let mut queue = shared.0.lock();
+            while queue.waiting.is_empty() && !queue.stopping {
+                shared.1.wait(&mut queue);
+            }
+            if queue.waiting.is_empty() {
+                return;
+            }
+            std::mem::take(&mut queue.waiting)
+        };
+        if failed.is_none()
+            && let Err(error) = sync.sync()
+        {
+            failed = Some(IoFailure::Disk {
+                disk: disk.to_owned(),
+                op: "sync",
+                sector: 0,
+                sectors: SectorCount::ZERO,
+                reason: error.to_string(),
+            });
+        }
+        for done in waiting {
+            done(failed.clone().map_or(Ok(()), Err));
+        }
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,169 @@
+//! What can go wrong with a pool, each with what to do about it.
+
+use sched::units::Bytes;
+use volume::VolumeError;
+
+use crate::front::IoFailure;
+
+/// A pool operation failed. Nothing has changed unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No disks were given.
+    #[error("a pool needs at least one disk")]
+    NoDisks,
+    /// The disks do not make a pool: missing, foreign, stale, twice, damaged, of a newer version.
+    #[error("{reason}")]
+    Disk {
+        /// The disk, by the name it was given with; empty if several are concerned.
+        disk: String,
+        /// Which disks, what is wrong with each, and what to do.
+        reason: String,
+    },
+    /// Disks of the pool are not there.
+    #[error("pool {pool:?} is incomplete: {missing}")]
+    Missing {
+        /// The pool's name.
+        pool: String,
+        /// Which disks, by number and id.
+        missing: String,
+    },
+    /// The pool's metadata cannot be read or makes no sense.
+    #[error("the pool's metadata: {0}")]
+    Metadata(String),
+    /// There is no such volume.
+    #[error("there is no volume {0:?}")]
+    NoSuchVolume(String),
+    /// The name is taken.
+    #[error("there is a volume {0:?} already")]
+    VolumeExists(String),
+    /// Not a name.
+    #[error("{name:?} is no volume name: {reason}")]
+    BadName {
+        /// What was given.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Not a size for what was asked.
+    #[error("{what}: {reason}")]
+    BadSize {
+        /// Which size.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// Not a placement in this pool.
+    #[error("placement: {0}")]
+    BadPlacement(String),
+    /// Not enough space where it should go.
+    #[error("{needed} extents are needed and {free} are free there")]
+    NoSpace {
+        /// Extents needed.
+        needed: u64,
+        /// Extents free where the placement allows.
+        free: u64,
+    },
+    /// Somebody uses it.
+    #[error("volume {volume:?} is in use by {}", .users.join(", "))]
+    InUse {
+        /// The volume.
+        volume: String,
+        /// Who, by name.
+        users: Vec<String>,
+    },
+    /// A reservation forbids it.
+    #[error("stream {stream:?} reserves that part of volume {volume:?}: {reason}")]
+    Reserved {
+        /// The volume.
+        volume: String,
+        /// The stream.
+        stream: String,
+        /// What the reservation demands.
+        reason: String,
+    },
+    /// The volume takes no more changes after a failure.
+    #[error("volume {volume:?} takes no more writes: {reason}")]
+    Poisoned {
+        /// The volume.
+        volume: String,
+        /// What failed.
+        reason: String,
+    },
+    /// The metadata could not be written: what was asked may or may not be there after a restart,
+    /// and nothing more is changed until the pool is opened anew.
+    #[error("the pool's metadata cannot be changed any more: {0}")]
+    MetadataFailed(String),
+    /// A disk failed.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// The host refused something that the pool needs.
+    #[error("{what}: {error}")]
+    Host {
+        /// What was wanted.
+        what: &'static str,
+        /// What the host said.
+        error: std::io::Error,
+    },
+    /// Whoever was asked for progress wanted no more.
+    #[error("stopped")]
+    Stopped,
+    /// No scheduler has this name.
+    #[error("{0:?} is no scheduler; there are exact, delta-l, delta-l-published, lst and edf")]
+    NoSuchScheduler(String),
+    /// The pool is closed.
+    #[error("the pool is closed")]
+    Closed,
+}
+
+impl PoolError {
+    /// What the plan of a change says, in the pool's terms. `extent_bytes` is the pool's extent size.
+    pub(crate) fn from_plan(error: VolumeError, extent_bytes: Bytes) -> Self {
+        let extents = |bytes: Bytes| bytes.0 / extent_bytes.0.max(1);
+        let text = error.to_string();
+        match error {
+            VolumeError::NameTaken(name) => Self::VolumeExists(name),
+            VolumeError::BadName { name, reason } => Self::BadName {
+                name,
+                reason: reason.to_owned(),
+            },
+            VolumeError::NoSpace { asked, free, .. } => Self::NoSpace {
+                needed: asked.0.div_ceil(extent_bytes.0.max(1)),
+                free: extents(free),
+            },
+            VolumeError::NoRoomThere {
+                wanted, missing, ..
+            } => Self::NoSpace {
+                needed: u64::from(wanted),
+                free: u64::from(wanted.saturating_sub(missing)),
+            },
+            VolumeError::SizeZero
+            | VolumeError::SizeOverflows(_)
+            | VolumeError::WrongDirection { .. }
+            | VolumeError::TooManyExtents { .. } => Self::BadSize {
+                what: "the volume's size",
+                reason: text,
+            },
+            VolumeError::BadExtentSize(_) => Self::BadSize {
+                what: "the extent size",
+                reason: text,
+            },
+            VolumeError::TooManyVolumes(_) => Self::BadSize {
+                what: "the number of volumes",
+                reason: text,
+            },
+            VolumeError::BadPlacement(_)
+            | VolumeError::NoSuchDisk(_)
+            | VolumeError::NoSuchPlace(_)
+            | VolumeError::NoSuchExtent { .. }
+            | VolumeError::BeingMoved { .. } => Self::BadPlacement(text),
+            VolumeError::BadDiskCount { .. }
+            | VolumeError::DiskTooSmall { .. }
+            | VolumeError::DiskTooLarge { .. } => Self::Disk {
+                disk: String::new(),
+                reason: text,
+            },
+            VolumeError::Poisoned => Self::MetadataFailed(text),
+            _ => Self::Metadata(text),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The pool's keeper: gives up reservations that are closed or whose time is over, on a thread that
+//! may wait for a disk's dispatcher.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use sched::units::Time;
+
+use super::core::PoolCore;
+use crate::clock;
+use crate::stream::core::StreamCore;
+
+/// Something to be done at an instant.
+enum Timer {
+    /// The span of a stream ends.
+    SpanEnds(Weak<StreamCore>),
+    /// The share of a task that has left is free, and delta-L larger.
+    Freed,
+}
+
+#[derive(Default)]
+struct Queue {
+    closing: Vec<Arc<StreamCore>>,
+    timers: BTreeMap<(Time, u64), Timer>,
+    next: u64,
+    stopping: bool,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Keeper {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(&self, pool: &Arc<PoolCore>) {
+        let pool = Arc::clone(pool);
+        *self.thread.lock() = Some(std::thread::spawn(move || pool.keeper.run(&pool)));
+    }
+
+    /// Gives up the reservation of a stream that has nothing in flight any more.
+    pub(crate) fn close(&self, stream: Arc<StreamCore>) {
+        let mut queue = self.queue.lock();
+        if queue.stopping {
+            // The disks' schedules end with the pool.
+            stream.set_left();
+        } else {
+            queue.closing.push(stream);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Closes a stream at the end of its span.
+    pub(crate) fn close_at(&self, at: Time, stream: &Arc<StreamCore>) {
+        self.set(at, Timer::SpanEnds(Arc::downgrade(stream)));
+    }
+
+    /// Looks at delta-L again when a share is free.
+    pub(crate) fn freed_at(&self, at: Time) {
+        self.set(at, Timer::Freed);
+    }
+
+    fn set(&self, at: Time, timer: Timer) {
+        let mut queue = self.queue.lock();
+        let key = (at, queue.next);
+        queue.next += 1;
+        queue.timers.insert(key, timer);
+        self.changed.notify_one();
+    }
+
+    /// Does what is due and ends the thread.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().stopping = true;
+        self.changed.notify_one();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A panic has been reported by the panic hook.
+            let _: Result<(), _> = thread.join();
+        }
+    }
+
+    fn run(&self, pool: &Arc<PoolCore>) {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(stream) = queue.closing.pop() {
+                drop(queue);
+                give_up(&stream);
+                queue = self.queue.lock();
+                continue;
+            }
+            if queue.stopping {
+                return;
+            }
+            let now = clock::now();
+            match queue.timers.first_entry() {
+                Some(entry) if entry.key().0 <= now => {
+                    let timer = entry.remove();
+                    drop(queue);
+                    expire(pool, &timer);
+                    queue = self.queue.lock();
+                }
+                Some(entry) => {
+                    let left = Duration::from_nanos(entry.key().0.saturating_since(now).0);
+                    self.changed.wait_for(&mut queue, left);
+                }
+                None => self.changed.wait(&mut queue),
+            }
+        }
+    }
+}
+
+fn expire(pool: &Arc<PoolCore>, timer: &Timer) {
+    match timer {
+        Timer::SpanEnds(stream) => {
+            if let Some(stream) = stream.upgrade() {
+                stream.begin_close();
+            }
+        }
+        Timer::Freed => {
+            let now = clock::now();
+            let mut admission = pool.admission.lock();
+            admission.prune(now);
+            admission.tell_delta_l(&pool.disks, now);
+        }
+    }
+}
+
+/// Takes a stream's tasks from the disks.
+fn give_up(stream: &Arc<StreamCore>) {
+    if !stream.begin_leave() {
+        return;
+    }
+    let pool = &stream.pool;
+    let mut free_from = clock::now();
+    let mut admission = pool.admission.lock();
+    for task in stream.tasks() {
+        // A dispatcher that has stopped has no schedule to keep free.
+        if let Some(free) = pool.disks[task.disk].leave(task.id) {
+            admission.left(task.disk, task.id, free);
+            free_from = free_from.max(free);
+        }
+    }
+    admission.streams.remove(&stream.key);
+    admission.tell_delta_l(&pool.disks, clock::now());
+    drop(admission);
+    pool.keeper.freed_at(free_from);
+    stream.set_left();
+}

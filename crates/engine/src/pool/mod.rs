@@ -1,0 +1,24 @@
+//! The pool: the disks that are served together, their volumes, and who may use how much of them.
+//!
+//! [`Pool`] is the control plane. It owns the metadata and the admission books, opens volumes and
+//! clients, and answers for what happened ([`Pool::status`]). No request of a client passes through
+//! it: those go from the [`Client`](crate::front::Client) straight to the disks.
+
+pub(crate) mod admission;
+mod check;
+pub(crate) mod control;
+pub(crate) mod core;
+pub(crate) mod disks;
+mod error;
+pub(crate) mod keeper;
+pub(crate) mod meta;
+pub(crate) mod open;
+mod options;
+mod placement;
+pub(crate) mod volumes;
+
+pub use check::{CheckFinding, CheckReport};
+pub use control::Pool;
+pub use error::PoolError;
+pub use options::{CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec};
+pub use volumes::{BlockRun, Volume, VolumeInfo};

@@ -1,0 +1,449 @@
+//! Making and opening a pool.
+
+use std::sync::Arc;
+
+use sched::core::Policy;
+use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
+use sched::predict::Predictor;
+use sched::request::Urgency;
+use sched::task::TaskParams;
+use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount};
+use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
+
+use super::control::{Pool, host};
+use super::core::{CoreParts, PoolCore};
+use super::disks::{DiskCore, DiskParts};
+use super::error::PoolError;
+use super::meta::Meta;
+use super::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
+use crate::buffer::Memory;
+use crate::clock;
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Places, STALL_AFTER};
+use crate::front::worker::Worker;
+use crate::raw::{RawError, RawIo};
+use crate::rt::{DISPATCHER_FIFO_PRIORITY, Denied, ThreadParams};
+
+/// The extent size where no drive profile asks for a larger one.
+const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
+
+/// Tasks that a disk's scheduler has room for.
+const TASKS_MAX: usize = 10_000;
+
+/// Disks that are served but make no pool yet, in the order in which they were given.
+pub(super) struct Started {
+    pub(super) disks: Vec<DiskCore>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Started {
+    /// Stops them.
+    pub(super) fn stop(&self) {
+        for disk in &self.disks {
+            disk.stop();
+        }
+    }
+}
+
+/// Starts a dispatcher for each disk.
+pub(super) fn start(
+    disks: Vec<PoolDisk>,
+    policy: Policy,
+    realtime: bool,
+) -> Result<Started, PoolError> {
+    if disks.is_empty() {
+        return Err(PoolError::NoDisks);
+    }
+    let mut started = Started {
+        disks: Vec::new(),
+        candidates: Vec::new(),
+        warnings: Vec::new(),
+    };
+    for (index, disk) in disks.into_iter().enumerate() {
+        let name = disk.name.clone();
+        let one = start_one(index, disk, policy, realtime, &mut started.warnings);
+        match one {
+            Ok(disk) => {
+                started.candidates.push(Candidate {
+                    name: disk.name.clone(),
+                    sectors: disk.capacity,
+                });
+                started.disks.push(disk);
+            }
+            Err(error) => {
+                started.stop();
+                return Err(PoolError::Disk {
+                    reason: format!("{name}: cannot be used: {error}"),
+                    disk: name,
+                });
+            }
+        }
+    }
+    Ok(started)
+}
+
+fn start_one(
+    index: usize,
+    given: PoolDisk,
+    policy: Policy,
+    realtime: bool,
+    warnings: &mut Vec<String>,
+) -> std::io::Result<DiskCore> {
+    let PoolDisk {
+        name,
+        disk,
+        profile,
+        profile_is_measured,
+    } = given;
+    let capacity = SectorCount(disk.capacity().0.min(profile.capacity().0));
+    if capacity < disk.capacity() {
+        warnings.push(format!(
+            "{name}: its profile {:?} ends at {} bytes; the rest of the disk is not used",
+            profile.name(),
+            capacity.bytes().0
+        ));
+    }
+    if !profile_is_measured {
+        warnings.push(format!(
+            "{name}: its profile {:?} was not measured on this disk; what is promised rests on it",
+            profile.name()
+        ));
+    }
+    let places = Places::default();
+    let config = scheduler_config(policy, places);
+    let thread = format!("disk {index}");
+    let thread = if realtime {
+        ThreadParams::dispatcher(thread)
+    } else {
+        ThreadParams::ordinary(thread)
+    };
+    let durability = disk.durability();
+    let host_sync = disk.host_sync();
+    let block_bytes = u64::from(disk.block_bytes());
+    let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
+        name: name.clone(),
+        scheduler: DiskScheduler::new(Arc::clone(&profile), config),
+        disk,
+        thread,
+        places,
+        stall_after: STALL_AFTER,
+    })?;
+    note_denied(warnings, &name, &denied);
+    Ok(DiskCore::new(DiskParts {
+        name,
+        dispatcher,
+        durability,
+        host_sync,
+        profile,
+        profile_is_measured,
+        capacity,
+        block_bytes,
+    }))
+}
+
+fn scheduler_config(policy: Policy, places: Places) -> SchedulerConfig {
+    SchedulerConfig {
+        policy,
+        queue_max: places.total() as usize,
+        tasks_max: TASKS_MAX,
+        ..SchedulerConfig::default()
+    }
+}
+
+fn note_denied(warnings: &mut Vec<String>, who: &str, denied: &Denied) {
+    for what in &denied.0 {
+        warnings.push(format!("{who}: the host refuses to {what}"));
+    }
+}
+
+/// Reads disks that make no pool yet.
+pub(super) struct StartedMedium<'a> {
+    pub(super) raw: &'a RawIo,
+    pub(super) disks: &'a [DiskCore],
+}
+
+impl Medium for StartedMedium<'_> {
+    fn read(&mut self, candidate: usize, start: Sector, buffer: &mut [u8]) -> std::io::Result<()> {
+        let sectors = buffer.len() as u64 / SECTOR_BYTES;
+        let capacity = self.disks[candidate].capacity;
+        if start
+            .0
+            .checked_add(sectors)
+            .is_none_or(|end| end > capacity.0)
+        {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        self.raw
+            .read(self.disks, candidate, start, buffer)
+            .map_err(std::io::Error::other)
+    }
+}
+
+/// The engine's own transfers, for metadata.
+pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
+    RawIo::new(memory, "metadata", Urgency::Sync).map_err(raw_failure)
+}
+
+pub(crate) fn raw_failure(error: RawError) -> PoolError {
+    match error {
+        RawError::Memory(error) => PoolError::Host {
+            what: "memory for the pool's own transfers",
+            error: std::io::Error::other(error.to_string()),
+        },
+        RawError::Queue(error) => host("the pool's own completion queue", error),
+    }
+}
+
+/// Why a pool does not open, in the pool's terms.
+pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
+    let is_missing = |problem: &Problem| matches!(problem, Problem::Missing { .. });
+    if error.problems.iter().any(is_missing) {
+        return PoolError::Missing {
+            pool: name.to_owned(),
+            missing: error.to_string(),
+        };
+    }
+    PoolError::Disk {
+        disk: String::new(),
+        reason: error.to_string(),
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], PoolError> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .map_err(|error| host("random numbers", error.into()))?;
+    }
+    Ok(bytes)
+}
+
+/// The extent size that suits all of the disks: the largest that one of them asks for.
+fn proposed_extent(disks: &[DiskCore]) -> Bytes {
+    let asked = disks.iter().map(|disk| disk.predictor.extent_bytes()).max();
+    let asked = asked.unwrap_or(EXTENT_BYTES_LEAST).max(EXTENT_BYTES_LEAST);
+    Bytes(asked.0.next_power_of_two()).min(volume::limits::EXTENT_BYTES_MAX)
+}
+
+impl Pool {
+    /// Makes a pool of `disks` and writes its structures on them, from `memory`. Open it to use it.
+    ///
+    /// # Errors
+    /// When a disk is too small, belongs to a pool (without `force`), is given twice, or fails.
+    pub fn create(
+        memory: &Memory,
+        disks: Vec<PoolDisk>,
+        options: &CreateOptions,
+    ) -> Result<(), PoolError> {
+        let raw = raw(memory)?;
+        let started = start(disks, Policy::default(), false)?;
+        let result = format(&raw, &started, options);
+        started.stop();
+        result
+    }
+
+    /// Opens the pool that `disks` are. All buffers of its clients come from `memory`, which the
+    /// disks were opened with.
+    ///
+    /// # Errors
+    /// When a disk is missing, given twice, of another pool, stale or damaged, each by name.
+    pub fn open(
+        memory: Memory,
+        disks: Vec<PoolDisk>,
+        options: OpenOptions,
+    ) -> Result<Arc<Self>, PoolError> {
+        let policy: Policy = options
+            .scheduler
+            .parse()
+            .map_err(|_| PoolError::NoSuchScheduler(options.scheduler.clone()))?;
+        let raw = raw(&memory)?;
+        let started = start(disks, policy, options.realtime)?;
+        let mut medium = StartedMedium {
+            raw: &raw,
+            disks: &started.disks,
+        };
+        let state = match PoolState::open(&mut medium, &started.candidates) {
+            Ok(state) => state,
+            Err(error) => {
+                started.stop();
+                return Err(open_failure(&options.name, &error));
+            }
+        };
+        let core = assemble(memory, started, Meta::new(state, raw), policy, &options)?;
+        let pool = Arc::new(Self {
+            core: Arc::clone(&core),
+        });
+        // From here on dropping the pool ends everything that has been started.
+        core.committer.start(&core);
+        core.keeper.start(&core);
+        core.meta.lock().change(&core, PoolState::start)?;
+        raise_floors(&core, options.floor)?;
+        Ok(pool)
+    }
+}
+
+/// Writes a pool's structures.
+fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<(), PoolError> {
+    for (index, candidate) in started.candidates.iter().enumerate() {
+        let twice = |other: &&Candidate| other.name == candidate.name;
+        if started.candidates[..index]
+            .iter()
+            .any(|other| twice(&other))
+        {
+            return Err(PoolError::Disk {
+                disk: candidate.name.clone(),
+                reason: format!("{}: given twice", candidate.name),
+            });
+        }
+    }
+    if !options.force {
+        refuse_pools(raw, started)?;
+    }
+    let extent_bytes = match options.extent_bytes {
+        Some(bytes) => bytes,
+        None => proposed_extent(&started.disks),
+    };
+    let mut disks: Vec<(Uuid, Candidate)> = Vec::new();
+    for candidate in &started.candidates {
+        disks.push((random()?, candidate.clone()));
+    }
+    let spec = FormatSpec {
+        pool: random()?,
+        disks,
+        extent_bytes,
+    };
+    let steps =
+        PoolState::format(&spec).map_err(|error| PoolError::from_plan(error, extent_bytes))?;
+    raw.perform(&started.disks, &steps)?;
+    Ok(())
+}
+
+/// Refuses disks that belong to a pool, whichever it is and whether or not it would open.
+fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
+    for (index, candidate) in started.candidates.iter().enumerate() {
+        let mut medium = StartedMedium {
+            raw,
+            disks: std::slice::from_ref(&started.disks[index]),
+        };
+        let opened = PoolState::open(&mut medium, std::slice::from_ref(candidate));
+        let is_free = match &opened {
+            Ok(_) => false,
+            Err(error) => error
+                .problems
+                .iter()
+                .all(|problem| matches!(problem, Problem::NotOurs { .. })),
+        };
+        if !is_free {
+            return Err(PoolError::Disk {
+                disk: candidate.name.clone(),
+                reason: format!(
+                    "{}: belongs to a pool already; what is on it would be lost (force it if that is meant)",
+                    candidate.name
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Puts an opened pool together: disks in the order of their numbers.
+fn assemble(
+    memory: Memory,
+    started: Started,
+    meta: Meta,
+    policy: Policy,
+    options: &OpenOptions,
+) -> Result<Arc<PoolCore>, PoolError> {
+    let Started {
+        disks,
+        mut warnings,
+        ..
+    } = started;
+    let numbered = meta.state.disks();
+    let mut given: Vec<Option<DiskCore>> = disks.into_iter().map(Some).collect();
+    let in_order: Vec<DiskCore> = numbered
+        .iter()
+        .filter_map(|disk| given[disk.candidate].take())
+        .collect();
+    let worker = Worker::new().map_err(|error| host("the pool's worker", error))?;
+    let params = ThreadParams {
+        // Below the disks, above everything that is not in a hurry.
+        fifo_priority: options.realtime.then_some(DISPATCHER_FIFO_PRIORITY - 1),
+        ..ThreadParams::ordinary("pool worker")
+    };
+    let denied = worker
+        .start(&params)
+        .map_err(|error| host("the pool's worker", error))?;
+    note_denied(&mut warnings, "the pool's worker", &denied);
+    for refused in memory.refused() {
+        warnings.push(format!("memory: the host refuses to {refused}"));
+    }
+    if !policy.guarantees() {
+        warnings.push(format!(
+            "the scheduler {} is for comparison: under it, streams can miss deadlines",
+            policy.name()
+        ));
+    }
+    if options.floor == Floor::None {
+        warnings.push(
+            "best effort has no floor: where streams fill a disk, file systems on it may wait for ever"
+                .to_owned(),
+        );
+    }
+    Ok(PoolCore::new(CoreParts {
+        name: options.name.clone(),
+        memory,
+        disks: in_order.into_boxed_slice(),
+        worker,
+        meta,
+        policy,
+        warnings,
+    }))
+}
+
+/// Has the floor join on every disk.
+fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
+    let now = clock::now();
+    let mut admission = pool.admission.lock();
+    for (index, disk) in pool.disks.iter().enumerate() {
+        let Some(params) = floor_params(floor, &disk.predictor)? else {
+            continue;
+        };
+        admission
+            .join_now(
+                &pool.disks,
+                index,
+                "the floor",
+                params,
+                TaskKind::Floor,
+                now,
+            )
+            .map_err(|refusal| PoolError::BadSize {
+                what: "the floor",
+                reason: refusal.to_string(),
+            })?;
+        admission.floors[index] = Some(params);
+    }
+    admission.tell_delta_l(&pool.disks, now);
+    Ok(())
+}
+
+fn floor_params(floor: Floor, predictor: &Predictor) -> Result<Option<TaskParams>, PoolError> {
+    let piece = predictor.piece_max(predictor.piece_limit());
+    let (slice, period) = match floor {
+        Floor::None | Floor::Share { permille: 0 } => return Ok(None),
+        Floor::Share { permille } => {
+            let period = piece.0.saturating_mul(1000) / u64::from(permille);
+            (piece, Nanos(period))
+        }
+        Floor::Server { slice, period } => (slice, period),
+    };
+    TaskParams::new(slice, period)
+        .map(Some)
+        .map_err(|error| PoolError::BadSize {
+            what: "the floor",
+            reason: error.to_string(),
+        })
+}

@@ -1,0 +1,103 @@
+//! Where a volume is to go: from disks' names and zones to numbers and sectors.
+
+use sched::units::{SECTOR_BYTES, Sector};
+use volume::{DiskNumber, DiskRange};
+
+use super::core::PoolCore;
+use super::error::PoolError;
+use super::options::Placement;
+
+/// The placement in the terms of the pool's metadata.
+///
+/// # Errors
+/// When it names a disk, a zone or bytes that are not there.
+pub(crate) fn resolve(
+    pool: &PoolCore,
+    placement: &Placement,
+) -> Result<volume::Placement, PoolError> {
+    let mut disks = Vec::with_capacity(placement.disks.len());
+    for name in &placement.disks {
+        let found = pool.disks.iter().position(|disk| disk.name == *name);
+        let number = found.ok_or_else(|| {
+            let names: Vec<&str> = pool.disks.iter().map(|disk| disk.name.as_str()).collect();
+            PoolError::BadPlacement(format!(
+                "the pool has no disk {name:?}; it has {}",
+                names.join(", ")
+            ))
+        })?;
+        disks.push(DiskNumber(number as u16));
+    }
+    let mut within = Vec::new();
+    if placement.zone.is_some() || placement.bytes.is_some() {
+        let all = (0..pool.disks.len()).map(|number| DiskNumber(number as u16));
+        let on: Vec<DiskNumber> = if disks.is_empty() {
+            all.collect()
+        } else {
+            disks.clone()
+        };
+        for disk in on {
+            within.extend(stretch(pool, disk, placement)?);
+        }
+        if within.is_empty() {
+            return Err(PoolError::BadPlacement(
+                "no disk has anything of that zone in those bytes".to_owned(),
+            ));
+        }
+    }
+    Ok(volume::Placement {
+        disks,
+        within,
+        run: placement.run_extents.max(1),
+        strict: false,
+    })
+}
+
+/// The stretch of a disk that the placement allows, if any.
+fn stretch(
+    pool: &PoolCore,
+    number: DiskNumber,
+    placement: &Placement,
+) -> Result<Option<DiskRange>, PoolError> {
+    let disk = &pool.disks[usize::from(number.0)];
+    let mut allowed = Sector::ZERO..Sector(disk.capacity.0);
+    if let Some(zone) = placement.zone {
+        let zones = disk.predictor.zone_count();
+        let range = disk.predictor.zone_range(zone).ok_or_else(|| {
+            PoolError::BadPlacement(format!(
+                "disk {:?} has zones 0 to {}, there is no zone {zone}",
+                disk.name,
+                zones.saturating_sub(1)
+            ))
+        })?;
+        allowed = range.start.max(allowed.start)..range.end.min(allowed.end);
+    }
+    if let Some(bytes) = &placement.bytes {
+        let from = Sector(bytes.start.div_ceil(SECTOR_BYTES));
+        let to = Sector(bytes.end / SECTOR_BYTES);
+        allowed = from.max(allowed.start)..to.min(allowed.end);
+    }
+    let count = allowed.end.saturating_since(allowed.start);
+    Ok((!count.is_zero()).then_some(DiskRange {
+        disk: number,
+        start: allowed.start,
+        count,
+    }))
+}
+
+/// The zones of all disks, as stretches.
+pub(crate) fn all_zones(pool: &PoolCore) -> Vec<DiskRange> {
+    let mut zones = Vec::new();
+    for (number, disk) in pool.disks.iter().enumerate() {
+        for zone in 0..disk.predictor.zone_count() {
+            if let Some(range) = disk.predictor.zone_range(zone) {
+                let end = range.end.min(Sector(disk.capacity.0));
+                zones.push(DiskRange {
+                    disk: DiskNumber(number as u16),
+                    start: range.start,
+                    count: end.saturating_since(range.start),
+                });
+            }
+        }
+    }
+    zones
+}

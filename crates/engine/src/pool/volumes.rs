@@ -1,0 +1,168 @@
+//! Open volumes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use sched::units::{Bytes, SECTOR_BYTES};
+
+use super::core::PoolCore;
+use crate::front::volume_core::VolumeCore;
+
+/// A volume in use. The volume cannot be deleted while one exists.
+pub struct Volume {
+    core: Arc<VolumeCore>,
+    pool: Arc<PoolCore>,
+    /// Its entry among the volume's users; none for the pool's own use.
+    key: Option<u64>,
+}
+
+/// Neighbouring chunks of one kind.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct BlockRun {
+    /// Where, in bytes of the volume.
+    pub bytes: Range<u64>,
+    /// Whether it was never written, or discarded, and reads as zeros.
+    pub hole: bool,
+}
+
+/// What is known of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct VolumeInfo {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// How much of it was written, in bytes, to whole chunks.
+    pub written_bytes: u64,
+    /// How many extents it has.
+    pub extents: u64,
+    /// How many of its extents lie on which disk, by the disk's name.
+    pub extents_by_disk: Vec<(String, u64)>,
+    /// How many users have it open.
+    pub open_count: u64,
+    /// Who uses it: clients and streams, by name.
+    pub users: Vec<String>,
+    /// Why it takes no more writes, if it does not.
+    pub poisoned: Option<String>,
+}
+
+impl Volume {
+    /// A handle for `user`; `None` when the volume is being deleted.
+    pub(crate) fn open(pool: &Arc<PoolCore>, core: Arc<VolumeCore>, user: &str) -> Option<Self> {
+        let key = core.open(user)?;
+        Some(Self {
+            core,
+            pool: Arc::clone(pool),
+            key: Some(key),
+        })
+    }
+
+    /// A handle of the pool's own, which keeps nobody from deleting the volume.
+    pub(crate) fn internal(pool: &Arc<PoolCore>, core: Arc<VolumeCore>) -> Self {
+        Self {
+            core,
+            pool: Arc::clone(pool),
+            key: None,
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<VolumeCore> {
+        &self.core
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<PoolCore> {
+        &self.pool
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Its present size.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.core.map().size()
+    }
+
+    /// The size of a chunk, the unit in which holes are kept and discard works.
+    #[must_use]
+    pub fn chunk(&self) -> Bytes {
+        self.core.map().geometry().chunk_bytes()
+    }
+
+    /// What offsets and lengths of requests must be multiples of: 512, or more where a disk of the
+    /// pool has larger blocks.
+    #[must_use]
+    pub fn alignment(&self) -> Bytes {
+        Bytes(self.pool.block_bytes.max(SECTOR_BYTES))
+    }
+
+    /// Which parts of a range hold data and which are holes, as runs in order; at most `limit`
+    /// runs, so that the last one may end before the range does. Empty for a range that is not
+    /// whole sectors of the volume.
+    #[must_use]
+    pub fn block_status(&self, range: Range<u64>, limit: usize) -> Vec<BlockRun> {
+        let len = range.end.saturating_sub(range.start);
+        let map = self.core.map();
+        let Ok(runs) = map.block_status(range.start, len) else {
+            return Vec::new();
+        };
+        runs.take(limit)
+            .map(|run| BlockRun {
+                bytes: run.bytes,
+                hole: !run.data,
+            })
+            .collect()
+    }
+
+    /// Why it takes no more writes, if it does not.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<String> {
+        self.core.poisoned().map(|reason| reason.to_string())
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.core.release(key);
+        }
+    }
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Volume").field(&self.core.name).finish()
+    }
+}
+
+/// What is known of a volume.
+pub(crate) fn info(pool: &PoolCore, volume: &VolumeCore) -> VolumeInfo {
+    let map = volume.map();
+    let chunk_bytes = map.geometry().chunk_bytes().0;
+    let mut by_disk: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut written = 0;
+    for extent in map.extents() {
+        *by_disk
+            .entry(usize::from(extent.place().disk.0))
+            .or_default() += 1;
+        written += u64::from(extent.written().len()) * chunk_bytes;
+    }
+    let users = volume.user_names();
+    VolumeInfo {
+        name: volume.name.clone(),
+        size_bytes: map.size().0,
+        written_bytes: written.min(map.size().0),
+        extents: map.extents().len() as u64,
+        extents_by_disk: by_disk
+            .into_iter()
+            .map(|(disk, count)| (pool.disks[disk].name.clone(), count))
+            .collect(),
+        open_count: users.len() as u64,
+        users,
+        poisoned: volume.poisoned().map(|reason| reason.to_string()),
+    }
+}

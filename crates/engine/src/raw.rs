@@ -1,0 +1,320 @@
+//! The engine's own transfers: metadata, and the copies of moves. As best effort, with buffers of
+//! its own, by a thread that waits for them.
+
+use std::sync::mpsc;
+
+use sched::request::{Class, Op as Direction, Order, Urgency};
+use sched::units::{SECTOR_BYTES, Sector, SectorCount};
+
+use crate::buffer::{Account, Buffer, BufferError, Memory, MemoryError};
+use crate::completion::CompletionQueue;
+use crate::dispatcher::Io;
+use crate::front::IoFailure;
+use crate::pool::disks::DiskCore;
+use volume::Step;
+
+/// The most bytes of one request. Longer transfers are several, so that little memory serves.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Requests in flight at a time.
+const WINDOW: usize = 4;
+
+/// Memory that a [`RawIo`] needs for itself.
+pub(crate) const RAW_BYTES: u64 = (PIECE_BYTES * WINDOW) as u64;
+
+/// Why the engine's own transfers could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RawError {
+    #[error("memory for the pool's own transfers: {0}")]
+    Memory(#[from] MemoryError),
+    #[error("the pool's own completion queue: {0}")]
+    Queue(#[from] std::io::Error),
+}
+
+/// Transfers of the engine's own, one caller at a time.
+pub(crate) struct RawIo {
+    account: Account,
+    queue: CompletionQueue,
+    urgency: Urgency,
+}
+
+/// A stretch of a disk and what goes there.
+pub(crate) struct RawWrite<'a> {
+    pub(crate) disk: usize,
+    pub(crate) start: Sector,
+    pub(crate) data: &'a [u8],
+}
+
+/// A request in flight.
+struct Flight {
+    disk: usize,
+    start: Sector,
+    count: SectorCount,
+    direction: Direction,
+    buffer: Buffer,
+}
+
+impl RawIo {
+    pub(crate) fn new(memory: &Memory, name: &str, urgency: Urgency) -> Result<Self, RawError> {
+        Ok(Self {
+            account: memory.open_account(name, sched::units::Bytes(RAW_BYTES))?,
+            queue: CompletionQueue::new(WINDOW)?,
+            urgency,
+        })
+    }
+
+    /// Writes all, in any order, and waits.
+    pub(crate) fn write(
+        &self,
+        disks: &[DiskCore],
+        writes: &[RawWrite<'_>],
+    ) -> Result<(), IoFailure> {
+        let mut window = Window::new(self, disks);
+        for write in writes {
+            let mut at = write.start;
+            for piece in write.data.chunks(PIECE_BYTES) {
+                let mut buffer = self.buffer(piece.len())?;
+                buffer
+                    .with_mut(|bytes| bytes[..piece.len()].copy_from_slice(piece))
+                    .map_err(memory_failure)?;
+                let flight = Flight {
+                    disk: write.disk,
+                    start: at,
+                    count: SectorCount(piece.len() as u64 / SECTOR_BYTES),
+                    direction: Direction::Write,
+                    buffer,
+                };
+                at += flight.count;
+                window.issue(flight)?;
+            }
+        }
+        window.finish()
+    }
+
+    /// Fills `out` from a disk and waits.
+    pub(crate) fn read(
+        &self,
+        disks: &[DiskCore],
+        disk: usize,
+        start: Sector,
+        out: &mut [u8],
+    ) -> Result<(), IoFailure> {
+        let mut at = start;
+        for piece in out.chunks_mut(PIECE_BYTES) {
+            let count = SectorCount(piece.len() as u64 / SECTOR_BYTES);
+            let buffer = self.buffer(piece.len())?;
+            let buffer = self.one(disks, disk, at, count, Direction::Read, buffer)?;
+            buffer
+                .with(|bytes| piece.copy_from_slice(&bytes[..piece.len()]))
+                .map_err(memory_failure)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Copies a stretch from one place to another, piece by piece, and waits. `go_on` is asked
+    /// before each piece; `Ok(false)` when it wanted no more.
+    pub(crate) fn copy(
+        &self,
+        disks: &[DiskCore],
+        from: (usize, Sector),
+        to: (usize, Sector),
+        count: SectorCount,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, IoFailure> {
+        let step = SectorCount(PIECE_BYTES as u64 / SECTOR_BYTES);
+        let mut done = SectorCount::ZERO;
+        while done < count {
+            if !go_on() {
+                return Ok(false);
+            }
+            let piece = step.min(count - done);
+            let buffer = self.buffer(piece.bytes().0 as usize)?;
+            let (source, target) = (from.1 + done, to.1 + done);
+            let buffer = self.one(disks, from.0, source, piece, Direction::Read, buffer)?;
+            self.one(disks, to.0, target, piece, Direction::Write, buffer)?;
+            done += piece;
+        }
+        Ok(true)
+    }
+
+    /// Carries out the steps of a transaction, as [`volume::transaction`] demands.
+    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), IoFailure> {
+        let alike =
+            |a: &Step, b: &Step| matches!(a, Step::Write { .. }) == matches!(b, Step::Write { .. });
+        for group in steps.chunk_by(alike) {
+            let mut writes = Vec::new();
+            let mut flushes = Vec::new();
+            for step in group {
+                match step {
+                    Step::Write { disk, start, data } => writes.push(RawWrite {
+                        disk: usize::from(disk.0),
+                        start: *start,
+                        data,
+                    }),
+                    Step::Flush { disk } => flushes.push(&disks[usize::from(disk.0)]),
+                }
+            }
+            self.write(disks, &writes)?;
+            sync_all(&flushes)?;
+        }
+        Ok(())
+    }
+
+    fn buffer(&self, size: usize) -> Result<Buffer, IoFailure> {
+        self.account
+            .allocate_wait(size, None)
+            .map_err(|_| NO_MEMORY)
+    }
+
+    fn one(
+        &self,
+        disks: &[DiskCore],
+        disk: usize,
+        start: Sector,
+        count: SectorCount,
+        direction: Direction,
+        buffer: Buffer,
+    ) -> Result<Buffer, IoFailure> {
+        let flight = Flight {
+            disk,
+            start,
+            count,
+            direction,
+            buffer,
+        };
+        let mut window = Window::new(self, disks);
+        window.issue(flight)?;
+        window.last()
+    }
+}
+
+/// Requests of one caller in flight, at most [`WINDOW`].
+struct Window<'a> {
+    raw: &'a RawIo,
+    disks: &'a [DiskCore],
+    flights: [Option<Flight>; WINDOW],
+    failure: Option<IoFailure>,
+}
+
+impl<'a> Window<'a> {
+    fn new(raw: &'a RawIo, disks: &'a [DiskCore]) -> Self {
+        Self {
+            raw,
+            disks,
+            flights: [const { None }; WINDOW],
+            failure: None,
+        }
+    }
+
+    fn issue(&mut self, flight: Flight) -> Result<(), IoFailure> {
+        let free = loop {
+            if let Some(free) = self.flights.iter().position(Option::is_none) {
+                break free;
+            }
+            self.reap();
+        };
+        if let Some(failure) = self.failure.take() {
+            self.drain();
+            return Err(failure);
+        }
+        let bytes = flight.count.bytes().0 as usize;
+        let segments = match flight.buffer.segments(flight.direction, 0..bytes) {
+            Ok(segments) => segments,
+            Err(error) => {
+                self.drain();
+                return Err(memory_failure(error));
+            }
+        };
+        let disk = &self.disks[flight.disk];
+        let target = self
+            .raw
+            .queue
+            .target(free as u64)
+            .expect("the queue has a place for each of the window");
+        let io = Io {
+            account: self.raw.account.id(),
+            op: flight.direction,
+            start: flight.start,
+            count: flight.count,
+            class: Class::BestEffort(self.raw.urgency),
+            order: Order::default(),
+            durable: disk.issues_durable(flight.direction),
+            segments,
+            target,
+        };
+        self.flights[free] = Some(flight);
+        // A request that is not taken is dropped and answers its target.
+        drop(disk.handle.submit(io));
+        Ok(())
+    }
+
+    /// Waits for one to be answered, and gives back its buffer if all is well.
+    fn reap(&mut self) -> Option<Buffer> {
+        let completion = self
+            .raw
+            .queue
+            .wait(None)
+            .expect("waiting without a limit ends with an answer");
+        let flight = self.flights[completion.token as usize]
+            .take()
+            .expect("an answer is to a request in flight");
+        let disk = &self.disks[flight.disk];
+        let is_write = flight.direction == Direction::Write;
+        match completion.result {
+            Ok(()) => {
+                disk.transferred(is_write, flight.count);
+                Some(flight.buffer)
+            }
+            Err(error) => {
+                let failure = disk.failure(is_write, flight.start, flight.count, error);
+                self.failure.get_or_insert(failure);
+                None
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        while self.flights.iter().any(Option::is_some) {
+            self.reap();
+        }
+    }
+
+    fn last(&mut self) -> Result<Buffer, IoFailure> {
+        let buffer = self.reap();
+        match (buffer, self.failure.take()) {
+            (Some(buffer), None) => Ok(buffer),
+            (_, failure) => Err(failure.unwrap_or(IoFailure::Cancelled {
+                reason: "the transfer gave no buffer back",
+            })),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), IoFailure> {
+        self.drain();
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Has all these disks make what is complete durable, at the same time, and waits.
+pub(crate) fn sync_all(disks: &[&DiskCore]) -> Result<(), IoFailure> {
+    let (sender, receiver) = mpsc::channel();
+    for disk in disks {
+        let sender = sender.clone();
+        disk.sync(Box::new(move |result| {
+            // Whoever asked may have given up after another disk's failure.
+            let _: Result<(), _> = sender.send(result);
+        }));
+    }
+    drop(sender);
+    receiver.into_iter().collect()
+}
+
+/// The account's buffers are fixed, so it is never without, nor are they taken away.
+const NO_MEMORY: IoFailure = IoFailure::Cancelled {
+    reason: "the pool has no memory for its own transfers",
+};
+
+fn memory_failure(_: BufferError) -> IoFailure {
+    NO_MEMORY
+}

@@ -1,0 +1,265 @@
+//! Real-time threads, as far as the host permits.
+//!
+//! A disk's thread must run when its disk completes or a release comes, whatever else the host does:
+//! SCHED_FIFO, memory that is never paged out, no timer slack, and no waiting for the very write-back
+//! that it is there to serve (PR_SET_IO_FLUSHER). Each of these may be refused, in a container or
+//! without root. A thread starts all the same, and says what it was refused in words for the operator.
+//!
+//! How late the host wakes a thread even so is measured ([`probe_lateness`]), so that a report can
+//! tell the host's lateness from the scheduler's.
+//!
+//! Deliberately absent: SCHED_DEADLINE. It bounds a thread's use of the processor, which is not what
+//! is scarce here, and forbids choosing processors.
+
+use std::io;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, Pid};
+use rustix::time::ClockId;
+use sched::units::{Nanos, Time};
+
+use crate::clock;
+
+/// How a thread asks to be run.
+#[derive(Clone, Debug)]
+pub struct ThreadParams {
+    /// Its name, for `ps`; the first 15 bytes are shown.
+    pub name: String,
+    /// SCHED_FIFO priority, 1-99; `None` for the ordinary scheduler.
+    pub fifo_priority: Option<u8>,
+    /// The processors it may use; `None` for any.
+    pub cpus: Option<Vec<usize>>,
+    /// Whether it is on the way of writes to disk and must not wait for them to get memory
+    /// (PR_SET_IO_FLUSHER).
+    pub io_flusher: bool,
+}
+
+impl ThreadParams {
+    /// An ordinary thread that asks for nothing.
+    #[must_use]
+    pub fn ordinary(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            fifo_priority: None,
+            cpus: None,
+            io_flusher: false,
+        }
+    }
+
+    /// A disk's thread: SCHED_FIFO at [`DISPATCHER_FIFO_PRIORITY`], an I/O flusher.
+    #[must_use]
+    pub fn dispatcher(name: impl Into<String>) -> Self {
+        Self {
+            fifo_priority: Some(DISPATCHER_FIFO_PRIORITY),
+            io_flusher: true,
+            ..Self::ordinary(name)
+        }
+    }
+}
+
+/// The priority of disks' threads: above every ordinary thread, below the kernel's own interrupt
+/// threads (50), without which no disk completes anything.
+pub const DISPATCHER_FIFO_PRIORITY: u8 = 40;
+
+/// What was asked for and refused, in words for the operator; empty if nothing was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Denied(pub Vec<String>);
+
+impl Denied {
+    /// Whether everything was permitted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn note(&mut self, what: &str, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.0.push(format!("{what}: {error}"));
+        }
+    }
+}
+
+/// Starts a thread. Returns once it runs, with what it was refused.
+///
+/// # Errors
+/// When no thread can be started.
+pub fn spawn<F, R>(params: &ThreadParams, body: F) -> io::Result<(JoinHandle<R>, Denied)>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let (report, reported) = mpsc::sync_channel(1);
+    let wanted = params.clone();
+    let handle = std::thread::Builder::new()
+        .name(params.name.clone())
+        .spawn(move || {
+            // The parent waits for the report, so there is somebody to take it.
+            let _ = report.send(apply(&wanted));
+            drop(report);
+            body()
+        })?;
+    let denied = reported.recv().unwrap_or_default();
+    Ok((handle, denied))
+}
+
+/// From `linux/prctl.h`; the libc crate does not have it.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+fn apply(params: &ThreadParams) -> Denied {
+    let mut denied = Denied::default();
+    if let Some(cpus) = &params.cpus {
+        let mut set = CpuSet::new();
+        for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
+            set.set(cpu);
+        }
+        let result = rustix::thread::sched_setaffinity(None::<Pid>, &set);
+        denied.note(
+            "run on the chosen processors only",
+            result.map_err(io::Error::from),
+        );
+    }
+    if let Some(priority) = params.fifo_priority {
+        denied.note(
+            "real-time scheduling (SCHED_FIFO, needs CAP_SYS_NICE)",
+            set_fifo(priority),
+        );
+        denied.note("timers without slack", prctl(libc::PR_SET_TIMERSLACK, 1));
+    }
+    if params.io_flusher {
+        let what = "never wait for write-back (PR_SET_IO_FLUSHER, needs CAP_SYS_RESOURCE)";
+        denied.note(what, prctl(PR_SET_IO_FLUSHER, 1));
+    }
+    denied
+}
+
+#[allow(unsafe_code)]
+fn set_fifo(priority: u8) -> io::Result<()> {
+    let param = libc::sched_param {
+        sched_priority: i32::from(priority),
+    };
+    // SAFETY: `param` is a valid sched_param that outlives the call; pid 0 is the calling thread.
+    let result = unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const param,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[allow(unsafe_code)]
+fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
+    const UNUSED: libc::c_ulong = 0;
+    // SAFETY: the options used here take one integer and touch no memory of ours.
+    let result = unsafe { libc::prctl(option, value, UNUSED, UNUSED, UNUSED) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Locks all memory of the process into RAM, what it has and what it will have, as far as permitted.
+#[must_use]
+pub fn lock_process_memory() -> Denied {
+    use rustix::mm::MlockAllFlags;
+    let mut denied = Denied::default();
+    // ONFAULT: pages are locked as they are touched, so that large reservations of address space
+    // (thread stacks, allocator arenas) do not turn into memory.
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    denied.note(
+        "keep memory from being paged out (mlockall, needs CAP_IPC_LOCK)",
+        rustix::mm::mlockall(flags).map_err(io::Error::from),
+    );
+    denied
+}
+
+/// Sleeps until `until`; returns at once if that has passed.
+pub fn sleep_until(until: Time) {
+    let spec = clock::timespec_of(Nanos(until.0));
+    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &spec)
+        == Err(rustix::io::Errno::INTR)
+    {}
+}
+
+/// How late the host wakes a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostLateness {
+    /// Sleeps measured.
+    pub samples: usize,
+    /// Median lateness.
+    pub p50: Nanos,
+    /// 99th percentile.
+    pub p99: Nanos,
+    /// The worst.
+    pub max: Nanos,
+}
+
+/// Measures how late the host wakes the calling thread, over `samples` (at least one) sleeps of
+/// `each`.
+#[must_use]
+pub fn probe_lateness(samples: usize, each: Nanos) -> HostLateness {
+    let mut late: Vec<Nanos> = Vec::with_capacity(samples.max(1));
+    for _ in 0..samples.max(1) {
+        let due = clock::now().saturating_add(each);
+        sleep_until(due);
+        late.push(clock::now().saturating_since(due));
+    }
+    late.sort_unstable();
+    let at = |percent: usize| late[(late.len() * percent / 100).min(late.len() - 1)];
+    HostLateness {
+        samples: late.len(),
+        p50: at(50),
+        p99: at(99),
+        max: late[late.len() - 1],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_whatever_it_is_refused() {
+        let params = ThreadParams {
+            cpus: Some(vec![0]),
+            ..ThreadParams::dispatcher("rt-test")
+        };
+        let (handle, denied) = spawn(&params, || {
+            let name = std::thread::current().name().map(str::to_owned);
+            (name, rustix::thread::sched_getcpu())
+        })
+        .unwrap();
+        let (name, cpu) = handle.join().unwrap();
+        assert_eq!(name.as_deref(), Some("rt-test"));
+        assert!(cpu == 0 || denied.0.iter().any(|words| words.contains("processors")));
+    }
+
+    #[test]
+    fn an_impossible_processor_is_reported() {
+        let params = ThreadParams {
+            cpus: Some(vec![1000]),
+            ..ThreadParams::ordinary("nowhere")
+        };
+        let (handle, denied) = spawn(&params, || ()).unwrap();
+        handle.join().unwrap();
+        assert_eq!(denied.0.len(), 1, "{denied:?}");
+    }
+
+    #[test]
+    fn sleeping_ends_no_earlier_than_asked() {
+        let due = clock::now().saturating_add(Nanos::from_millis(2));
+        sleep_until(due);
+        assert!(clock::now() >= due);
+        sleep_until(Time(0));
+        let lateness = probe_lateness(10, Nanos::from_micros(100));
+        assert!(lateness.p50 <= lateness.p99 && lateness.p99 <= lateness.max);
+        assert_eq!(lateness.samples, 10);
+    }
+}

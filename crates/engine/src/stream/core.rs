@@ -1,0 +1,364 @@
+//! A reservation at run time: its tasks, and the evidence of what happened to it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use sched::request::{Op as Direction, Served};
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+
+use super::reserve::Span;
+use crate::completion::Completion;
+use crate::front::volume_core::VolumeCore;
+use crate::front::worker::Job;
+use crate::front::{IoFailure, SubmitError, Timeliness, VolumeOp, VolumeRequest};
+use crate::pool::core::PoolCore;
+use crate::status::{StreamDisk, StreamStatus};
+
+/// How many of the latest blocks are remembered with their times.
+const RECENT_BLOCKS: usize = 64;
+
+/// A stream's task on one disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamTask {
+    pub(crate) disk: usize,
+    /// Which of a block's requests to that disk, from 0.
+    pub(crate) lane: usize,
+    pub(crate) id: TaskId,
+    pub(crate) params: TaskParams,
+}
+
+/// A reservation at run time.
+pub(crate) struct StreamCore {
+    pub(crate) key: u64,
+    pub(crate) name: String,
+    pub(crate) pool: Arc<PoolCore>,
+    pub(crate) volume: Arc<VolumeCore>,
+    pub(crate) range: Range<u64>,
+    pub(crate) block: Bytes,
+    pub(crate) op: Direction,
+    pub(crate) wraps: bool,
+    pub(crate) span: Option<Span>,
+    rate: AtomicU64,
+    tasks: RwLock<Vec<StreamTask>>,
+    pub(crate) evidence: Evidence,
+    /// Its reservation is given up as soon as nothing of it is in flight.
+    closing: AtomicBool,
+    /// Somebody wants to know when nothing of it is in flight.
+    attention: AtomicBool,
+    flow: Mutex<Flow>,
+    flow_changed: Condvar,
+}
+
+/// Whether blocks may go on.
+#[derive(Default)]
+struct Flow {
+    /// The rate is being changed: no block begins until that is done.
+    changing: bool,
+    /// The reservation has been given up.
+    left: bool,
+}
+
+/// What a new stream core is made of.
+pub(crate) struct StreamParts {
+    pub(crate) key: u64,
+    pub(crate) name: String,
+    pub(crate) pool: Arc<PoolCore>,
+    pub(crate) volume: Arc<VolumeCore>,
+    pub(crate) range: Range<u64>,
+    pub(crate) block: Bytes,
+    pub(crate) op: Direction,
+    pub(crate) wraps: bool,
+    pub(crate) span: Option<Span>,
+    pub(crate) rate: BytesPerSecond,
+    pub(crate) tasks: Vec<StreamTask>,
+}
+
+impl StreamCore {
+    pub(crate) fn new(parts: StreamParts) -> Arc<Self> {
+        Arc::new(Self {
+            key: parts.key,
+            name: parts.name,
+            pool: parts.pool,
+            volume: parts.volume,
+            range: parts.range,
+            block: parts.block,
+            op: parts.op,
+            wraps: parts.wraps,
+            span: parts.span,
+            rate: AtomicU64::new(parts.rate.0),
+            tasks: RwLock::new(parts.tasks),
+            evidence: Evidence::default(),
+            closing: AtomicBool::new(false),
+            attention: AtomicBool::new(false),
+            flow: Mutex::default(),
+            flow_changed: Condvar::new(),
+        })
+    }
+
+    /// The task of a block's `lane`th request to a disk.
+    pub(crate) fn task(&self, disk: usize, lane: usize) -> Option<TaskId> {
+        let tasks = self.tasks.read();
+        let found = tasks
+            .iter()
+            .find(|task| task.disk == disk && task.lane == lane);
+        found.map(|task| task.id)
+    }
+
+    pub(crate) fn tasks(&self) -> Vec<StreamTask> {
+        self.tasks.read().clone()
+    }
+
+    pub(crate) fn set_tasks(&self, tasks: Vec<StreamTask>, rate: BytesPerSecond) {
+        *self.tasks.write() = tasks;
+        self.rate.store(rate.0, Relaxed);
+    }
+
+    pub(crate) fn rate(&self) -> BytesPerSecond {
+        BytesPerSecond(self.rate.load(Relaxed))
+    }
+
+    /// How many disks it touches.
+    pub(crate) fn disk_count(&self) -> usize {
+        let mut disks: Vec<usize> = self.tasks.read().iter().map(|task| task.disk).collect();
+        disks.sort_unstable();
+        disks.dedup();
+        disks.len()
+    }
+
+    /// Whether a request is one that it has reserved: a block of it, or part of one.
+    ///
+    /// # Errors
+    /// How it differs.
+    pub(crate) fn check(&self, request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
+        let direction = match request.op {
+            VolumeOp::Read => Some(Direction::Read),
+            VolumeOp::Write { .. } => Some(Direction::Write),
+            _ => None,
+        };
+        let same_volume = Arc::ptr_eq(&self.volume, request.volume.core());
+        let end = request.offset.0 + request.len.0;
+        let inside = self.range.start <= request.offset.0 && end <= self.range.end;
+        let block = |at: u64| (at - self.range.start) / self.block.0;
+        let one_block = inside && block(request.offset.0) == block(end - 1);
+        if same_volume && one_block && direction == Some(self.op) && !self.is_closing() {
+            return Ok(());
+        }
+        Err(SubmitError::NotOfStream {
+            stream: self.name.clone(),
+            reserved: format!(
+                "{}s of blocks of {} bytes in {:?} of volume {:?}{}",
+                op_name(self.op),
+                self.block.0,
+                self.range,
+                self.volume.name,
+                if self.is_closing() {
+                    ", and is closed"
+                } else {
+                    ""
+                },
+            ),
+            asked: format!(
+                "{:?} of {} bytes at {} of volume {:?}",
+                request.op,
+                request.len.0,
+                request.offset.0,
+                request.volume.name()
+            ),
+        })
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(SeqCst)
+    }
+
+    /// A block is submitted. Waits while the rate is being changed, at most until the blocks in
+    /// flight are due: their successors could not be released earlier anyway.
+    pub(crate) fn began(&self) {
+        let mut flow = self.flow.lock();
+        while flow.changing {
+            self.flow_changed.wait(&mut flow);
+        }
+        self.evidence.in_flight.fetch_add(1, SeqCst);
+    }
+
+    /// A block is complete.
+    pub(crate) fn finished(
+        self: &Arc<Self>,
+        timeliness: Option<&Timeliness>,
+        failure: Option<&IoFailure>,
+    ) {
+        self.evidence.finished(timeliness, failure);
+        if self.evidence.in_flight.fetch_sub(1, SeqCst) == 1 && self.attention.load(SeqCst) {
+            self.pool.worker.post(Job::Idle(Arc::clone(self)));
+        }
+    }
+
+    /// Nothing of it is in flight, which somebody wants to know.
+    pub(crate) fn idle(self: &Arc<Self>) {
+        // Taking the lock orders this after a look that found something in flight.
+        drop(self.flow.lock());
+        self.flow_changed.notify_all();
+        if self.is_closing() {
+            self.pool.keeper.close(Arc::clone(self));
+        }
+    }
+
+    /// Holds new blocks back and waits until none is in flight. Ends with [`StreamCore::resume`].
+    pub(crate) fn pause(&self) {
+        let mut flow = self.flow.lock();
+        while flow.changing {
+            self.flow_changed.wait(&mut flow);
+        }
+        flow.changing = true;
+        self.attention.store(true, SeqCst);
+        while self.evidence.in_flight.load(SeqCst) > 0 {
+            self.flow_changed.wait(&mut flow);
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        self.attention.store(self.is_closing(), SeqCst);
+        self.flow.lock().changing = false;
+        self.flow_changed.notify_all();
+    }
+
+    /// No more blocks are taken; the reservation is given up when none is in flight.
+    pub(crate) fn begin_close(self: &Arc<Self>) {
+        self.closing.store(true, SeqCst);
+        self.attention.store(true, SeqCst);
+        if self.evidence.in_flight.load(SeqCst) == 0 {
+            self.pool.keeper.close(Arc::clone(self));
+        }
+    }
+
+    /// Whether this call is the one that has to give the reservation up.
+    pub(crate) fn begin_leave(&self) -> bool {
+        self.is_closing()
+            && self.evidence.in_flight.load(SeqCst) == 0
+            && !self.evidence.leaving.swap(true, AcqRel)
+    }
+
+    /// The reservation is given up.
+    pub(crate) fn set_left(&self) {
+        self.flow.lock().left = true;
+        self.flow_changed.notify_all();
+    }
+
+    /// Waits until the reservation is given up.
+    pub(crate) fn wait_left(&self) {
+        let mut flow = self.flow.lock();
+        while !flow.left {
+            self.flow_changed.wait(&mut flow);
+        }
+    }
+
+    pub(crate) fn status(&self) -> StreamStatus {
+        let evidence = &self.evidence;
+        let disk = |task: &StreamTask| StreamDisk {
+            disk: self.pool.disks[task.disk].name.clone(),
+            service_ns: task.params.service().0,
+            period_ns: task.params.period().0,
+        };
+        StreamStatus {
+            name: self.name.clone(),
+            volume: self.volume.name.clone(),
+            op: op_name(self.op).to_owned(),
+            rate_bytes_per_second: self.rate().0,
+            block_bytes: self.block.0,
+            disks: self.tasks.read().iter().map(disk).collect(),
+            blocks: evidence.blocks.load(Relaxed),
+            misses: evidence.misses.load(Relaxed),
+            late_max_ns: evidence.late_max.load(Relaxed),
+            late_net_max_ns: evidence.late_net_max.load(Relaxed),
+            early: evidence.early.load(Relaxed),
+            overruns: evidence.overruns.load(Relaxed),
+            errors: evidence.errors.load(Relaxed),
+            recent_blocks_ns: evidence.recent(),
+            failed: evidence.failed.lock().clone(),
+        }
+    }
+}
+
+/// The word for a direction.
+pub(crate) fn op_name(op: Direction) -> &'static str {
+    match op {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    }
+}
+
+/// What happened to a stream's blocks. Counted on the disks' threads, without a lock.
+#[derive(Default)]
+pub(crate) struct Evidence {
+    in_flight: AtomicU64,
+    leaving: AtomicBool,
+    blocks: AtomicU64,
+    misses: AtomicU64,
+    late_max: AtomicU64,
+    late_net_max: AtomicU64,
+    early: AtomicU64,
+    overruns: AtomicU64,
+    errors: AtomicU64,
+    recent: Recent,
+    failed: Mutex<Option<String>>,
+}
+
+/// The times of the latest blocks, in a ring.
+struct Recent([AtomicU64; RECENT_BLOCKS]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; RECENT_BLOCKS])
+    }
+}
+
+impl Evidence {
+    /// A disk has answered one request of a block.
+    pub(crate) fn answered(&self, completion: &Completion) {
+        let timing = &completion.timing;
+        if timing.served == Some(Served::Early) {
+            self.early.fetch_add(1, Relaxed);
+        }
+        if timing.overrun > Nanos::ZERO {
+            self.overruns.fetch_add(1, Relaxed);
+        }
+        if completion.result.is_err() {
+            self.errors.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn finished(&self, timeliness: Option<&Timeliness>, failure: Option<&IoFailure>) {
+        if let Some(failure) = failure {
+            // On a disk's thread only after a failure.
+            self.failed
+                .lock()
+                .get_or_insert_with(|| failure.to_string());
+            return;
+        }
+        if let Some(timeliness) = timeliness {
+            if timeliness.late_net > Nanos::ZERO {
+                self.misses.fetch_add(1, Relaxed);
+            }
+            self.late_max.fetch_max(timeliness.late.0, Relaxed);
+            self.late_net_max.fetch_max(timeliness.late_net.0, Relaxed);
+            let at = self.blocks.load(Relaxed) as usize % RECENT_BLOCKS;
+            self.recent.0[at].store(timeliness.completed.0, Relaxed);
+        }
+        self.blocks.fetch_add(1, Relaxed);
+    }
+
+    fn recent(&self) -> Vec<u64> {
+        let blocks = self.blocks.load(Acquire) as usize;
+        let kept = blocks.min(RECENT_BLOCKS);
+        let mut times: VecDeque<u64> = VecDeque::with_capacity(kept);
+        for index in blocks - kept..blocks {
+            times.push_back(self.recent.0[index % RECENT_BLOCKS].load(Relaxed));
+        }
+        times.into_iter().filter(|time| *time != 0).collect()
+    }
+}

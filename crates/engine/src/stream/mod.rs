@@ -1,0 +1,16 @@
+//! Reservations: bandwidth of a range of a volume, guaranteed.
+//!
+//! [`Pool::reserve`](crate::pool::Pool::reserve) turns a [`StreamSpec`] into tasks on the disks that
+//! its range lies on and admits them all or none. The [`Stream`] is then a client with buffers of its
+//! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it.
+
+pub(crate) mod core;
+pub(crate) mod needs;
+pub(crate) mod open;
+mod pace;
+mod play;
+mod record;
+pub(crate) mod reserve;
+
+pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
+pub use reserve::{DiskRefusal, Refusal, Span, Stream, StreamSpec};

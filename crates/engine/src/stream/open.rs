@@ -1,0 +1,285 @@
+//! Admitting a stream, and changing its rate.
+
+use std::sync::Arc;
+
+use sched::book;
+use sched::disk::TaskKind;
+use sched::request::Op as Direction;
+use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Time};
+
+use super::core::{StreamCore, StreamParts, StreamTask};
+use super::needs::{Need, Path};
+use super::reserve::{self, Refusal, Span, Stream, StreamSpec};
+use crate::clock;
+use crate::front::charge::Charge;
+use crate::front::{Client, REQUEST_BYTES_MAX};
+use crate::pool::PoolError;
+use crate::pool::admission::{Admission, Ask};
+use crate::pool::control::{host, memory_refusal};
+use crate::pool::core::PoolCore;
+
+/// Blocks of a stream in flight or being filled, for each disk that it touches (thesis 6.5.3).
+pub(super) const BUFFERS_PER_DISK: u64 = 2;
+
+fn invalid(what: &'static str, reason: impl Into<String>) -> Refusal {
+    Refusal::Invalid {
+        what,
+        reason: reason.into(),
+    }
+}
+
+/// Admits a stream.
+pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Refusal> {
+    if pool.is_closed() {
+        return Err(PoolError::Closed.into());
+    }
+    let path = check(pool, &spec)?;
+    let volume = Arc::clone(spec.volume.core());
+    let disks_of = |needs: &[Need]| {
+        let mut disks: Vec<usize> = needs.iter().map(|need| need.disk).collect();
+        disks.dedup();
+        disks.len() as u64
+    };
+    let disk_count = disks_of(&path.needs(&volume.map(), &pool.disks));
+    let fixed = Bytes(path.block.0 * BUFFERS_PER_DISK * disk_count);
+    let account = pool
+        .memory
+        .open_account(&spec.name, fixed)
+        .map_err(memory_refusal)?;
+
+    let mut admission = pool.admission.lock();
+    // Under the lock nothing that a reservation forbids can change its place.
+    let needs = path.needs(&volume.map(), &pool.disks);
+    if disks_of(&needs) != disk_count {
+        let reason = "extents were moved to other disks at this moment; try again";
+        return Err(invalid("the volume", reason));
+    }
+    let now = clock::now();
+    admission.prune(now);
+    let span = book_span(spec.span, &needs, path.block, spec.rate, now)?;
+    let ask = Ask {
+        name: &spec.name,
+        needs: &needs,
+        block: path.block,
+        rate: spec.rate,
+        span,
+    };
+    let tasks = admission.admit(&pool.disks, ask)?;
+    admission.tell_delta_l(&pool.disks, now);
+    join(&mut admission, pool, &tasks, |_| span.from)?;
+    let core = StreamCore::new(StreamParts {
+        key: admission.next_key(),
+        name: spec.name.clone(),
+        pool: Arc::clone(pool),
+        volume,
+        range: path.range,
+        block: path.block,
+        op: path.op,
+        wraps: path.wraps,
+        span: spec.span,
+        rate: spec.rate,
+        tasks,
+    });
+    admission.streams.insert(core.key, Arc::clone(&core));
+    drop(admission);
+    if let Some(until) = spec.span.and_then(|span| span.until) {
+        pool.keeper.close_at(until, &core);
+    }
+    // A block divided at extents has a request for each; none waits for a place.
+    let in_flight = (BUFFERS_PER_DISK * disk_count) as usize;
+    let client = Client::new(
+        &spec.name,
+        Arc::clone(pool),
+        account,
+        Charge::BestEffort,
+        in_flight,
+    );
+    match client {
+        Ok(client) => Ok(reserve::stream(core, client, spec.volume)),
+        Err(error) => {
+            core.begin_close();
+            Err(host("a stream's completion queue", error).into())
+        }
+    }
+}
+
+/// What is wrong with the numbers, or the stream's way through the volume.
+fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
+    let volume = &spec.volume;
+    if !Arc::ptr_eq(volume.pool(), pool) {
+        return Err(invalid("the volume", "it belongs to another pool"));
+    }
+    if spec.rate.0 == 0 {
+        return Err(invalid("the rate", "it must be at least 1 B/s"));
+    }
+    let grain = volume.alignment().0;
+    let extent = pool.extent_bytes().0;
+    let block = spec.block.0;
+    let fits = block != 0 && (extent.is_multiple_of(block) || block.is_multiple_of(extent));
+    if !block.is_multiple_of(grain) || !fits {
+        let reason = format!(
+            "{block} bytes is not a multiple of {grain} that divides the extent size of {extent} bytes or is a multiple of it"
+        );
+        return Err(invalid("the block size", reason));
+    }
+    if block > REQUEST_BYTES_MAX.0 {
+        let reason = format!(
+            "{block} bytes is more than the {} that a request may have",
+            REQUEST_BYTES_MAX.0
+        );
+        return Err(invalid("the block size", reason));
+    }
+    let size = volume.size().0;
+    let range = spec.range.clone().unwrap_or(0..size);
+    if range.start >= range.end || range.end > size {
+        let reason = format!("{range:?} is empty or reaches past the volume's end at {size}");
+        return Err(invalid("the range", reason));
+    }
+    if !range.start.is_multiple_of(SECTOR_BYTES) || !range.end.is_multiple_of(SECTOR_BYTES) {
+        return Err(invalid(
+            "the range",
+            format!("{range:?} is not whole sectors"),
+        ));
+    }
+    if spec.op == Direction::Write
+        && let Some(reason) = volume.poisoned()
+    {
+        return Err(PoolError::Poisoned {
+            volume: volume.name().to_owned(),
+            reason,
+        }
+        .into());
+    }
+    Ok(Path {
+        range,
+        block: spec.block,
+        op: spec.op,
+        wraps: spec.wraps,
+    })
+}
+
+/// The stream's span in the books: until the last deadline that blocks submitted in it can have.
+fn book_span(
+    span: Option<Span>,
+    needs: &[Need],
+    block: Bytes,
+    rate: BytesPerSecond,
+    now: Time,
+) -> Result<book::Span, Refusal> {
+    let from = span.map_or(now, |span| span.from.max(now));
+    let Some(until) = span.and_then(|span| span.until) else {
+        return Ok(book::Span::since(from));
+    };
+    if until <= from {
+        return Err(invalid(
+            "the time span",
+            "it ends before it begins, or has passed",
+        ));
+    }
+    let longest = needs.iter().map(|need| need.period(block, rate)).max();
+    // As many requests as there are buffers may follow each other.
+    let tail = Nanos(
+        longest
+            .unwrap_or(Nanos::ZERO)
+            .0
+            .saturating_mul(BUFFERS_PER_DISK + 1),
+    );
+    Ok(book::Span {
+        from,
+        until: until.saturating_add(tail),
+    })
+}
+
+/// Tells the dispatchers of tasks that the books have admitted, all or none.
+fn join(
+    admission: &mut Admission,
+    pool: &PoolCore,
+    tasks: &[StreamTask],
+    first_release: impl Fn(usize) -> Time,
+) -> Result<(), Refusal> {
+    for (index, task) in tasks.iter().enumerate() {
+        let disk = &pool.disks[task.disk];
+        let joined = disk.join(task.id, task.params, TaskKind::Stream, first_release(index));
+        if let Err(reason) = joined {
+            for joined in &tasks[..index] {
+                // Nothing has been released; its share is free at once.
+                pool.disks[joined.disk].leave(joined.id);
+            }
+            admission.forget(tasks);
+            return Err(Refusal::Invalid {
+                what: "the reservation",
+                reason: format!("disk {:?}: {reason}", disk.name),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Changes the rate of a stream.
+///
+/// A leave and a join on each disk. Whether the new tasks fit is tested first, on copies of the
+/// books, as if they took the old ones' place at once; then they fit from whatever instant on the
+/// old ones' shares are free. Blocks are held back meanwhile: the dispatcher lets a task leave only
+/// when nothing of it is queued, and the next block could not be released before the last deadline
+/// of the old task, which is when the new one begins.
+pub(crate) fn change_rate(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Refusal> {
+    if rate.0 == 0 {
+        return Err(invalid("the rate", "it must be at least 1 B/s"));
+    }
+    stream.pause();
+    let result = change_paused(stream, rate);
+    stream.resume();
+    result
+}
+
+fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Refusal> {
+    let pool = &stream.pool;
+    if stream.is_closing() || pool.is_closed() {
+        return Err(invalid("the stream", "it is closed"));
+    }
+    let path = Path {
+        range: stream.range.clone(),
+        block: stream.block,
+        op: stream.op,
+        wraps: stream.wraps,
+    };
+    let mut admission = pool.admission.lock();
+    let needs = path.needs(&stream.volume.map(), &pool.disks);
+    let now = clock::now();
+    admission.prune(now);
+    let old = stream.tasks();
+    // A change soon after another: the old tasks themselves begin only when those before have left.
+    let earliest = old.iter().filter_map(|task| admission.begins(task));
+    let earliest = earliest.max().unwrap_or(now).max(now);
+    let span = book_span(stream.span, &needs, path.block, rate, earliest)?;
+    let ask = Ask {
+        name: &stream.name,
+        needs: &needs,
+        block: path.block,
+        rate,
+        span,
+    };
+    admission.test_change(&pool.disks, ask, &old)?;
+    let mut free_from = vec![now; pool.disks.len()];
+    for task in &old {
+        if let Some(free) = pool.disks[task.disk].leave(task.id) {
+            admission.left(task.disk, task.id, free);
+            free_from[task.disk] = free_from[task.disk].max(free);
+        }
+    }
+    let latest = free_from.iter().copied().max().unwrap_or(now);
+    let ask = Ask {
+        span: book::Span {
+            from: span.from.max(latest),
+            until: span.until.max(latest.saturating_add(Nanos(1))),
+        },
+        ..ask
+    };
+    let tasks = admission.admit(&pool.disks, ask)?;
+    admission.tell_delta_l(&pool.disks, now);
+    join(&mut admission, pool, &tasks, |_| ask.span.from)?;
+    stream.set_tasks(tasks, rate);
+    drop(admission);
+    pool.keeper.freed_at(latest);
+    Ok(())
+}

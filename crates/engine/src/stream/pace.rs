@@ -1,0 +1,398 @@
+//! Moving a byte stream to or from a volume at a reserved pace.
+//!
+//! # Model
+//!
+//! A session moves block after block, one each period of P = block / rate, with the buffers that its
+//! stream owns: two for every disk that it touches. Its loop sleeps in one `poll` for whatever comes
+//! first of the peer (the source or sink), a completed block, the pace, and [`Stop`].
+//!
+//! A *recorder* fills a buffer from its source, and hands it to the disk not earlier than a period
+//! after the block before. While every buffer is on its way to a disk it reads nothing, and the
+//! source feels that. A *player* asks for a block each period, and plays it one disk period T and
+//! half a period later. T after it was asked for the block is there; the half lets a thread be woken
+//! late without a gap. It does not ask for more ahead than that although it has the buffers: such
+//! requests would be early, compete with best effort for slack, and give the stream nothing that it
+//! has reserved.
+//!
+//! A peer that is late moves everything after it: what was reserved is a rate, not a time of day.
+//!
+//! Deliberately absent: formats. A session moves bytes.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use sched::request::Op as Direction;
+use sched::units::{Bytes, Nanos, Time};
+
+use super::core::op_name;
+use super::reserve::Stream;
+use crate::buffer::{Buffer, BufferError, MemoryError};
+use crate::clock;
+use crate::event::EventFd;
+use crate::front::{IoFailure, SubmitError, VolumeCompletion, VolumeOp, VolumeRequest};
+
+pub use super::play::Player;
+pub use super::record::Recorder;
+
+/// Ends sessions from another thread, at once and without polling. Clones are the same signal.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<EventFd>);
+
+impl Stop {
+    /// A signal that nobody has given yet.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(EventFd::new()?)))
+    }
+
+    /// Gives the signal; sessions that hold a clone end, now and later.
+    pub fn stop(&self) {
+        self.0.signal();
+    }
+}
+
+/// How one block fared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct BlockReport {
+    /// Which block of the session, from 0.
+    pub index: u64,
+    /// Where in the volume, in bytes.
+    pub offset: u64,
+    /// How many bytes of it are the stream's.
+    pub bytes: u64,
+    /// When it was handed to the disks.
+    pub submitted: Time,
+    /// When it was due.
+    pub deadline: Time,
+    /// When it was complete.
+    pub completed: Time,
+    /// How much later than due; zero when in time.
+    pub late: Nanos,
+    /// The same without the host's own lateness.
+    pub late_net: Nanos,
+}
+
+/// What a session did.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct PaceReport {
+    /// Blocks done.
+    pub blocks: u64,
+    /// Bytes moved from the source or to the sink.
+    pub bytes: u64,
+    /// Blocks that were late net of the host's own lateness.
+    pub misses: u64,
+    /// The worst lateness of a block.
+    pub late_max: Nanos,
+    /// The same net of the host's own lateness.
+    pub late_net_max: Nanos,
+    /// How often the byte stream, not the disks, was not ready in time: a source without data, a
+    /// sink that does not read.
+    pub waited_for_peer: u64,
+}
+
+/// Why a session ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum PaceError {
+    /// The source or sink failed.
+    #[error("the byte stream: {0}")]
+    Peer(#[source] std::io::Error),
+    /// There was no memory for the session.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A buffer could not be used.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A block was not taken.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// A block failed.
+    #[error("block {index}: {failure}")]
+    Io {
+        /// Which block.
+        index: u64,
+        /// Why.
+        failure: IoFailure,
+    },
+    /// The stream is of the other direction.
+    #[error("the stream is reserved for {reserved}")]
+    Direction {
+        /// What it is reserved for.
+        reserved: &'static str,
+    },
+}
+
+/// A session's place in its stream.
+pub(super) struct Session<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) period: Nanos,
+    /// Where the next block begins, in bytes of the volume; `None` after the range's end.
+    at: Option<u64>,
+    next_index: u64,
+    in_flight: Vec<Flight>,
+    pub(super) report: PaceReport,
+    failed: Option<PaceError>,
+}
+
+/// A block on its way.
+struct Flight {
+    index: u64,
+    offset: u64,
+    bytes: u64,
+    buffer: Buffer,
+}
+
+/// A block that is done.
+pub(super) struct Finished {
+    pub(super) index: u64,
+    pub(super) bytes: u64,
+    pub(super) buffer: Buffer,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        stream: &'a Stream,
+        offset: Bytes,
+        direction: Direction,
+    ) -> Result<Self, PaceError> {
+        if stream.op() != direction {
+            return Err(PaceError::Direction {
+                reserved: op_name(stream.op()),
+            });
+        }
+        let range = stream.range();
+        let at = range
+            .start
+            .checked_add(offset.0)
+            .filter(|at| *at < range.end);
+        let period = stream.rate().period_of(stream.block());
+        Ok(Self {
+            stream,
+            period: period.unwrap_or(Nanos::MAX),
+            at,
+            next_index: 0,
+            in_flight: Vec::new(),
+            report: PaceReport::default(),
+            failed: None,
+        })
+    }
+
+    /// Buffers of a block each, as many as the stream has.
+    pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
+        let account = self.stream.client().account();
+        let size = self.stream.block().0 as usize;
+        let count = super::open::BUFFERS_PER_DISK as usize * self.stream.disk_count();
+        (0..count)
+            .map(|_| account.allocate_wait(size, None).map_err(PaceError::Memory))
+            .collect()
+    }
+
+    /// How long the block is at most that follows the next `ready` bytes: to the end of the block of
+    /// the range's grid in which it begins. `None` after the range's end.
+    pub(super) fn len_after(&self, ready: u64) -> Option<u64> {
+        let range = self.stream.range();
+        let block = self.stream.block().0;
+        let size = range.end - range.start;
+        let mut from = self.at? - range.start + ready;
+        if from >= size {
+            if !self.stream.wraps() {
+                return None;
+            }
+            from %= size;
+        }
+        Some((block - from % block).min(size - from))
+    }
+
+    /// What blocks are filled up to multiples of.
+    pub(super) fn grain(&self) -> u64 {
+        self.stream.volume().alignment().0
+    }
+
+    /// Hands the next block of `bytes`, filled up to whole sectors, to the disks.
+    pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<(), PaceError> {
+        let Some(offset) = self.at else {
+            return Ok(());
+        };
+        let volume = self.stream.volume();
+        let len = bytes.next_multiple_of(volume.alignment().0);
+        let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
+        let op = match self.stream.op() {
+            Direction::Read => VolumeOp::Read,
+            Direction::Write => VolumeOp::Write { durable: false },
+        };
+        let request = VolumeRequest::transfer(volume, op, Bytes(offset), memory)
+            .on(self.stream)
+            .user_data(self.next_index);
+        self.stream.client().submit(request)?;
+        self.in_flight.push(Flight {
+            index: self.next_index,
+            offset,
+            bytes,
+            buffer,
+        });
+        self.next_index += 1;
+        let range = self.stream.range();
+        let next = offset + len;
+        self.at = if next < range.end {
+            Some(next)
+        } else {
+            self.stream.wraps().then_some(range.start)
+        };
+        Ok(())
+    }
+
+    /// The instant for the block after the one that was to be handed over at `due` and was at `now`.
+    /// More than a period late, it has moved what comes after it.
+    pub(super) fn after(&self, due: Time, now: Time) -> Time {
+        let next = due.saturating_add(self.period);
+        if next < now {
+            now.saturating_add(self.period)
+        } else {
+            next
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(super) fn submitted(&self) -> u64 {
+        self.next_index
+    }
+
+    /// A block that is done, if one is.
+    ///
+    /// # Errors
+    /// When it failed; those still in flight are waited for before.
+    pub(super) fn poll(
+        &mut self,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<Option<Finished>, PaceError> {
+        while let Some(completion) = self.stream.client().poll() {
+            let finished = self.finish(completion, on_block);
+            if self.failed.is_none() {
+                return Ok(finished);
+            }
+        }
+        if self.in_flight.is_empty()
+            && let Some(failure) = self.failed.take()
+        {
+            return Err(failure);
+        }
+        Ok(None)
+    }
+
+    /// Whether a block has failed and the session ends when nothing is in flight.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    fn finish(
+        &mut self,
+        completion: VolumeCompletion,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Option<Finished> {
+        let is_it = |flight: &Flight| flight.index == completion.user_data;
+        let place = self.in_flight.iter().position(is_it)?;
+        let flight = self.in_flight.swap_remove(place);
+        if let Err(failure) = completion.result {
+            let index = flight.index;
+            self.failed.get_or_insert(PaceError::Io { index, failure });
+            return None;
+        }
+        // A block of holes is read from no disk and has no deadline to miss.
+        let (deadline, late, late_net) = match completion.timeliness {
+            Some(of) => (of.deadline, of.late, of.late_net),
+            None => (completion.completed, Nanos::ZERO, Nanos::ZERO),
+        };
+        let report = BlockReport {
+            index: flight.index,
+            offset: flight.offset,
+            bytes: flight.bytes,
+            submitted: completion.submitted,
+            deadline,
+            completed: completion.completed,
+            late,
+            late_net,
+        };
+        self.report.blocks += 1;
+        self.report.misses += u64::from(!late_net.is_zero());
+        self.report.late_max = self.report.late_max.max(late);
+        self.report.late_net_max = self.report.late_net_max.max(late_net);
+        on_block(&report);
+        Some(Finished {
+            index: flight.index,
+            bytes: flight.bytes,
+            buffer: flight.buffer,
+        })
+    }
+
+    /// Sleeps until the peer is ready (if it is given), a block is done, `until`, or the signal to
+    /// stop. Returns whether the peer is ready and whether to stop.
+    pub(super) fn sleep(
+        &self,
+        peer: Option<(BorrowedFd<'_>, PollFlags)>,
+        until: Option<Time>,
+        stop: &Stop,
+    ) -> Result<(bool, bool), PaceError> {
+        let client = self.stream.client();
+        let armed = client.arm();
+        let left = until.map(|until| until.saturating_since(clock::now()));
+        let left = if armed { left } else { Some(Nanos::ZERO) };
+        let timeout = left.map(clock::timespec_of);
+        let mut fds = Vec::with_capacity(3);
+        fds.push(PollFd::from_borrowed_fd(stop.0.as_fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(
+            client.event().as_fd(),
+            PollFlags::IN,
+        ));
+        if let Some((peer, flags)) = peer {
+            fds.push(PollFd::from_borrowed_fd(peer, flags));
+        }
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(PaceError::Peer(error.into())),
+        }
+        let stopped = !fds[0].revents().is_empty();
+        let ready = fds.get(2).is_some_and(|peer| !peer.revents().is_empty());
+        if !fds[1].revents().is_empty() {
+            client.event().drain();
+        }
+        Ok((ready, stopped))
+    }
+}
+
+/// A descriptor whose calls do not block, as it was before when this is dropped.
+pub(super) struct NonBlocking<'a> {
+    fd: BorrowedFd<'a>,
+    before: Option<rustix::fs::OFlags>,
+}
+
+impl<'a> NonBlocking<'a> {
+    pub(super) fn new(fd: BorrowedFd<'a>) -> io::Result<Self> {
+        use rustix::fs::OFlags;
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        let before = (!flags.contains(OFlags::NONBLOCK)).then_some(flags);
+        if before.is_some() {
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
+        }
+        Ok(Self { fd, before })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'a> {
+        self.fd
+    }
+}
+
+impl Drop for NonBlocking<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // A descriptor that is gone needs no flags.
+            let _: Result<(), _> = rustix::fs::fcntl_setfl(self.fd, before);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Playing a byte stream.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use sched::request::Op as Direction;
+use sched::units::{Bytes, Nanos, Time};
+
+use super::pace::{BlockReport, Finished, NonBlocking, PaceError, PaceReport, Session, Stop};
+use super::reserve::Stream;
+use crate::buffer::Buffer;
+use crate::clock;
+
+/// Plays a byte stream: reads blocks ahead at the stream's pace and writes them to a sink.
+#[derive(Debug)]
+pub struct Player<'a> {
+    stream: &'a Stream,
+    offset: Bytes,
+    limit: Option<u64>,
+}
+
+impl<'a> Player<'a> {
+    /// A session that starts at `offset` of the stream's range, a multiple of 512.
+    #[must_use]
+    pub fn new(stream: &'a Stream, offset: Bytes) -> Self {
+        Self {
+            stream,
+            offset,
+            limit: None,
+        }
+    }
+
+    /// Ends the session after this many bytes; without it the range's end does, unless the stream
+    /// wraps.
+    #[must_use]
+    pub fn limit(mut self, bytes: Bytes) -> Self {
+        self.limit = Some(bytes.0);
+        self
+    }
+
+    /// Runs until the limit or the range's end is reached or `stop` is given. `on_block` is told of
+    /// every block. While it runs, calls on the sink do not block for others who share its
+    /// description either.
+    ///
+    /// # Errors
+    /// When the sink or a block fails.
+    pub fn run(
+        self,
+        sink: impl AsFd,
+        stop: &Stop,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<PaceReport, PaceError> {
+        let session = Session::new(self.stream, self.offset, Direction::Read)?;
+        let sink = NonBlocking::new(sink.as_fd()).map_err(PaceError::Peer)?;
+        let free = session.buffers()?;
+        let begin = clock::now();
+        let half = Nanos(session.period.0 / 2);
+        let playing = Playing {
+            read_at: begin,
+            play_at: begin
+                .saturating_add(self.stream.longest_period())
+                .saturating_add(half),
+            session,
+            sink,
+            free,
+            read: BTreeMap::new(),
+            next_played: 0,
+            sent: 0,
+            left: self.limit.unwrap_or(u64::MAX),
+            behind: false,
+        };
+        playing.run(stop, on_block)
+    }
+}
+
+struct Playing<'a> {
+    session: Session<'a>,
+    sink: NonBlocking<'a>,
+    free: Vec<Buffer>,
+    /// Read and not played, by index.
+    read: BTreeMap<u64, Finished>,
+    /// The block that is played, and how much of it is.
+    next_played: u64,
+    sent: usize,
+    /// When it is to be played.
+    play_at: Time,
+    /// The earliest instant for the next read.
+    read_at: Time,
+    /// Bytes that may still be asked for.
+    left: u64,
+    /// The sink has not taken all of a block by the time the next was due.
+    behind: bool,
+}
+
+impl Playing<'_> {
+    fn run(
+        mut self,
+        stop: &Stop,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<PaceReport, PaceError> {
+        let mut stopped = false;
+        loop {
+            while let Some(done) = self.session.poll(on_block)? {
+                self.read.insert(done.index, done);
+            }
+            if stopped || self.session.is_failing() {
+                if self.session.in_flight() == 0 && !self.session.is_failing() {
+                    return Ok(self.session.report);
+                }
+                self.wait_for_rest(on_block)?;
+                continue;
+            }
+            self.read_ahead()?;
+            let is_over = self.left == 0 || self.session.len_after(0).is_none();
+            if is_over && self.session.in_flight() == 0 && self.read.is_empty() {
+                return Ok(self.session.report);
+            }
+            let now = clock::now();
+            let is_read = self.read.contains_key(&self.next_played);
+            let due = is_read && now >= self.play_at;
+            let until = match (self.next_read(), is_read && !due) {
+                (Some(read), true) => Some(read.min(self.play_at)),
+                (read, false) => read,
+                (None, true) => Some(self.play_at),
+            };
+            let peer = due.then(|| (self.sink.fd(), PollFlags::OUT));
+            let (writable, told) = self.session.sleep(peer, until, stop)?;
+            if writable {
+                self.send()?;
+            }
+            stopped = told;
+        }
+    }
+
+    /// After the signal or a failure, what is in flight ends by itself.
+    fn wait_for_rest(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
+        let quiet = Stop::new().map_err(PaceError::Peer)?;
+        while self.session.in_flight() > 0 {
+            self.session.sleep(None, None, &quiet)?;
+            while let Some(done) = self.session.poll(on_block)? {
+                self.free.push(done.buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next block is to be asked for; `None` while that is not for the pace to say.
+    fn next_read(&self) -> Option<Time> {
+        let is_more = self.left > 0 && self.session.len_after(0).is_some();
+        (is_more && !self.free.is_empty()).then_some(self.read_at)
+    }
+
+    /// Asks for the next block if its time has come.
+    fn read_ahead(&mut self) -> Result<(), PaceError> {
+        while let Some(read_at) = self.next_read() {
+            let now = clock::now();
+            if now < read_at {
+                break;
+            }
+            let (Some(len), Some(buffer)) = (self.session.len_after(0), self.free.pop()) else {
+                break;
+            };
+            let bytes = len.min(self.left);
+            self.session.submit(buffer, bytes)?;
+            self.left -= bytes;
+            self.read_at = self.session.after(read_at, now);
+        }
+        Ok(())
+    }
+
+    /// Writes what the sink takes of the block whose time it is.
+    fn send(&mut self) -> Result<(), PaceError> {
+        let Some(block) = self.read.get(&self.next_played) else {
+            return Ok(());
+        };
+        let range = self.sent..block.bytes as usize;
+        let sink = self.sink.fd();
+        let written = block
+            .buffer
+            .with(|bytes| rustix::io::write(sink, &bytes[range]))?;
+        match written {
+            Ok(count) => {
+                self.sent += count;
+                self.session.report.bytes += count as u64;
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(PaceError::Peer(error.into())),
+        }
+        let now = clock::now();
+        let due = self.play_at.saturating_add(self.session.period);
+        if now > due && !self.behind {
+            self.behind = true;
+            self.session.report.waited_for_peer += 1;
+        }
+        if self.sent as u64 == block.bytes {
+            let played = self.read.remove(&self.next_played);
+            self.free.extend(played.map(|block| block.buffer));
+            self.next_played += 1;
+            self.sent = 0;
+            self.behind = false;
+            // A sink that was late has moved what comes after it.
+            let shifted = now > due.saturating_add(self.session.period);
+            self.play_at = if shifted { now } else { due };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! Recording a byte stream.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use sched::request::Op as Direction;
+use sched::units::{Bytes, Time};
+
+use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Session, Stop};
+use super::reserve::Stream;
+use crate::buffer::Buffer;
+use crate::clock;
+
+/// Records a byte stream: fills blocks from a source and writes them at the stream's pace.
+#[derive(Debug)]
+pub struct Recorder<'a> {
+    stream: &'a Stream,
+    offset: Bytes,
+    limit: Option<u64>,
+}
+
+impl<'a> Recorder<'a> {
+    /// A session that starts at `offset` of the stream's range, a multiple of 512.
+    #[must_use]
+    pub fn new(stream: &'a Stream, offset: Bytes) -> Self {
+        Self {
+            stream,
+            offset,
+            limit: None,
+        }
+    }
+
+    /// Ends the session cleanly after this many bytes; without it the source's end does, or the
+    /// range's unless the stream wraps.
+    #[must_use]
+    pub fn limit(mut self, bytes: Bytes) -> Self {
+        self.limit = Some(bytes.0);
+        self
+    }
+
+    /// Runs until the source ends, the limit or the range's end is reached, or `stop` is given.
+    /// What was received by then is written: the last block is filled up with zeros to whole
+    /// sectors. `on_block` is told of every block. While it runs, calls on the source do not block
+    /// for others who share its description either.
+    ///
+    /// # Errors
+    /// When the source or a block fails. Blocks reported before are recorded.
+    pub fn run(
+        self,
+        source: impl AsFd,
+        stop: &Stop,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<PaceReport, PaceError> {
+        let session = Session::new(self.stream, self.offset, Direction::Write)?;
+        let source = NonBlocking::new(source.as_fd()).map_err(PaceError::Peer)?;
+        let free = session.buffers()?;
+        let recording = Recording {
+            session,
+            source,
+            free,
+            filling: None,
+            ready: VecDeque::new(),
+            left: self.limit.unwrap_or(u64::MAX),
+            ended: false,
+            next_at: Time::ZERO,
+        };
+        recording.run(stop, on_block)
+    }
+}
+
+/// A buffer on its way to being full.
+struct Filling {
+    buffer: Buffer,
+    filled: u64,
+    wanted: u64,
+}
+
+struct Recording<'a> {
+    session: Session<'a>,
+    source: NonBlocking<'a>,
+    free: Vec<Buffer>,
+    filling: Option<Filling>,
+    /// Full, waiting for their time.
+    ready: VecDeque<Filling>,
+    /// Bytes that may still be received.
+    left: u64,
+    ended: bool,
+    /// The earliest instant for the next block.
+    next_at: Time,
+}
+
+impl Recording<'_> {
+    fn run(
+        mut self,
+        stop: &Stop,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<PaceReport, PaceError> {
+        loop {
+            while let Some(done) = self.session.poll(on_block)? {
+                self.free.push(done.buffer);
+            }
+            if self.session.is_failing() {
+                self.session.sleep(None, None, stop)?;
+                continue;
+            }
+            self.submit_due()?;
+            let at_rest = self.ready.is_empty() && self.session.in_flight() == 0;
+            if self.ended && at_rest {
+                return Ok(self.session.report);
+            }
+            let fill = self.may_fill();
+            let until = self.ready.front().map(|_| self.next_at);
+            let peer = fill.then(|| (self.source.fd(), PollFlags::IN));
+            let (readable, stopped) = self.session.sleep(peer, until, stop)?;
+            if readable {
+                self.receive()?;
+            }
+            if stopped && !self.ended {
+                self.end();
+            } else if stopped {
+                // The signal stays; what is left ends by itself.
+                self.wait_for_rest(on_block)?;
+            }
+        }
+    }
+
+    /// After the signal, only completions and the pace matter.
+    fn wait_for_rest(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
+        let quiet = Stop::new().map_err(PaceError::Peer)?;
+        while self.session.in_flight() > 0 || !self.ready.is_empty() {
+            self.submit_due()?;
+            let until = self.ready.front().map(|_| self.next_at);
+            self.session.sleep(None, until, &quiet)?;
+            while let Some(done) = self.session.poll(on_block)? {
+                self.free.push(done.buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is a buffer to fill and something may come for it.
+    fn may_fill(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        if self.filling.is_none() {
+            let Some(wanted) = self.next_wanted() else {
+                self.end();
+                return false;
+            };
+            let Some(buffer) = self.free.pop() else {
+                return false;
+            };
+            self.filling = Some(Filling {
+                buffer,
+                filled: 0,
+                wanted,
+            });
+        }
+        true
+    }
+
+    /// How long the next block to be filled is: those that are ready come before it.
+    fn next_wanted(&self) -> Option<u64> {
+        let ready: u64 = self.ready.iter().map(|block| block.wanted).sum();
+        let room = self.session.len_after(ready)?;
+        let wanted = room.min(self.left);
+        (wanted > 0).then_some(wanted)
+    }
+
+    fn receive(&mut self) -> Result<(), PaceError> {
+        let Some(filling) = &mut self.filling else {
+            return Ok(());
+        };
+        let range = filling.filled as usize..filling.wanted as usize;
+        let source = self.source.fd();
+        let received = filling
+            .buffer
+            .with_mut(|bytes| rustix::io::read(source, &mut bytes[range]))?;
+        match received {
+            Ok(0) => self.end(),
+            Ok(count) => {
+                filling.filled += count as u64;
+                self.left -= count as u64;
+                self.session.report.bytes += count as u64;
+                if filling.filled == filling.wanted {
+                    self.ready.extend(self.filling.take());
+                    self.note_late_source();
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(PaceError::Peer(error.into())),
+        }
+        Ok(())
+    }
+
+    fn note_late_source(&mut self) {
+        let waited = self.ready.len() == 1 && self.session.submitted() > 0;
+        if waited && clock::now() > self.next_at {
+            self.session.report.waited_for_peer += 1;
+        }
+    }
+
+    /// Nothing more is received: what is there becomes the last block.
+    fn end(&mut self) {
+        self.ended = true;
+        let Some(mut filling) = self.filling.take() else {
+            return;
+        };
+        if filling.filled == 0 {
+            self.free.push(filling.buffer);
+            return;
+        }
+        let padded = filling.filled.next_multiple_of(self.session.grain());
+        let tail = filling.filled as usize..padded as usize;
+        // A buffer that was just filled is nobody else's.
+        let _: Result<(), _> = filling.buffer.with_mut(|bytes| bytes[tail].fill(0));
+        filling.wanted = filling.filled;
+        self.ready.push_back(filling);
+    }
+
+    /// Hands over the next block if its time has come.
+    fn submit_due(&mut self) -> Result<(), PaceError> {
+        while !self.ready.is_empty() {
+            let now = clock::now();
+            if now < self.next_at {
+                break;
+            }
+            if let Some(block) = self.ready.pop_front() {
+                self.session.submit(block.buffer, block.filled)?;
+            }
+            self.next_at = self.session.after(self.next_at, now);
+        }
+        Ok(())
+    }
+}

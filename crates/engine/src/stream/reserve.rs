@@ -1,0 +1,244 @@
+//! What a stream asks for, what it gets, and why it may be refused.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+
+use super::core::StreamCore;
+use super::open;
+use crate::front::Client;
+use crate::pool::{PoolError, Volume};
+use crate::status::StreamStatus;
+
+/// From when to when a reservation holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// From when on; an instant that has passed means now.
+    pub from: Time,
+    /// Until when; `None` is until the stream is closed.
+    pub until: Option<Time>,
+}
+
+/// A stream that is asked for.
+#[derive(Clone, Debug)]
+pub struct StreamSpec {
+    /// A name for people.
+    pub name: String,
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// The bytes of the volume in which it reads or writes; `None` is all of it. Every extent of
+    /// the range is allocated and stays where it is, or moves to an equal or faster place of the
+    /// same disk, while the stream is open.
+    pub range: Option<Range<u64>>,
+    /// The rate at which blocks are written or read.
+    pub rate: BytesPerSecond,
+    /// The size of a block, the unit of transfer: a multiple of 512 that divides the extent size or
+    /// is a multiple of it.
+    pub block: Bytes,
+    /// Whether it reads or writes.
+    pub op: Op,
+    /// From when to when; `None` is from now until it is closed.
+    pub span: Option<Span>,
+    /// Whether the block after the range's last one is its first one again, at the same pace: a
+    /// recording that overwrites itself, a clip that is played in a loop.
+    pub wraps: bool,
+}
+
+/// Why a disk's part of a reservation does not fit.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct DiskRefusal {
+    /// The disk's name.
+    pub disk: String,
+    /// The load already promised on it, of 1.
+    pub utilization: f64,
+    /// The worst-case service time of a block there, in nanoseconds.
+    pub service_ns: u64,
+    /// How often a block would fall on it, in nanoseconds.
+    pub period_ns: u64,
+    /// Which condition of the admission test failed: `utilization` or `blocking`.
+    pub refused_by: String,
+    /// At which interval length, in nanoseconds.
+    pub interval_ns: Option<u64>,
+    /// By how much, in nanoseconds.
+    pub short_by_ns: Option<u64>,
+    /// The task that could not be served, by its stream's name.
+    pub task: Option<String>,
+}
+
+/// Why a reservation is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The disks cannot carry it.
+    #[error("{}", refused(.disk, *.rate_that_fits))]
+    Load {
+        /// The first disk that refused.
+        disk: Box<DiskRefusal>,
+        /// The largest rate of this stream that all the disks would carry now.
+        rate_that_fits: Option<BytesPerSecond>,
+    },
+    /// The numbers make no stream.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// Which number.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Not enough memory can be guaranteed for its buffers.
+    #[error(
+        "the stream needs {needed} bytes of buffers that nobody else may use; {available} can be guaranteed"
+    )]
+    Memory {
+        /// What it needs, in bytes.
+        needed: u64,
+        /// What there is, in bytes.
+        available: u64,
+    },
+    /// The pool could not do it.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
+    let mut text = format!(
+        "disk {:?} cannot carry it: it has promised {:.1} % of its time, and a block that takes up to {} every {} is refused by the {} condition",
+        disk.disk,
+        disk.utilization * 100.0,
+        Nanos(disk.service_ns),
+        Nanos(disk.period_ns),
+        disk.refused_by,
+    );
+    if let (Some(interval), Some(short)) = (disk.interval_ns, disk.short_by_ns) {
+        text += &format!(" (short by {} in {})", Nanos(short), Nanos(interval));
+    }
+    match fits {
+        Some(rate) => text += &format!("; {} B/s would fit", rate.0),
+        None => text += "; no rate would fit",
+    }
+    text
+}
+
+/// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back.
+pub struct Stream {
+    core: Arc<StreamCore>,
+    client: Client,
+    volume: Arc<Volume>,
+}
+
+impl Stream {
+    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+        &self.core
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Its volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The client that holds its buffers (two blocks for every disk it touches) and through which
+    /// its blocks are submitted.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The range it is reserved for, in bytes of the volume.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.core.range.clone()
+    }
+
+    /// The size of a block.
+    #[must_use]
+    pub fn block(&self) -> Bytes {
+        self.core.block
+    }
+
+    /// The present rate.
+    #[must_use]
+    pub fn rate(&self) -> BytesPerSecond {
+        self.core.rate()
+    }
+
+    /// How many disks its range lies on.
+    #[must_use]
+    pub fn disk_count(&self) -> usize {
+        self.core.disk_count()
+    }
+
+    /// Whether it reads or writes.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        self.core.op
+    }
+
+    /// The longest period of its tasks: within it every block that is asked for in time is done.
+    #[must_use]
+    pub fn longest_period(&self) -> Nanos {
+        let tasks = self.core.tasks();
+        let longest = tasks.iter().map(|task| task.params.period()).max();
+        longest.unwrap_or(Nanos::ZERO)
+    }
+
+    /// Whether its first block follows its last.
+    #[must_use]
+    pub fn wraps(&self) -> bool {
+        self.core.wraps
+    }
+
+    /// Changes its rate; it keeps the old one when the new one is refused. Blocks submitted
+    /// meanwhile wait until those in flight are complete.
+    ///
+    /// # Errors
+    /// As for a new reservation.
+    pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
+        open::change_rate(&self.core, rate)
+    }
+
+    /// What happened to its blocks so far.
+    #[must_use]
+    pub fn status(&self) -> StreamStatus {
+        self.core.status()
+    }
+
+    /// Ends the reservation: waits for its blocks in flight, and says what happened to it. Its share
+    /// of the disks is free from the last deadline on.
+    pub fn close(self) -> StreamStatus {
+        self.core.begin_close();
+        self.core.wait_left();
+        self.core.status()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.begin_close();
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream")
+            .field("name", &self.core.name)
+            .field("rate", &self.core.rate())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Puts a stream together.
+pub(crate) fn stream(core: Arc<StreamCore>, client: Client, volume: Arc<Volume>) -> Stream {
+    Stream {
+        core,
+        client,
+        volume,
+    }
+}

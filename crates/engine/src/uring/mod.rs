@@ -1,0 +1,364 @@
+//! Block devices and files through `io_uring`.
+//!
+//! One ring per disk, made and used by the dispatcher's thread (single issuer, deferred task work),
+//! with the file and all buffer memory registered where the host permits. A transfer of one piece is
+//! a fixed read or write; of several, a vectored fixed one where the kernel has that (6.15), a plain
+//! vectored one otherwise. Waiting is one `io_uring_enter`, which submits what is queued and sleeps
+//! until a completion, the wake-up event (which the kernel reads for us), or the timeout.
+//!
+//! Short transfers are resumed; a transfer past the end of a file that has shrunk is an error.
+//! Writes that must be durable carry RWF_DSYNC on devices with a volatile cache.
+//!
+//! # Files in memory
+//!
+//! tmpfs and ramfs do not support non-blocking attempts, so `io_uring` hands each transfer to a
+//! worker thread: two context switches for what is a copy of some kilobytes. Such files are read and
+//! written in [`Disk::submit`] itself (`preadv`, `pwritev`): the copy is all there is to wait for. The
+//! ring still serves to sleep. `docs/design/engine.md` has the measurement.
+//!
+//! Deliberately absent: discard and flush, see [`crate::disk`]; polled I/O (it takes a processor).
+
+mod open;
+mod ring;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use sched::request::Op;
+use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
+use smallvec::SmallVec;
+
+use crate::buffer::{INLINE_IOVECS, Memory, Region};
+use crate::clock;
+use crate::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
+use crate::event::EventFd;
+use crate::rt::Denied;
+
+use open::{Opened, Way};
+use ring::{Ring, Transfer};
+
+/// The most pieces handed to the kernel at once (UIO_MAXIOV).
+const IOVECS_MAX: usize = 1024;
+
+/// Times that the kernel may ask to try a transfer again before that counts as an error.
+const RETRIES_MAX: u32 = 1000;
+
+/// How long closing waits for transfers under way, before their memory is given up for ever.
+const CLOSE_WITHIN: Nanos = Nanos::from_secs(5);
+
+/// A block device or a file.
+pub struct UringDisk {
+    opened: Arc<Opened>,
+    region: Region,
+    ring: Option<Ring>,
+    /// By index, as the ring knows them. Never grows, so entries do not move.
+    places: Vec<Place>,
+    free: Vec<usize>,
+    /// Ended, and not yet told.
+    ready: Vec<Done>,
+}
+
+/// Room for one transfer.
+#[derive(Default)]
+struct Place {
+    io: Option<DiskIo>,
+    /// Bytes moved so far.
+    moved: usize,
+    retries: u32,
+    iovecs: SmallVec<[libc::iovec; INLINE_IOVECS]>,
+}
+
+// SAFETY: the entries of `iovecs` point into the mapping, which the segments in `io` hold; they are
+// only ever handed to the kernel.
+#[allow(unsafe_code)]
+unsafe impl Send for Place {}
+
+impl UringDisk {
+    /// Opens a block device or file, which nobody else may have open as a disk, with room for
+    /// `places` (at least one) transfers at a time, whose segments come from `memory`.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is in use, or has no sector.
+    pub fn open(path: &Path, memory: &Memory, places: usize) -> io::Result<Self> {
+        let places = places.max(1);
+        Ok(Self {
+            opened: Arc::new(open::open(path)?),
+            region: memory.region(),
+            ring: None,
+            places: (0..places).map(|_| Place::default()).collect(),
+            free: (0..places).rev().collect(),
+            ready: Vec::with_capacity(places),
+        })
+    }
+
+    /// Whether it is a block device, as against a file.
+    #[must_use]
+    pub fn is_device(&self) -> bool {
+        self.opened.is_device
+    }
+
+    /// Whether it is a file that lives in memory.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.opened.way == Way::Inline
+    }
+
+    fn fits(&self, io: &DiskIo) -> bool {
+        let block = u64::from(self.opened.block_bytes) / SECTOR_BYTES;
+        let end = io.start.checked_add(io.count);
+        !io.count.is_zero()
+            && end.is_some_and(|end| end.0 <= self.opened.capacity.0)
+            && io.start.0.is_multiple_of(block)
+            && io.count.0.is_multiple_of(block)
+            && io.segments.op() == io.op
+            && io.segments.size() as u64 == io.count.bytes().0
+    }
+
+    fn inline(&mut self, io: DiskIo) {
+        let position = io.start.0 * SECTOR_BYTES;
+        let result = match io.op {
+            Op::Read => io.segments.read_from_file(&self.opened.file, position),
+            Op::Write => io.segments.write_to_file(&self.opened.file, position),
+        };
+        let result =
+            result.map_err(|error| failure(&io, error.raw_os_error().unwrap_or(libc::EIO)));
+        let tag = io.tag;
+        // The memory is let go of before anybody can be told.
+        drop(io);
+        self.ready.push(Done {
+            tag,
+            result,
+            at: clock::now(),
+            host_late: Nanos::ZERO,
+        });
+    }
+
+    /// Hands what is left of the transfer at `index` to the ring.
+    #[allow(unsafe_code)]
+    fn push(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        let (Some(io), Some(ring)) = (&place.io, &mut self.ring) else {
+            return;
+        };
+        place.iovecs.clear();
+        io.segments
+            .gather(place.moved, IOVECS_MAX, &mut place.iovecs);
+        let durable = io.op == Op::Write && io.durable && self.opened.durability == Durability::Fua;
+        let transfer = Transfer {
+            write: io.op == Op::Write,
+            position: io.start.0 * SECTOR_BYTES + place.moved as u64,
+            iovecs: &place.iovecs,
+            rw_flags: if durable { libc::RWF_DSYNC } else { 0 },
+        };
+        // SAFETY: the entries point into memory that the segments in `place.io` hold, for filling or
+        // as a source as the direction demands; `place` does not move and neither is touched before
+        // the completion has been reaped (`settle`) or given up for (`drop`, which leaks them).
+        unsafe { ring.push(index as u64, &transfer) };
+    }
+
+    /// Takes in what the ring has completed. True if the event was signalled.
+    fn reap(&mut self) -> bool {
+        let Some(ring) = &mut self.ring else {
+            return false;
+        };
+        let at = clock::now();
+        let (places, free, ready) = (&mut self.places, &mut self.free, &mut self.ready);
+        let mut again: SmallVec<[usize; 8]> = SmallVec::new();
+        let woken = ring.reap(|index, result| {
+            let index = index as usize;
+            match places[index].settle(result) {
+                Settled::Again => again.push(index),
+                Settled::Ended { tag, result } => {
+                    free.push(index);
+                    ready.push(Done {
+                        tag,
+                        result,
+                        at,
+                        host_late: Nanos::ZERO,
+                    });
+                }
+            }
+        });
+        for index in again {
+            self.push(index);
+        }
+        woken
+    }
+
+    fn in_flight(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}
+
+enum Settled {
+    Again,
+    Ended {
+        tag: u64,
+        result: Result<(), DiskError>,
+    },
+}
+
+impl Place {
+    /// Takes in the result of a call for this transfer.
+    fn settle(&mut self, result: i32) -> Settled {
+        let io = self
+            .io
+            .as_ref()
+            .expect("a completion is of a transfer under way");
+        let failed = match result {
+            _ if result == -libc::EINTR || result == -libc::EAGAIN => {
+                self.retries += 1;
+                if self.retries <= RETRIES_MAX {
+                    return Settled::Again;
+                }
+                Some(-result)
+            }
+            // The end of a file that was longer when it was opened.
+            0 => Some(libc::EIO),
+            1.. => {
+                self.moved += result as usize;
+                if self.moved < io.segments.size() {
+                    return Settled::Again;
+                }
+                None
+            }
+            _ => Some(-result),
+        };
+        let ended = Settled::Ended {
+            tag: io.tag,
+            result: failed.map_or(Ok(()), |errno| Err(failure(io, errno))),
+        };
+        // Lets go of the memory before anybody is told.
+        self.io = None;
+        self.moved = 0;
+        self.retries = 0;
+        ended
+    }
+}
+
+fn failure(io: &DiskIo, errno: i32) -> DiskError {
+    match errno {
+        libc::EINVAL => DiskError::Invalid {
+            start: io.start,
+            count: io.count,
+        },
+        _ => DiskError::from_errno(errno, io.start),
+    }
+}
+
+impl Disk for UringDisk {
+    fn capacity(&self) -> SectorCount {
+        self.opened.capacity
+    }
+
+    fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    fn durability(&self) -> Durability {
+        self.opened.durability
+    }
+
+    fn host_sync(&self) -> Option<Arc<dyn HostSync>> {
+        (self.opened.durability == Durability::Host)
+            .then(|| Arc::clone(&self.opened) as Arc<dyn HostSync>)
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.opened.block_bytes
+    }
+
+    fn attach(&mut self) -> io::Result<Denied> {
+        let (ring, denied) = Ring::new(&self.opened.file, self.region.clone(), self.places.len())?;
+        self.ring = Some(ring);
+        // A file in memory has nothing to register buffers for.
+        Ok(if self.is_in_memory() {
+            Denied::default()
+        } else {
+            denied
+        })
+    }
+
+    fn submit(&mut self, io: DiskIo) -> Result<(), DiskError> {
+        if !self.fits(&io) {
+            return Err(DiskError::Invalid {
+                start: io.start,
+                count: io.count,
+            });
+        }
+        if self.in_flight() + self.ready.len() >= self.places.len() {
+            return Err(DiskError::Busy);
+        }
+        if self.ring.is_none() {
+            return Err(DiskError::Gone { errno: libc::EBADF });
+        }
+        if self.opened.way == Way::Inline {
+            self.inline(io);
+            return Ok(());
+        }
+        let index = self.free.pop().ok_or(DiskError::Busy)?;
+        self.places[index].io = Some(io);
+        self.push(index);
+        Ok(())
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
+        let ring = self.ring.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        if self.ready.is_empty() {
+            ring.enter(until, wake)?;
+            self.reap();
+        } else if self.opened.way == Way::Ring {
+            ring.poll()?;
+            self.reap();
+        }
+        out.append(&mut self.ready);
+        Ok(())
+    }
+}
+
+impl HostSync for Opened {
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+}
+
+impl Drop for UringDisk {
+    fn drop(&mut self) {
+        let deadline = clock::now().saturating_add(CLOSE_WITHIN);
+        let Ok(never) = EventFd::new() else {
+            std::mem::forget(std::mem::take(&mut self.places));
+            return;
+        };
+        while self.in_flight() > 0 && clock::now() < deadline {
+            let entered = self
+                .ring
+                .as_mut()
+                .is_some_and(|ring| ring.enter(Some(deadline), &never).is_ok());
+            self.reap();
+            if !entered {
+                break;
+            }
+        }
+        if self.in_flight() > 0 {
+            // A device that never answers may still write to this memory: nobody else may have it.
+            std::mem::forget(std::mem::take(&mut self.places));
+        }
+    }
+}
+
+impl std::fmt::Debug for UringDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UringDisk")
+            .field("opened", &self.opened)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Opening a disk, and what it turns out to be.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use sched::units::{SECTOR_BYTES, SectorCount};
+
+use crate::disk::Durability;
+
+/// How transfers are carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// By the ring.
+    Ring,
+    /// In the caller's thread, because the file lives in memory; see the module's header.
+    Inline,
+}
+
+/// An open disk.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) file: OwnedFd,
+    pub(super) capacity: SectorCount,
+    pub(super) block_bytes: u32,
+    pub(super) durability: Durability,
+    pub(super) way: Way,
+    pub(super) is_device: bool,
+}
+
+impl Drop for Opened {
+    /// Lets others have the file at once, whoever else still holds it open.
+    fn drop(&mut self) {
+        if !self.is_device {
+            // A lock that cannot be given back goes with the file.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// File systems that live in memory, by their magic numbers (`linux/magic.h`).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
+
+/// Opens a block device or file for one owner.
+pub(super) fn open(path: &Path) -> io::Result<Opened> {
+    let is_device = match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
+        FileType::BlockDevice => true,
+        FileType::RegularFile => false,
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "neither a block device nor a file",
+            ));
+        }
+    };
+    let way = if !is_device && lives_in_memory(path)? {
+        Way::Inline
+    } else {
+        Way::Ring
+    };
+    let file = open_file(path, is_device, way)?;
+    let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
+    if size < SECTOR_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it has no sector",
+        ));
+    }
+    let block_bytes = if is_device {
+        rustix::fs::ioctl_blksszget(&file)?.max(SECTOR_BYTES as u32)
+    } else {
+        file_block_bytes(&file)
+    };
+    let durability = if is_device {
+        device_durability(file.as_fd())?
+    } else {
+        Durability::Host
+    };
+    Ok(Opened {
+        file,
+        capacity: SectorCount(size / SECTOR_BYTES),
+        block_bytes,
+        durability,
+        way,
+        is_device,
+    })
+}
+
+fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    // On a block device, EXCL means that nobody else has it and no file system is mounted from it.
+    let flags = if is_device {
+        flags | OFlags::EXCL
+    } else {
+        flags
+    };
+    let in_use = || io::Error::new(io::ErrorKind::ResourceBusy, "it is in use");
+    let direct = if way == Way::Ring {
+        OFlags::DIRECT
+    } else {
+        OFlags::empty()
+    };
+    let file = match rustix::fs::open(path, flags | direct, Mode::empty()) {
+        // The file system has no direct I/O.
+        Err(Errno::INVAL) => rustix::fs::open(path, flags, Mode::empty()),
+        other => other,
+    }
+    .map_err(|error| {
+        if error == Errno::BUSY {
+            in_use()
+        } else {
+            error.into()
+        }
+    })?;
+    if !is_device {
+        let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        locked.map_err(|error| {
+            if error == Errno::WOULDBLOCK {
+                in_use()
+            } else {
+                error.into()
+            }
+        })?;
+    }
+    Ok(file)
+}
+
+fn lives_in_memory(path: &Path) -> io::Result<bool> {
+    let kind = rustix::fs::statfs(path)?.f_type as i64;
+    Ok(kind == TMPFS_MAGIC || kind == RAMFS_MAGIC)
+}
+
+/// Where direct transfers of a file may begin and end, as far as the file system says.
+fn file_block_bytes(file: &OwnedFd) -> u32 {
+    use rustix::fs::{AtFlags, StatxFlags};
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let align = stat
+        .ok()
+        .filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    align
+        .map_or(0, |stat| stat.stx_dio_offset_align)
+        .max(SECTOR_BYTES as u32)
+}
+
+/// Whether a device has a volatile cache, and how writes get past it.
+fn device_durability(file: BorrowedFd<'_>) -> io::Result<Durability> {
+    let device = rustix::fs::fstat(file)?.st_rdev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has its disk's queue.
+    let queues = [folder.join("queue"), folder.join("../queue")];
+    let cache = queues
+        .iter()
+        .find_map(|queue| fs::read_to_string(queue.join("write_cache")).ok());
+    Ok(durability_of(cache.as_deref()))
+}
+
+/// A cache that nobody can tell us about is taken to be there. A drive with a cache and without FUA
+/// gets a flush after each forced write from the kernel: slower, and as durable.
+fn durability_of(write_cache: Option<&str>) -> Durability {
+    match write_cache.map(str::trim) {
+        Some("write through") => Durability::WriteThrough,
+        _ => Durability::Fua,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_cache_is_taken_to_be_volatile() {
+        assert_eq!(
+            durability_of(Some("write through\n")),
+            Durability::WriteThrough
+        );
+        assert_eq!(durability_of(Some("write back\n")), Durability::Fua);
+        assert_eq!(durability_of(None), Durability::Fua);
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(open(folder.path()).is_err());
+        assert_eq!(
+            open(&folder.path().join("none")).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+        let small = folder.path().join("small");
+        fs::write(&small, [0; 511]).unwrap();
+        assert_eq!(
+            open(&small).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+    }
+
+    #[test]
+    fn a_file_has_one_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 4096]).unwrap();
+        let first = open(&path).unwrap();
+        assert_eq!(first.capacity, SectorCount(8));
+        assert_eq!(open(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(first);
+        assert!(open(&path).is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! A pool from end to end, on disks in memory and on files.
+
+mod common;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{MIB, Rig, client, volume};
+use engine::buffer::{Memory, MemoryConfig};
+use engine::disk::{Disk, Durability};
+use engine::pool::{CreateOptions, OpenOptions, Pool, PoolDisk, PoolError};
+use engine::uring::UringDisk;
+use sched::profile::{DriveKind, DriveProfile};
+use sched::units::Bytes;
+
+#[test]
+fn what_is_written_and_flushed_is_there_after_reopening() {
+    for durability in [Durability::WriteThrough, Durability::Fua, Durability::Host] {
+        let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, durability);
+        let volume = volume(&pool, "a", 10 * MIB);
+        let client = client(&pool);
+        let data: Vec<u8> = (0..3 * MIB).map(|byte| (byte % 251) as u8).collect();
+        client.write_at(&volume, Bytes(512 * 7), &data).unwrap();
+        let mut back = vec![0; data.len() + 1024];
+        client.read_at(&volume, Bytes(512 * 6), &mut back).unwrap();
+        assert!(back[..512].iter().all(|byte| *byte == 0));
+        assert_eq!(back[512..back.len() - 512], data);
+        client.flush(&volume).unwrap();
+        drop((client, volume));
+        pool.close().unwrap();
+        drop(pool);
+
+        let pool = rig.open();
+        let volume = pool.open_volume("a").unwrap();
+        let client = common::client(&pool);
+        let mut again = vec![0; back.len()];
+        client.read_at(&volume, Bytes(512 * 6), &mut again).unwrap();
+        assert_eq!(again, back);
+    }
+}
+
+fn files(memory: &Memory, paths: &[PathBuf]) -> Vec<PoolDisk> {
+    let disk = |path: &PathBuf| {
+        let disk = UringDisk::open(path, memory, 4).unwrap();
+        let profile = DriveProfile::conservative(DriveKind::File, disk.capacity()).unwrap();
+        PoolDisk {
+            name: path.display().to_string(),
+            disk: Box::new(disk),
+            profile: Arc::new(profile),
+            profile_is_measured: false,
+        }
+    };
+    paths.iter().map(disk).collect()
+}
+
+fn make_files(folder: &Path, count: usize) -> Vec<PathBuf> {
+    let file = |index| {
+        let path = folder.join(format!("disk{index}"));
+        File::create(&path).unwrap().set_len(32 * MIB).unwrap();
+        path
+    };
+    (0..count).map(file).collect()
+}
+
+fn memory() -> Memory {
+    let config = MemoryConfig {
+        lock: false,
+        ..MemoryConfig::new(Bytes::from_mib(32))
+    };
+    Memory::new(&config).unwrap()
+}
+
+fn options() -> CreateOptions {
+    CreateOptions {
+        extent_bytes: Some(Bytes(MIB)),
+        ..CreateOptions::default()
+    }
+}
+
+fn realtime_where_permitted() -> OpenOptions {
+    OpenOptions::default()
+}
+
+#[test]
+fn a_pool_of_files_works_and_opens_again_in_any_order() {
+    for parent in [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"] {
+        let Ok(folder) = tempfile::tempdir_in(parent) else {
+            continue;
+        };
+        let memory = memory();
+        let mut paths = make_files(folder.path(), 3);
+        Pool::create(&memory, files(&memory, &paths), &options()).unwrap();
+        let open = |paths: &[PathBuf]| {
+            let disks = files(&memory, paths);
+            Pool::open(memory.clone(), disks, realtime_where_permitted()).unwrap()
+        };
+        let pool = open(&paths);
+        assert!(!pool.warnings().is_empty(), "the profiles are guesses");
+        let a = volume(&pool, "a", 20 * MIB);
+        let data: Vec<u8> = (0..5 * MIB).map(|at| (at * 7 % 241) as u8).collect();
+        let writer = client(&pool);
+        writer.write_at(&a, a.alignment(), &data).unwrap();
+        writer.flush(&a).unwrap();
+        // Without closing: what was flushed is there all the same.
+        drop((writer, a, pool));
+        paths.rotate_left(1);
+        let pool = open(&paths);
+        let a = pool.open_volume("a").unwrap();
+        let mut back = vec![0; data.len()];
+        client(&pool).read_at(&a, a.alignment(), &mut back).unwrap();
+        assert!(back == data);
+        assert!(
+            pool.status()
+                .disks
+                .iter()
+                .all(|disk| disk.durability == "host")
+        );
+        drop(a);
+        pool.close().unwrap();
+        let report = Pool::check(&memory, files(&memory, &paths)).unwrap();
+        assert_eq!((report.volumes, report.findings.len()), (1, 0));
+    }
+}
+
+#[test]
+fn disks_that_make_no_pool_are_told_apart_by_name() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let memory = memory();
+    let paths = make_files(folder.path(), 4);
+    let (ours, theirs) = (&paths[..3], &paths[3..]);
+    let create = |paths: &[PathBuf], options: &CreateOptions| {
+        Pool::create(&memory, files(&memory, paths), options)
+    };
+    let open = |paths: &[PathBuf]| {
+        let disks = files(&memory, paths);
+        Pool::open(memory.clone(), disks, realtime_where_permitted()).map(|_| ())
+    };
+    assert!(matches!(open(&[]), Err(PoolError::NoDisks)));
+    let unmade = open(ours).unwrap_err().to_string();
+    assert!(
+        unmade.contains("disk0") && unmade.contains("not a Clockwise disk"),
+        "{unmade}"
+    );
+    create(ours, &options()).unwrap();
+    create(theirs, &options()).unwrap();
+    let again = create(ours, &options()).unwrap_err().to_string();
+    assert!(
+        again.contains("disk0") && again.contains("belongs to a pool"),
+        "{again}"
+    );
+    let missing = open(&ours[..2]).unwrap_err();
+    assert!(matches!(missing, PoolError::Missing { .. }), "{missing}");
+    let foreign = open(&[ours[0].clone(), ours[1].clone(), theirs[0].clone()]).unwrap_err();
+    assert!(foreign.to_string().contains("disk3"), "{foreign}");
+    open(ours).unwrap();
+
+    // A copy of a disk beside the disk.
+    let copy = folder.path().join("copy");
+    std::fs::copy(&ours[1], &copy).unwrap();
+    let mut with_copy = ours.to_vec();
+    with_copy.push(copy.clone());
+    let twice = open(&with_copy).unwrap_err().to_string();
+    assert!(twice.contains("copy") && twice.contains("disk1"), "{twice}");
+    // An old copy in the disk's place.
+    open(ours).unwrap();
+    let stale = open(&[ours[0].clone(), copy, ours[2].clone()]);
+    assert!(stale.is_err(), "a stale disk was taken");
+
+    let forced = CreateOptions {
+        force: true,
+        ..options()
+    };
+    create(ours, &forced).unwrap();
+    open(ours).unwrap();
+    let extent = CreateOptions {
+        extent_bytes: Some(Bytes(12345)),
+        ..forced
+    };
+    assert!(matches!(
+        create(ours, &extent),
+        Err(PoolError::BadSize { .. })
+    ));
+    let unknown = OpenOptions {
+        scheduler: "fifo".into(),
+        ..realtime_where_permitted()
+    };
+    let unknown = Pool::open(memory.clone(), files(&memory, ours), unknown);
+    assert!(matches!(unknown, Err(PoolError::NoSuchScheduler(_))));
+}

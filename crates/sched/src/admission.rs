@@ -1,0 +1,469 @@
+//! Whether a set of tasks can be guaranteed.
+//!
+//! # Problem and model
+//!
+//! Tasks (C, T) share a disk that serves one request at a time and cannot be interrupted. Requests of
+//! a task are released at least T apart and are due T after their release; they are served in order
+//! of deadline.
+//!
+//! # Test
+//!
+//! Jeffay, Stanat and Martel 1991, Theorems 4.1 and 4.3: no request is ever late, whatever the
+//! releases, if and only if
+//!
+//! 1. the sum of C_i / T_i is at most 1, and
+//! 2. for all 1 < i <= n and T_1 < L < T_i: L >= C_i + sum over j < i of floor((L - 1) / T_j) C_j.
+//!
+//! It is necessary and sufficient for sporadic tasks. The verdict is exact: utilization is compared in
+//! integers, with big ones where 128 bits cannot tell it from 1. How condition 2 is tested without
+//! looking at every scheduling point is in [`crate::demand`].
+//!
+//! Both conditions stay true when a task is taken out, when its service time shrinks and when its
+//! period grows, so there is a [smallest period](Admission::smallest_period) for each service time,
+//! and a largest rate that would fit.
+//!
+//! # Deliberately absent
+//!
+//! Time spans ([`crate::book`]), and anything that is only sufficient.
+
+use crate::demand::{Demand, End, Group, Low};
+use crate::task::{TaskId, TaskParams};
+use crate::units::Nanos;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+use num_bigint::BigUint;
+
+/// Which condition a set fails.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusedBy {
+    /// Condition 1: the tasks ask for more than the whole disk.
+    Utilization,
+    /// Condition 2: a request that cannot be interrupted would make others late.
+    Blocking,
+}
+
+impl fmt::Display for RefusedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Utilization => "utilization",
+            Self::Blocking => "blocking",
+        })
+    }
+}
+
+/// Why a task is not admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub struct Refusal {
+    /// The condition that fails.
+    pub by: RefusedBy,
+    /// Utilization: the longest period of the set. Blocking: the length L at which condition 2 fails.
+    pub interval: Nanos,
+    /// How much more disk time than `interval` the tasks may need within it: (U - 1) times the
+    /// interval, rounded up; or the requests due within it, and the one that blocks them.
+    pub short_by: Nanos,
+    /// The task at fault: the one asked for (utilization), or the one whose request blocks.
+    pub task: TaskId,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            by,
+            interval,
+            short_by,
+            task,
+        } = self;
+        match by {
+            RefusedBy::Utilization => write!(
+                f,
+                "with task {} the disk would be promised more than all of its time: {short_by} too much in every {interval}",
+                task.0
+            ),
+            RefusedBy::Blocking => write!(
+                f,
+                "a request of task {} cannot be interrupted and would make others late: what is due within {interval} of its start would take {short_by} longer than that",
+                task.0
+            ),
+        }
+    }
+}
+
+/// The tasks that a disk has promised to serve, always schedulable.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    tasks: BTreeMap<TaskId, TaskParams>,
+    /// The same, by rising period.
+    order: Vec<(u64, TaskId, u64)>,
+    groups: Vec<Group>,
+}
+
+impl Admission {
+    /// No tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many tasks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The tasks, in order of id.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, TaskParams)> + '_ {
+        self.tasks.iter().map(|(&id, &params)| (id, params))
+    }
+
+    /// The sum of C / T, for people; verdicts do not use it.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        self.groups
+            .iter()
+            .map(|group| group.cost as f64 / group.period as f64)
+            .sum()
+    }
+
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Whether the set would be schedulable with this task too. A task of the same id that is in
+    /// the set stays in it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn test(&self, id: TaskId, params: TaskParams) -> Result<(), Refusal> {
+        let groups = self.groups_with(params);
+        let Some(fault) = fault(&groups) else {
+            return Ok(());
+        };
+        let asked = (params.period().0, id, params.service().0);
+        let blocker = |low: &Low| blocker(self.order.iter().copied().chain([asked]), low.interval);
+        Err(fault.refusal(id, blocker))
+    }
+
+    /// The set of these tasks, if it is schedulable: one test for all of them, where inserting each
+    /// would test every part of the set on the way.
+    ///
+    /// # Errors
+    /// Why not. The task at fault is, for utilization, the first in order of id with which the sum is
+    /// more than 1, as far as floating point can tell.
+    pub fn of(tasks: impl Iterator<Item = (TaskId, TaskParams)>) -> Result<Self, Refusal> {
+        let set = Self::of_untested(tasks);
+        let Some(fault) = fault(&set.groups) else {
+            return Ok(set);
+        };
+        let mut sum = 0.0;
+        let too_many = set.tasks.iter().find(|(_, task)| {
+            sum += task.service().0 as f64 / task.period().0 as f64;
+            sum > 1.0
+        });
+        let at_fault = too_many.or(set.tasks.last_key_value()).map(|(&id, _)| id);
+        let blocker = |low: &Low| blocker(set.order.iter().copied(), low.interval);
+        Err(fault.refusal(at_fault.unwrap_or(TaskId(0)), blocker))
+    }
+
+    /// Adds the task if the set stays schedulable.
+    ///
+    /// # Errors
+    /// Why not; the set is then as before.
+    ///
+    /// # Panics
+    /// When a task of that id is in the set.
+    pub fn insert(&mut self, id: TaskId, params: TaskParams) -> Result<(), Refusal> {
+        self.test(id, params)?;
+        self.insert_untested(id, params);
+        Ok(())
+    }
+
+    /// Adds a task of a set that is known to be schedulable.
+    pub(crate) fn insert_untested(&mut self, id: TaskId, params: TaskParams) {
+        assert!(
+            self.tasks.insert(id, params).is_none(),
+            "an id names one task"
+        );
+        let entry = (params.period().0, id, params.service().0);
+        let place = self.order.partition_point(|&other| other < entry);
+        self.order.insert(place, entry);
+        add(&mut self.groups, params);
+    }
+
+    /// A set that is known to be schedulable.
+    pub(crate) fn of_untested(tasks: impl Iterator<Item = (TaskId, TaskParams)>) -> Self {
+        let tasks: BTreeMap<TaskId, TaskParams> = tasks.collect();
+        let mut order: Vec<_> = tasks
+            .iter()
+            .map(|(&id, params)| (params.period().0, id, params.service().0))
+            .collect();
+        order.sort_unstable();
+        let mut groups: Vec<Group> = Vec::new();
+        for &(period, _, service) in &order {
+            match groups.last_mut() {
+                Some(group) if group.period == period => {
+                    group.cost = group.cost.saturating_add(service);
+                    group.longest = group.longest.max(service);
+                }
+                _ => groups.push(Group {
+                    period,
+                    cost: service,
+                    longest: service,
+                }),
+            }
+        }
+        Self {
+            tasks,
+            order,
+            groups,
+        }
+    }
+
+    /// Takes a task out; a schedulable set stays schedulable.
+    pub fn remove(&mut self, id: TaskId) -> Option<TaskParams> {
+        let params = self.tasks.remove(&id)?;
+        let (service, period) = (params.service().0, params.period().0);
+        self.order.retain(|task| task.1 != id);
+        let place = self.groups.partition_point(|group| group.period < period);
+        let from = self.order.partition_point(|task| task.0 < period);
+        let rest = self.order[from..]
+            .iter()
+            .take_while(|task| task.0 == period)
+            .map(|task| task.2);
+        match rest.max() {
+            Some(longest) => {
+                self.groups[place].cost -= service;
+                self.groups[place].longest = longest;
+            }
+            None => {
+                self.groups.remove(place);
+            }
+        }
+        Some(params)
+    }
+
+    /// The shortest period with which a task of this service time would be admitted, if there is one:
+    /// the largest rate that would fit.
+    #[must_use]
+    pub fn smallest_period(&self, service: Nanos) -> Option<Nanos> {
+        let fits = |period: u64| {
+            let params = TaskParams::new(service, Nanos(period)).ok()?;
+            fault(&self.groups_with(params)).is_none().then_some(())
+        };
+        // Below C / (1 - U) there is no room; beyond PERIOD_MAX a period makes no difference.
+        let (mut refused, mut admitted) = (service.0.max(1) - 1, PERIOD_MAX);
+        fits(admitted)?;
+        let mut guess = service.0.max(1);
+        while guess < admitted && fits(guess).is_none() {
+            refused = guess;
+            guess = guess.saturating_mul(2).min(PERIOD_MAX);
+        }
+        admitted = guess;
+        while admitted - refused > 1 {
+            let middle = refused + (admitted - refused) / 2;
+            if fits(middle).is_some() {
+                admitted = middle;
+            } else {
+                refused = middle;
+            }
+        }
+        Some(Nanos(admitted))
+    }
+
+    fn groups_with(&self, params: TaskParams) -> Vec<Group> {
+        let mut groups = Vec::with_capacity(self.groups.len() + 1);
+        groups.extend_from_slice(&self.groups);
+        add(&mut groups, params);
+        groups
+    }
+}
+
+/// The longest period that is tried for a rate that fits: 146 years.
+const PERIOD_MAX: u64 = 1 << 62;
+
+fn add(groups: &mut Vec<Group>, params: TaskParams) {
+    let (service, period) = (params.service().0, params.period().0);
+    let place = groups.partition_point(|group| group.period < period);
+    match groups.get_mut(place) {
+        Some(group) if group.period == period => {
+            group.cost = group.cost.saturating_add(service);
+            group.longest = group.longest.max(service);
+        }
+        _ => groups.insert(
+            place,
+            Group {
+                period,
+                cost: service,
+                longest: service,
+            },
+        ),
+    }
+}
+
+enum Fault {
+    Utilization { interval: u64, short_by: u64 },
+    Blocking(Low),
+}
+
+impl Fault {
+    /// As it is told: `asked` is at fault for utilization, `blocker` knows whose request blocks.
+    fn refusal(self, asked: TaskId, blocker: impl FnOnce(&Low) -> Option<TaskId>) -> Refusal {
+        match self {
+            Self::Utilization { interval, short_by } => Refusal {
+                by: RefusedBy::Utilization,
+                interval: Nanos(interval),
+                short_by: Nanos(short_by),
+                task: asked,
+            },
+            Self::Blocking(low) => Refusal {
+                by: RefusedBy::Blocking,
+                interval: Nanos(low.interval),
+                short_by: Nanos(low.value.unsigned_abs()),
+                task: blocker(&low).unwrap_or(asked),
+            },
+        }
+    }
+}
+
+/// The task with the longest service time among those, given as (period, id, service), with a
+/// period of at least `interval`.
+fn blocker(tasks: impl Iterator<Item = (u64, TaskId, u64)>, interval: u64) -> Option<TaskId> {
+    tasks
+        .filter(|task| task.0 >= interval)
+        .max_by_key(|task| task.2)
+        .map(|task| task.1)
+}
+
+/// What is wrong with the set, if anything.
+fn fault(groups: &[Group]) -> Option<Fault> {
+    let longest = groups.last()?.period;
+    if !fits_whole_disk(groups) {
+        let asked: u128 = groups
+            .iter()
+            .map(|g| (u128::from(g.cost) * u128::from(longest)).div_ceil(u128::from(g.period)))
+            .sum();
+        let short_by = asked.saturating_sub(u128::from(longest)).max(1);
+        return Some(Fault::Utilization {
+            interval: longest,
+            short_by: u64::try_from(short_by).unwrap_or(u64::MAX),
+        });
+    }
+    let mut low = Low {
+        value: 0,
+        interval: 0,
+    };
+    match Demand::new(groups, u64::MAX).behind_a_blocker(&mut low, true) {
+        End::Below => Some(Fault::Blocking(low)),
+        End::Complete | End::CutShort => None,
+    }
+}
+
+/// Condition 1, exactly.
+pub(crate) fn fits_whole_disk(groups: &[Group]) -> bool {
+    const ONE: u128 = 1 << 64;
+    let (mut floor, mut count) = (0u128, 0u128);
+    for group in groups {
+        floor += (u128::from(group.cost) << 64) / u128::from(group.period);
+        count += 1;
+    }
+    if floor > ONE {
+        return false;
+    }
+    if floor + count <= ONE {
+        return true;
+    }
+    fits_exactly(groups)
+}
+
+/// The same where 64 binary digits cannot tell.
+fn fits_exactly(groups: &[Group]) -> bool {
+    let (mut over, mut under) = (BigUint::ZERO, BigUint::from(1u32));
+    for group in groups {
+        over = over * group.period + &under * group.cost;
+        under *= group.period;
+    }
+    over <= under
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(tasks: &[(u64, u64)]) -> Vec<Group> {
+        let mut groups = Vec::new();
+        for &(service, period) in tasks {
+            add(
+                &mut groups,
+                TaskParams::new(Nanos(service), Nanos(period)).unwrap(),
+            );
+        }
+        groups
+    }
+
+    #[test]
+    fn a_set_is_judged_at_once_as_it_is_one_by_one() {
+        let mut state = 7u64;
+        let mut next = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below + 1
+        };
+        let (mut admitted, mut refused) = (0, 0);
+        for _ in 0..2_000 {
+            let tasks: Vec<_> = (0..next(5))
+                .map(|id| {
+                    let period = next(40);
+                    let params =
+                        TaskParams::new(Nanos(next(period.min(12))), Nanos(period.max(12)));
+                    (TaskId(id), params.expect("no longer than its period"))
+                })
+                .collect();
+            let mut one_by_one = Admission::new();
+            let verdict = tasks
+                .iter()
+                .try_for_each(|&(id, params)| one_by_one.insert(id, params));
+            match (Admission::of(tasks.iter().copied()), verdict) {
+                (Ok(set), Ok(())) => {
+                    admitted += 1;
+                    assert_eq!(set.groups, one_by_one.groups);
+                }
+                (Err(refusal), Err(_)) => {
+                    refused += 1;
+                    assert!(refusal.short_by.0 > 0);
+                    assert!(tasks.iter().any(|task| task.0 == refusal.task));
+                }
+                other => panic!("{tasks:?}: {other:?}"),
+            }
+        }
+        assert!(
+            admitted > 100 && refused > 100,
+            "{admitted} admitted, {refused} refused"
+        );
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_one_that_is_a_hair_fuller() {
+        assert!(fits_whole_disk(&groups(&[(1, 3), (1, 3), (1, 3)])));
+        assert!(fits_whole_disk(&groups(&[(1, 3), (1, 2), (1, 7), (1, 42)])));
+        assert!(!fits_whole_disk(&groups(&[
+            (1, 3),
+            (1, 2),
+            (1, 7),
+            (1, 41)
+        ])));
+        let p = (1u64 << 61) - 1;
+        assert!(fits_whole_disk(&groups(&[(p / 2, p), (p / 2 + 1, p)])));
+        assert!(!fits_whole_disk(&groups(&[
+            (p / 2 + 1, p),
+            (p / 2 + 1, p + 1)
+        ])));
+    }
+}

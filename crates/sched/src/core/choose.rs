@@ -1,0 +1,155 @@
+//! The choice.
+
+use super::{Choice, Core, Policy, signed};
+use crate::slack::Found;
+use crate::units::{Nanos, Time};
+
+impl Core {
+    /// What goes next; `best_effort` is the predicted time of the best-effort request that would.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, when the disk has no free place.
+    pub fn choose(&mut self, now: Time, best_effort: Option<Nanos>) -> Choice {
+        debug_assert!(
+            self.in_service.len() < self.options.outstanding as usize,
+            "the disk has a free place"
+        );
+        self.catch_up(now);
+        self.contended = false;
+        if let Some((_, slot)) = self.released.first() {
+            if let Some(need) = best_effort
+                && self.options.outstanding == 1
+                && self.may_precede(now, need)
+            {
+                return Choice::BestEffort;
+            }
+            return Choice::RealTime(self.tasks[slot as usize].id, self.head(slot));
+        }
+        self.burst = false;
+        if self.in_service.len() as u32 + 1 == self.options.outstanding
+            && self.options.outstanding > 1
+        {
+            return Choice::Wait {
+                until: self.next_release(),
+            };
+        }
+        self.choose_at_rest(now, best_effort)
+    }
+
+    /// With no released job queued: an early job or the best-effort request, as they share.
+    pub(super) fn choose_at_rest(&mut self, now: Time, best_effort: Option<Nanos>) -> Choice {
+        let early = self.early.first().map(|(_, slot)| slot);
+        let both = early.is_some() && best_effort.is_some();
+        if !both {
+            self.owed = 0;
+        }
+        let mut until = [self.next_release(), self.next_farewell(now)]
+            .into_iter()
+            .flatten()
+            .min();
+        let best_effort_first = self.owed > 0 || self.options.best_effort_share_percent >= 100;
+        if best_effort_first && best_effort.is_some_and(|need| self.fits(now, need)) {
+            self.contended = both;
+            return Choice::BestEffort;
+        }
+        if let Some(slot) = early {
+            match self.early_fits(now, slot) {
+                Ok(()) => {
+                    self.contended = both && !best_effort_first;
+                    return Choice::Early(self.tasks[slot as usize].id, self.head(slot));
+                }
+                Err(retry) => until = [until, retry].into_iter().flatten().min(),
+            }
+        }
+        if !best_effort_first && best_effort.is_some_and(|need| self.fits(now, need)) {
+            return Choice::BestEffort;
+        }
+        Choice::Wait { until }
+    }
+
+    /// Whether a best-effort request may go while released jobs wait.
+    pub(super) fn may_precede(&mut self, now: Time, need: Nanos) -> bool {
+        match self.options.policy {
+            Policy::Exact => {
+                if self.burst && !self.at_least(now, self.options.burst_threshold) {
+                    return false;
+                }
+                self.burst = !self.at_least(now, need);
+                !self.burst
+            }
+            Policy::DeltaL => self.within_delta_l(now, need),
+            Policy::DeltaLPublished => signed(need) <= self.allowance.published_left,
+            Policy::Lst => self.before_latest_start(now, need),
+            Policy::Edf => false,
+        }
+    }
+
+    /// Whether a best-effort request may go while no released job waits.
+    pub(super) fn fits(&mut self, now: Time, need: Nanos) -> bool {
+        match self.options.policy {
+            _ if self.options.outstanding > 1 => true,
+            Policy::Exact => self.at_least(now, need),
+            Policy::DeltaL => self.within_delta_l(now, need),
+            Policy::DeltaLPublished => signed(need) <= self.allowance.published,
+            Policy::Lst => self.before_latest_start(now, need),
+            Policy::Edf => true,
+        }
+    }
+
+    /// Whether the early job at the head of `slot` may go; if not, when to ask again.
+    pub(super) fn early_fits(&mut self, now: Time, slot: u32) -> Result<(), Option<Time>> {
+        let job = self.tasks[slot as usize].queue[0];
+        let fits = match self.options.policy {
+            _ if self.options.outstanding > 1 => true,
+            Policy::Exact => {
+                return self.early_fits_exactly(now, job.window.deadline, job.remaining);
+            }
+            Policy::DeltaL => self.within_delta_l(now, job.remaining),
+            Policy::DeltaLPublished => signed(job.remaining) <= self.allowance.published,
+            Policy::Lst | Policy::Edf => true,
+        };
+        if fits { Ok(()) } else { Err(None) }
+    }
+
+    /// Only deadlines before its own can suffer from an early job. One at distance L from now that
+    /// does will still do so until that distance reaches past the job's own deadline.
+    pub(super) fn early_fits_exactly(
+        &mut self,
+        now: Time,
+        deadline: Time,
+        cost: Nanos,
+    ) -> Result<(), Option<Time>> {
+        let need = signed(cost);
+        if self.bound(now) >= need {
+            return Ok(());
+        }
+        match self.compute(now, deadline.0) {
+            Found::Least { value, .. } if value >= need => Ok(()),
+            Found::Least { at, .. } => Err(Some(Time(deadline.0 - (at - now.0)))),
+            Found::Unknown => Err(None),
+        }
+    }
+
+    /// Corrected delta-L; exact slack as well while tasks are leaving, when no one dL describes the set.
+    pub(super) fn within_delta_l(&mut self, now: Time, need: Nanos) -> bool {
+        signed(need) <= self.allowance.left && (self.leaving == 0 || self.at_least(now, need))
+    }
+
+    /// Symphony's rule: every queued job, released or not, could still start in time if only what is
+    /// queued now had to be served before it.
+    pub(super) fn before_latest_start(&self, now: Time, need: Nanos) -> bool {
+        let jobs = || self.tasks.iter().flat_map(|task| &task.queue);
+        jobs().all(|job| {
+            let due = job.window.deadline;
+            let before: Nanos = jobs()
+                .filter(|other| other.window.deadline <= due)
+                .map(|other| other.remaining)
+                .sum();
+            now + need + before <= due
+        })
+    }
+
+    pub(super) fn next_release(&self) -> Option<Time> {
+        self.releases.first().map(|((release, _), _)| release)
+    }
+}

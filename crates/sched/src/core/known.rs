@@ -1,0 +1,108 @@
+//! Exact slack, and what is known of it between computations.
+
+use super::{Core, Known, signed};
+use crate::slack::{self, Found, Question, UNBOUNDED};
+use crate::units::{Nanos, Time};
+
+impl Core {
+    /// Exact slack now: how long a best-effort request may take. What is in service counts to its
+    /// predicted end. [`Nanos::MAX`] where nothing will ever be due. A lower bound where the exact
+    /// value would take more than a bounded time to find.
+    pub fn slack(&mut self, now: Time) -> Nanos {
+        self.catch_up(now);
+        let value = match self.compute(now, u64::MAX) {
+            Found::Least { value, .. } => value,
+            Found::Unknown => self.fallback(now),
+        };
+        if value == UNBOUNDED {
+            Nanos::MAX
+        } else {
+            Nanos(value.max(0) as u64)
+        }
+    }
+
+    /// What corrected delta-L has left, dL_r; not more than [`Core::slack`] while nobody is leaving.
+    #[must_use]
+    pub fn delta_l_left(&self) -> Nanos {
+        Nanos(self.allowance.left.max(0) as u64)
+    }
+
+    /// When the disk is free, if what is in service keeps to its prediction.
+    pub(super) fn free_from(&self, now: Time) -> u64 {
+        self.in_service
+            .iter()
+            .map(|entry| entry.until.0)
+            .fold(now.0, u64::max)
+    }
+
+    /// Lower bound of S from what was computed before.
+    pub(super) fn bound(&self, now: Time) -> i64 {
+        match self.known.bound {
+            Some((UNBOUNDED, _)) => UNBOUNDED,
+            Some((value, free)) => value - self.free_from(now).saturating_sub(free) as i64,
+            None => i64::MIN,
+        }
+    }
+
+    /// Lower bound of S where it would take too long to find: what was known, or dL_r, which is a bound
+    /// of its own while nobody is leaving.
+    pub(super) fn fallback(&self, now: Time) -> i64 {
+        let at_rest = if self.leaving == 0 {
+            self.allowance.left
+        } else {
+            i64::MIN
+        };
+        self.bound(now).max(at_rest)
+    }
+
+    /// Whether S is at least `need`.
+    pub(super) fn at_least(&mut self, now: Time, need: Nanos) -> bool {
+        let need = signed(need);
+        let bound = self.bound(now);
+        if bound >= need {
+            return true;
+        }
+        let seen = slack::value_at(
+            &self.lines,
+            &self.question(now, u64::MAX),
+            self.known.witness,
+        );
+        if seen.is_some_and(|value| value < need) {
+            return false;
+        }
+        match self.compute(now, u64::MAX) {
+            Found::Least { value, .. } => value >= need,
+            Found::Unknown => self.fallback(now) >= need,
+        }
+    }
+
+    pub(super) fn question(&self, now: Time, before: u64) -> Question {
+        Question {
+            now: now.0,
+            from: self.earliest_release(now).0,
+            free: self.free_from(now),
+            before,
+            hint: self.known.witness,
+            hyperperiod: self.hyperperiod,
+        }
+    }
+
+    /// The earliest release of a job that arrives now: after the start of what was started now.
+    pub(super) fn earliest_release(&self, now: Time) -> Time {
+        self.last_start
+            .map_or(now, |start| now.max(start + Nanos(1)))
+    }
+
+    /// S over the deadlines before `before`; remembered where that is all of them.
+    pub(super) fn compute(&mut self, now: Time, before: u64) -> Found {
+        let question = self.question(now, before);
+        let found = slack::least(&self.lines, &question);
+        if let (Found::Least { value, at }, u64::MAX) = (found, before) {
+            self.known = Known {
+                bound: Some((value, question.free)),
+                witness: at,
+            };
+        }
+        found
+    }
+}

@@ -1,0 +1,136 @@
+//! What the disk is given, and gives back.
+
+use super::{Core, InService, JobKey, Service};
+use crate::task::TaskId;
+use crate::units::{Nanos, Time};
+
+impl Core {
+    /// The disk is given this, at the instant of the choice.
+    ///
+    /// # Panics
+    /// When the job is not the first of its task, or a piece is longer than what is left of it.
+    pub fn start(&mut self, now: Time, service: Service) {
+        let waiting = !self.released.is_empty();
+        let (cost, in_slack) = match service {
+            Service::BestEffort(cost) => {
+                self.account_best_effort(cost, waiting);
+                (cost, true)
+            }
+            Service::Job(id, job) | Service::Piece(id, job, _) => {
+                let (slot, index) = self.find(id, job).expect("a queued job is started");
+                assert_eq!(index, 0, "a task's jobs are served in order");
+                let task = &mut self.tasks[slot as usize];
+                let early = task.queue[0].window.release > now;
+                let cost = if let Service::Piece(_, _, cost) = service {
+                    let head = &mut task.queue[0];
+                    head.remaining = head
+                        .remaining
+                        .checked_sub(cost)
+                        .expect("a piece fits in what is left of its job");
+                    head.touched = true;
+                    head.pieces += 1;
+                    cost
+                } else {
+                    let cost = task.queue[0].remaining;
+                    task.in_service += 1;
+                    task.spend_first();
+                    cost
+                };
+                self.refresh(slot, now);
+                if early {
+                    self.account_early(cost, waiting);
+                }
+                (cost, early)
+            }
+        };
+        if waiting && self.released.is_empty() {
+            self.allowance.published_left = self.allowance.published;
+        }
+        let delays_since = (in_slack && waiting).then_some(now);
+        self.in_service.push(InService {
+            service,
+            started: now,
+            until: now + cost,
+            delays_since,
+            in_slack,
+        });
+        self.last_start = Some(now);
+    }
+
+    pub(super) fn account_best_effort(&mut self, cost: Nanos, waiting: bool) {
+        if waiting {
+            self.allowance.published_left -= cost.0 as i64;
+        }
+        if self.contended {
+            let part = 100 - i64::from(self.options.best_effort_share_percent.min(100));
+            self.owed -= cost.0 as i64 * part;
+        }
+    }
+
+    pub(super) fn account_early(&mut self, cost: Nanos, waiting: bool) {
+        if waiting {
+            self.allowance.published_left -= cost.0 as i64;
+        }
+        if self.contended {
+            let part = i64::from(self.options.best_effort_share_percent.min(100));
+            self.owed += cost.0 as i64 * part;
+        }
+    }
+
+    /// The disk is done with it.
+    ///
+    /// # Panics
+    /// When it was not started.
+    pub fn finish(&mut self, now: Time, service: Service) {
+        self.promote(now);
+        let place = self
+            .in_service
+            .iter()
+            .position(|entry| entry.service == service)
+            .expect("what finishes was started");
+        let done = self.in_service.swap_remove(place);
+        if let Some(since) = done.delays_since {
+            self.allowance.charge(since, now);
+        }
+        match service {
+            Service::BestEffort(_) => {}
+            Service::Job(id, _) => {
+                if let Some(slot) = self.slot(id) {
+                    self.tasks[slot as usize].in_service -= 1;
+                }
+            }
+            Service::Piece(id, job, cost) => {
+                self.finish_piece(now, id, job, cost, now.saturating_since(done.started))
+            }
+        }
+        self.rest(now);
+    }
+
+    /// What a piece did not use of its predicted time stays with its job.
+    pub(super) fn finish_piece(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        job: JobKey,
+        cost: Nanos,
+        taken: Nanos,
+    ) {
+        let Some((slot, 0)) = self.find(id, job) else {
+            return;
+        };
+        let task = &mut self.tasks[slot as usize];
+        let head = &mut task.queue[0];
+        head.pieces -= 1;
+        // What was found of S while the piece was in service counted on the disk being free at its
+        // predicted end and on this much less demand, and not on the deadline at all if nothing was left.
+        self.known.bound = match self.known.bound {
+            Some((value, free)) if !head.remaining.is_zero() => Some((value, free.min(now.0))),
+            _ => None,
+        };
+        head.remaining += cost.saturating_sub(taken);
+        if head.remaining.is_zero() && head.pieces == 0 {
+            task.spend_first();
+        }
+        self.refresh(slot, now);
+    }
+}

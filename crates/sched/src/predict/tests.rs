@@ -1,0 +1,220 @@
+use super::*;
+use crate::profile::{DriveKind, DriveProfile};
+use proptest::prelude::*;
+
+fn of(name: &str) -> Predictor {
+    Predictor::new(&DriveProfile::shipped(name).unwrap())
+}
+
+fn kib(kib: u64) -> SectorCount {
+    Bytes::from_kib(kib).sectors().unwrap()
+}
+
+#[test]
+fn the_atlas_is_predicted_as_it_was_measured() {
+    let atlas = of("quantum-atlas-ii");
+    // Two sectors without a seek: at most 11.1 ms read (4.3.4) and 10.8 ms written (4.3.5); here a
+    // head switch and what seek figures include come on top.
+    for (op, measured_us) in [(Op::Read, 11_100), (Op::Write, 10_800)] {
+        let predicted = atlas.predict(Some(Sector(8)), op, Sector(10), SectorCount(2));
+        let measured = Nanos::from_micros(measured_us);
+        assert!(
+            measured <= predicted && predicted <= measured + Nanos::from_micros(2_600),
+            "{predicted}"
+        );
+    }
+    // A track in at most 20.9 ms, and two in at most 29.5 ms, read from their beginning.
+    for (tracks, measured_us) in [(1, 20_900), (2, 29_500)] {
+        let count = SectorCount(179 * tracks);
+        let predicted = atlas.predict(Some(Sector(0)), Op::Read, Sector(0), count);
+        assert!(
+            predicted >= Nanos::from_micros(measured_us),
+            "{tracks} tracks: {predicted}"
+        );
+    }
+}
+
+#[test]
+fn a_write_of_a_sector_more_than_whole_tracks_costs_a_rotation_more() {
+    let atlas = of("quantum-atlas-ii");
+    let write = |count| atlas.predict(Some(Sector(0)), Op::Write, Sector(0), SectorCount(count));
+    assert!(write(180) - write(179) > Nanos::from_micros(8_333));
+}
+
+#[test]
+fn the_worst_case_is_not_less_than_was_measured_and_not_much_more() {
+    let atlas = of("quantum-atlas-ii");
+    for zone in 0..atlas.zone_count() {
+        for block in [128, 256, 512, 1024] {
+            let range = atlas.zone_range(zone).unwrap();
+            let measured = atlas.measured(zone, kib(block)).unwrap();
+            let worst = atlas.worst_case(range, Op::Read, kib(block));
+            assert!(
+                worst >= measured,
+                "zone {zone}, {block} KiB: {worst} < {measured}"
+            );
+            // Two rotations and the last burst are what the thesis's percentile leaves out.
+            assert!(
+                worst < measured + Nanos::from_millis(32),
+                "zone {zone}, {block} KiB: {worst}"
+            );
+        }
+    }
+    assert_eq!(atlas.measured(0, kib(1024)), Some(Nanos::from_millis(134)));
+    assert_eq!(
+        atlas.measured(0, kib(192)),
+        Some(Nanos::from_micros(48_500))
+    );
+    assert_eq!(atlas.measured(11, kib(64)), Some(Nanos::from_millis(50)));
+    assert_eq!(atlas.measured(0, kib(2048)), None);
+}
+
+#[test]
+fn extents_and_blocks_follow_the_papers_rule() {
+    assert_eq!(of("quantum-atlas-ii").extent_bytes(), Bytes::from_mib(1));
+    assert_eq!(of("hdd-8tb-7200").extent_bytes(), Bytes::from_mib(32));
+    let today = of("hdd-8tb-7200");
+    let block = |rate, memory| today.block_bytes(BytesPerSecond(rate), memory);
+    assert_eq!(
+        block(20_000_000, Bytes::from_mib(1024)),
+        Bytes::from_mib(32)
+    );
+    assert_eq!(block(20_000_000, Bytes::from_mib(3)), Bytes::from_mib(1));
+    assert_eq!(block(1_200_000, Bytes::from_mib(1024)), Bytes::from_mib(4));
+    assert_eq!(block(1, Bytes(0)), Bytes::from_kib(64));
+    for name in DriveProfile::shipped_names() {
+        assert!(of(name).extent_bytes().get().is_power_of_two());
+    }
+}
+
+#[test]
+fn pieces_take_some_tens_of_milliseconds_on_rotating_drives() {
+    for name in ["quantum-atlas-ii", "hdd-8tb-7200", "conservative-rotating"] {
+        let drive = of(name);
+        let limit = drive.piece_limit();
+        assert!(
+            (Nanos::from_millis(30)..Nanos::from_millis(100)).contains(&limit),
+            "{name}: {limit}"
+        );
+        for zone in 0..drive.zone_count() {
+            let count = drive.piece_sectors(zone, limit);
+            assert!(count >= kib(64), "{name}, zone {zone}: {count:?}");
+        }
+        assert!(
+            drive.piece_max(limit) <= limit + Nanos::from_millis(12),
+            "{name}"
+        );
+    }
+    let atlas = of("quantum-atlas-ii");
+    assert_eq!(
+        atlas.piece_sectors(0, Nanos(1)),
+        SectorCount(1),
+        "never nothing"
+    );
+    let threshold = atlas.burst_threshold();
+    assert!(
+        (Nanos::from_millis(350)..Nanos::from_millis(450)).contains(&threshold),
+        "{threshold}"
+    );
+}
+
+#[test]
+fn zones_and_cylinders_are_found() {
+    let atlas = of("quantum-atlas-ii");
+    assert_eq!(atlas.zone_count(), 12);
+    assert_eq!(atlas.zone_of(Sector(1772 * 1790 - 1)), 0);
+    assert_eq!(atlas.zone_of(Sector(1772 * 1790)), 1);
+    assert_eq!(atlas.cylinder(Sector(1772 * 1790)), 1772);
+    assert_eq!(atlas.cylinder(Sector(8_890_759)), 5811);
+    assert_eq!(atlas.zone_of(Sector(u64::MAX)), 11);
+    assert_eq!(atlas.zone_range(11).unwrap().end, Sector(8_890_760));
+    assert_eq!(atlas.zone_range(12), None);
+    let today = of("hdd-8tb-7200");
+    assert_eq!(today.zone_range(19).unwrap().end, Sector(15_628_053_168));
+}
+
+#[test]
+fn what_no_drive_is_given_takes_for_ever() {
+    for name in DriveProfile::shipped_names() {
+        let drive = of(name);
+        let whole = Sector(0)..Sector(drive.capacity().get());
+        for op in [Op::Read, Op::Write] {
+            let year = Nanos::from_secs(365 * 86_400);
+            assert!(drive.predict(None, op, Sector(0), SectorCount(u64::MAX)) > year);
+            assert!(drive.worst_case(whole.clone(), op, SectorCount(u64::MAX)) > year);
+        }
+    }
+}
+
+fn any_drive() -> impl Strategy<Value = Predictor> {
+    let shipped = (0..DriveProfile::shipped_names().len())
+        .prop_map(|index| of(DriveProfile::shipped_names()[index]));
+    let cautious = (1_000_u64..1 << 36).prop_map(|capacity| {
+        Predictor::new(
+            &DriveProfile::conservative(DriveKind::Rotating, SectorCount(capacity)).unwrap(),
+        )
+    });
+    prop_oneof![shipped, cautious]
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![Just(Op::Read), Just(Op::Write)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// What admission allows for covers what is predicted, wherever the request and the head are.
+    #[test]
+    fn no_prediction_exceeds_the_worst_case(
+        drive in any_drive(), op in any_op(), head in any::<u64>(), place in any::<u64>(),
+        length in 0_u32..14, extra in 0_u64..300,
+    ) {
+        let capacity = drive.capacity().get();
+        let count = ((1 << length) + extra).min(capacity);
+        let start = place % (capacity - count + 1);
+        let (start, count) = (Sector(start), SectorCount(count));
+        let exact = drive.predict(Some(Sector(head % capacity)), op, start, count);
+        let unknown = drive.predict(None, op, start, count);
+        let worst = drive.worst_case(start..start + count, op, count);
+        let anywhere = drive.worst_case(Sector(start.get() % 8)..Sector(capacity), op, count);
+        prop_assert!(exact <= unknown, "{exact} {unknown}");
+        prop_assert!(unknown <= worst, "{unknown} {worst}");
+        prop_assert!(worst <= anywhere, "{worst} {anywhere}");
+    }
+
+    /// A longer request, and one further away, is never predicted to be quicker.
+    #[test]
+    fn predictions_grow_with_size(
+        drive in any_drive(), op in any_op(), place in any::<u64>(), count in 1_u64..4_000, more in 1_u64..4_000,
+    ) {
+        let capacity = drive.capacity().get();
+        let unit = drive.physical_sectors;
+        let count = (count * unit).min(capacity);
+        let longer = (count + more * unit).min(capacity);
+        prop_assume!(longer.is_multiple_of(unit) && count.is_multiple_of(unit));
+        let start = place % (capacity - longer + 1) / unit * unit;
+        let short = drive.predict(None, op, Sector(start), SectorCount(count));
+        prop_assert!(short <= drive.predict(None, op, Sector(start), SectorCount(longer)));
+        let all = Sector(0)..Sector(capacity);
+        let worst = drive.worst_case(all.clone(), op, SectorCount(count));
+        prop_assert!(worst <= drive.worst_case(all, op, SectorCount(longer)));
+    }
+
+    /// A piece begun anywhere keeps to the limit, if the limit allows for more than the least piece.
+    #[test]
+    fn pieces_keep_to_the_limit(
+        drive in any_drive(), op in any_op(), place in any::<u64>(), limit_ms in 1_u64..200,
+    ) {
+        let capacity = drive.capacity().get();
+        let limit = Nanos::from_millis(limit_ms);
+        let unit = drive.physical_sectors;
+        let start = place % capacity / unit * unit;
+        let zone = drive.zone_of(Sector(start));
+        let count = drive.piece_sectors(zone, limit);
+        prop_assume!(start + count.get() <= drive.zone_range(zone).unwrap().end.get());
+        let predicted = drive.predict(None, op, Sector(start), count);
+        prop_assert!(predicted <= limit || count.get() == unit, "{predicted} > {limit}, {count:?}");
+        prop_assert!(predicted <= drive.piece_max(limit));
+    }
+}

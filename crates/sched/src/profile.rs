@@ -1,0 +1,362 @@
+//! Drive profiles: what the predictor knows of a drive.
+//!
+//! A profile holds what has been measured or published of a drive model: zones, an upper bound of
+//! the seek time for a distance, rotation, switches, overheads, the rate of its bus, and, where they
+//! have been measured, worst-case service times per zone and block size (thesis 4.3, 7.2, 8.4). It is
+//! a TOML file with units in its key names; `docs/reference/profile.md` lists the keys.
+//!
+//! All times in a profile are **upper bounds**, rounded up. The seek curve is read piecewise linearly
+//! between its points, so the points have to be chosen such that the chords are bounds as well.
+//!
+//! Two sorts of drive are told apart by how their service times come about. A *rotating* drive has
+//! geometry and a head; a *flat* one (solid state, or a file on a host's file system) takes an
+//! overhead and a rate, wherever the request lies. A profile that no measurement stands behind says
+//! `measured = false`, and everything that shows it passes that on.
+//!
+//! Deliberately absent: how a drive behaves on average, caches, and anything from which a drive
+//! could be simulated. Simulated drives have parameters of their own in another crate, or every
+//! experiment would confirm itself.
+
+mod check;
+
+use crate::units::{Bytes, SECTOR_BYTES, SectorCount};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// What sort of device a profile describes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveKind {
+    /// A drive with platters and a seeking head.
+    Rotating,
+    /// Flash or the like: no positions.
+    SolidState,
+    /// A file on a file system of the host.
+    File,
+}
+
+impl DriveKind {
+    /// The word used in profiles and in what people read.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rotating => "rotating",
+            Self::SolidState => "solid-state",
+            Self::File => "file",
+        }
+    }
+}
+
+/// A profile as it is written in its file. [`DriveProfile::new`] checks it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSpec {
+    /// What the drive model is called.
+    pub name: String,
+    /// What sort of device.
+    pub kind: DriveKind,
+    /// Whether the figures come from measuring such a drive, as against data sheets or caution.
+    pub measured: bool,
+    /// Where the figures come from, for people.
+    #[serde(default)]
+    pub sources: Vec<String>,
+    /// The most requests given to the drive at a time; the times hold at that depth.
+    #[serde(default = "one")]
+    pub outstanding: u32,
+    /// Addressable 512-byte sectors.
+    pub capacity_sectors: u64,
+    /// The unit in which the medium is written. A write of less costs the drive a rotation more.
+    #[serde(default = "logical_sector")]
+    pub physical_sector_bytes: u32,
+    /// Geometry and mechanics; for rotating drives, and only for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotating: Option<RotatingSpec>,
+    /// Overhead and rate; for all other drives, and only for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flat: Option<FlatSpec>,
+    /// Measured worst-case service times, a row per zone. May be empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst_case: Vec<WorstCaseSpec>,
+}
+
+/// Geometry and mechanics of a rotating drive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RotatingSpec {
+    /// One rotation.
+    pub rotation_us: u64,
+    /// What a command costs beside mechanics and transfer.
+    pub command_overhead_us: u64,
+    /// To the next head of a cylinder.
+    pub head_switch_us: u64,
+    /// From a cylinder's last track to the next cylinder's first.
+    pub cylinder_switch_us: u64,
+    /// How much longer the head settles before a write than before a read.
+    #[serde(default)]
+    pub write_settle_us: u64,
+    /// The lowest rate between drive and host.
+    pub bus_bytes_per_second: u64,
+    /// Whether tracks are read whole, from wherever the head comes down, and cross the bus when they
+    /// are in the drive's buffer; otherwise data is sent as it is read, in order.
+    #[serde(default)]
+    pub track_reads: bool,
+    /// Whether the last track of a write of several takes a rotation however little is written on it.
+    #[serde(default)]
+    pub track_writes_tail: bool,
+    /// Extra rotations that admission allows for in each request, for reads that are tried again.
+    #[serde(default)]
+    pub retry_rotations: u64,
+    /// From the outermost inwards, in the order of sector addresses, without gaps.
+    pub zones: Vec<ZoneSpec>,
+    /// Upper bounds of the seek time, by distance, ascending; the last is the full stroke. A point at
+    /// distance 0 says what it takes to stay on the cylinder, otherwise that is a head switch.
+    pub seek: Vec<SeekPoint>,
+}
+
+/// A run of cylinders with the same number of sectors on every track.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZoneSpec {
+    /// The zone's outermost cylinder.
+    pub first_cylinder: u64,
+    /// How many cylinders.
+    pub cylinders: u64,
+    /// Tracks per cylinder.
+    pub heads: u64,
+    /// 512-byte sectors per track.
+    pub sectors_per_track: u64,
+}
+
+/// No seek over this many cylinders takes longer than this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeekPoint {
+    /// The distance.
+    pub cylinders: u64,
+    /// The bound.
+    pub us: u64,
+}
+
+/// A drive without positions: `overhead + bytes / rate`, both at the profile's `outstanding`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlatSpec {
+    /// The longest a read takes beside its transfer.
+    pub read_overhead_us: u64,
+    /// The longest a write takes beside its transfer.
+    pub write_overhead_us: u64,
+    /// The lowest rate at which one request is read.
+    pub read_bytes_per_second: u64,
+    /// The lowest rate at which one request is written.
+    pub write_bytes_per_second: u64,
+}
+
+/// Measured worst-case service times of one zone (thesis table 6.1).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorstCaseSpec {
+    /// The zone's number; 0 for a drive without zones.
+    pub zone: u64,
+    /// Block sizes, ascending.
+    pub bytes: Vec<u64>,
+    /// A service time for each of `bytes`.
+    pub service_us: Vec<u64>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn logical_sector() -> u32 {
+    SECTOR_BYTES as u32
+}
+
+/// What is wrong with a profile.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// It is not TOML, or has an unknown, missing or mistyped key.
+    #[error("{0}")]
+    Toml(toml::de::Error),
+    /// A value makes no sense.
+    #[error("{at}: {problem}")]
+    Invalid {
+        /// The key, as in the file.
+        at: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// No profile of that name is shipped.
+    #[error("no drive profile is called `{0}`; there are: {names}", names = SHIPPED_NAMES.join(", "))]
+    Unknown(String),
+}
+
+/// A profile that makes sense.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriveProfile {
+    spec: ProfileSpec,
+}
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        const SHIPPED_NAMES: &[&str] = &[$($name),*];
+        const SHIPPED_TEXTS: &[&str] = &[$(include_str!(concat!("../profiles/", $name, ".toml"))),*];
+    };
+}
+
+shipped!(
+    "quantum-atlas-ii",
+    "hdd-8tb-7200",
+    "conservative-rotating",
+    "conservative-solid-state",
+    "conservative-file",
+);
+
+impl DriveProfile {
+    /// Checks a profile.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] for the first value that makes no sense.
+    pub fn new(spec: ProfileSpec) -> Result<Self, ProfileError> {
+        check::spec(&spec)?;
+        Ok(Self { spec })
+    }
+
+    /// Reads a profile from the text of its file.
+    ///
+    /// # Errors
+    /// Unknown, missing and mistyped keys (with line and column) and values that make no sense.
+    pub fn from_toml(text: &str) -> Result<Self, ProfileError> {
+        Self::new(toml::from_str(text).map_err(ProfileError::Toml)?)
+    }
+
+    /// The text of a file that reads back as this profile.
+    ///
+    /// # Panics
+    /// Never for a checked profile: its numbers fit TOML's.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(&self.spec).expect("a checked profile can be written")
+    }
+
+    /// A shipped profile by its name.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`], which lists the names.
+    ///
+    /// # Panics
+    /// Never: that the shipped files can be read is tested.
+    pub fn shipped(name: &str) -> Result<Self, ProfileError> {
+        let index = SHIPPED_NAMES
+            .iter()
+            .position(|shipped| *shipped == name)
+            .ok_or_else(|| ProfileError::Unknown(name.to_owned()))?;
+        Ok(Self::from_toml(SHIPPED_TEXTS[index]).expect("shipped profiles are tested"))
+    }
+
+    /// The names that [`DriveProfile::shipped`] knows.
+    #[must_use]
+    pub fn shipped_names() -> &'static [&'static str] {
+        SHIPPED_NAMES
+    }
+
+    /// The cautious profile for a device of this kind and capacity of which nothing is known. Its
+    /// geometry is that of the shipped profile of this kind, scaled.
+    ///
+    /// # Errors
+    /// A capacity of zero sectors, or beyond 2^48 of them.
+    pub fn conservative(kind: DriveKind, capacity: SectorCount) -> Result<Self, ProfileError> {
+        let mut spec = match kind {
+            DriveKind::Rotating => Self::shipped("conservative-rotating"),
+            DriveKind::SolidState => Self::shipped("conservative-solid-state"),
+            DriveKind::File => Self::shipped("conservative-file"),
+        }?
+        .spec;
+        if let Some(rotating) = &mut spec.rotating {
+            check::bounded("capacity_sectors", capacity.get(), 1, check::SECTORS_MAX)?;
+            scale(rotating, spec.capacity_sectors, capacity.get());
+        }
+        spec.capacity_sectors = capacity.get();
+        Self::new(spec)
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn spec(&self) -> &ProfileSpec {
+        &self.spec
+    }
+
+    /// What the drive model is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// What sort of device this is.
+    #[must_use]
+    pub fn kind(&self) -> DriveKind {
+        self.spec.kind
+    }
+
+    /// Whether the figures were measured; where not, say so wherever the profile is shown.
+    #[must_use]
+    pub fn measured(&self) -> bool {
+        self.spec.measured
+    }
+
+    /// The most requests given to the drive at a time.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.spec.outstanding
+    }
+
+    /// Addressable sectors.
+    #[must_use]
+    pub fn capacity(&self) -> SectorCount {
+        SectorCount(self.spec.capacity_sectors)
+    }
+
+    /// The unit in which the medium is written.
+    #[must_use]
+    pub fn physical_sector(&self) -> Bytes {
+        Bytes(u64::from(self.spec.physical_sector_bytes))
+    }
+}
+
+/// Stretches or shrinks a geometry of one zone that holds `from` sectors to hold `to`.
+fn scale(rotating: &mut RotatingSpec, from: u64, to: u64) {
+    let scaled = |number: u64| {
+        let number = u128::from(number) * u128::from(to);
+        u64::try_from(number.div_ceil(u128::from(from))).unwrap_or(u64::MAX)
+    };
+    let mut first_cylinder = 0;
+    for zone in &mut rotating.zones {
+        zone.first_cylinder = first_cylinder;
+        zone.cylinders = scaled(zone.cylinders).max(1);
+        first_cylinder += zone.cylinders;
+    }
+    let mut points: Vec<SeekPoint> = Vec::new();
+    for point in &rotating.seek {
+        let cylinders = if point.cylinders <= 1 {
+            point.cylinders
+        } else {
+            scaled(point.cylinders)
+        };
+        match points.last_mut() {
+            // Distances that have become one: the larger bound holds for both.
+            Some(last) if cylinders <= last.cylinders => last.us = point.us,
+            _ => points.push(SeekPoint {
+                cylinders,
+                us: point.us,
+            }),
+        }
+    }
+    if let Some(last) = points.last_mut() {
+        last.cylinders = last.cylinders.max(first_cylinder - 1);
+    }
+    rotating.seek = points;
+}
+
+#[cfg(test)]
+mod tests;

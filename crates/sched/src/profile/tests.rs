@@ -1,0 +1,135 @@
+use super::*;
+use alloc::string::ToString;
+
+fn atlas() -> ProfileSpec {
+    DriveProfile::shipped("quantum-atlas-ii")
+        .unwrap()
+        .spec()
+        .clone()
+}
+
+fn refused(change: impl FnOnce(&mut ProfileSpec), at: &str) {
+    let mut spec = atlas();
+    change(&mut spec);
+    match DriveProfile::new(spec) {
+        Err(ProfileError::Invalid { at: where_, .. }) => assert_eq!(where_, at),
+        other => panic!("expected an error at {at}, got {other:?}"),
+    }
+}
+
+#[test]
+fn every_shipped_profile_reads_and_survives_a_round_trip() {
+    for name in DriveProfile::shipped_names() {
+        let profile = DriveProfile::shipped(name).unwrap();
+        assert_eq!(profile.name(), *name);
+        assert!(
+            !profile.spec().sources.is_empty(),
+            "{name} says where its figures come from"
+        );
+        assert_eq!(
+            DriveProfile::from_toml(&profile.to_toml()).unwrap(),
+            profile
+        );
+    }
+    let error = DriveProfile::shipped("no-such-drive")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no-such-drive") && error.contains("hdd-8tb-7200"),
+        "{error}"
+    );
+}
+
+#[test]
+fn only_what_was_measured_says_so() {
+    for name in DriveProfile::shipped_names() {
+        let measured = DriveProfile::shipped(name).unwrap().measured();
+        assert_eq!(measured, *name == "quantum-atlas-ii");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_an_error_that_says_where() {
+    let text = DriveProfile::shipped("conservative-file")
+        .unwrap()
+        .to_toml();
+    let error = DriveProfile::from_toml(&text.replace("kind =", "spindles = 3\nkind ="))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("spindles") && error.contains("line"),
+        "{error}"
+    );
+    let error = DriveProfile::from_toml(&text.replace("\"file\"", "\"drum\""))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("drum"), "{error}");
+}
+
+#[test]
+fn nonsense_values_are_named() {
+    refused(|spec| spec.name.clear(), "name");
+    refused(|spec| spec.outstanding = 0, "outstanding");
+    refused(|spec| spec.outstanding = 2, "outstanding");
+    refused(|spec| spec.capacity_sectors = 0, "capacity_sectors");
+    refused(|spec| spec.capacity_sectors += 1, "capacity_sectors");
+    refused(
+        |spec| spec.physical_sector_bytes = 513,
+        "physical_sector_bytes",
+    );
+    refused(|spec| spec.kind = DriveKind::File, "kind");
+    refused(|spec| spec.rotating = None, "kind");
+    refused(|spec| spec.worst_case[1].zone = 0, "worst_case[1].zone");
+    refused(|spec| spec.worst_case[1].zone = 12, "worst_case[1].zone");
+    refused(
+        |spec| spec.worst_case[2].bytes.truncate(3),
+        "worst_case[2].service_us",
+    );
+    refused(
+        |spec| spec.worst_case[2].bytes.swap(0, 1),
+        "worst_case[2].bytes",
+    );
+    refused(
+        |spec| spec.worst_case[2].service_us[3] = 1,
+        "worst_case[2].service_us",
+    );
+}
+
+#[test]
+fn nonsense_mechanics_are_named() {
+    fn rotating(change: impl FnOnce(&mut RotatingSpec), at: &str) {
+        refused(|spec| change(spec.rotating.as_mut().unwrap()), at);
+    }
+    rotating(|r| r.rotation_us = 0, "rotating.rotation_us");
+    rotating(|r| r.cylinder_switch_us = 0, "rotating.cylinder_switch_us");
+    rotating(
+        |r| r.bus_bytes_per_second = 0,
+        "rotating.bus_bytes_per_second",
+    );
+    rotating(|r| r.zones.clear(), "rotating.zones");
+    rotating(
+        |r| r.zones[3].first_cylinder += 1,
+        "rotating.zones[3].first_cylinder",
+    );
+    rotating(
+        |r| r.zones[3].sectors_per_track = 500,
+        "rotating.zones[3].sectors_per_track",
+    );
+    rotating(|r| r.zones[3].heads = 0, "rotating.zones[3].heads");
+    rotating(|r| r.seek.clear(), "rotating.seek");
+    rotating(|r| r.seek.truncate(9), "rotating.seek");
+    rotating(|r| drop(r.seek.drain(..2)), "rotating.seek[0].cylinders");
+    rotating(|r| r.seek[4].us = 0, "rotating.seek[4].us");
+}
+
+#[test]
+fn a_cautious_profile_fits_any_capacity() {
+    for kind in [DriveKind::Rotating, DriveKind::SolidState, DriveKind::File] {
+        for capacity in [1, 7, 4_000, 8_890_760, 15_628_053_168, 1 << 40] {
+            let profile = DriveProfile::conservative(kind, SectorCount(capacity)).unwrap();
+            assert_eq!(profile.capacity(), SectorCount(capacity));
+            assert!(!profile.measured());
+        }
+        assert!(DriveProfile::conservative(kind, SectorCount(0)).is_err());
+    }
+}

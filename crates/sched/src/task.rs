@@ -1,0 +1,80 @@
+//! A reservation's share of one disk: a sporadic task.
+//!
+//! Model (Jeffay, Stanat and Martel 1991; thesis 6.1.2): a task releases requests at least a period
+//! apart, each needs the disk for at most the service time, undivided, and is due a period after
+//! its release.
+
+use crate::units::Nanos;
+
+/// Names a task on one disk. Ids are given by the caller and never used twice on a disk.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct TaskId(pub u64);
+
+/// Worst-case service time C and period T of a task; 0 < C <= T.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TaskParams {
+    service: Nanos,
+    period: Nanos,
+}
+
+/// Why a pair of numbers is not a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TaskError {
+    /// A request that takes no time needs no reservation.
+    #[error("the service time is zero; it must be at least 1 ns")]
+    NoService,
+    /// Not even alone on the disk could it meet a deadline.
+    #[error("the service time ({service}) is longer than the period ({period})")]
+    LongerThanPeriod {
+        /// The worst-case service time asked for.
+        service: Nanos,
+        /// The period asked for.
+        period: Nanos,
+    },
+}
+
+impl TaskParams {
+    /// A task of worst-case service time `service` and period `period`.
+    ///
+    /// # Errors
+    /// When `service` is zero or longer than `period`.
+    pub fn new(service: Nanos, period: Nanos) -> Result<Self, TaskError> {
+        if service.is_zero() {
+            Err(TaskError::NoService)
+        } else if service > period {
+            Err(TaskError::LongerThanPeriod { service, period })
+        } else {
+            Ok(Self { service, period })
+        }
+    }
+
+    /// The worst-case service time, C.
+    #[must_use]
+    pub const fn service(self) -> Nanos {
+        self.service
+    }
+
+    /// The period, T, which is also the relative deadline.
+    #[must_use]
+    pub const fn period(self) -> Nanos {
+        self.period
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_needs_some_time_and_no_more_than_its_period() {
+        assert_eq!(
+            TaskParams::new(Nanos(0), Nanos(5)),
+            Err(TaskError::NoService)
+        );
+        assert!(TaskParams::new(Nanos(6), Nanos(5)).is_err());
+        assert!(TaskParams::new(Nanos(5), Nanos(5)).is_ok());
+    }
+}

@@ -1,0 +1,147 @@
+//! Admission over time spans.
+
+mod common;
+
+use common::{Pair, Random, params, seed};
+use sched::admission::RefusedBy;
+use sched::book::{Book, Span, SpanError};
+use sched::task::TaskId;
+use sched::units::{Nanos, Time};
+
+fn span(from: u64, until: u64) -> Span {
+    Span {
+        from: Time(from),
+        until: Time(until),
+    }
+}
+
+#[test]
+fn a_set_is_schedulable_at_every_instant_and_nothing_less_is_accepted() {
+    let mut random = Random(seed("book", 21));
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..500 {
+        let mut book = Book::new();
+        let mut inside: Vec<(Pair, Span)> = Vec::new();
+        for id in 0..12 {
+            let period = random.range(4, 30);
+            let task = (random.range(1, period / 2), period);
+            let from = random.range(0, 40);
+            let span = span(from, from + random.range(1, 30));
+            let at = |t: u64| -> Vec<Pair> {
+                let there = inside
+                    .iter()
+                    .filter(|(_, other)| other.from.0 <= t && t < other.until.0);
+                there.map(|(task, _)| *task).chain([task]).collect()
+            };
+            let first_fault = (span.from.0..span.until.0).find(|&t| !common::schedulable(&at(t)));
+            match book.join(TaskId(id), params(task), span) {
+                Ok(()) => {
+                    assert_eq!(first_fault, None);
+                    inside.push((task, span));
+                    accepted += 1;
+                }
+                Err(SpanError::Refused { at, .. }) => {
+                    assert_eq!(first_fault, Some(at.0));
+                    refused += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let least = (0..70)
+            .map(|t| book.delta_l(Time(t)).value)
+            .min()
+            .expect("an instant");
+        assert_eq!(book.delta_l_min(span(0, 70)).value, least);
+    }
+    assert!(accepted > 1_000 && refused > 1_000);
+}
+
+#[test]
+fn a_share_is_free_from_the_end_of_its_span_and_not_before() {
+    let mut book = Book::new();
+    book.join(TaskId(0), params((5, 10)), span(0, 100))
+        .expect("room");
+    let rest = params((6, 12));
+    assert!(
+        book.test(TaskId(1), params((6, 11)), span(99, 200))
+            .is_err()
+    );
+    book.join(TaskId(1), params((6, 11)), span(100, 200))
+        .expect("free from 100 on");
+    assert!(
+        book.test(TaskId(2), rest, span(50, 101)).is_err(),
+        "it would meet the second"
+    );
+    assert_eq!(
+        book.test(TaskId(0), rest, span(0, 1)),
+        Err(SpanError::Id {
+            id: TaskId(0),
+            there: true
+        })
+    );
+    assert_eq!(
+        book.test(TaskId(3), rest, span(7, 7)),
+        Err(SpanError::Empty)
+    );
+    assert!((book.utilization(Time(99)) - 0.5).abs() < 1e-12);
+    assert_eq!(
+        book.tasks(Time(100))
+            .map(|(id, _)| id.0)
+            .collect::<Vec<_>>(),
+        [1]
+    );
+    book.prune(Time(100));
+    assert_eq!(
+        (book.get(TaskId(0)), book.get(TaskId(1)).is_some()),
+        (None, true)
+    );
+}
+
+#[test]
+fn a_change_of_rate_is_both_or_neither() {
+    let mut book = Book::new();
+    book.join(TaskId(0), params((4, 10)), Span::since(Time(0)))
+        .expect("room");
+    book.join(TaskId(1), params((4, 10)), Span::since(Time(0)))
+        .expect("room");
+    let before = format!("{book:?}");
+    let refused = book.change(TaskId(1), Time(50), TaskId(2), params((7, 10)));
+    assert!(
+        matches!(refused, Err(SpanError::Refused { at: Time(50), refusal }) if refusal.by == RefusedBy::Utilization)
+    );
+    assert_eq!(format!("{book:?}"), before);
+    book.change(TaskId(1), Time(50), TaskId(2), params((6, 10)))
+        .expect("it fits in place of the old one");
+    assert_eq!(
+        book.get(TaskId(1)).map(|(_, span)| span.until),
+        Some(Time(50))
+    );
+    assert_eq!(
+        book.get(TaskId(2)).map(|(_, span)| span),
+        Some(Span::since(Time(50)))
+    );
+    assert!(!book.leave(TaskId(9), Time(0)));
+    assert!(
+        book.change(TaskId(9), Time(0), TaskId(10), params((1, 10)))
+            .is_err()
+    );
+}
+
+#[test]
+fn the_largest_rate_is_that_of_the_busiest_instant() {
+    let mut book = Book::new();
+    book.join(TaskId(0), params((5, 20)), span(0, 100))
+        .expect("room");
+    book.join(TaskId(1), params((10, 20)), span(50, 80))
+        .expect("room");
+    assert_eq!(
+        book.smallest_period(Nanos(5), span(0, 50)),
+        Some(Nanos(9)),
+        "5 + 5 within 10"
+    );
+    assert_eq!(book.smallest_period(Nanos(5), span(0, 60)), Some(Nanos(20)));
+    assert_eq!(
+        book.smallest_period(Nanos(5), span(100, 160)),
+        Some(Nanos(5))
+    );
+}

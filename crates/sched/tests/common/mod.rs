@@ -1,0 +1,146 @@
+//! The definitions, written down a second time as naively as possible: every L is looked at.
+
+#![allow(
+    dead_code,
+    clippy::print_stderr,
+    reason = "every test file uses a part of it, and prints seeds"
+)]
+
+pub(crate) mod model;
+
+use sched::admission::{Admission, Refusal};
+use sched::task::{TaskId, TaskParams};
+use sched::units::Nanos;
+
+/// (C, T).
+pub(crate) type Pair = (u64, u64);
+
+/// A small generator of its own (SplitMix64), so that a seed means the same run for ever.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in from..=to, to within 2^-40.
+    pub(crate) fn range(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % (to - from + 1)
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+}
+
+/// The seed of a randomised test: from the environment, or fixed; printed either way.
+pub(crate) fn seed(name: &str, default: u64) -> u64 {
+    let seed = std::env::var("CLOCKWISE_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default);
+    eprintln!("{name}: seed {seed} (set CLOCKWISE_SEED to choose another)");
+    seed
+}
+
+/// Whether the heavier form of a test was asked for.
+pub(crate) fn long() -> bool {
+    std::env::var_os("CLOCKWISE_TEST_LONG").is_some()
+}
+
+pub(crate) fn params((service, period): Pair) -> TaskParams {
+    TaskParams::new(Nanos(service), Nanos(period)).expect("a task")
+}
+
+/// Puts the tasks in, in this order.
+pub(crate) fn admit(tasks: &[Pair]) -> Result<Admission, Refusal> {
+    let mut set = Admission::new();
+    for (index, &task) in tasks.iter().enumerate() {
+        set.insert(TaskId(index as u64), params(task))?;
+    }
+    Ok(set)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+pub(crate) fn hyperperiod(tasks: &[Pair]) -> u64 {
+    tasks
+        .iter()
+        .fold(1, |cycle, &(_, period)| cycle / gcd(cycle, period) * period)
+}
+
+/// Condition 1, over the hyperperiod.
+pub(crate) fn fits_whole_disk(tasks: &[Pair]) -> bool {
+    let cycle = hyperperiod(tasks);
+    tasks.iter().map(|&(c, t)| cycle / t * c).sum::<u64>() <= cycle
+}
+
+/// L - C_i - sum over j < i of floor((L - 1) / T_j) C_j, tasks in order of period.
+pub(crate) fn n(sorted: &[Pair], i: usize, l: u64) -> i64 {
+    let before: u64 = sorted[..i].iter().map(|&(c, t)| (l - 1) / t * c).sum();
+    l as i64 - (sorted[i].0 + before) as i64
+}
+
+/// L - sum over j of floor(L / T_j) C_j.
+pub(crate) fn m(tasks: &[Pair], l: u64) -> i64 {
+    l as i64 - tasks.iter().map(|&(c, t)| l / t * c).sum::<u64>() as i64
+}
+
+pub(crate) fn sorted(tasks: &[Pair]) -> Vec<Pair> {
+    let mut sorted = tasks.to_vec();
+    sorted.sort_by_key(|&(c, t)| (t, c));
+    sorted
+}
+
+/// Conditions 1 and 2, for every i and every L.
+pub(crate) fn schedulable(tasks: &[Pair]) -> bool {
+    let s = sorted(tasks);
+    fits_whole_disk(tasks) && (1..s.len()).all(|i| (s[0].1 + 1..s[i].1).all(|l| n(&s, i, l) >= 0))
+}
+
+/// dL as defined, corrected: M up to a hyperperiod and a longest period.
+pub(crate) fn delta_l(tasks: &[Pair]) -> i64 {
+    let last = tasks.iter().map(|t| t.1).max().unwrap_or(0);
+    least(tasks, hyperperiod(tasks) + last, |period| period)
+}
+
+/// dL as published: M and every N up to the longest period.
+pub(crate) fn delta_l_published(tasks: &[Pair]) -> i64 {
+    let last = tasks.iter().map(|t| t.1).max().unwrap_or(0);
+    least(tasks, last, |_| last)
+}
+
+fn least(tasks: &[Pair], m_until: u64, n_until: impl Fn(u64) -> u64) -> i64 {
+    let s = sorted(tasks);
+    let first = s[0].1;
+    let in_order = (first..=m_until).map(|l| m(&s, l));
+    let blocked = (1..s.len())
+        .flat_map(|i| (first..=n_until(s[i].1)).map(move |l| (i, l)))
+        .map(|(i, l)| n(&s, i, l));
+    in_order.chain(blocked).min().expect("there is an L")
+}
+
+/// A set of up to `n_max` tasks with periods up to `period_max`, often near a full disk.
+pub(crate) fn random_set(random: &mut Random, n_max: u64, period_max: u64) -> Vec<Pair> {
+    let n = random.range(1, n_max);
+    let mut left = 1000;
+    (0..n)
+        .map(|k| {
+            let period = random.range(2, period_max);
+            let part = if k + 1 == n {
+                left
+            } else {
+                random.range(0, left)
+            };
+            left -= part;
+            ((period * part / 1000).clamp(1, period), period)
+        })
+        .collect()
+}

@@ -1,0 +1,311 @@
+//! The thread of an emulated drive.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use engine::clock;
+use engine::disk::{DiskError, DiskIo};
+use rustix::io::Errno;
+use sched::request::Op;
+use sched::units::{Nanos, Sector, SectorCount, Time};
+
+use super::fault::{Faults, Verdict};
+use super::store::Store;
+use super::{DriveOptions, PLACES, Shared, lock};
+use crate::plant::{Plant, Service};
+
+/// What is shared between the drive's thread and the others.
+pub(super) struct State {
+    /// Requests not yet begun.
+    pub(super) queue: VecDeque<Job>,
+    /// Requests that are over and not yet handed over.
+    pub(super) finished: Vec<Finished>,
+    /// Requests in the drive, from submission until they are handed over.
+    pub(super) held: usize,
+    pub(super) faults: Faults,
+    pub(super) stalled: bool,
+    /// The error number with which everything fails while the drive is gone.
+    pub(super) gone: Option<i32>,
+    /// The power was cut and the cache has not felt it yet.
+    pub(super) cut_power: bool,
+    /// The thread has seen that the drive is gone, and nothing is in service.
+    pub(super) settled: bool,
+    pub(super) has_cache: bool,
+    pub(super) shut_down: bool,
+    /// The thread has ended.
+    pub(super) ended: bool,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: VecDeque::with_capacity(PLACES),
+            finished: Vec::with_capacity(PLACES),
+            held: 0,
+            faults: Faults::default(),
+            stalled: false,
+            gone: None,
+            cut_power: false,
+            settled: false,
+            has_cache: false,
+            shut_down: false,
+            ended: false,
+        }
+    }
+}
+
+/// A request that was issued.
+pub(super) struct Job {
+    pub(super) io: DiskIo,
+    pub(super) issued: Time,
+}
+
+/// A request that is over.
+pub(super) struct Finished {
+    pub(super) tag: u64,
+    pub(super) op: Op,
+    pub(super) start: Sector,
+    pub(super) count: SectorCount,
+    pub(super) result: Result<(), DiskError>,
+    /// Whether it was the host's file that failed.
+    pub(super) host_failed: bool,
+    pub(super) issued: Time,
+    pub(super) service: Service,
+    /// When it was over by the model.
+    pub(super) due: Time,
+    /// When the host had moved its data.
+    pub(super) moved: Time,
+    /// When the thread was done with it.
+    pub(super) posted: Time,
+}
+
+/// What the thread does next.
+#[expect(clippy::large_enum_variant, reason = "there is one, on the stack")]
+enum Next {
+    Serve(Job, Verdict),
+    /// Fail everything queued.
+    Gone(i32),
+    Sleep,
+    End,
+}
+
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    plant: Plant,
+    store: Store,
+    spin: Nanos,
+}
+
+impl Worker {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        plant: Plant,
+        store: Store,
+        options: &DriveOptions,
+    ) -> Self {
+        lock(&shared.state).has_cache = store.has_cache();
+        Self {
+            shared,
+            plant,
+            store,
+            spin: options.spin,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        // Real-time threads have no timer slack; this is for those that were denied the priority,
+        // and without it they are later by 50 us at most.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        loop {
+            match self.next() {
+                Next::Serve(job, verdict) => self.serve(job, verdict),
+                Next::Gone(errno) => self.settle(errno),
+                Next::Sleep => {
+                    self.shared.work.wait(None);
+                }
+                Next::End => break,
+            }
+        }
+        // Whoever reopens the file finds what the drive had cached; a host that cannot take it has
+        // failed requests before.
+        let _ = self.store.shut_down();
+        let mut state = lock(&self.shared.state);
+        state.queue.clear();
+        state.ended = true;
+        self.shared.changed.notify_all();
+    }
+
+    fn next(&self) -> Next {
+        let mut state = lock(&self.shared.state);
+        if state.shut_down {
+            return Next::End;
+        }
+        if let Some(errno) = state.gone {
+            let nothing_to_do = state.settled && state.queue.is_empty() && !state.cut_power;
+            return if nothing_to_do {
+                Next::Sleep
+            } else {
+                Next::Gone(errno)
+            };
+        }
+        let Some(job) = state.queue.pop_front() else {
+            return Next::Sleep;
+        };
+        let rotation = self.plant.geometry().rotation();
+        let verdict = state
+            .faults
+            .judge(job.io.op, job.io.start, job.io.count, rotation);
+        Next::Serve(job, verdict)
+    }
+
+    fn serve(&mut self, job: Job, verdict: Verdict) {
+        let Job { io, issued } = job;
+        let service = self.plant.service(issued, io.op, io.start, io.count);
+        let transferred = verdict
+            .fails
+            .map_or(io.count, |(_, before)| SectorCount(before));
+        let mut outcome = self.store.transfer(&io, transferred);
+        let moved = clock::now();
+        let held = self.hold(service.completed + verdict.extra);
+        self.plant.busy_at_least_until(held.until);
+        if outcome.is_ok() && held.gone.is_none() && io.op == Op::Write && io.durable {
+            outcome = self.store.force(io.start, transferred);
+        }
+        let host_failed = held.gone.is_none() && outcome.is_err();
+        let result = match (held.gone, outcome, verdict.fails) {
+            (Some(errno), _, _) => Err(DiskError::Gone { errno }),
+            (None, Err(error), _) => {
+                let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+                Err(DiskError::Io {
+                    errno,
+                    start: io.start,
+                })
+            }
+            (None, Ok(()), Some((errno, _))) => Err(DiskError::from_errno(errno, io.start)),
+            (None, Ok(()), None) => Ok(()),
+        };
+        self.finish(io, issued, service, held.until, moved, result, host_failed);
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of the one struct that it makes"
+    )]
+    fn finish(
+        &self,
+        io: DiskIo,
+        issued: Time,
+        service: Service,
+        due: Time,
+        moved: Time,
+        result: Result<(), DiskError>,
+        host_failed: bool,
+    ) {
+        let DiskIo {
+            tag,
+            op,
+            start,
+            count,
+            segments,
+            ..
+        } = io;
+        // The memory is the client's again before it hears of it.
+        drop(segments);
+        lock(&self.shared.state).finished.push(Finished {
+            tag,
+            op,
+            start,
+            count,
+            result,
+            host_failed,
+            issued,
+            service,
+            due,
+            moved,
+            posted: clock::now(),
+        });
+        self.shared.finished.signal();
+    }
+
+    /// Waits until `due`, later if the drive is stalled meanwhile, or until it is gone.
+    fn hold(&self, mut due: Time) -> Held {
+        let mut was_stalled = false;
+        loop {
+            let (gone, stalled, shut_down) = {
+                let state = lock(&self.shared.state);
+                (state.gone, state.stalled, state.shut_down)
+            };
+            let now = clock::now();
+            if gone.is_some() || shut_down {
+                let gone = gone.or(Some(Errno::SHUTDOWN.raw_os_error()));
+                return Held {
+                    until: now.min(due),
+                    gone,
+                };
+            }
+            if stalled {
+                was_stalled = true;
+                self.shared.work.wait(None);
+                continue;
+            }
+            if std::mem::take(&mut was_stalled) {
+                due = due.max(now);
+            }
+            if now >= due {
+                return Held {
+                    until: due,
+                    gone: None,
+                };
+            }
+            let sleep_until = Time(due.get().saturating_sub(self.spin.get()));
+            if now < sleep_until {
+                self.shared.work.wait(Some(sleep_until));
+            } else {
+                while clock::now() < due {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+
+    /// Fails what is queued and lets the cache feel a power cut.
+    fn settle(&mut self, errno: i32) {
+        let (jobs, cut_power) = {
+            let mut state = lock(&self.shared.state);
+            let jobs: Vec<Job> = state.queue.drain(..).collect();
+            (jobs, std::mem::take(&mut state.cut_power))
+        };
+        if cut_power {
+            // What the host could not write is lost like the rest.
+            let _ = self.store.power_cut();
+        }
+        let now = clock::now();
+        for Job { io, issued } in jobs {
+            let breakdown = crate::plant::Breakdown::default();
+            let service = Service {
+                begun: now,
+                completed: now,
+                breakdown,
+            };
+            self.finish(
+                io,
+                issued,
+                service,
+                now,
+                now,
+                Err(DiskError::Gone { errno }),
+                false,
+            );
+        }
+        let mut state = lock(&self.shared.state);
+        state.settled = state.queue.is_empty() && !state.cut_power;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// How waiting for the end of a request ended.
+struct Held {
+    until: Time,
+    gone: Option<i32>,
+}

@@ -1,0 +1,15 @@
+//! Mechanical models of drives, virtual time, and the drive emulator.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`atlas`] | the simulated Quantum Atlas-II beside the measured one |
+//! | [`emulator`] | a disk whose requests complete, in real time, when the model says so |
+//! | [`plant`] | the mechanical model of a drive: when does a request complete? |
+//! | [`run`] | virtual time: the scheduler against a plant |
+
+#![forbid(unsafe_code)]
+
+pub mod atlas;
+pub mod emulator;
+pub mod plant;
+pub mod run;

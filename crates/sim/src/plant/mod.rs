@@ -1,0 +1,231 @@
+//! A plant: the mechanical model of a disk drive, in integer nanoseconds.
+//!
+//! # What it is for
+//!
+//! Everything that is claimed about the schedulers is tried on drives, and drives that everybody
+//! has are models. This is one: it says when a request completes, given where the arm is and what
+//! the time is. The emulator completes real I/O at these times, the virtual-time harness advances
+//! its clock by them. The predictor of `sched` must never promise less than the plant takes, so the
+//! two share no code and no file: if they did, every experiment would confirm itself.
+//!
+//! # Model
+//!
+//! * The platters turn with constant speed; their angle is a function of absolute time alone.
+//! * Sectors are numbered along a track, then along the heads of a cylinder, then along cylinders
+//!   ([`geometry`]). Tracks are skewed so that a sequential transfer survives a head or cylinder
+//!   switch without losing a rotation.
+//! * A seek over a distance takes a random time between the fastest and the slowest that was
+//!   measured for that distance, with the measured mean ([`seek`]).
+//! * Commands cost overhead, data crosses a bus in logical order at the bus's rate, and what the
+//!   drive does with data on its way between media and bus is the drive's policy ([`transfer`]).
+//!
+//! State is the arm's place, the time until which the drive is busy, and a random generator: same
+//! seed, same requests, same nanoseconds.
+//!
+//! # Deliberately absent
+//!
+//! Caching (measured drives had it off; Clockwise turns it off), command queueing inside the drive,
+//! remapped sectors and retries (faults are injected by the emulator), thermal recalibration, and
+//! several drives on one bus. What is simplified is listed in `docs/design/emulator.md`.
+
+pub mod geometry;
+pub mod seek;
+pub mod spec;
+pub mod transfer;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use sched::request::Op;
+use sched::units::{Nanos, Sector, SectorCount, Time};
+
+use geometry::{Geometry, Track};
+pub use spec::{PlantSpec, SpecError};
+
+/// Where the time of one request went. The parts add up to its service time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Breakdown {
+    /// Command decoding and status.
+    pub overhead: Nanos,
+    /// Moving the arm or selecting another head, before the first sector.
+    pub seek: Nanos,
+    /// Waiting for the place on the track at which the drive begins.
+    pub rotation: Nanos,
+    /// From there until the last sector is across the bus or on the media, switches included.
+    pub transfer: Nanos,
+}
+
+impl Breakdown {
+    /// The whole service time.
+    #[must_use]
+    pub fn total(self) -> Nanos {
+        self.overhead + self.seek + self.rotation + self.transfer
+    }
+}
+
+/// What serving one request came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// When the drive turned to it: the instant of issue, or the end of the request before it.
+    pub begun: Time,
+    /// When it is complete.
+    pub completed: Time,
+    /// Where the time in between went.
+    pub breakdown: Breakdown,
+}
+
+/// Fractions in units of 2^-32, drawn once per request, so that two drives of the same seed meet
+/// the same luck whatever the requests are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Luck {
+    pub(crate) overhead: u32,
+    pub(crate) seek: u32,
+    pub(crate) transfer: u32,
+}
+
+/// `range` scaled by `luck` / 2^32.
+pub(crate) const fn share(range: u64, luck: u32) -> u64 {
+    (range * luck as u64) >> 32
+}
+
+/// A drive.
+#[derive(Clone, Debug)]
+pub struct Plant {
+    spec: PlantSpec,
+    geometry: Geometry,
+    arm: Track,
+    busy_until: Time,
+    random: Xoshiro256PlusPlus,
+}
+
+impl Plant {
+    /// A drive as `spec` describes it, with the arm on its first track. `seed` decides its luck
+    /// with seeks and overheads.
+    #[must_use]
+    pub fn new(spec: PlantSpec, seed: u64) -> Self {
+        let geometry = Geometry::new(&spec);
+        let arm = geometry.locate(Sector(0)).track;
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Self {
+            spec,
+            geometry,
+            arm,
+            busy_until: Time::ZERO,
+            random,
+        }
+    }
+
+    /// The description it was made from.
+    #[must_use]
+    pub fn spec(&self) -> &PlantSpec {
+        &self.spec
+    }
+
+    /// Where its sectors are.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// How many sectors it has.
+    #[must_use]
+    pub fn sectors(&self) -> SectorCount {
+        self.geometry.sectors()
+    }
+
+    /// Whether `count` sectors from `start` on exist and are at least one.
+    #[must_use]
+    pub fn contains(&self, start: Sector, count: SectorCount) -> bool {
+        !count.is_zero()
+            && start
+                .checked_add(count)
+                .is_some_and(|end| end.get() <= self.sectors().get())
+    }
+
+    /// The cylinder the arm is on.
+    #[must_use]
+    pub fn cylinder(&self) -> u64 {
+        self.arm.cylinder
+    }
+
+    /// Until when the drive is busy with what it was given.
+    #[must_use]
+    pub fn busy_until(&self) -> Time {
+        self.busy_until
+    }
+
+    /// Keeps the drive busy until `until` at least: it tried again, or was held up.
+    pub fn busy_at_least_until(&mut self, until: Time) {
+        self.busy_until = self.busy_until.max(until);
+    }
+
+    /// Puts the arm where a request for `sector` would leave it at once, as if by a seek long ago.
+    /// For measurements of what a request costs without one.
+    pub fn place(&mut self, sector: Sector) {
+        self.arm = self.geometry.locate(sector).track;
+    }
+
+    /// Serves a request that is issued at `now`, and says when it completes. The drive does one
+    /// thing at a time: if it is still busy, it turns to this one when it is done.
+    ///
+    /// # Panics
+    /// When the sectors do not exist; see [`Self::contains`].
+    pub fn service(&mut self, now: Time, op: Op, start: Sector, count: SectorCount) -> Service {
+        assert!(
+            self.contains(start, count),
+            "no such sectors on this drive: {start:?}, {count:?}"
+        );
+        let begun = now.max(self.busy_until);
+        let luck = self.draw();
+        let first = self.geometry.locate(start);
+        let overhead = self.spec.overhead(op, luck.overhead);
+        let seek = self.reach(first.track, luck.seek);
+        let command_done = begun + overhead;
+        let there = command_done + seek;
+        let moved = match op {
+            Op::Read => transfer::read(&self.spec, &self.geometry, first, count, there, luck),
+            Op::Write => transfer::write(
+                &self.spec,
+                &self.geometry,
+                first,
+                count,
+                command_done,
+                there,
+                luck,
+            ),
+        };
+        self.arm = moved.last;
+        self.busy_until = moved.completed;
+        let rotation = moved.started - there;
+        let transfer = moved.completed - moved.started;
+        Service {
+            begun,
+            completed: moved.completed,
+            breakdown: Breakdown {
+                overhead,
+                seek,
+                rotation,
+                transfer,
+            },
+        }
+    }
+
+    /// The time to get from the arm's place to `track`: a seek, or at least a head switch.
+    fn reach(&self, track: Track, luck: u32) -> Nanos {
+        let distance = self.arm.cylinder.abs_diff(track.cylinder);
+        let switch = if self.arm.head == track.head {
+            Nanos::ZERO
+        } else {
+            self.spec.head_switch()
+        };
+        self.spec.seeks().time(distance, luck).max(switch)
+    }
+
+    fn draw(&mut self) -> Luck {
+        let (a, b) = (self.random.next_u64(), self.random.next_u64());
+        Luck {
+            overhead: (a >> 32) as u32,
+            seek: a as u32,
+            transfer: (b >> 32) as u32,
+        }
+    }
+}

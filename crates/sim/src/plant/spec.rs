@@ -1,0 +1,465 @@
+//! The description of a plant: a TOML file with units in the names of its keys.
+//!
+//! Nothing is optional that changes a service time, and an unknown key is an error: a drive that is
+//! almost the one described would make every number measured on it worthless.
+
+use serde::Deserialize;
+
+use sched::request::Op;
+use sched::units::{Nanos, SectorCount};
+
+use super::seek::{SeekCurve, SeekPoint};
+use super::share;
+
+/// Why a file does not describe a plant.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// It is not TOML, or has a key too many, too few, or of the wrong type. Says where.
+    #[error("{0}")]
+    Parse(#[from] toml::de::Error),
+    /// It is well formed, and describes no drive.
+    #[error("{key}: {problem}")]
+    Invalid {
+        /// The key that is wrong.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    description: String,
+    sectors: u64,
+    physical_sector_sectors: u64,
+    mechanics: Mechanics,
+    seek_included_overhead_us: u64,
+    seek: Vec<Seek>,
+    zone: Vec<ZoneLine>,
+    read: Read,
+    write: Write,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mechanics {
+    rotation_ns: u64,
+    phase_ns: u64,
+    heads: u64,
+    head_switch_us: u64,
+    cylinder_switch_us: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Seek {
+    distance_cylinders: u64,
+    min_us: u64,
+    mean_us: u64,
+    max_us: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ZoneLine {
+    cylinders: u64,
+    sectors_per_track: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Read {
+    overhead_us_min: u64,
+    overhead_us_max: u64,
+    bus_sector_ns: u64,
+    policy: ReadPolicy,
+}
+
+/// What a drive does with what it reads before it reaches the bus.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ReadPolicy {
+    /// Waits for the first sector, then reads in order; each sector goes out as it comes in.
+    Streaming {},
+    /// Reads whole tracks into a buffer, beginning anywhere (thesis 4.3.4).
+    TrackBuffer {
+        /// Up to this many percent of a track a request is served with zero latency: the bus
+        /// transfer begins once `first_burst_percent` and the first sector are in the buffer.
+        zero_latency_track_percent_max: u64,
+        /// How much of a track must be in the buffer, for requests served with zero latency.
+        first_burst_track_percent: u64,
+        /// How much of a track must be in the buffer before it is moved, for longer requests.
+        long_burst_track_percent: u64,
+        /// The random delay of the burst of a zero-latency request of at least half a track is up
+        /// to this.
+        burst_delay_us_max: u64,
+    },
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Write {
+    overhead_us: u64,
+    setup_us_max: u64,
+    settle_us: u64,
+    bus_sector_ns: u64,
+    partial_tail_takes_rotation: bool,
+}
+
+/// A drive's description, checked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlantSpec {
+    file: File,
+    seeks: SeekCurve,
+}
+
+/// Names of the plants that are part of the library.
+pub const BUILT_IN: [&str; 2] = ["quantum-atlas-ii", "hdd-8tb-7200"];
+
+impl PlantSpec {
+    /// The plant of that name in [`BUILT_IN`], or `None`.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Self> {
+        let text = match name {
+            "quantum-atlas-ii" => include_str!("../../plants/quantum-atlas-ii.toml"),
+            "hdd-8tb-7200" => include_str!("../../plants/hdd-8tb-7200.toml"),
+            _ => return None,
+        };
+        Some(Self::parse(text).expect("the plants that are compiled in are checked by tests"))
+    }
+
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// When it is not one; the error names the place and the key.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let file: File = toml::from_str(text)?;
+        check(&file)?;
+        let points = file
+            .seek
+            .iter()
+            .map(|line| {
+                let mechanical =
+                    |us: u64| Nanos::from_micros(us.saturating_sub(file.seek_included_overhead_us));
+                SeekPoint {
+                    distance: line.distance_cylinders,
+                    min: mechanical(line.min_us),
+                    mean: mechanical(line.mean_us),
+                    max: mechanical(line.max_us),
+                }
+            })
+            .collect();
+        let seeks = SeekCurve::new(points).map_err(|problem| SpecError::Invalid {
+            key: "seek",
+            problem,
+        })?;
+        Ok(Self { file, seeks })
+    }
+
+    /// The drive's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.file.name
+    }
+
+    /// What drive it is and where its numbers come from.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.file.description
+    }
+
+    /// How many sectors are addressable.
+    #[must_use]
+    pub fn sectors(&self) -> SectorCount {
+        SectorCount(self.file.sectors)
+    }
+
+    /// The logical sectors in a sector of the medium.
+    #[must_use]
+    pub fn physical_sectors(&self) -> u64 {
+        self.file.physical_sector_sectors
+    }
+
+    /// The time of one rotation.
+    #[must_use]
+    pub fn rotation(&self) -> Nanos {
+        Nanos(self.file.mechanics.rotation_ns)
+    }
+
+    /// The angle of the platters at time 0, as the time since the index mark passed.
+    #[must_use]
+    pub fn phase(&self) -> Nanos {
+        Nanos(self.file.mechanics.phase_ns)
+    }
+
+    /// How many heads, which is tracks in a cylinder.
+    #[must_use]
+    pub fn heads(&self) -> u64 {
+        self.file.mechanics.heads
+    }
+
+    /// The time to switch to another head of the same cylinder.
+    #[must_use]
+    pub fn head_switch(&self) -> Nanos {
+        Nanos::from_micros(self.file.mechanics.head_switch_us)
+    }
+
+    /// The time to go on to the first head of the next cylinder in the middle of a transfer.
+    #[must_use]
+    pub fn cylinder_switch(&self) -> Nanos {
+        Nanos::from_micros(self.file.mechanics.cylinder_switch_us)
+    }
+
+    /// Mechanical seek times: as measured, less the overhead of the command that measured them.
+    #[must_use]
+    pub fn seeks(&self) -> &SeekCurve {
+        &self.seeks
+    }
+
+    /// The part of a measured seek time that was the command and not the arm.
+    #[must_use]
+    pub fn seek_included_overhead(&self) -> Nanos {
+        Nanos::from_micros(self.file.seek_included_overhead_us)
+    }
+
+    /// Cylinders and sectors per track of each zone, from the outside.
+    pub fn zones(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.file
+            .zone
+            .iter()
+            .map(|zone| (zone.cylinders, zone.sectors_per_track))
+    }
+
+    /// What happens to data on its way from the media to the bus.
+    #[must_use]
+    pub fn read_policy(&self) -> ReadPolicy {
+        self.file.read.policy
+    }
+
+    /// The time a sector takes on the bus.
+    #[must_use]
+    pub fn bus_sector(&self, op: Op) -> Nanos {
+        Nanos(match op {
+            Op::Read => self.file.read.bus_sector_ns,
+            Op::Write => self.file.write.bus_sector_ns,
+        })
+    }
+
+    /// The time from the command's issue until data of a write may cross the bus or the arm moves.
+    pub(crate) fn overhead(&self, op: Op, luck: u32) -> Nanos {
+        match op {
+            Op::Read => {
+                let Read {
+                    overhead_us_min,
+                    overhead_us_max,
+                    ..
+                } = self.file.read;
+                let spread = Nanos::from_micros(overhead_us_max - overhead_us_min);
+                Nanos::from_micros(overhead_us_min) + Nanos(share(spread.get(), luck))
+            }
+            Op::Write => Nanos::from_micros(self.file.write.overhead_us),
+        }
+    }
+
+    /// The longest setup of a write inside the drive, beside the bus transfer.
+    pub(crate) fn write_setup_max(&self) -> Nanos {
+        Nanos::from_micros(self.file.write.setup_us_max)
+    }
+
+    /// What a write waits longer than a read for the head to settle.
+    pub(crate) fn write_settle(&self) -> Nanos {
+        Nanos::from_micros(self.file.write.settle_us)
+    }
+
+    /// Whether the last, partly written track of a long write takes a whole rotation.
+    pub(crate) fn partial_tail_takes_rotation(&self) -> bool {
+        self.file.write.partial_tail_takes_rotation
+    }
+}
+
+/// Bounds within which the arithmetic of the model cannot overflow, far beyond any drive.
+const ROTATION_NS_MAX: u64 = 1_000_000_000;
+const SECTORS_PER_TRACK_MAX: u64 = 1_000_000;
+const CYLINDERS_MAX: u64 = 100_000_000;
+const HEADS_MAX: u64 = 1_000;
+const MICROS_MAX: u64 = 10_000_000;
+const BUS_SECTOR_NS_MAX: u64 = 1_000_000_000;
+
+fn check(file: &File) -> Result<(), SpecError> {
+    let within = |key, value: u64, min: u64, max: u64| {
+        if (min..=max).contains(&value) {
+            return Ok(());
+        }
+        Err(SpecError::Invalid {
+            key,
+            problem: format!("{value} is not between {min} and {max}"),
+        })
+    };
+    let Mechanics {
+        rotation_ns,
+        phase_ns,
+        heads,
+        head_switch_us,
+        cylinder_switch_us,
+    } = file.mechanics;
+    within("mechanics.rotation_ns", rotation_ns, 1_000, ROTATION_NS_MAX)?;
+    within("mechanics.phase_ns", phase_ns, 0, rotation_ns - 1)?;
+    within("mechanics.heads", heads, 1, HEADS_MAX)?;
+    within(
+        "mechanics.head_switch_us",
+        head_switch_us,
+        0,
+        rotation_ns / 1_000 / 2,
+    )?;
+    within(
+        "mechanics.cylinder_switch_us",
+        cylinder_switch_us,
+        0,
+        rotation_ns / 1_000 / 2,
+    )?;
+    within(
+        "physical_sector_sectors",
+        file.physical_sector_sectors,
+        1,
+        128,
+    )?;
+    within("zone", file.zone.len() as u64, 1, 10_000)?;
+    let mut capacity = 0_u64;
+    for zone in &file.zone {
+        within("zone.cylinders", zone.cylinders, 1, CYLINDERS_MAX)?;
+        within(
+            "zone.sectors_per_track",
+            zone.sectors_per_track,
+            1,
+            SECTORS_PER_TRACK_MAX,
+        )?;
+        if !zone
+            .sectors_per_track
+            .is_multiple_of(file.physical_sector_sectors)
+        {
+            return Err(SpecError::Invalid {
+                key: "zone.sectors_per_track",
+                problem: format!("{} is not whole physical sectors", zone.sectors_per_track),
+            });
+        }
+        capacity += zone.cylinders * zone.sectors_per_track * heads;
+    }
+    within("sectors", file.sectors, 1, capacity)?;
+    for point in &file.seek {
+        within(
+            "seek.min_us",
+            point.min_us,
+            file.seek_included_overhead_us,
+            MICROS_MAX,
+        )?;
+        within("seek.max_us", point.max_us, 0, MICROS_MAX)?;
+    }
+    let Read {
+        overhead_us_min,
+        overhead_us_max,
+        bus_sector_ns,
+        policy,
+    } = file.read;
+    within("read.overhead_us_max", overhead_us_max, 0, MICROS_MAX)?;
+    within("read.overhead_us_min", overhead_us_min, 0, overhead_us_max)?;
+    within("read.bus_sector_ns", bus_sector_ns, 1, BUS_SECTOR_NS_MAX)?;
+    if let ReadPolicy::TrackBuffer {
+        zero_latency_track_percent_max,
+        first_burst_track_percent,
+        long_burst_track_percent,
+        burst_delay_us_max,
+    } = policy
+    {
+        within(
+            "read.policy.zero_latency_track_percent_max",
+            zero_latency_track_percent_max,
+            0,
+            1_000,
+        )?;
+        within(
+            "read.policy.first_burst_track_percent",
+            first_burst_track_percent,
+            0,
+            100,
+        )?;
+        within(
+            "read.policy.long_burst_track_percent",
+            long_burst_track_percent,
+            0,
+            100,
+        )?;
+        within(
+            "read.policy.burst_delay_us_max",
+            burst_delay_us_max,
+            0,
+            MICROS_MAX,
+        )?;
+    }
+    let write = &file.write;
+    within("write.overhead_us", write.overhead_us, 0, MICROS_MAX)?;
+    within("write.setup_us_max", write.setup_us_max, 0, MICROS_MAX)?;
+    within("write.settle_us", write.settle_us, 0, MICROS_MAX)?;
+    within(
+        "write.bus_sector_ns",
+        write.bus_sector_ns,
+        1,
+        BUS_SECTOR_NS_MAX,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ATLAS: &str = include_str!("../../plants/quantum-atlas-ii.toml");
+
+    #[test]
+    fn every_plant_that_is_compiled_in_is_one() {
+        for name in BUILT_IN {
+            assert_eq!(PlantSpec::built_in(name).unwrap().name(), name);
+        }
+        assert!(PlantSpec::built_in("nonesuch").is_none());
+    }
+
+    #[test]
+    fn a_key_too_many_too_few_or_of_the_wrong_type_is_refused_with_its_line() {
+        let more = ATLAS.replace("heads = 10", "heads = 10\nheads_up = 1");
+        let less = ATLAS.replace("heads = 10\n", "");
+        let wrong = ATLAS.replace("heads = 10", "heads = \"ten\"");
+        for (text, word) in [(more, "heads_up"), (less, "heads"), (wrong, "heads")] {
+            let error = PlantSpec::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("line"), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_describe_no_drive_are_refused_by_key() {
+        for (from, to, key) in [
+            ("heads = 10", "heads = 0", "mechanics.heads"),
+            (
+                "rotation_ns = 8_333_333",
+                "rotation_ns = 0",
+                "mechanics.rotation_ns",
+            ),
+            ("sectors = 8_890_760", "sectors = 8_890_761", "sectors"),
+            (
+                "physical_sector_sectors = 1",
+                "physical_sector_sectors = 2",
+                "zone.sectors_per_track",
+            ),
+            ("cylinders = 1772", "cylinders = 0", "zone.cylinders"),
+            ("distance_cylinders = 1,", "distance_cylinders = 9,", "seek"),
+            ("min_us = 1400,", "min_us = 900,", "seek.min_us"),
+        ] {
+            let text = ATLAS.replacen(from, to, 1);
+            assert_ne!(text, ATLAS, "{from} is in the file");
+            let error = PlantSpec::parse(&text).unwrap_err();
+            assert!(
+                matches!(&error, SpecError::Invalid { key: k, .. } if *k == key),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Virtual time: the server's scheduler against a plant, as fast as the processor goes.
+//!
+//! # What it is for
+//!
+//! A guarantee is only worth what it was tried against. A run takes the very
+//! [`DiskScheduler`] that the server runs, admits streams to it by the
+//! server's admission test with the predictor's worst cases, gives it best-effort load beside them,
+//! and lets a plant that it knows nothing about serve what it decides. Ten minutes of a drive take a fraction
+//! of a second, and the same seed gives the same run to the nanosecond; [`Outcome::hash`] covers every
+//! dispatch and completion.
+//!
+//! # Model
+//!
+//! Discrete events in a heap; those of one instant are all delivered before the scheduler is asked
+//! what to do, as a dispatcher drains its inbox before it decides. The time that decisions take is
+//! not modelled.
+//!
+//! # Deliberately absent
+//!
+//! Several disks and volumes: a run is one disk. Tasks that join or leave on the way.
+
+pub mod experiments;
+mod heap;
+mod outcome;
+mod workload;
+
+use std::sync::Arc;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use sched::admission::{Admission, Refusal};
+use sched::delta_l::{delta_l, delta_l_published};
+use sched::disk::{DiskScheduler, JoinError, SchedulerConfig, TaskKind};
+use sched::profile::DriveProfile;
+use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, Urgency};
+use sched::task::{TaskError, TaskId, TaskParams};
+use sched::units::{Nanos, Sector, Time};
+
+use crate::plant::{Plant, PlantSpec};
+
+pub use heap::EventHeap;
+use outcome::Tally;
+pub use outcome::{BurstSummary, LatencySummary, Outcome, StreamOutcome, Use};
+pub use workload::{Access, Arrivals, BestEffortLoad, StreamLoad};
+use workload::{ArrivalProcess, Cursor, Dice};
+
+/// A share of the disk that best effort without a reservation keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Floor {
+    /// The time it gets in every period.
+    pub slice: Nanos,
+    /// The period.
+    pub period: Nanos,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The drive as it is.
+    pub plant: PlantSpec,
+    /// The drive as the scheduler knows it.
+    pub profile: Arc<DriveProfile>,
+    /// How it is scheduled.
+    pub config: SchedulerConfig,
+    /// The streams; all are admitted, or the run is refused.
+    pub streams: Vec<StreamLoad>,
+    /// Best effort beside them.
+    pub best_effort: Vec<BestEffortLoad>,
+    /// The floor, if there is one.
+    pub floor: Option<Floor>,
+    /// No request is issued after this; those that were are served.
+    pub duration: Nanos,
+    /// Decides everything that is random, the drive's luck included.
+    pub seed: u64,
+}
+
+/// Why an experiment was not run.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// A stream needs more than the whole disk.
+    #[error("stream {index}: {error}")]
+    Task {
+        /// Which.
+        index: usize,
+        /// Why.
+        error: TaskError,
+    },
+    /// A stream is not admitted beside those before it.
+    #[error("stream {index} is refused: {refusal}")]
+    Refused {
+        /// Which.
+        index: usize,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The scheduler does not take a task that was admitted.
+    #[error("stream {index}: {error}")]
+    Join {
+        /// Which.
+        index: usize,
+        /// Why.
+        error: JoinError,
+    },
+}
+
+enum Event {
+    Stream(usize),
+    BestEffort(usize),
+    Done,
+    Look,
+}
+
+/// On whose account a request in the run is: an index of streams or of best-effort sources, in the
+/// upper half of its id, so that an id says it.
+const BEST_EFFORT_ID: u64 = 1 << 63;
+const SOURCE_SHIFT: u32 = 40;
+
+struct Run<'a> {
+    experiment: &'a Experiment,
+    plant: Plant,
+    scheduler: DiskScheduler,
+    heap: EventHeap<Event>,
+    dice: Dice,
+    cursors: Vec<Cursor>,
+    processes: Vec<ArrivalProcess>,
+    issued: u64,
+    on_disk: Option<Dispatch>,
+    look_at: Option<Time>,
+    end: Time,
+    tally: Tally,
+}
+
+/// Runs an experiment.
+///
+/// # Errors
+/// When its streams are not admitted.
+pub fn run(experiment: &Experiment) -> Result<Outcome, RunError> {
+    let mut run = Run::new(experiment)?;
+    run.seed_events();
+    let mut now = Time::ZERO;
+    while let Some(next) = run.heap.next_at() {
+        now = next;
+        while let Some((_, event)) = run.heap.pop_until(now) {
+            run.deliver(now, event);
+        }
+        run.decide(now);
+    }
+    Ok(run.tally.outcome(now, run.scheduler.report(now)))
+}
+
+impl<'a> Run<'a> {
+    fn new(experiment: &'a Experiment) -> Result<Self, RunError> {
+        let plant = Plant::new(experiment.plant.clone(), experiment.seed);
+        let mut scheduler =
+            DiskScheduler::new(Arc::clone(&experiment.profile), experiment.config.clone());
+        admit(experiment, &mut scheduler)?;
+        Ok(Self {
+            experiment,
+            plant,
+            scheduler,
+            heap: EventHeap::default(),
+            dice: Dice(Xoshiro256PlusPlus::seed_from_u64(experiment.seed ^ 0x5EED)),
+            cursors: experiment.streams.iter().map(Cursor::new).collect(),
+            processes: experiment
+                .best_effort
+                .iter()
+                .map(|_| ArrivalProcess::new())
+                .collect(),
+            issued: 0,
+            on_disk: None,
+            look_at: None,
+            end: Time::ZERO + experiment.duration,
+            tally: Tally::new(experiment.streams.len()),
+        })
+    }
+
+    fn seed_events(&mut self) {
+        for (index, load) in self.experiment.streams.iter().enumerate() {
+            self.heap.push(load.first, Event::Stream(index));
+        }
+        for index in 0..self.experiment.best_effort.len() {
+            self.arm_best_effort(index, Time::ZERO);
+        }
+    }
+
+    fn arm_best_effort(&mut self, index: usize, last: Time) {
+        let arrivals = self.experiment.best_effort[index].arrivals;
+        let at = self.processes[index].next(arrivals, last, &mut self.dice);
+        if at < self.end {
+            self.heap.push(at, Event::BestEffort(index));
+        }
+    }
+
+    fn deliver(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Stream(index) => self.stream_request(now, index),
+            Event::BestEffort(index) => self.best_effort_request(now, index),
+            Event::Done => self.done(now),
+            Event::Look => self.look_at = None,
+        }
+    }
+
+    fn stream_request(&mut self, now: Time, index: usize) {
+        let load = &self.experiment.streams[index];
+        let start = self.cursors[index].advance(load, &mut self.dice);
+        let request = Request {
+            id: self.next_id(index, 0),
+            op: load.op,
+            start,
+            count: load.block,
+            class: Class::Stream(TaskId(index as u64)),
+            order: Order::default(),
+        };
+        self.submit(now, request);
+        let next = now + load.period;
+        if next < self.end {
+            self.heap.push(next, Event::Stream(index));
+        }
+    }
+
+    fn best_effort_request(&mut self, now: Time, index: usize) {
+        let load = &self.experiment.best_effort[index];
+        let count = load.sizes[self.dice.below(load.sizes.len() as u64) as usize];
+        let reads = self.dice.below(100) < u64::from(load.read_percent);
+        let start = self.dice.place(&load.region, count);
+        let (op, urgency) = if reads {
+            (Op::Read, Urgency::Sync)
+        } else {
+            (Op::Write, load.write_urgency)
+        };
+        let request = Request {
+            id: self.next_id(index, BEST_EFFORT_ID),
+            op,
+            start,
+            count,
+            class: Class::BestEffort(urgency),
+            order: Order::default(),
+        };
+        let queued = self.submit(now, request);
+        let closed = matches!(load.arrivals, Arrivals::Closed { .. });
+        if !(closed && queued) {
+            self.arm_best_effort(index, now);
+        }
+    }
+
+    fn next_id(&mut self, source: usize, kind: u64) -> RequestId {
+        self.issued += 1;
+        RequestId(kind | (source as u64) << SOURCE_SHIFT | self.issued)
+    }
+
+    fn submit(&mut self, now: Time, request: Request) -> bool {
+        match self.scheduler.submit(now, request) {
+            Ok(()) => {
+                self.tally.taken(request.class);
+                true
+            }
+            Err(error) => {
+                self.tally.refused(error);
+                false
+            }
+        }
+    }
+
+    fn done(&mut self, now: Time) {
+        let dispatch = self
+            .on_disk
+            .take()
+            .expect("a completion is of what is on the disk");
+        let completed = self
+            .scheduler
+            .completed(now, dispatch.id)
+            .expect("the scheduler knows what it has dispatched");
+        self.tally.completed(now, &dispatch, &completed);
+        let id = dispatch.id.0;
+        if completed.finished && id & BEST_EFFORT_ID != 0 {
+            let index = ((id & !BEST_EFFORT_ID) >> SOURCE_SHIFT) as usize;
+            let arrivals = self.experiment.best_effort[index].arrivals;
+            if matches!(arrivals, Arrivals::Closed { .. }) {
+                self.arm_best_effort(index, now);
+            }
+        }
+    }
+
+    fn decide(&mut self, now: Time) {
+        if self.on_disk.is_some() {
+            return;
+        }
+        match self.scheduler.decide(now) {
+            Decision::Issue(dispatch) => {
+                let service = self
+                    .plant
+                    .service(now, dispatch.op, dispatch.start, dispatch.count);
+                self.tally.dispatched(now, &dispatch);
+                self.heap.push(service.completed, Event::Done);
+                self.on_disk = Some(dispatch);
+            }
+            Decision::Wait { until: Some(until) } if self.look_at != Some(until) => {
+                // A look that has become superfluous finds nothing to do.
+                self.look_at = Some(until);
+                self.heap.push(until.max(now + Nanos(1)), Event::Look);
+            }
+            Decision::Wait { .. } => {}
+        }
+    }
+}
+
+/// Admits the floor and the streams, and lets them join.
+fn admit(experiment: &Experiment, scheduler: &mut DiskScheduler) -> Result<(), RunError> {
+    let mut admission = Admission::new();
+    let mut join = |index: usize, id, params, kind, scheduler: &mut DiskScheduler| {
+        admission
+            .insert(id, params)
+            .map_err(|refusal| RunError::Refused { index, refusal })?;
+        scheduler
+            .join(Time::ZERO, id, params, kind, Time::ZERO)
+            .map(drop)
+            .map_err(|error| RunError::Join { index, error })
+    };
+    for (index, load) in experiment.streams.iter().enumerate() {
+        let service = worst_case(scheduler, load);
+        let params = TaskParams::new(service, load.period)
+            .map_err(|error| RunError::Task { index, error })?;
+        join(
+            index,
+            TaskId(index as u64),
+            params,
+            TaskKind::Stream,
+            scheduler,
+        )?;
+    }
+    if let Some(Floor { slice, period }) = experiment.floor {
+        let index = experiment.streams.len();
+        let params =
+            TaskParams::new(slice, period).map_err(|error| RunError::Task { index, error })?;
+        join(
+            index,
+            TaskId(index as u64),
+            params,
+            TaskKind::Floor,
+            scheduler,
+        )?;
+    }
+    let (corrected, published) = (
+        delta_l(&admission).value,
+        delta_l_published(&admission).value,
+    );
+    scheduler.set_delta_l_both(Time::ZERO, corrected, published);
+    Ok(())
+}
+
+/// The service time that is reserved for a block of a stream.
+fn worst_case(scheduler: &DiskScheduler, load: &StreamLoad) -> Nanos {
+    let region: std::ops::Range<Sector> = load.region.clone();
+    scheduler
+        .predictor()
+        .worst_case(region, load.op, load.block)
+}

@@ -1,0 +1,171 @@
+//! The server's scheduler against the plants in virtual time: what it guarantees holds, and what it is
+//! for shows. Ten minutes of a drive each; everything is deterministic.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "a test says its seed and what it measured"
+)]
+
+use sched::disk::SchedulerConfig;
+use sched::policy::Policy;
+use sched::units::Nanos;
+use sim::plant::spec::BUILT_IN;
+use sim::run::experiments::{Releases, in_bursts, loaded, mixed_deadlines, with_floor};
+use sim::run::{Experiment, Outcome, RunError, run};
+
+const SEED: u64 = 2026;
+const TEN_MINUTES: Nanos = Nanos::from_secs(600);
+
+fn config(policy: Policy) -> SchedulerConfig {
+    SchedulerConfig {
+        policy,
+        queue_max: 100_000,
+        ..SchedulerConfig::default()
+    }
+}
+
+fn outcome(experiment: &Experiment) -> Outcome {
+    let outcome = run(experiment).expect("the streams are admitted");
+    println!(
+        "{} {}: {} blocks, {} missed, best effort {:.1} ms mean of {}, p99 {}, {} unserved, {} overruns, hash {:016x}",
+        experiment.plant.name(),
+        experiment.config.policy.name(),
+        outcome
+            .streams
+            .iter()
+            .map(|stream| stream.completed)
+            .sum::<u64>(),
+        outcome.missed(),
+        outcome.best_effort.mean_ms,
+        outcome.best_effort.count,
+        outcome.best_effort.p99,
+        outcome.best_effort_unserved,
+        outcome.overruns,
+        outcome.hash
+    );
+    assert_eq!(outcome.refused, 0, "{:?}", outcome.refused_last);
+    outcome
+}
+
+/// What holds of every run under a policy that guarantees anything.
+fn assert_guaranteed(outcome: &Outcome) {
+    assert_eq!(outcome.missed(), 0);
+    assert_eq!(outcome.overruns, 0, "worst {}", outcome.overrun_max);
+    assert!(outcome.streams.iter().all(|stream| stream.completed > 50));
+    assert_eq!(outcome.report.missed, 0);
+}
+
+#[test]
+fn no_deadline_is_missed_and_best_effort_is_served_in_the_order_of_the_policies() {
+    println!("seed {SEED}");
+    for name in BUILT_IN {
+        for (releases, percent) in [
+            (Releases::Together, 60),
+            (Releases::Together, 80),
+            (Releases::Together, 90),
+            (Releases::Spread, 80),
+        ] {
+            println!("{name}, {releases:?}, {percent} %");
+            let [exact, delta_l, edf] =
+                [Policy::Exact, Policy::DeltaL, Policy::Edf].map(|policy| {
+                    outcome(&loaded(
+                        name,
+                        percent,
+                        releases,
+                        config(policy),
+                        TEN_MINUTES,
+                        SEED,
+                    ))
+                });
+            assert_guaranteed(&exact);
+            assert_guaranteed(&delta_l);
+            assert_eq!(exact.best_effort_unserved, 0);
+            let [exact, delta_l, edf] =
+                [exact, delta_l, edf].map(|outcome| outcome.best_effort.mean_ms);
+            assert!(
+                exact <= delta_l && delta_l <= edf,
+                "{exact} {delta_l} {edf}"
+            );
+            if (releases, percent) == (Releases::Together, 80) {
+                assert!(4.0 * exact <= edf, "{exact} against {edf}");
+            }
+        }
+    }
+}
+
+#[test]
+fn mixed_deadlines_are_all_met_and_best_effort_waits_less_than_165_ms() {
+    println!("seed {SEED}");
+    let [exact, delta_l] = [Policy::Exact, Policy::DeltaL]
+        .map(|policy| outcome(&mixed_deadlines(config(policy), TEN_MINUTES, SEED)));
+    assert_guaranteed(&exact);
+    // Delta-L of this set is shorter than most requests: best effort starves, streams do not.
+    assert_guaranteed(&delta_l);
+    assert_eq!(
+        exact.streams.last().map(|tight| tight.completed),
+        Some(2_400)
+    );
+    assert_eq!(exact.best_effort_unserved, 0);
+    assert!(
+        exact.best_effort.mean_ms < 165.0,
+        "{}",
+        exact.best_effort.mean_ms
+    );
+}
+
+#[test]
+fn a_floor_takes_nothing_from_the_streams_and_best_effort_lives_on_it() {
+    println!("seed {SEED}");
+    for name in BUILT_IN {
+        let full = loaded(
+            name,
+            97,
+            Releases::Together,
+            config(Policy::DeltaL),
+            TEN_MINUTES,
+            SEED,
+        );
+        let with = outcome(&with_floor(full, 2));
+        assert_guaranteed(&with);
+        assert_eq!(with.best_effort_unserved, 0);
+    }
+}
+
+#[test]
+fn best_effort_in_bursts_costs_no_deadline() {
+    println!("seed {SEED}");
+    for policy in [Policy::Exact, Policy::DeltaL] {
+        let load = loaded(
+            "quantum-atlas-ii",
+            80,
+            Releases::Spread,
+            config(policy),
+            TEN_MINUTES,
+            SEED,
+        );
+        assert_guaranteed(&outcome(&in_bursts(load)));
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_is_not() {
+    let experiment = |seed| mixed_deadlines(config(Policy::Exact), Nanos::from_secs(30), seed);
+    let [first, again, other] = [1, 1, 2].map(|seed| outcome(&experiment(seed)));
+    assert_eq!(first, again);
+    assert_ne!(first.hash, other.hash);
+}
+
+#[test]
+fn more_than_the_disk_can_carry_is_refused() {
+    let config = config(Policy::Exact);
+    let experiment = loaded(
+        "quantum-atlas-ii",
+        110,
+        Releases::Spread,
+        config,
+        TEN_MINUTES,
+        SEED,
+    );
+    let refused = run(&experiment).unwrap_err();
+    assert!(matches!(refused, RunError::Refused { .. }), "{refused}");
+}

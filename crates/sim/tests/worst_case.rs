@@ -1,0 +1,145 @@
+//! What admission reserves is never less than a plant takes: the predictor's worst case over a range,
+//! and its prediction for a head that may be anywhere, for any place, size and direction.
+
+#![allow(clippy::print_stdout, reason = "a test says its seed")]
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use sched::predict::Predictor;
+use sched::profile::DriveProfile;
+use sched::request::Op;
+use sched::units::{Nanos, Sector, SectorCount};
+use sim::plant::spec::BUILT_IN;
+use sim::plant::{Plant, PlantSpec};
+
+const SEEDS: [u64; 4] = [1, 2, 3, 2026];
+const REQUESTS: u64 = 60_000;
+/// Up to 4 MiB, beyond any block that a stream of today asks for at a time.
+const SECTORS_MAX_LOG2: u64 = 13;
+
+struct Requests {
+    random: Xoshiro256PlusPlus,
+    sectors: u64,
+    boundaries: Vec<u64>,
+    last_end: u64,
+}
+
+impl Requests {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random.next_u64() % bound
+    }
+
+    /// Sizes evenly over their logarithm, half of them multiples of 4 KiB; places anywhere, near
+    /// the last one, right after it, or across the boundary of two zones.
+    fn next(&mut self) -> (Op, Sector, SectorCount) {
+        let op = if self.below(2) == 0 {
+            Op::Read
+        } else {
+            Op::Write
+        };
+        let top = 1 << self.below(SECTORS_MAX_LOG2 + 1);
+        let aligned = self.below(2) == 0;
+        let count = if aligned {
+            (top + 7) & !7
+        } else {
+            top / 2 + 1 + self.below(top)
+        };
+        let room = self.sectors - count;
+        let mut start = match self.below(4) {
+            0 => self.below(room + 1),
+            1 => (self.last_end + self.below(100_000))
+                .saturating_sub(50_000)
+                .min(room),
+            2 => self.last_end.min(room),
+            _ => {
+                let which = self.below(self.boundaries.len() as u64) as usize;
+                self.boundaries[which]
+                    .saturating_sub(self.below(count + 1))
+                    .min(room)
+            }
+        };
+        if aligned {
+            start &= !7;
+        }
+        self.last_end = start + count;
+        (op, Sector(start), SectorCount(count))
+    }
+}
+
+#[derive(Default)]
+struct Verdict {
+    requests: u64,
+    overruns: Vec<String>,
+    predicted: u64,
+    actual: u64,
+}
+
+fn compare(name: &str, seed: u64, verdict: &mut Verdict) {
+    let mut plant = Plant::new(PlantSpec::built_in(name).unwrap(), seed);
+    let predictor = Predictor::new(&DriveProfile::shipped(name).unwrap());
+    assert_eq!(predictor.capacity(), plant.sectors());
+    let boundaries = plant
+        .geometry()
+        .zones()
+        .iter()
+        .map(|zone| zone.first_sector.get())
+        .collect();
+    let sectors = plant.sectors().get();
+    let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut requests = Requests {
+        random,
+        sectors,
+        boundaries,
+        last_end: 0,
+    };
+    for _ in 0..REQUESTS {
+        let (op, start, count) = requests.next();
+        let idle = if requests.below(2) == 0 {
+            0
+        } else {
+            requests.below(20_000_000)
+        };
+        let now = plant.busy_until() + Nanos(idle);
+        let from = plant.cylinder();
+        let breakdown = plant.service(now, op, start, count).breakdown;
+        let actual = breakdown.total();
+        let anywhere = predictor.predict(None, op, start, count);
+        // Around it, and aligned to physical sectors only if it is: then the worst case is of
+        // requests that are.
+        let before = (requests.below(1_000_000) & !7).min(start.get() & !7);
+        let after = requests
+            .below(1_000_000)
+            .min(sectors - (start + count).get());
+        let around = Sector(start.get() - before)..start + count + SectorCount(after);
+        let worst = predictor.worst_case(around, op, count);
+        for (what, bound) in [("predict anywhere", anywhere), ("worst case", worst)] {
+            if actual > bound && verdict.overruns.len() < 10 {
+                verdict.overruns.push(format!(
+                    "{name}, seed {seed}: {what} {bound}, took {actual}: {op:?} {count:?} at {start:?} \
+                     from cylinder {from}: {breakdown:?}"
+                ));
+            }
+        }
+        verdict.requests += 1;
+        verdict.predicted += anywhere.get();
+        verdict.actual += actual.get();
+    }
+}
+
+#[test]
+fn no_request_takes_longer_than_what_is_reserved_for_it() {
+    for name in BUILT_IN {
+        let mut verdict = Verdict::default();
+        for seed in SEEDS {
+            compare(name, seed, &mut verdict);
+        }
+        println!(
+            "{name}: {} requests, seeds {SEEDS:?}, anywhere is {:.2} times what they took",
+            verdict.requests,
+            verdict.predicted as f64 / verdict.actual as f64
+        );
+        assert!(verdict.overruns.is_empty(), "{:#?}", verdict.overruns);
+        // A bound that is never anywhere near would hold whatever the plant does.
+        assert!(verdict.predicted < 4 * verdict.actual);
+    }
+}

@@ -1,0 +1,190 @@
+//! Starting a pool and checkpointing its log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sched::units::Sector;
+
+use crate::disk::payload::{BAD_PER_RECORD, Change};
+use crate::disk::superblock::second_copy_at;
+use crate::disk::table::Table;
+use crate::error::VolumeError;
+use crate::image::NodeAt;
+use crate::log::{log_extents_max, measure};
+use crate::place::{Place, VolumeId};
+use crate::plan::{Checkpoint, Draft, Effect, node_at};
+use crate::pool::{Phase, PoolState};
+use crate::transaction::{Step, Transaction};
+
+impl PoolState {
+    /// The first transaction after opening: a new generation of superblocks and table.
+    ///
+    /// # Errors
+    /// Already started, busy or poisoned.
+    pub fn start(&mut self) -> Result<Transaction, VolumeError> {
+        match self.phase {
+            Phase::Poisoned => return Err(VolumeError::Poisoned),
+            _ if self.planned.is_some() => return Err(VolumeError::Busy),
+            Phase::Started => return Err(VolumeError::AlreadyStarted),
+            Phase::Opened => {}
+        }
+        let mut draft = self.draft();
+        draft.generation += 1;
+        let block = |disk: usize| {
+            let mut superblock = self.superblocks[disk].clone();
+            superblock.generation = draft.generation;
+            superblock.encode()
+        };
+        let write = |disk: usize, copy: usize| {
+            let superblock = &self.superblocks[disk];
+            let start = [Sector::ZERO, second_copy_at(superblock.sectors)][copy];
+            Step::Write {
+                disk: superblock.number,
+                start,
+                data: block(disk),
+            }
+        };
+        let lead = usize::from(self.superblocks[0].table_disk.0);
+        let others: Vec<usize> = (0..self.superblocks.len())
+            .filter(|disk| *disk != lead)
+            .collect();
+        let mut steps = vec![write(lead, 0), self.flush(lead), write(lead, 1)];
+        steps.extend(others.iter().map(|disk| write(*disk, 0)));
+        steps.extend((0..self.superblocks.len()).map(|disk| self.flush(disk)));
+        steps.extend(others.iter().map(|disk| write(*disk, 1)));
+        steps.extend(others.iter().map(|disk| self.flush(*disk)));
+        draft.steps = steps;
+        self.checkpoint_into(&mut draft, false)?;
+        draft.effect = Effect::Started;
+        Ok(self.hand_out(draft))
+    }
+
+    fn flush(&self, disk: usize) -> Step {
+        Step::Flush {
+            disk: self.superblocks[disk].number,
+        }
+    }
+
+    fn flush_all(&self) -> impl Iterator<Item = Step> + '_ {
+        (0..self.superblocks.len()).map(|disk| self.flush(disk))
+    }
+
+    /// Writes the full nodes of changed volumes, or of `all`, and a table that refers to them.
+    ///
+    /// 1. Flush the disks, for nodes say what is written. 2. Append the nodes to the log, in the
+    ///    present epoch; flush. A crash here rolls forward over them and finds what it knows. 3. Write
+    ///    the table to the copy that is older; flush. From here on the log's epoch is the new one.
+    pub(crate) fn checkpoint_into(
+        &mut self,
+        draft: &mut Draft,
+        all: bool,
+    ) -> Result<(), VolumeError> {
+        let stale: Vec<VolumeId> = self
+            .volumes
+            .iter()
+            .filter(|(_, volume)| all || volume.changed)
+            .map(|(id, _)| *id)
+            .collect();
+        let bad_list = !self.free.bad.is_empty() && (all || self.bad_changed);
+        let mut changes: Vec<Change> = Vec::new();
+        let mut begins: Vec<usize> = Vec::new();
+        for id in &stale {
+            begins.push(changes.len());
+            changes.extend(self.volumes[id].node());
+        }
+        let bad_begins = changes.len();
+        if bad_list {
+            let places: Vec<Place> = self.free.bad.iter().copied().collect();
+            changes.extend(places.chunks(BAD_PER_RECORD).map(|part| Change::Bad {
+                places: part.to_vec(),
+            }));
+        }
+        let needed = draft.log.extents_needed(&measure(&changes, self.geometry));
+        if !all && self.metadata.len() as u64 + needed > log_extents_max(self.rewrite_extents(0)) {
+            return self.checkpoint_into(draft, true);
+        }
+        let mut checkpoint = Checkpoint {
+            bad_at: self.bad_at.clone(),
+            ..Checkpoint::default()
+        };
+        if !changes.is_empty() {
+            draft.steps.extend(self.flush_all());
+            let located = self.log_into(draft, &changes, all)?;
+            let ends = begins.iter().skip(1).copied().chain([bad_begins]);
+            for ((id, begin), end) in stale.iter().zip(&begins).zip(ends) {
+                checkpoint.nodes.push((*id, node_at(&located[*begin..end])));
+            }
+            if bad_list {
+                checkpoint.bad_at = Some(node_at(&located[bad_begins..]));
+            }
+        }
+        let table = self.table(draft, &mut checkpoint);
+        let generation = table.generation;
+        let lead = self.superblocks[0].table_disk;
+        let start = self.superblocks[0].tables[(generation % 2) as usize];
+        draft.steps.push(Step::Write {
+            disk: lead,
+            start,
+            data: table.encode(),
+        });
+        draft.steps.push(Step::Flush { disk: lead });
+        draft.log.restart(generation);
+        checkpoint.refers_to.insert(draft.log.at.place);
+        draft.checkpoint = Some(checkpoint);
+        Ok(())
+    }
+
+    fn table(&self, draft: &Draft, checkpoint: &mut Checkpoint) -> Table {
+        let mut refers_to = BTreeSet::new();
+        let mut nodes = Vec::with_capacity(self.volumes.len());
+        let renewed: BTreeMap<VolumeId, &NodeAt> = checkpoint
+            .nodes
+            .iter()
+            .map(|(id, node)| (*id, node))
+            .collect();
+        for (id, volume) in &self.volumes {
+            let node = renewed.get(id).copied().unwrap_or(&volume.node);
+            refers_to.extend(&node.spans);
+            nodes.push((*id, node.located));
+        }
+        if let Some(bad) = &checkpoint.bad_at {
+            refers_to.extend(&bad.spans);
+        }
+        let bad = checkpoint
+            .bad_at
+            .as_ref()
+            .map(|at| (self.free.bad.len() as u32, at.located));
+        checkpoint.refers_to = refers_to;
+        Table {
+            pool: draft.log.pool,
+            generation: draft.log.epoch + 1,
+            pool_generation: draft.generation,
+            next_volume: self.next_volume,
+            next_sequence: draft.log.sequence,
+            log: draft.log.at,
+            bad,
+            nodes,
+        }
+    }
+
+    /// Writes a new table, so that opening has less to roll forward, and collects garbage where
+    /// there is enough of it. Changes that lack room in the log do this by themselves.
+    ///
+    /// # Errors
+    /// Busy, poisoned, not started.
+    pub fn checkpoint(&mut self) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        let rewrite = self.rewrite_extents(0);
+        let all = self.metadata.len() as u64 > rewrite + 1;
+        let mut draft = self.draft();
+        self.checkpoint_into(&mut draft, all)?;
+        Ok(self.hand_out(draft))
+    }
+
+    /// Whether the log has grown so long that a [`PoolState::checkpoint`] is due.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        let long = self.log.blocks > crate::limits::LOG_BLOCKS_DUE;
+        let wide = self.metadata.len() as u64 > log_extents_max(self.rewrite_extents(0));
+        self.phase == Phase::Started && (long || wide)
+    }
+}

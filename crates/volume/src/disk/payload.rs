@@ -1,0 +1,474 @@
+//! What log records say.
+
+use sched::units::{Bytes, SECTOR_BYTES};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::RawPlace;
+use super::record::PAYLOAD_BYTES_MAX;
+use crate::chunks::{ChunkSet, WORDS};
+use crate::limits::{COUNTER_MAX, NAME_BYTES_MAX, VOLUME_EXTENTS_MAX};
+use crate::place::{Geometry, Place, VolumeId};
+
+/// What of an extent is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// Nothing: fresh, or discarded.
+    Nothing,
+    /// Everything.
+    All,
+    /// Some chunks.
+    Part(Box<ChunkSet>),
+}
+
+const NOTHING: u8 = 0;
+const ALL: u8 = 1;
+const PART: u8 = 2;
+
+impl Written {
+    /// In its shortest form.
+    #[must_use]
+    pub fn of(set: &ChunkSet, geometry: Geometry) -> Self {
+        if set.is_empty() {
+            Self::Nothing
+        } else if *set == ChunkSet::of(0..geometry.chunks()) {
+            Self::All
+        } else {
+            Self::Part(Box::new(*set))
+        }
+    }
+
+    /// The chunks.
+    #[must_use]
+    pub fn set(&self, geometry: Geometry) -> ChunkSet {
+        match self {
+            Self::Nothing => ChunkSet::EMPTY,
+            Self::All => ChunkSet::of(0..geometry.chunks()),
+            Self::Part(set) => **set,
+        }
+    }
+
+    fn state(&self) -> u8 {
+        match self {
+            Self::Nothing => NOTHING,
+            Self::All => ALL,
+            Self::Part(_) => PART,
+        }
+    }
+
+    fn encode(&self, geometry: Geometry, out: &mut Vec<u8>) {
+        if let Self::Part(set) = self {
+            for word in &set.0[..words(geometry)] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+    }
+
+    fn parse(state: u8, geometry: Geometry, input: &mut &[u8]) -> Result<Self, PayloadError> {
+        match state {
+            NOTHING => Ok(Self::Nothing),
+            ALL => Ok(Self::All),
+            PART => {
+                let mut set = [0; WORDS];
+                for word in &mut set[..words(geometry)] {
+                    *word = take::<U64>(input)?.get();
+                }
+                let set = ChunkSet(set);
+                let outside = set.without(&ChunkSet::of(0..geometry.chunks()));
+                let shortest = Self::of(&set, geometry);
+                if outside.is_empty() && shortest.state() == PART {
+                    Ok(shortest)
+                } else {
+                    Err(PayloadError("chunks"))
+                }
+            }
+            _ => Err(PayloadError("an extent's state")),
+        }
+    }
+}
+
+/// The words in which the pool's extents keep their bits.
+pub(crate) fn words(geometry: Geometry) -> usize {
+    geometry.chunks().div_ceil(64) as usize
+}
+
+/// Consecutive extents of a volume whose bits have changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BitRun {
+    /// The first of them.
+    pub first: u32,
+    /// How many; one, if some of its chunks are written and some are not.
+    pub count: u32,
+    /// What of them is written now.
+    pub written: Written,
+}
+
+/// A change of the pool's metadata.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The beginning of a full node; [`Change::Extents`] follow until it has all its extents.
+    Node {
+        /// The volume.
+        volume: VolumeId,
+        /// Its size.
+        size: Bytes,
+        /// How many extents it has.
+        extents: u32,
+        /// Its name.
+        name: String,
+    },
+    /// More extents of the volume of the node or resize before it.
+    Extents {
+        /// The volume.
+        volume: VolumeId,
+        /// The index in the volume of the first.
+        first: u32,
+        /// Where they are and what of them is written.
+        extents: Vec<(Place, Written)>,
+    },
+    /// A new size; when it grows, [`Change::Extents`] follow until it has all its extents.
+    Resize {
+        /// The volume.
+        volume: VolumeId,
+        /// Its new size.
+        size: Bytes,
+        /// How many extents it has then.
+        extents: u32,
+    },
+    /// An extent has moved; what of it is written is the same.
+    Move {
+        /// The volume.
+        volume: VolumeId,
+        /// The index of the extent.
+        index: u32,
+        /// Where it is now.
+        to: Place,
+    },
+    /// The volume is no more.
+    Delete {
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// The volume has another name.
+    Rename {
+        /// The volume.
+        volume: VolumeId,
+        /// Its new name.
+        name: String,
+    },
+    /// What is written in these extents of the volume.
+    Bits {
+        /// The volume.
+        volume: VolumeId,
+        /// Ascending.
+        runs: Vec<BitRun>,
+    },
+    /// Extents that are not to be used.
+    Bad {
+        /// Where.
+        places: Vec<Place>,
+    },
+    /// The log goes on at the beginning of this extent.
+    Link {
+        /// The extent.
+        to: Place,
+    },
+}
+
+/// What is wrong with a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PayloadError(pub &'static str);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSized {
+    volume: U64,
+    size: U64,
+    extents: U32,
+    zero: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawList {
+    volume: U64,
+    first: U32,
+    count: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRun {
+    first: U32,
+    count: U32,
+    state: u8,
+    zero: [u8; 7],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawMove {
+    volume: U64,
+    to: RawPlace,
+    index: U32,
+    zero: U32,
+}
+
+/// The most extents in a [`Change::Extents`], whatever is written of them.
+#[must_use]
+pub(crate) fn extents_per_record(geometry: Geometry) -> usize {
+    (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / (size_of::<RawPlace>() + 8 * words(geometry))
+}
+
+/// The most runs in a [`Change::Bits`], whatever they say.
+#[must_use]
+pub(crate) fn runs_per_record(geometry: Geometry) -> usize {
+    (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / (size_of::<RawRun>() + 8 * words(geometry))
+}
+
+/// The most places in a [`Change::Bad`].
+pub(crate) const BAD_PER_RECORD: usize =
+    (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / size_of::<RawPlace>();
+
+fn take<T: FromBytes + Unaligned>(input: &mut &[u8]) -> Result<T, PayloadError> {
+    let (value, rest) = T::read_from_prefix(input).map_err(|_| PayloadError("too short"))?;
+    *input = rest;
+    Ok(value)
+}
+
+fn take_name(input: &mut &[u8]) -> Result<String, PayloadError> {
+    let length = usize::from(take::<U16>(input)?.get());
+    let bytes = input.split_off(..length).ok_or(PayloadError("too short"))?;
+    let name = std::str::from_utf8(bytes).map_err(|_| PayloadError("a name that is not UTF-8"))?;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(PayloadError("a name's length"));
+    }
+    Ok(name.to_owned())
+}
+
+fn put_name(name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    out.extend_from_slice(name.as_bytes());
+}
+
+impl Change {
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Node { .. } => 1,
+            Self::Extents { .. } => 2,
+            Self::Resize { .. } => 3,
+            Self::Move { .. } => 4,
+            Self::Delete { .. } => 5,
+            Self::Rename { .. } => 6,
+            Self::Bits { .. } => 7,
+            Self::Bad { .. } => 8,
+            Self::Link { .. } => 9,
+        }
+    }
+
+    pub(crate) fn encode(&self, geometry: Geometry, out: &mut Vec<u8>) {
+        let list = |volume: VolumeId, first: u32, count: usize| RawList {
+            volume: U64::new(volume.0),
+            first: U32::new(first),
+            count: U32::new(count as u32),
+        };
+        match self {
+            Self::Node {
+                volume,
+                size,
+                extents,
+                name,
+            } => {
+                put_sized(*volume, *size, *extents, out);
+                put_name(name, out);
+            }
+            Self::Resize {
+                volume,
+                size,
+                extents,
+            } => put_sized(*volume, *size, *extents, out),
+            Self::Extents {
+                volume,
+                first,
+                extents,
+            } => {
+                out.extend_from_slice(list(*volume, *first, extents.len()).as_bytes());
+                for (place, written) in extents {
+                    out.extend_from_slice(RawPlace::new(*place, written.state()).as_bytes());
+                    written.encode(geometry, out);
+                }
+            }
+            Self::Move { volume, index, to } => {
+                let (volume, index) = (U64::new(volume.0), U32::new(*index));
+                let raw = RawMove {
+                    volume,
+                    to: RawPlace::new(*to, 0),
+                    index,
+                    zero: U32::ZERO,
+                };
+                out.extend_from_slice(raw.as_bytes());
+            }
+            Self::Delete { volume } => out.extend_from_slice(&volume.0.to_le_bytes()),
+            Self::Rename { volume, name } => {
+                out.extend_from_slice(&volume.0.to_le_bytes());
+                put_name(name, out);
+            }
+            Self::Bits { volume, runs } => {
+                out.extend_from_slice(list(*volume, 0, runs.len()).as_bytes());
+                for run in runs {
+                    let (first, count) = (U32::new(run.first), U32::new(run.count));
+                    let raw = RawRun {
+                        first,
+                        count,
+                        state: run.written.state(),
+                        zero: [0; 7],
+                    };
+                    out.extend_from_slice(raw.as_bytes());
+                    run.written.encode(geometry, out);
+                }
+            }
+            Self::Bad { places } => {
+                out.extend_from_slice(list(VolumeId(0), 0, places.len()).as_bytes());
+                for place in places {
+                    out.extend_from_slice(RawPlace::new(*place, 0).as_bytes());
+                }
+            }
+            Self::Link { to } => out.extend_from_slice(RawPlace::new(*to, 0).as_bytes()),
+        }
+    }
+
+    /// Reads a payload of that kind.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(kind: u8, payload: &[u8], geometry: Geometry) -> Result<Self, PayloadError> {
+        let mut input = payload;
+        let change = match kind {
+            1 => {
+                let (volume, size, extents) = take_sized(&mut input, geometry)?;
+                Self::Node {
+                    volume,
+                    size,
+                    extents,
+                    name: take_name(&mut input)?,
+                }
+            }
+            2 => Self::parse_extents(&mut input, geometry)?,
+            3 => {
+                let (volume, size, extents) = take_sized(&mut input, geometry)?;
+                Self::Resize {
+                    volume,
+                    size,
+                    extents,
+                }
+            }
+            4 => {
+                let raw = take::<RawMove>(&mut input)?;
+                let volume = VolumeId(raw.volume.get());
+                Self::Move {
+                    volume,
+                    index: raw.index.get(),
+                    to: raw.to.place(),
+                }
+            }
+            5 => Self::Delete {
+                volume: VolumeId(take::<U64>(&mut input)?.get()),
+            },
+            6 => {
+                let volume = VolumeId(take::<U64>(&mut input)?.get());
+                Self::Rename {
+                    volume,
+                    name: take_name(&mut input)?,
+                }
+            }
+            7 => Self::parse_bits(&mut input, geometry)?,
+            8 => {
+                let list = take::<RawList>(&mut input)?;
+                let places =
+                    (0..list.count.get()).map(|_| Ok(take::<RawPlace>(&mut input)?.place()));
+                Self::Bad {
+                    places: places.collect::<Result<_, _>>()?,
+                }
+            }
+            9 => Self::Link {
+                to: take::<RawPlace>(&mut input)?.place(),
+            },
+            _ => return Err(PayloadError("a kind of record that is not known")),
+        };
+        if input.is_empty() {
+            Ok(change)
+        } else {
+            Err(PayloadError("too long"))
+        }
+    }
+
+    fn parse_extents(input: &mut &[u8], geometry: Geometry) -> Result<Self, PayloadError> {
+        let list = take::<RawList>(input)?;
+        let mut extents = Vec::new();
+        for _ in 0..list.count.get() {
+            let raw = take::<RawPlace>(input)?;
+            extents.push((raw.place(), Written::parse(raw.state, geometry, input)?));
+        }
+        Ok(Self::Extents {
+            volume: VolumeId(list.volume.get()),
+            first: list.first.get(),
+            extents,
+        })
+    }
+
+    fn parse_bits(input: &mut &[u8], geometry: Geometry) -> Result<Self, PayloadError> {
+        let list = take::<RawList>(input)?;
+        let mut runs: Vec<BitRun> = Vec::new();
+        for _ in 0..list.count.get() {
+            let raw = take::<RawRun>(input)?;
+            let (first, count) = (raw.first.get(), raw.count.get());
+            let written = Written::parse(raw.state, geometry, input)?;
+            let after = runs.last().map_or(0, |run| run.first + run.count);
+            let end = first
+                .checked_add(count)
+                .filter(|end| *end <= VOLUME_EXTENTS_MAX);
+            if count == 0 || first < after || end.is_none() || (raw.state == PART && count != 1) {
+                return Err(PayloadError("a run of extents"));
+            }
+            runs.push(BitRun {
+                first,
+                count,
+                written,
+            });
+        }
+        Ok(Self::Bits {
+            volume: VolumeId(list.volume.get()),
+            runs,
+        })
+    }
+}
+
+fn put_sized(volume: VolumeId, size: Bytes, extents: u32, out: &mut Vec<u8>) {
+    let (volume, size) = (U64::new(volume.0), U64::new(size.0));
+    let raw = RawSized {
+        volume,
+        size,
+        extents: U32::new(extents),
+        zero: U32::ZERO,
+    };
+    out.extend_from_slice(raw.as_bytes());
+}
+
+fn take_sized(
+    input: &mut &[u8],
+    geometry: Geometry,
+) -> Result<(VolumeId, Bytes, u32), PayloadError> {
+    let raw = take::<RawSized>(input)?;
+    let (size, extents) = (Bytes(raw.size.get()), raw.extents.get());
+    let possible = size.0 > 0
+        && size.0.is_multiple_of(SECTOR_BYTES)
+        && extents <= VOLUME_EXTENTS_MAX
+        && raw.volume.get() < COUNTER_MAX
+        && geometry.extents_for(size) == u64::from(extents);
+    if possible {
+        Ok((VolumeId(raw.volume.get()), size, extents))
+    } else {
+        Err(PayloadError("a volume's size"))
+    }
+}

@@ -1,0 +1,197 @@
+//! What can go wrong, in words that say what to do.
+
+use sched::units::{Bytes, SECTOR_BYTES};
+
+use crate::place::{DiskNumber, Place, VolumeId};
+
+/// Why a change was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// A transaction is being carried out.
+    #[error("another change of the pool is being carried out")]
+    Busy,
+    /// The pool was opened for reading.
+    #[error("the pool has been opened but not started: changes need PoolState::start first")]
+    NotStarted,
+    /// Started already.
+    #[error("the pool has been started already")]
+    AlreadyStarted,
+    /// A step failed.
+    #[error(
+        "a write of the pool's metadata failed; the pool must be opened again before it can be changed"
+    )]
+    Poisoned,
+    /// No such volume.
+    #[error("there is no volume with number {}", .0.0)]
+    NoSuchVolume(VolumeId),
+    /// The name is taken.
+    #[error("a volume named {0:?} exists already")]
+    NameTaken(String),
+    /// The name is not one.
+    #[error("{name:?} cannot be a volume's name: {reason}")]
+    BadName {
+        /// The name asked for.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Nothing asked for.
+    #[error("a volume's size must be more than zero")]
+    SizeZero,
+    /// Not a number of sectors.
+    #[error("a size of {} bytes is more than can be counted in whole sectors", .0.0)]
+    SizeOverflows(Bytes),
+    /// More than the pool holds.
+    #[error("{asked} bytes asked for, but {free} bytes are free ({good} bytes in the pool, {reserved} kept for metadata)",
+        asked = asked.0, free = free.0, good = good.0, reserved = reserved.0)]
+    NoSpace {
+        /// The additional bytes needed, whole extents.
+        asked: Bytes,
+        /// What could be allocated, anywhere.
+        free: Bytes,
+        /// All extents of the pool.
+        good: Bytes,
+        /// What is kept so that metadata can always be rewritten.
+        reserved: Bytes,
+    },
+    /// Enough free, but not where it was asked for.
+    #[error(
+        "no room where it was asked for: {missing} of {wanted} extents could not be placed {place}"
+    )]
+    NoRoomThere {
+        /// Extents asked for.
+        wanted: u32,
+        /// Extents that found no place.
+        missing: u32,
+        /// On which disks, in which range, in what runs.
+        place: String,
+    },
+    /// The placement itself is at fault.
+    #[error("bad placement: {0}")]
+    BadPlacement(String),
+    /// To grow is to become larger.
+    #[error("the volume has {now} bytes already; {asked} would not make it {direction}", now = now.0, asked = asked.0)]
+    WrongDirection {
+        /// The present size.
+        now: Bytes,
+        /// The size asked for.
+        asked: Bytes,
+        /// `larger` or `smaller`.
+        direction: &'static str,
+    },
+    /// A volume of more extents than there can be.
+    #[error("{asked} bytes need more than {max} extents of {extent} bytes, the most a volume can have; use a pool of larger extents",
+        asked = asked.0, extent = extent.0)]
+    TooManyExtents {
+        /// The size asked for.
+        asked: Bytes,
+        /// The limit.
+        max: u32,
+        /// The pool's extent size.
+        extent: Bytes,
+    },
+    /// The table is full.
+    #[error("the pool has {0} volumes, the most there can be")]
+    TooManyVolumes(usize),
+    /// No such extent of the volume.
+    #[error("the volume has {have} extents; there is no extent {asked}")]
+    NoSuchExtent {
+        /// The index asked for.
+        asked: u32,
+        /// The extents it has.
+        have: u32,
+    },
+    /// No such disk.
+    #[error("the pool has no disk {}", .0.0)]
+    NoSuchDisk(DiskNumber),
+    /// No such place.
+    #[error("the pool has no {0}")]
+    NoSuchPlace(Place),
+    /// Marked already.
+    #[error("{0} is marked bad already")]
+    AlreadyBad(Place),
+    /// The extent is being moved.
+    #[error("extent {extent} of the volume is being moved")]
+    BeingMoved {
+        /// Its index in the volume.
+        extent: u32,
+    },
+    /// The move is not at the point where it can be finished.
+    #[error("the move is not finished: {0}")]
+    MoveUnfinished(&'static str),
+    /// The extent size is not one.
+    #[error("an extent of {asked} bytes: must be a power of two from 64 KiB to 1 GiB", asked = .0.0)]
+    BadExtentSize(Bytes),
+    /// A pool of no disks or too many.
+    #[error("a pool has 1 to {max} disks, not {asked}")]
+    BadDiskCount {
+        /// Asked for.
+        asked: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A disk too small.
+    #[error("disk {name} is too small: {sectors} sectors, at least {least} are needed")]
+    DiskTooSmall {
+        /// The disk.
+        name: String,
+        /// Its size.
+        sectors: u64,
+        /// What is needed.
+        least: u64,
+    },
+    /// Disks too small all together.
+    #[error(
+        "the disks have {extents} extents in all; at least {least} are needed (smaller extents would give more)"
+    )]
+    PoolTooSmall {
+        /// What there is.
+        extents: u64,
+        /// What is needed.
+        least: u64,
+    },
+    /// A disk too large.
+    #[error("disk {name} has more than {max} extents; use larger extents")]
+    DiskTooLarge {
+        /// The disk.
+        name: String,
+        /// The limit.
+        max: u64,
+    },
+}
+
+/// Why a request to a volume cannot be mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MapError {
+    /// Not whole sectors.
+    #[error("offset {offset} and length {length} must be multiples of {SECTOR_BYTES}")]
+    Misaligned {
+        /// The offset, bytes.
+        offset: u64,
+        /// The length, bytes.
+        length: u64,
+    },
+    /// Beyond the end.
+    #[error("offset {offset} plus length {length} is past the end of the volume at {size}")]
+    PastEnd {
+        /// The offset, bytes.
+        offset: u64,
+        /// The length, bytes.
+        length: u64,
+        /// The volume's size, bytes.
+        size: u64,
+    },
+}
+
+/// Why I/O on an extent cannot begin now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// Another first write to the same chunk is in flight, or the extent is about to change place:
+    /// try again when a write of this volume completes or a move of it ends.
+    #[error("the chunk is being written for the first time, or its extent is changing place")]
+    Busy,
+    /// The extent has been cut off the volume: the map is out of date.
+    #[error("the extent no longer belongs to the volume")]
+    Gone,
+}

@@ -1,0 +1,215 @@
+//! What the log says, replayed: every volume's node, and the bad extents.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sched::units::Bytes;
+
+use crate::disk::payload::{Change, Written};
+use crate::disk::table::Located;
+use crate::place::{Place, VolumeId};
+
+/// A volume as its node and the changes since describe it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NodeImage {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size: Bytes,
+    /// Where its extents are and what of them is written.
+    pub extents: Vec<(Place, Written)>,
+    /// Where its full node is, and the meta-extents that this spans.
+    pub(crate) node: NodeAt,
+    /// Whether there have been changes since the full node.
+    pub(crate) changed: bool,
+    /// How many extents it is to have, when the transaction is complete.
+    wanted: u32,
+}
+
+/// Where a full node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NodeAt {
+    pub(crate) located: Located,
+    pub(crate) spans: Vec<Place>,
+}
+
+/// The pool's metadata, replayed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Image {
+    /// The volumes.
+    pub volumes: BTreeMap<VolumeId, NodeImage>,
+    /// Extents not to be used.
+    pub bad: BTreeSet<Place>,
+    /// The next volume's number.
+    pub next_volume: u64,
+    /// Where the list of bad extents is, and whether it has grown since.
+    pub(crate) bad_at: Option<NodeAt>,
+    pub(crate) bad_changed: bool,
+}
+
+impl Image {
+    /// Applies a change that was read at `at`.
+    ///
+    /// # Errors
+    /// Says why it does not fit what came before it.
+    pub(crate) fn apply(&mut self, change: &Change, at: Located) -> Result<(), String> {
+        match change {
+            Change::Node {
+                volume,
+                size,
+                extents,
+                name,
+            } => {
+                let node = NodeAt {
+                    located: at,
+                    spans: vec![at.position.place],
+                };
+                let image = NodeImage {
+                    name: name.clone(),
+                    size: *size,
+                    extents: Vec::new(),
+                    node,
+                    changed: false,
+                    wanted: *extents,
+                };
+                self.next_volume = self.next_volume.max(volume.0.saturating_add(1));
+                self.volumes.insert(*volume, image);
+            }
+            Change::Extents {
+                volume,
+                first,
+                extents,
+            } => self.add_extents(*volume, *first, extents, at)?,
+            Change::Resize {
+                volume,
+                size,
+                extents,
+            } => {
+                let node = self.volume(*volume)?;
+                node.size = *size;
+                node.wanted = *extents;
+                node.extents.truncate(*extents as usize);
+                node.changed = true;
+            }
+            Change::Move { volume, index, to } => {
+                let node = self.volume(*volume)?;
+                let extent = node.extents.get_mut(*index as usize);
+                extent
+                    .ok_or_else(|| format!("volume {} has no extent {index} to move", volume.0))?
+                    .0 = *to;
+                node.changed = true;
+            }
+            Change::Delete { volume } => {
+                self.volumes
+                    .remove(volume)
+                    .ok_or_else(|| missing(*volume))?;
+            }
+            Change::Rename { volume, name } => {
+                let node = self.volume(*volume)?;
+                node.name.clone_from(name);
+                node.changed = true;
+            }
+            Change::Bits { volume, runs } => {
+                let node = self.volume(*volume)?;
+                for run in runs {
+                    let range = run.first as usize..(run.first + run.count) as usize;
+                    let extents = node.extents.get_mut(range);
+                    let none = || {
+                        format!(
+                            "volume {} has no extent {}",
+                            volume.0,
+                            run.first + run.count - 1
+                        )
+                    };
+                    for extent in extents.ok_or_else(none)? {
+                        extent.1.clone_from(&run.written);
+                    }
+                }
+                node.changed = true;
+            }
+            Change::Bad { places } => {
+                self.bad.extend(places);
+                self.bad_changed = true;
+            }
+            Change::Link { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn volume(&mut self, volume: VolumeId) -> Result<&mut NodeImage, String> {
+        self.volumes.get_mut(&volume).ok_or_else(|| missing(volume))
+    }
+
+    fn add_extents(
+        &mut self,
+        volume: VolumeId,
+        first: u32,
+        extents: &[(Place, Written)],
+        at: Located,
+    ) -> Result<(), String> {
+        let node = self.volume(volume)?;
+        let have = node.extents.len();
+        if have != first as usize || have + extents.len() > node.wanted as usize {
+            return Err(format!(
+                "volume {} has {have} extents of {}, so {} from {first} on do not fit",
+                volume.0,
+                node.wanted,
+                extents.len()
+            ));
+        }
+        node.extents.extend_from_slice(extents);
+        if !node.changed && node.node.spans.last() != Some(&at.position.place) {
+            node.node.spans.push(at.position.place);
+        }
+        Ok(())
+    }
+
+    /// At the end of a transaction: every volume has the extents that it says.
+    pub(crate) fn is_whole(&self, volume: VolumeId) -> bool {
+        self.volumes
+            .get(&volume)
+            .is_none_or(|node| node.extents.len() == node.wanted as usize)
+    }
+
+    /// The extents that the nodes and the list of bad extents are in.
+    pub(crate) fn node_extents(&self) -> BTreeSet<Place> {
+        let nodes = self.volumes.values().flat_map(|volume| &volume.node.spans);
+        nodes
+            .chain(self.bad_at.iter().flat_map(|at| &at.spans))
+            .copied()
+            .collect()
+    }
+
+    /// No two volumes have the same name.
+    pub(crate) fn check_names(&self) -> Result<(), String> {
+        let mut names = BTreeMap::new();
+        for (volume, node) in &self.volumes {
+            if let Some(other) = names.insert(node.name.as_str(), *volume) {
+                return Err(format!(
+                    "volumes {} and {} are both named {:?}",
+                    other.0, volume.0, node.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn missing(volume: VolumeId) -> String {
+    format!("there is no volume {}", volume.0)
+}
+
+impl Change {
+    /// The volume that it is about.
+    pub(crate) fn volume(&self) -> Option<VolumeId> {
+        match self {
+            Self::Node { volume, .. }
+            | Self::Extents { volume, .. }
+            | Self::Resize { volume, .. }
+            | Self::Move { volume, .. }
+            | Self::Delete { volume }
+            | Self::Rename { volume, .. }
+            | Self::Bits { volume, .. } => Some(*volume),
+            Self::Bad { .. } | Self::Link { .. } => None,
+        }
+    }
+}

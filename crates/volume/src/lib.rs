@@ -1,0 +1,55 @@
+//! On-disk structures, placement and volume maps.
+//!
+//! No I/O and no clock: structures are read through [`Medium`], and changes are [`Transaction`]s,
+//! lists of steps that the engine carries out; its module states the contract. `docs/design/format.md`
+//! has the bytes on disk and what a crash leaves after each step.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`place`], [`limits`] | names, sizes, limits |
+//! | [`pool`] | the pool in memory; every change is planned here |
+//! | [`transaction`] | what a plan is and how it is carried out |
+//! | [`placement`] | where new extents go |
+//! | [`map`], [`extent`] | from a request on a volume to requests on disks |
+//! | [`moving`] | moving an extent in use |
+//! | [`open`], [`check`] | opening, and why it fails; verifying |
+
+#![forbid(unsafe_code)]
+
+mod alloc;
+pub mod check;
+mod checkpoint;
+pub mod chunks;
+mod commit;
+mod dirty;
+pub mod disk;
+pub mod error;
+pub mod extent;
+mod format;
+pub mod fuzzing;
+mod identify;
+mod image;
+pub mod limits;
+mod log;
+pub mod map;
+mod medium;
+pub mod moving;
+pub mod open;
+pub mod place;
+pub mod placement;
+mod plan;
+pub mod pool;
+mod replay;
+mod settle;
+pub mod transaction;
+
+pub use dirty::Mark;
+pub use error::{MapError, Refused, VolumeError};
+pub use map::VolumeMap;
+pub use medium::{Candidate, Medium};
+pub use moving::Move;
+pub use open::{OpenError, Problem};
+pub use place::{DiskNumber, Geometry, Place, VolumeId};
+pub use placement::{DiskRange, Placement};
+pub use pool::{Committed, CreateSpec, FormatSpec, PoolDisk, PoolState, Uuid};
+pub use transaction::{Step, Transaction};

@@ -1,0 +1,413 @@
+//! A volume's map: turns a request to the volume into requests to disks.
+//!
+//! A snapshot: its size and list of extents never change. What changes under it without a new
+//! snapshot are the extents themselves: which chunks are written, and where an extent is after a
+//! move ([`crate::extent`]). A new snapshot comes with growing, shrinking and deleting.
+//!
+//! Deliberately absent: queues. A refused piece ([`Refused::Busy`]) is parked by the engine, which
+//! tries again once after parking it (the claim may have gone in between) and then whenever a write
+//! of the volume completes or a move of it ends.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
+
+use crate::chunks::ChunkSet;
+use crate::dirty::{Mark, Shared};
+use crate::error::{MapError, Refused};
+use crate::extent::{Extent, InUse, WriteInUse};
+use crate::place::{DiskNumber, Geometry, Place, VolumeId};
+
+/// A snapshot of where a volume is.
+#[derive(Clone)]
+pub struct VolumeMap {
+    size: Bytes,
+    extents: Box<[Arc<Extent>]>,
+    shared: Arc<Shared>,
+}
+
+/// What a stretch of a read comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// Never written: zeros, no disk needed.
+    Zeros,
+    /// A contiguous stretch of a disk.
+    Disk {
+        /// The disk.
+        disk: DiskNumber,
+        /// The first sector.
+        start: Sector,
+        /// How many.
+        count: SectorCount,
+        /// Keep it until the disk has answered.
+        in_use: InUse,
+    },
+}
+
+/// A stretch of a read.
+#[derive(Debug)]
+pub struct ReadPiece {
+    /// Which bytes of the request it fills.
+    pub buffer: Range<usize>,
+    /// From where.
+    pub source: Source,
+}
+
+/// A stretch of a write that has not begun: within one extent.
+#[derive(Clone, Debug)]
+pub struct WriteSpan {
+    /// Which bytes of the request it takes.
+    pub buffer: Range<usize>,
+    extent: Arc<Extent>,
+    from: SectorCount,
+    geometry: Geometry,
+}
+
+/// A stretch of a write, ready to be issued as one request: zeros, then the bytes of the request,
+/// then zeros.
+#[derive(Debug)]
+pub struct WritePiece {
+    /// The disk.
+    pub disk: DiskNumber,
+    /// The first sector, of the leading zeros if there are any.
+    pub start: Sector,
+    /// How many sectors, zeros included.
+    pub count: SectorCount,
+    /// Sectors of zeros before the data.
+    pub lead: SectorCount,
+    /// Which bytes of the request lie between the zeros.
+    pub buffer: Range<usize>,
+    /// Sectors of zeros after the data.
+    pub tail: SectorCount,
+    /// [`WriteInUse::written`] when the disk has answered well; drop it otherwise.
+    pub in_use: WriteInUse,
+}
+
+/// A stretch of a volume that holds data or does not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusRun {
+    /// Which bytes of the volume.
+    pub bytes: Range<u64>,
+    /// Whether it holds data; it reads as zeros otherwise.
+    pub data: bool,
+}
+
+impl VolumeMap {
+    pub(crate) fn new(size: Bytes, extents: Vec<Arc<Extent>>, shared: Arc<Shared>) -> Self {
+        shared.make_room(extents.len() as u32);
+        Self {
+            size,
+            extents: extents.into_boxed_slice(),
+            shared,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> VolumeId {
+        self.shared.id()
+    }
+
+    /// Its size: whole sectors, not necessarily whole extents.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.size
+    }
+
+    /// The sizes of extents and chunks.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    /// Its extents, in order.
+    #[must_use]
+    pub fn extents(&self) -> &[Arc<Extent>] {
+        &self.extents
+    }
+
+    /// Where its extents are now, in order.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.extents.iter().map(|extent| extent.place())
+    }
+
+    /// What has changed so far. A flush has to make everything up to the mark that it takes at its
+    /// beginning durable, by [`crate::PoolState::settle`], unless it [is](Self::is_durable) already.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        self.shared.now()
+    }
+
+    /// Whether bits and places up to `mark` are durable, so that a flush need not ask the pool.
+    #[must_use]
+    pub fn is_durable(&self, mark: Mark) -> bool {
+        self.shared.is_durable(mark)
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<Range<u64>, MapError> {
+        if !offset.is_multiple_of(SECTOR_BYTES) || !length.is_multiple_of(SECTOR_BYTES) {
+            return Err(MapError::Misaligned { offset, length });
+        }
+        match offset.checked_add(length) {
+            Some(end) if end <= self.size.0 => Ok(offset..end),
+            _ => Err(MapError::PastEnd {
+                offset,
+                length,
+                size: self.size.0,
+            }),
+        }
+    }
+
+    /// The pieces of a read of `length` bytes at `offset`, in order. A piece is counted as in use
+    /// from the moment it is returned.
+    ///
+    /// # Errors
+    /// Misaligned or past the end. A piece: [`Refused::Gone`] if the volume has meanwhile been cut.
+    pub fn reads(
+        &self,
+        offset: u64,
+        length: usize,
+    ) -> Result<impl Iterator<Item = Result<ReadPiece, Refused>> + '_, MapError> {
+        let range = self.check(offset, length as u64)?;
+        Ok(Reads {
+            map: self,
+            first: range.start,
+            at: range.start,
+            end: range.end,
+        })
+    }
+
+    /// The spans of a write of `length` bytes at `offset`, one for each extent, in order.
+    ///
+    /// # Errors
+    /// Misaligned or past the end.
+    pub fn writes(
+        &self,
+        offset: u64,
+        length: usize,
+    ) -> Result<impl Iterator<Item = WriteSpan> + '_, MapError> {
+        let range = self.check(offset, length as u64)?;
+        let first = range.start;
+        Ok(self.per_extent(range).map(move |(index, part)| {
+            let base = index as u64 * self.geometry().extent_bytes().0;
+            WriteSpan {
+                buffer: (part.start - first) as usize..(part.end - first) as usize,
+                extent: Arc::clone(&self.extents[index]),
+                from: SectorCount((part.start - base) / SECTOR_BYTES),
+                geometry: self.geometry(),
+            }
+        }))
+    }
+
+    /// Splits a range of the volume at extents.
+    fn per_extent(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> + use<> {
+        let extent_bytes = self.geometry().extent_bytes().0;
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            (at < range.end).then(|| {
+                let index = at / extent_bytes;
+                let part = at..range.end.min((index + 1) * extent_bytes);
+                at = part.end;
+                (index as usize, part)
+            })
+        })
+    }
+
+    /// Runs of data and of holes in `length` bytes at `offset`, alternating.
+    ///
+    /// # Errors
+    /// Misaligned or past the end.
+    pub fn block_status(
+        &self,
+        offset: u64,
+        length: u64,
+    ) -> Result<impl Iterator<Item = StatusRun> + '_, MapError> {
+        let range = self.check(offset, length)?;
+        let mut at = range.start;
+        Ok(std::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let start = at;
+            let (data, mut end) = self.run_at(at, range.end);
+            while end < range.end {
+                let (next, next_end) = self.run_at(end, range.end);
+                if next != data {
+                    break;
+                }
+                end = next_end;
+            }
+            at = end;
+            Some(StatusRun {
+                bytes: start..end,
+                data,
+            })
+        }))
+    }
+
+    /// Whether there is data at `at`, and how far that goes in its extent, at most to `end`.
+    fn run_at(&self, at: u64, end: u64) -> (bool, u64) {
+        let geometry = self.geometry();
+        let (extent_bytes, chunk_bytes) = (geometry.extent_bytes().0, geometry.chunk_bytes().0);
+        let index = at / extent_bytes;
+        let chunk = (at % extent_bytes / chunk_bytes) as u32;
+        let written = self.extents[index as usize].written();
+        let run_end = written.run_end(chunk, geometry.chunks());
+        let run_end = index * extent_bytes + u64::from(run_end) * chunk_bytes;
+        (written.has(chunk), run_end.min(end))
+    }
+
+    /// Forgets what the whole chunks of `length` bytes at `offset` hold: they read as zeros from now
+    /// on, and after a crash if the volume has been flushed since. Costs nothing on a disk. Parts of
+    /// chunks at either end keep what they hold.
+    ///
+    /// # Errors
+    /// Misaligned or past the end.
+    pub fn discard(&self, offset: u64, length: u64) -> Result<(), MapError> {
+        self.zero(offset, length).map(|_| ())
+    }
+
+    /// Makes `length` bytes at `offset` read as zeros, except for what is returned: at most two
+    /// ranges of bytes of the volume, parts of chunks that hold data, where zeros have to be written.
+    ///
+    /// # Errors
+    /// Misaligned or past the end.
+    pub fn zero(&self, offset: u64, length: u64) -> Result<Vec<Range<u64>>, MapError> {
+        let range = self.check(offset, length)?;
+        let geometry = self.geometry();
+        let (extent_bytes, chunk_bytes) = (geometry.extent_bytes().0, geometry.chunk_bytes().0);
+        let mut left = Vec::new();
+        for (index, part) in self.per_extent(range) {
+            let base = index as u64 * extent_bytes;
+            let extent = &self.extents[index];
+            // The last chunk of the volume is whole if the rest of it lies past the end.
+            let (from, to) = (part.start - base, part.end - base);
+            let at_end = part.end == self.size.0;
+            let covered = if at_end {
+                to.next_multiple_of(chunk_bytes)
+            } else {
+                to
+            };
+            let whole = from.div_ceil(chunk_bytes)..covered / chunk_bytes;
+            if whole.start < whole.end {
+                extent.clear(&ChunkSet::of(whole.start as u32..whole.end as u32));
+            }
+            let written = extent.written();
+            let mut edge = |bytes: Range<u64>| {
+                if bytes.start < bytes.end && written.has((bytes.start / chunk_bytes) as u32) {
+                    left.push(base + bytes.start..base + bytes.end);
+                }
+            };
+            if whole.start < whole.end {
+                edge(from..whole.start * chunk_bytes);
+                edge(whole.end * chunk_bytes..to);
+            } else {
+                let middle = (whole.start * chunk_bytes).min(to);
+                edge(from..middle);
+                edge(middle..to);
+            }
+        }
+        Ok(left)
+    }
+}
+
+impl std::fmt::Debug for VolumeMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "map of volume {}: {} bytes in {} extents",
+            self.volume().0,
+            self.size.0,
+            self.extents.len()
+        )
+    }
+}
+
+struct Reads<'a> {
+    map: &'a VolumeMap,
+    first: u64,
+    at: u64,
+    end: u64,
+}
+
+impl Iterator for Reads<'_> {
+    type Item = Result<ReadPiece, Refused>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.end {
+            return None;
+        }
+        let geometry = self.map.geometry();
+        let extent_bytes = geometry.extent_bytes().0;
+        let from = self.at;
+        // Counted before the bits are read: a chunk cannot lose its place in between.
+        let extent = &self.map.extents[(from / extent_bytes) as usize];
+        let (place, in_use) = match extent.begin_read() {
+            Ok(begun) => begun,
+            Err(refused) => {
+                self.at = self.end;
+                return Some(Err(refused));
+            }
+        };
+        let (data, to) = self.map.run_at(from, self.end);
+        self.at = to;
+        let buffer = (from - self.first) as usize..(to - self.first) as usize;
+        let source = if data {
+            Source::Disk {
+                disk: place.disk,
+                start: geometry.sector_of(place) + SectorCount(from % extent_bytes / SECTOR_BYTES),
+                count: SectorCount((to - from) / SECTOR_BYTES),
+                in_use,
+            }
+        } else {
+            Source::Zeros
+        };
+        Some(Ok(ReadPiece { buffer, source }))
+    }
+}
+
+impl WriteSpan {
+    /// Which extent of the volume.
+    #[must_use]
+    pub fn extent(&self) -> u32 {
+        self.extent.index()
+    }
+
+    /// Begins it: claims the chunks that it is the first to write, and widens it over them.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`]: park it and try again, see the module. [`Refused::Gone`]: the volume has
+    /// been cut; fail the request as past the end.
+    pub fn begin(&self) -> Result<WritePiece, Refused> {
+        let chunk = self.geometry.chunk_sectors().0;
+        let count = (self.buffer.end - self.buffer.start) as u64 / SECTOR_BYTES;
+        let (from, to) = (self.from.0, self.from.0 + count);
+        let chunks = (from / chunk) as u32..to.div_ceil(chunk) as u32;
+        let (place, in_use) = self.extent.begin_write(chunks.clone())?;
+        let first = in_use.first();
+        let start = if first.has(chunks.start) {
+            u64::from(chunks.start) * chunk
+        } else {
+            from
+        };
+        let end = if first.has(chunks.end - 1) {
+            u64::from(chunks.end) * chunk
+        } else {
+            to
+        };
+        Ok(WritePiece {
+            disk: place.disk,
+            start: self.geometry.sector_of(place) + SectorCount(start),
+            count: SectorCount(end - start),
+            lead: SectorCount(from - start),
+            buffer: self.buffer.clone(),
+            tail: SectorCount(end - to),
+            in_use,
+        })
+    }
+}

@@ -1,0 +1,491 @@
+//! Planning changes: each is one transaction of the log, in front of it a checkpoint if it lacks room.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sched::units::{Bytes, SECTOR_BYTES, SectorCount};
+
+use crate::chunks::ChunkSet;
+use crate::dirty::{Mark, Shared};
+use crate::disk::payload::{BitRun, Change, Written};
+use crate::disk::table::Located;
+use crate::error::VolumeError;
+use crate::extent::Extent;
+use crate::image::NodeAt;
+use crate::limits::{NAME_BYTES_MAX, VOLUME_EXTENTS_MAX, VOLUMES_MAX};
+use crate::log::{LogState, log_extents_max, measure, node_blocks};
+use crate::map::VolumeMap;
+use crate::moving::Move;
+use crate::place::{DiskNumber, Place, VolumeId};
+use crate::placement::Placement;
+use crate::pool::{CreateSpec, Phase, PoolState, Volume, extents_of, node_of};
+use crate::transaction::{Step, Transaction};
+
+/// A transaction that has been handed out.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) steps: Vec<Step>,
+    /// The log when it is done.
+    pub(crate) log: LogState,
+    /// Taken from the free extents, for metadata and for volumes.
+    pub(crate) taken_for_log: Vec<Place>,
+    pub(crate) taken: Vec<Place>,
+    /// With a checkpoint: full nodes in their new places, and all extents that the table refers to.
+    pub(crate) checkpoint: Option<Checkpoint>,
+    /// Marks that become durable, and the extents that were taken from the dirty ones for it.
+    pub(crate) settled: Vec<(Arc<Shared>, Mark, Vec<u32>)>,
+    pub(crate) effect: Effect,
+    /// The superblocks' generation when it is done.
+    pub(crate) generation: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoint {
+    pub(crate) nodes: Vec<(VolumeId, NodeAt)>,
+    pub(crate) bad_at: Option<NodeAt>,
+    pub(crate) refers_to: BTreeSet<Place>,
+}
+
+/// What takes effect at the commit.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    None,
+    Started,
+    Create(VolumeId, Volume),
+    Map(VolumeId, Arc<VolumeMap>, Vec<Arc<Extent>>),
+    Rename(VolumeId, String),
+    Delete(VolumeId),
+    Moved(Move),
+    Bits(Vec<VolumeId>),
+    Bad(Place),
+}
+
+impl PoolState {
+    pub(crate) fn ready(&self) -> Result<(), VolumeError> {
+        match self.phase {
+            Phase::Poisoned => Err(VolumeError::Poisoned),
+            _ if self.planned.is_some() => Err(VolumeError::Busy),
+            Phase::Opened => Err(VolumeError::NotStarted),
+            Phase::Started => Ok(()),
+        }
+    }
+
+    pub(crate) fn draft(&self) -> Draft {
+        Draft {
+            steps: Vec::new(),
+            log: self.log.clone(),
+            taken_for_log: Vec::new(),
+            taken: Vec::new(),
+            checkpoint: None,
+            settled: Vec::new(),
+            effect: Effect::None,
+            generation: self.generation,
+        }
+    }
+
+    pub(crate) fn hand_out(&mut self, mut draft: Draft) -> Transaction {
+        self.serial += 1;
+        let steps = std::mem::take(&mut draft.steps);
+        self.planned = Some(draft);
+        Transaction {
+            steps,
+            serial: self.serial,
+        }
+    }
+
+    /// Appends `changes` to the draft's log and makes them durable. Returns where they are.
+    pub(crate) fn log_into(
+        &mut self,
+        draft: &mut Draft,
+        changes: &[Change],
+        leave: bool,
+    ) -> Result<Vec<Located>, VolumeError> {
+        let from = draft.steps.len();
+        let Draft {
+            log,
+            steps,
+            taken_for_log,
+            ..
+        } = draft;
+        let free = &mut self.free;
+        let mut fresh = || {
+            let place = free.take_for_metadata()?;
+            taken_for_log.push(place);
+            Some(place)
+        };
+        let Some(located) = log.append(changes, leave, &mut fresh, steps) else {
+            let taken = std::mem::take(taken_for_log);
+            taken.into_iter().for_each(|place| self.free.give(place));
+            return Err(self.no_space(0));
+        };
+        let written: BTreeSet<DiskNumber> = draft.steps[from..]
+            .iter()
+            .map(|step| match step {
+                Step::Write { disk, .. } | Step::Flush { disk } => *disk,
+            })
+            .collect();
+        draft
+            .steps
+            .extend(written.into_iter().map(|disk| Step::Flush { disk }));
+        Ok(located)
+    }
+
+    /// Logs `changes`, after a rewrite of everything if the log would take too much otherwise.
+    /// `more`: blocks that the volumes' nodes grow by.
+    pub(crate) fn change(
+        &mut self,
+        draft: &mut Draft,
+        changes: &[Change],
+        more: u64,
+    ) -> Result<Vec<Located>, VolumeError> {
+        let needed = draft.log.extents_needed(&measure(changes, self.geometry));
+        let limit = log_extents_max(self.rewrite_extents(more));
+        if needed > 0 && self.metadata.len() as u64 + needed > limit {
+            self.checkpoint_into(draft, true)?;
+        }
+        self.log_into(draft, changes, false)
+    }
+
+    fn no_space(&self, asked: u64) -> VolumeError {
+        let bytes = |extents: u64| Bytes(extents.saturating_mul(self.geometry.extent_bytes().0));
+        VolumeError::NoSpace {
+            asked: bytes(asked),
+            free: self.available(),
+            good: bytes(self.free.good()),
+            reserved: bytes(self.kept(self.rewrite_extents(0)) + self.metadata.len() as u64),
+        }
+    }
+
+    /// Takes extents for a volume, so that metadata keeps what it needs.
+    pub(crate) fn take(
+        &mut self,
+        placement: &Placement,
+        count: u32,
+        after: Option<DiskNumber>,
+        turn: u64,
+        more: u64,
+    ) -> Result<Vec<Place>, VolumeError> {
+        self.reap();
+        let kept = self.kept(self.rewrite_extents(more));
+        if self.free.free() < kept.saturating_add(u64::from(count)) {
+            return Err(self.no_space(u64::from(count)));
+        }
+        self.free
+            .allocate(self.geometry, placement, count, after, turn)
+    }
+
+    fn extents_for(&self, size: Bytes) -> Result<u32, VolumeError> {
+        let max = VOLUME_EXTENTS_MAX;
+        let extents = self.geometry.extents_for(size);
+        // A size that the pool cannot hold is that before it is anything else.
+        if extents > self.free.good() {
+            return Err(self.no_space(extents));
+        }
+        u32::try_from(extents)
+            .ok()
+            .filter(|extents| *extents <= max)
+            .ok_or(VolumeError::TooManyExtents {
+                asked: size,
+                max,
+                extent: self.geometry.extent_bytes(),
+            })
+    }
+
+    /// Creates a volume; all of it is allocated and reads as zeros. Its number is in
+    /// [`crate::Committed::maps`].
+    ///
+    /// # Errors
+    /// Name, size or placement at fault; no room.
+    pub fn create(&mut self, spec: &CreateSpec) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        self.check_name(&spec.name, None)?;
+        let size = whole_sectors(spec.size)?;
+        let count = self.extents_for(size)?;
+        if self.volumes.len() >= VOLUMES_MAX {
+            return Err(VolumeError::TooManyVolumes(VOLUMES_MAX));
+        }
+        let id = VolumeId(self.next_volume);
+        let more = node_blocks(u64::from(count), self.geometry);
+        let places = self.take(&spec.placement, count, None, id.0, more)?;
+        let shared = Arc::new(Shared::new(id, self.geometry));
+        let map = VolumeMap::new(size, fresh_extents(&places, 0, &shared), shared);
+        let changes = node_of(&spec.name, &map);
+        let mut draft = self.draft();
+        draft.taken = places;
+        let located = match self.change(&mut draft, &changes, more) {
+            Ok(located) => located,
+            Err(error) => return Err(self.give_up(draft, error)),
+        };
+        let (name, node) = (spec.name.clone(), node_at(&located));
+        draft.effect = Effect::Create(
+            id,
+            Volume {
+                name,
+                map: Arc::new(map),
+                node,
+                changed: false,
+            },
+        );
+        Ok(self.hand_out(draft))
+    }
+
+    /// Makes a volume larger; what is added reads as zeros.
+    ///
+    /// # Errors
+    /// Not larger; placement at fault; no room; the last extent is being moved and part of it was
+    /// cut off before.
+    pub fn grow(
+        &mut self,
+        volume: VolumeId,
+        size: Bytes,
+        placement: &Placement,
+    ) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        let map = Arc::clone(self.volume(volume)?.1);
+        let size = whole_sectors(size)?;
+        if size <= map.size() {
+            return Err(VolumeError::WrongDirection {
+                now: map.size(),
+                asked: size,
+                direction: "larger",
+            });
+        }
+        let (have, want) = (map.extents().len() as u32, self.extents_for(size)?);
+        let more = node_blocks(u64::from(want), self.geometry);
+        let mut draft = self.draft();
+        let mut changes = vec![Change::Resize {
+            volume,
+            size,
+            extents: want,
+        }];
+        let mut extents = map.extents().to_vec();
+        let (tail_steps, tail_bits) = self.clean_tail(&map)?;
+        if want > have {
+            let after = extents.last().map(|extent| extent.place().disk);
+            draft.taken = self.take(placement, want - have, after, volume.0, more)?;
+            extents.extend(fresh_extents(&draft.taken, have, map.shared()));
+        }
+        let grown = VolumeMap::new(size, extents, Arc::clone(map.shared()));
+        changes.extend(extents_of(&grown, have as usize));
+        changes.extend(tail_bits);
+        draft.steps.extend(tail_steps);
+        if let Err(error) = self.change(&mut draft, &changes, more) {
+            return Err(self.give_up(draft, error));
+        }
+        draft.effect = Effect::Map(volume, Arc::new(grown), Vec::new());
+        Ok(self.hand_out(draft))
+    }
+
+    /// What lies between the end of a volume and the end of its last extent must read as zeros when
+    /// the volume grows over it: chunks lose their bits, the rest of the last chunk is overwritten.
+    fn clean_tail(&self, map: &VolumeMap) -> Result<(Vec<Step>, Option<Change>), VolumeError> {
+        let within = map.size().0 % self.geometry.extent_bytes().0;
+        let Some(last) = map.extents().last().filter(|_| within > 0) else {
+            return Ok((Vec::new(), None));
+        };
+        let chunk_bytes = self.geometry.chunk_bytes().0;
+        let behind = ChunkSet::of(within.div_ceil(chunk_bytes) as u32..self.geometry.chunks());
+        let written = last.written();
+        let rest = within.next_multiple_of(chunk_bytes) - within;
+        let overwrite = rest > 0 && written.has((within / chunk_bytes) as u32);
+        let clear = !written.and(&behind).is_empty();
+        if !overwrite && !clear {
+            return Ok((Vec::new(), None));
+        }
+        if self.moving.contains_key(&(map.volume(), last.index())) {
+            return Err(VolumeError::BeingMoved {
+                extent: last.index(),
+            });
+        }
+        let place = last.place();
+        let flush = Step::Flush { disk: place.disk };
+        let mut steps = Vec::new();
+        if overwrite {
+            let start = self.geometry.sector_of(place) + SectorCount(within / SECTOR_BYTES);
+            steps.push(Step::Write {
+                disk: place.disk,
+                start,
+                data: vec![0; rest as usize],
+            });
+        }
+        steps.push(flush);
+        last.clear(&behind);
+        let written = Written::of(&last.written(), self.geometry);
+        let runs = vec![BitRun {
+            first: last.index(),
+            count: 1,
+            written,
+        }];
+        Ok((
+            steps,
+            Some(Change::Bits {
+                volume: map.volume(),
+                runs,
+            }),
+        ))
+    }
+
+    /// Makes a volume smaller; what is cut off is lost.
+    ///
+    /// # Errors
+    /// Not smaller, or zero; an extent to be cut off is being moved.
+    pub fn shrink(&mut self, volume: VolumeId, size: Bytes) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        let map = Arc::clone(self.volume(volume)?.1);
+        let size = whole_sectors(size)?;
+        if size >= map.size() {
+            return Err(VolumeError::WrongDirection {
+                now: map.size(),
+                asked: size,
+                direction: "smaller",
+            });
+        }
+        let keep = self.geometry.extents_for(size) as usize;
+        self.none_moving(volume, keep as u32)?;
+        let mut extents = map.extents().to_vec();
+        let cut = extents.split_off(keep);
+        let smaller = VolumeMap::new(size, extents, Arc::clone(map.shared()));
+        let changes = [Change::Resize {
+            volume,
+            size,
+            extents: keep as u32,
+        }];
+        let mut draft = self.draft();
+        if let Err(error) = self.change(&mut draft, &changes, 0) {
+            return Err(self.give_up(draft, error));
+        }
+        draft.effect = Effect::Map(volume, Arc::new(smaller), cut);
+        Ok(self.hand_out(draft))
+    }
+
+    fn none_moving(&self, volume: VolumeId, from: u32) -> Result<(), VolumeError> {
+        match self
+            .moving
+            .range((volume, from)..=(volume, u32::MAX))
+            .next()
+        {
+            Some(((_, extent), _)) => Err(VolumeError::BeingMoved { extent: *extent }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a volume another name.
+    ///
+    /// # Errors
+    /// The name is taken or not a name.
+    pub fn rename(&mut self, volume: VolumeId, name: &str) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        self.volume(volume)?;
+        self.check_name(name, Some(volume))?;
+        let changes = [Change::Rename {
+            volume,
+            name: name.to_owned(),
+        }];
+        let mut draft = self.draft();
+        if let Err(error) = self.change(&mut draft, &changes, 0) {
+            return Err(self.give_up(draft, error));
+        }
+        draft.effect = Effect::Rename(volume, name.to_owned());
+        Ok(self.hand_out(draft))
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// No such volume; an extent of it is being moved.
+    pub fn delete(&mut self, volume: VolumeId) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        self.volume(volume)?;
+        self.none_moving(volume, 0)?;
+        let mut draft = self.draft();
+        if let Err(error) = self.change(&mut draft, &[Change::Delete { volume }], 0) {
+            return Err(self.give_up(draft, error));
+        }
+        draft.effect = Effect::Delete(volume);
+        Ok(self.hand_out(draft))
+    }
+
+    /// Keeps an extent from being allocated from now on. What a volume has there stays until it is
+    /// moved away.
+    ///
+    /// # Errors
+    /// No such place; marked already; no extent can be spared.
+    pub fn mark_bad(&mut self, place: Place) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        if !self.free.exists(place) {
+            return Err(VolumeError::NoSuchPlace(place));
+        }
+        if self.free.bad.contains(&place) {
+            return Err(VolumeError::AlreadyBad(place));
+        }
+        let needed = self.kept(self.rewrite_extents(1)) + u64::from(self.free.is_free(place));
+        if self.free.free() < needed {
+            return Err(self.no_space(1));
+        }
+        let mut draft = self.draft();
+        if let Err(error) = self.change(
+            &mut draft,
+            &[Change::Bad {
+                places: vec![place],
+            }],
+            1,
+        ) {
+            return Err(self.give_up(draft, error));
+        }
+        draft.effect = Effect::Bad(place);
+        Ok(self.hand_out(draft))
+    }
+
+    fn check_name(&self, name: &str, of: Option<VolumeId>) -> Result<(), VolumeError> {
+        let reason = if name.is_empty() {
+            "it is empty"
+        } else if name.len() > NAME_BYTES_MAX {
+            "it is longer than 255 bytes"
+        } else if name.contains('/') {
+            "it has a slash in it"
+        } else if name.chars().any(char::is_control) {
+            "it has a control character in it"
+        } else if name == "." || name == ".." {
+            "it means a directory"
+        } else {
+            return match self.find(name) {
+                Some(other) if Some(other) != of => Err(VolumeError::NameTaken(name.to_owned())),
+                _ => Ok(()),
+            };
+        };
+        Err(VolumeError::BadName {
+            name: name.to_owned(),
+            reason,
+        })
+    }
+}
+
+pub(crate) fn node_at(located: &[Located]) -> NodeAt {
+    let mut spans: Vec<Place> = located.iter().map(|at| at.position.place).collect();
+    spans.dedup();
+    NodeAt {
+        located: located[0],
+        spans,
+    }
+}
+
+fn fresh_extents(places: &[Place], from: u32, shared: &Arc<Shared>) -> Vec<Arc<Extent>> {
+    let fresh = |(index, place): (u32, &Place)| {
+        Arc::new(Extent::new(
+            index,
+            *place,
+            &ChunkSet::EMPTY,
+            Arc::clone(shared),
+        ))
+    };
+    (from..).zip(places).map(fresh).collect()
+}
+
+fn whole_sectors(size: Bytes) -> Result<Bytes, VolumeError> {
+    let rounded = size.0.checked_next_multiple_of(SECTOR_BYTES);
+    match rounded {
+        Some(0) => Err(VolumeError::SizeZero),
+        Some(bytes) => Ok(Bytes(bytes)),
+        None => Err(VolumeError::SizeOverflows(size)),
+    }
+}

@@ -1,0 +1,400 @@
+//! The pool's metadata in memory, and the changes that can be made to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sched::units::{Bytes, SectorCount};
+
+use crate::alloc::FreeMap;
+use crate::dirty::Shared;
+use crate::disk::payload::Change;
+use crate::disk::superblock::Superblock;
+use crate::error::VolumeError;
+use crate::extent::Extent;
+use crate::image::{NodeAt, NodeImage};
+use crate::log::{LogState, budget, extents_for_blocks, log_extents_max, node_blocks};
+use crate::map::VolumeMap;
+use crate::medium::{Candidate, Medium};
+use crate::open::{OpenError, Opened, Problem, check_owners, read_pool};
+use crate::place::{DiskNumber, Geometry, Place, VolumeId};
+use crate::placement::{DiskRange, Placement};
+use crate::plan::Draft;
+
+/// A pool's or a disk's identity: 128 random bits.
+pub type Uuid = [u8; 16];
+
+/// What a new pool is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FormatSpec {
+    /// The pool's identity, random.
+    pub pool: Uuid,
+    /// The disks in the order of their numbers, each with an identity of its own, random.
+    pub disks: Vec<(Uuid, Candidate)>,
+    /// The size of its extents: a power of two from 64 KiB to 1 GiB.
+    pub extent_bytes: Bytes,
+}
+
+/// What a new volume is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateSpec {
+    /// Its name: 1 to 255 bytes, no `/`, no control characters, not `.` or `..`, not taken.
+    pub name: String,
+    /// Its size, more than zero; rounded up to whole sectors.
+    pub size: Bytes,
+    /// Where.
+    pub placement: Placement,
+}
+
+/// A disk of an open pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolDisk {
+    /// Its number.
+    pub number: DiskNumber,
+    /// Its identity.
+    pub id: Uuid,
+    /// Which of the candidates it was.
+    pub candidate: usize,
+    /// The name given for it.
+    pub name: String,
+    /// Its size.
+    pub sectors: SectorCount,
+    /// The extents on it.
+    pub extents: u32,
+    /// Those that are free, moves' and quiet-waiting ones not counted.
+    pub free: u32,
+    /// Those marked bad.
+    pub bad: u32,
+    /// Those that hold metadata.
+    pub metadata: u32,
+}
+
+/// What a committed transaction has changed.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// Volumes with a new map; `None`: deleted. Install them before anything else is planned.
+    pub maps: Vec<(VolumeId, Option<Arc<VolumeMap>>)>,
+}
+
+/// An open pool.
+///
+/// Views are here; [`crate::plan`](self) has the changes and [`crate::commit`](self) their end.
+#[derive(Debug)]
+pub struct PoolState {
+    pub(crate) geometry: Geometry,
+    pub(crate) superblocks: Vec<Superblock>,
+    given: Vec<(usize, String)>,
+    notes: Vec<Problem>,
+    pub(crate) volumes: BTreeMap<VolumeId, Volume>,
+    pub(crate) next_volume: u64,
+    pub(crate) bad_at: Option<NodeAt>,
+    pub(crate) bad_changed: bool,
+    /// The superblocks' generation.
+    pub(crate) generation: u64,
+    pub(crate) log: LogState,
+    pub(crate) free: FreeMap,
+    /// Extents that hold metadata which the table on disk or the log after it refers to.
+    pub(crate) metadata: BTreeSet<Place>,
+    /// Extents that no volume has any more, to which requests may still be on their way.
+    pub(crate) leaving: Vec<(Place, Arc<Extent>)>,
+    /// Extents being moved, by volume and index.
+    pub(crate) moving: BTreeMap<(VolumeId, u32), Place>,
+    pub(crate) phase: Phase,
+    pub(crate) planned: Option<Draft>,
+    pub(crate) serial: u64,
+}
+
+/// Whether changes are possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Opened,
+    Started,
+    Poisoned,
+}
+
+/// A volume in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    pub(crate) map: Arc<VolumeMap>,
+    pub(crate) node: NodeAt,
+    /// Whether the log has changes of it after its full node.
+    pub(crate) changed: bool,
+}
+
+impl PoolState {
+    /// Opens the pool that the disks make up, for reading; [`PoolState::start`] makes it writable.
+    ///
+    /// # Errors
+    /// Each disk that is missing, foreign, stale, double, damaged or of a newer version, by name;
+    /// damaged metadata.
+    pub fn open(medium: &mut dyn Medium, disks: &[Candidate]) -> Result<Self, OpenError> {
+        let opened = read_pool(medium, disks).map_err(|problems| OpenError { problems })?;
+        let problems = check_owners(&opened);
+        if problems.is_empty() {
+            Ok(Self::from_opened(opened))
+        } else {
+            Err(OpenError { problems })
+        }
+    }
+
+    fn from_opened(opened: Opened) -> Self {
+        let geometry = opened.geometry();
+        let Opened {
+            disks,
+            table,
+            image,
+            tail,
+            metadata,
+            notes,
+        } = opened;
+        let extents = disks.iter().map(|disk| disk.superblock.extents);
+        let mut free = FreeMap::new(extents, image.bad);
+        let owned = image
+            .volumes
+            .values()
+            .flat_map(|node| node.extents.iter().map(|(place, _)| place));
+        for place in owned.chain(&metadata) {
+            free.take(*place);
+        }
+        let generation = disks
+            .iter()
+            .map(|disk| disk.superblock.generation)
+            .max()
+            .unwrap_or(0);
+        let log = LogState {
+            pool: table.pool,
+            geometry,
+            at: tail.at,
+            sequence: tail.sequence,
+            previous: tail.previous,
+            epoch: table.generation,
+            extents: tail.extents,
+            blocks: tail.blocks,
+        };
+        let volumes = image
+            .volumes
+            .into_iter()
+            .map(|(id, node)| (id, Volume::load(id, node, geometry)));
+        Self {
+            geometry,
+            given: disks
+                .iter()
+                .map(|disk| (disk.candidate, disk.name.clone()))
+                .collect(),
+            superblocks: disks.into_iter().map(|disk| disk.superblock).collect(),
+            notes,
+            volumes: volumes.collect(),
+            next_volume: image.next_volume,
+            bad_at: image.bad_at,
+            bad_changed: image.bad_changed,
+            generation,
+            log,
+            free,
+            metadata,
+            leaving: Vec::new(),
+            moving: BTreeMap::new(),
+            phase: Phase::Opened,
+            planned: None,
+            serial: 0,
+        }
+    }
+
+    /// What was odd at opening but did no harm: a torn copy of a superblock or table.
+    #[must_use]
+    pub fn notes(&self) -> &[Problem] {
+        &self.notes
+    }
+
+    /// Whether a step of a transaction has failed.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.phase == Phase::Poisoned
+    }
+
+    /// The pool's identity.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.log.pool
+    }
+
+    /// The sizes of extents and chunks.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The disks, by number.
+    #[must_use]
+    pub fn disks(&self) -> Vec<PoolDisk> {
+        let on = |places: &BTreeSet<Place>, disk: DiskNumber| {
+            places.iter().filter(|place| place.disk == disk).count() as u32
+        };
+        let disk = |(superblock, (candidate, name)): (&Superblock, &(usize, String))| PoolDisk {
+            number: superblock.number,
+            id: superblock.disk(),
+            candidate: *candidate,
+            name: name.clone(),
+            sectors: superblock.sectors,
+            extents: superblock.extents,
+            free: self.free.free_on(superblock.number),
+            bad: on(&self.free.bad, superblock.number),
+            metadata: on(&self.metadata, superblock.number),
+        };
+        self.superblocks.iter().zip(&self.given).map(disk).collect()
+    }
+
+    /// What could still be allocated to volumes: free extents less what is kept for metadata.
+    #[must_use]
+    pub fn available(&self) -> Bytes {
+        let kept = self.kept(self.rewrite_extents(0));
+        Bytes(self.free.free().saturating_sub(kept) * self.geometry.extent_bytes().0)
+    }
+
+    /// R, the extents that rewriting all nodes takes at worst, with `more` blocks of nodes added.
+    pub(crate) fn rewrite_extents(&self, more: u64) -> u64 {
+        let node = |volume: &Volume| node_blocks(volume.map.extents().len() as u64, self.geometry);
+        let nodes: u64 = self.volumes.values().map(node).sum();
+        let bad = node_blocks(self.free.bad.len() as u64, self.geometry);
+        extents_for_blocks(nodes + bad + more, self.geometry)
+    }
+
+    /// The free extents that are kept for metadata, given R.
+    pub(crate) fn kept(&self, rewrite: u64) -> u64 {
+        budget(rewrite) - (self.metadata.len() as u64).min(log_extents_max(rewrite))
+    }
+
+    /// The volumes, by number, with their names.
+    pub fn volumes(&self) -> impl Iterator<Item = (&str, &Arc<VolumeMap>)> + '_ {
+        self.volumes
+            .values()
+            .map(|volume| (volume.name.as_str(), &volume.map))
+    }
+
+    /// The volume of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<VolumeId> {
+        self.volumes
+            .iter()
+            .find(|(_, volume)| volume.name == name)
+            .map(|(id, _)| *id)
+    }
+
+    /// A volume's name and map.
+    ///
+    /// # Errors
+    /// No such volume.
+    pub fn volume(&self, volume: VolumeId) -> Result<(&str, &Arc<VolumeMap>), VolumeError> {
+        let found = self
+            .volumes
+            .get(&volume)
+            .ok_or(VolumeError::NoSuchVolume(volume))?;
+        Ok((found.name.as_str(), &found.map))
+    }
+
+    /// A placement that keeps to what a volume has: its disks in their rotation, strictly, and of
+    /// the stretches given for each disk (its zones) those that it uses.
+    ///
+    /// # Errors
+    /// No such volume.
+    pub fn placement_like(
+        &self,
+        volume: VolumeId,
+        zones: &[DiskRange],
+    ) -> Result<Placement, VolumeError> {
+        let (_, map) = self.volume(volume)?;
+        let mut disks: Vec<DiskNumber> = Vec::new();
+        let mut used: BTreeSet<usize> = BTreeSet::new();
+        for place in map.places() {
+            if !disks.contains(&place.disk) {
+                disks.push(place.disk);
+            }
+            let start = self.geometry.sector_of(place);
+            let end = start + self.geometry.extent_sectors();
+            let touches = |zone: &DiskRange| {
+                zone.disk == place.disk
+                    && zone.start < end
+                    && start < zone.start.saturating_add(zone.count)
+            };
+            used.extend(
+                zones
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, zone)| touches(zone))
+                    .map(|(index, _)| index),
+            );
+        }
+        let within = used.into_iter().map(|index| zones[index]).collect();
+        Ok(Placement {
+            disks,
+            within,
+            run: 1,
+            strict: true,
+        })
+    }
+}
+
+impl Volume {
+    fn load(id: VolumeId, node: NodeImage, geometry: Geometry) -> Self {
+        let shared = Arc::new(Shared::new(id, geometry));
+        let extents = node
+            .extents
+            .iter()
+            .enumerate()
+            .map(|(index, (place, written))| {
+                let written = written.set(geometry);
+                Arc::new(Extent::new(
+                    index as u32,
+                    *place,
+                    &written,
+                    Arc::clone(&shared),
+                ))
+            });
+        let map = VolumeMap::new(node.size, extents.collect(), Arc::clone(&shared));
+        Self {
+            name: node.name,
+            map: Arc::new(map),
+            node: node.node,
+            changed: node.changed,
+        }
+    }
+
+    /// Its full node: as it is now.
+    pub(crate) fn node(&self) -> Vec<Change> {
+        node_of(&self.name, &self.map)
+    }
+}
+
+/// The changes that make up the full node of a volume.
+pub(crate) fn node_of(name: &str, map: &VolumeMap) -> Vec<Change> {
+    let (volume, extents) = (map.volume(), map.extents());
+    let mut node = vec![Change::Node {
+        volume,
+        size: map.size(),
+        extents: extents.len() as u32,
+        name: name.to_owned(),
+    }];
+    node.extend(extents_of(map, 0));
+    node
+}
+
+/// The extents of a volume from `from` on, as changes.
+pub(crate) fn extents_of(map: &VolumeMap, from: usize) -> Vec<Change> {
+    let geometry = map.geometry();
+    let per_record = crate::disk::payload::extents_per_record(geometry);
+    let of = |extent: &Arc<Extent>| {
+        (
+            extent.place(),
+            crate::disk::payload::Written::of(&extent.written(), geometry),
+        )
+    };
+    let chunk = |(index, part): (usize, &[Arc<Extent>])| Change::Extents {
+        volume: map.volume(),
+        first: (from + index * per_record) as u32,
+        extents: part.iter().map(of).collect(),
+    };
+    map.extents()[from..]
+        .chunks(per_record)
+        .enumerate()
+        .map(chunk)
+        .collect()
+}

@@ -1,0 +1,339 @@
+//! Reading nodes and rolling the log forward.
+
+use std::collections::BTreeSet;
+
+use sched::units::{SECTOR_BYTES, SectorCount};
+
+use crate::disk::Position;
+use crate::disk::payload::Change;
+use crate::disk::record::{Record, RecordError};
+use crate::disk::table::{Located, Table};
+use crate::identify::Found;
+use crate::image::{Image, NodeAt};
+use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
+use crate::medium::Medium;
+use crate::open::Problem;
+use crate::place::{Geometry, Place};
+use crate::pool::Uuid;
+
+/// How far beyond the end of the log to look for records that say it should not have ended: 1 MiB.
+/// A lost record in the middle of a log has its successors right behind it.
+const LOOK_BEYOND_BLOCKS: u32 = 256;
+
+/// Blocks read at once.
+const WINDOW_BLOCKS: u32 = 16;
+
+const _: () = assert!(WINDOW_BLOCKS as u64 >= RECORD_BLOCKS_MAX);
+
+/// Where the log ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tail {
+    /// The next record goes here.
+    pub(crate) at: Position,
+    pub(crate) sequence: u64,
+    /// The checksum of the last record of this epoch; 0 if there is none.
+    pub(crate) previous: u64,
+    /// The extents of the log since the table.
+    pub(crate) extents: Vec<Place>,
+    /// Blocks since the table.
+    pub(crate) blocks: u64,
+    /// A record of a later table was found: the table is lost.
+    pub(crate) later_epoch: bool,
+}
+
+/// Reads records.
+pub(crate) struct Reader<'a> {
+    medium: &'a mut dyn Medium,
+    disks: &'a [Found],
+    pool: Uuid,
+    geometry: Geometry,
+    window: Vec<u8>,
+    window_at: Option<Position>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(medium: &'a mut dyn Medium, disks: &'a [Found]) -> Self {
+        let superblock = &disks[0].superblock;
+        let (pool, geometry) = (superblock.pool, superblock.geometry);
+        Self {
+            medium,
+            disks,
+            pool,
+            geometry,
+            window: Vec::new(),
+            window_at: None,
+        }
+    }
+
+    fn blocks_per_extent(&self) -> u32 {
+        (self.geometry.extent_bytes().0 / BLOCK_BYTES) as u32
+    }
+
+    fn exists(&self, at: Position) -> bool {
+        let disk = self.disks.get(usize::from(at.place.disk.0));
+        disk.is_some_and(|disk| at.place.extent < disk.superblock.extents)
+            && at.block < self.blocks_per_extent()
+    }
+
+    /// The last block of an extent is only ever a link.
+    fn leaves_room_for_link(&self, at: Position, record: &Record) -> bool {
+        let is_link = matches!(record.change, Change::Link { .. });
+        is_link || at.block + record.blocks < self.blocks_per_extent()
+    }
+
+    /// The bytes from `at` on: at least a record's, unless the extent ends.
+    fn bytes(&mut self, at: Position) -> Result<&[u8], Problem> {
+        let inside = |start: Position| {
+            let end = start.block + (self.window.len() as u64 / BLOCK_BYTES) as u32;
+            let need = (at.block + RECORD_BLOCKS_MAX as u32).min(self.blocks_per_extent());
+            start.place == at.place && start.block <= at.block && need <= end
+        };
+        if !self.window_at.is_some_and(inside) {
+            let blocks = WINDOW_BLOCKS.min(self.blocks_per_extent() - at.block);
+            self.window
+                .resize(blocks as usize * BLOCK_BYTES as usize, 0);
+            self.window_at = None;
+            let offset = SectorCount(u64::from(at.block) * BLOCK_BYTES / SECTOR_BYTES);
+            let start = self.geometry.sector_of(at.place) + offset;
+            let disk = &self.disks[usize::from(at.place.disk.0)];
+            self.medium
+                .read(disk.candidate, start, &mut self.window)
+                .map_err(|error| Problem::Unreadable {
+                    disk: disk.name.clone(),
+                    at: start.0,
+                    reason: error.to_string(),
+                })?;
+            self.window_at = Some(at);
+        }
+        let from = self.window_at.map_or(0, |start| at.block - start.block) as usize;
+        Ok(&self.window[from * BLOCK_BYTES as usize..])
+    }
+
+    fn record(&mut self, at: Position) -> Result<Result<Record, RecordError>, Problem> {
+        if !self.exists(at) {
+            return Ok(Err(RecordError::NotOne));
+        }
+        let (pool, geometry) = (self.pool, self.geometry);
+        Ok(Record::parse(self.bytes(at)?, &pool, geometry))
+    }
+
+    /// The nodes and the bad extents that the table locates.
+    pub(crate) fn nodes(&mut self, table: &Table, problems: &mut Vec<Problem>) -> Image {
+        let mut image = Image {
+            next_volume: table.next_volume,
+            ..Image::default()
+        };
+        for (volume, located) in &table.nodes {
+            let damaged = |what: String| {
+                let at = describe(located.position);
+                Problem::NodeDamaged {
+                    volume: volume.0,
+                    at,
+                    what,
+                }
+            };
+            let is_it = |change: &Change| change.volume() == Some(*volume);
+            let mut apply = |change: &Change, at: Located| {
+                if !is_it(change) {
+                    return Err("a record of something else".to_owned());
+                }
+                image.apply(change, at)?;
+                Ok(image.is_whole(*volume))
+            };
+            match self.follow(*located, &mut apply) {
+                Ok(Ok(_)) => {}
+                Ok(Err(what)) => problems.push(damaged(what)),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if let Some((count, located)) = table.bad {
+            let mut bad = BTreeSet::new();
+            let mut apply = |change: &Change, _: Located| {
+                let Change::Bad { places } = change else {
+                    return Err("a record of something else".to_owned());
+                };
+                bad.extend(places);
+                Ok(bad.len() >= count as usize)
+            };
+            let damaged = |what: String| Problem::BadListDamaged {
+                at: describe(located.position),
+                what,
+            };
+            match self.follow(located, &mut apply) {
+                Ok(Ok(spans)) => image.bad_at = Some(NodeAt { located, spans }),
+                Ok(Err(what)) => problems.push(damaged(what)),
+                Err(problem) => problems.push(problem),
+            }
+            image.bad = bad;
+        }
+        image
+    }
+
+    /// Gives the records from `start` on, but links, to `apply` until it has enough. Returns the
+    /// extents they are in.
+    fn follow(
+        &mut self,
+        start: Located,
+        apply: &mut dyn FnMut(&Change, Located) -> Result<bool, String>,
+    ) -> Result<Result<Vec<Place>, String>, Problem> {
+        let (mut at, mut sequence) = (start.position, start.sequence);
+        let mut previous = None;
+        let mut spans = Vec::new();
+        loop {
+            let record = match self.record(at)? {
+                Ok(record) => record,
+                Err(error) => return Ok(Err(format!("{error} at {}", describe(at)))),
+            };
+            if record.header.sequence != sequence
+                || previous.is_some_and(|sum| sum != record.header.previous)
+            {
+                return Ok(Err(format!("another record at {}", describe(at))));
+            }
+            if spans.last() != Some(&at.place) {
+                spans.push(at.place);
+            }
+            let located = Located {
+                position: at,
+                sequence,
+            };
+            previous = Some(record.checksum);
+            sequence += 1;
+            at.block += record.blocks;
+            if let Change::Link { to } = record.change {
+                at = Position {
+                    place: to,
+                    block: 0,
+                };
+                continue;
+            }
+            match apply(&record.change, located) {
+                Ok(true) => return Ok(Ok(spans)),
+                Ok(false) => {}
+                Err(what) => return Ok(Err(what)),
+            }
+        }
+    }
+
+    /// Applies the transactions that are in the log beyond the table, up to the first that is not
+    /// complete.
+    pub(crate) fn roll_forward(
+        &mut self,
+        table: &Table,
+        image: &mut Image,
+    ) -> Result<Tail, Problem> {
+        let mut tail = Tail {
+            at: table.log,
+            sequence: table.next_sequence,
+            previous: 0,
+            extents: vec![table.log.place],
+            blocks: 0,
+            later_epoch: false,
+        };
+        if !self.exists(table.log) {
+            let (at, what) = (describe(table.log), "there is no such place".to_owned());
+            return Err(Problem::LogImpossible {
+                at,
+                sequence: table.next_sequence,
+                what,
+            });
+        }
+        // What a transaction adds is kept apart until its last record is there.
+        let mut ahead = tail.clone();
+        let mut pending: Vec<(Change, Located)> = Vec::new();
+        while let Ok(record) = self.record(ahead.at)? {
+            let header = &record.header;
+            let is_next = header.epoch == table.generation
+                && header.sequence == ahead.sequence
+                && header.previous == ahead.previous
+                && header.transaction == tail.sequence
+                && self.leaves_room_for_link(ahead.at, &record);
+            if !is_next {
+                break;
+            }
+            let located = Located {
+                position: ahead.at,
+                sequence: ahead.sequence,
+            };
+            ahead.previous = record.checksum;
+            ahead.sequence += 1;
+            ahead.at.block += record.blocks;
+            ahead.blocks += u64::from(record.blocks);
+            if let Change::Link { to } = record.change {
+                ahead.at = Position {
+                    place: to,
+                    block: 0,
+                };
+                ahead.extents.push(to);
+            }
+            pending.push((record.change, located));
+            if header.commit {
+                apply_transaction(image, &mut pending)?;
+                tail = ahead.clone();
+            }
+        }
+        self.look_beyond(table, &mut tail)?;
+        Ok(tail)
+    }
+
+    /// Looks for records that were written after what seems to be the end had been made durable.
+    fn look_beyond(&mut self, table: &Table, tail: &mut Tail) -> Result<(), Problem> {
+        let end = tail
+            .at
+            .block
+            .saturating_add(LOOK_BEYOND_BLOCKS)
+            .min(self.blocks_per_extent());
+        let mut at = tail.at;
+        while at.block < end {
+            let Ok(record) = self.record(at)? else {
+                at.block += 1;
+                continue;
+            };
+            let header = &record.header;
+            if header.epoch > table.generation {
+                tail.later_epoch = true;
+                return Ok(());
+            }
+            if header.epoch == table.generation && header.transaction > tail.sequence {
+                return Err(Problem::LogDamaged {
+                    at: describe(tail.at),
+                    sequence: tail.sequence,
+                });
+            }
+            at.block += record.blocks;
+        }
+        Ok(())
+    }
+}
+
+fn apply_transaction(
+    image: &mut Image,
+    pending: &mut Vec<(Change, Located)>,
+) -> Result<(), Problem> {
+    let Some((_, last)) = pending.last() else {
+        return Ok(());
+    };
+    let impossible = |at: &Located, what: String| Problem::LogImpossible {
+        at: describe(at.position),
+        sequence: at.sequence,
+        what,
+    };
+    let last = *last;
+    let mut touched = BTreeSet::new();
+    for (change, located) in pending.drain(..) {
+        image
+            .apply(&change, located)
+            .map_err(|what| impossible(&located, what))?;
+        touched.extend(change.volume());
+    }
+    match touched.into_iter().find(|volume| !image.is_whole(*volume)) {
+        Some(volume) => Err(impossible(
+            &last,
+            format!("volume {} lacks extents", volume.0),
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn describe(at: Position) -> String {
+    format!("{} block {}", at.place, at.block)
+}

@@ -1,0 +1,68 @@
+//! A change of the pool as a plan: steps for the engine, and what takes effect when they are done.
+//!
+//! # Contract
+//!
+//! * Steps are carried out in order, except that [`Step::Write`]s with no [`Step::Flush`] between
+//!   them may be issued together and complete in any order, and so may flushes that follow each other.
+//! * A `Flush { disk }` is done when every write to that disk that completed before it was started
+//!   (those of earlier steps, and writes of data answered before the transaction was planned) will
+//!   survive a loss of power. On a disk whose writes are durable when they complete it is nothing.
+//! * No write is started before the flushes in front of it are done.
+//! * One transaction at a time: until it is committed, cancelled or failed, planning another is
+//!   [`crate::VolumeError::Busy`].
+//! * All steps done: [`crate::PoolState::commit`]. No step started: [`crate::PoolState::cancel`].
+//!   A step failed: [`crate::PoolState::fail`], which poisons the pool, for what a disk holds after
+//!   a failed write is unknown until it is opened again.
+
+use sched::units::Sector;
+
+use crate::place::DiskNumber;
+
+/// Something to do to a disk.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Write `data` at `start`; a multiple of 512 bytes, of 4 KiB where it is metadata.
+    Write {
+        /// The disk.
+        disk: DiskNumber,
+        /// The first sector.
+        start: Sector,
+        /// What to write.
+        data: Vec<u8>,
+    },
+    /// Make durable what has been written to the disk so far.
+    Flush {
+        /// The disk.
+        disk: DiskNumber,
+    },
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Write { disk, start, data } => write!(
+                f,
+                "write {} bytes at {start:?} of disk {}",
+                data.len(),
+                disk.0
+            ),
+            Self::Flush { disk } => write!(f, "flush disk {}", disk.0),
+        }
+    }
+}
+
+/// A planned change. Dropping it without telling the pool leaves the pool busy for good.
+#[must_use = "carry out its steps, then commit it"]
+#[derive(Debug)]
+pub struct Transaction {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) serial: u64,
+}
+
+impl Transaction {
+    /// What to do, in order; see the module's contract.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
