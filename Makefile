@@ -5,8 +5,9 @@ export PATH := $(CARGO_BIN):$(PATH)
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
 ARGS ?=
+NAMES ?=
 
-.PHONY: help demo test bench lint docs fuzz setup clean
+.PHONY: help demo test bench results lint docs fuzz setup clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,6 +25,10 @@ test: ## everything that can be right or wrong
 bench: ## numbers: decisions, admission, NBD against its peers, latencies on emulated drives
 	@tools/setup bench
 	cargo bench --workspace --locked --benches
+
+results: ## measure docs/results/ again; NAMES="nbd decision" for some of it
+	@tools/setup bench
+	tools/results $(NAMES)
 
 lint: ## formatting, clippy, rustdoc, shell scripts, where unsafe is, who may import whom
 	@tools/setup lint

@@ -22,17 +22,16 @@
 pub mod experiments;
 mod heap;
 mod outcome;
+mod sources;
 mod workload;
 
 use std::sync::Arc;
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
 use sched::admission::{Admission, Refusal};
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::disk::{DiskScheduler, JoinError, SchedulerConfig, TaskKind};
 use sched::profile::DriveProfile;
-use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, Urgency};
+use sched::request::{Decision, Dispatch, Order, Request, RequestId};
 use sched::task::{TaskError, TaskId, TaskParams};
 use sched::units::{Nanos, Sector, Time};
 
@@ -41,8 +40,9 @@ use crate::plant::{Plant, PlantSpec};
 pub use heap::EventHeap;
 use outcome::Tally;
 pub use outcome::{BurstSummary, LatencySummary, Outcome, StreamOutcome, Use};
+use sources::Sources;
+pub use sources::{Script, Wanted};
 pub use workload::{Access, Arrivals, BestEffortLoad, StreamLoad};
-use workload::{ArrivalProcess, Cursor, Dice};
 
 /// A share of the disk that best effort without a reservation keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,9 +120,7 @@ struct Run<'a> {
     plant: Plant,
     scheduler: DiskScheduler,
     heap: EventHeap<Event>,
-    dice: Dice,
-    cursors: Vec<Cursor>,
-    processes: Vec<ArrivalProcess>,
+    sources: Sources<'a>,
     issued: u64,
     on_disk: Option<Dispatch>,
     look_at: Option<Time>,
@@ -159,13 +157,7 @@ impl<'a> Run<'a> {
             plant,
             scheduler,
             heap: EventHeap::default(),
-            dice: Dice(Xoshiro256PlusPlus::seed_from_u64(experiment.seed ^ 0x5EED)),
-            cursors: experiment.streams.iter().map(Cursor::new).collect(),
-            processes: experiment
-                .best_effort
-                .iter()
-                .map(|_| ArrivalProcess::new())
-                .collect(),
+            sources: Sources::new(experiment),
             issued: 0,
             on_disk: None,
             look_at: None,
@@ -184,8 +176,7 @@ impl<'a> Run<'a> {
     }
 
     fn arm_best_effort(&mut self, index: usize, last: Time) {
-        let arrivals = self.experiment.best_effort[index].arrivals;
-        let at = self.processes[index].next(arrivals, last, &mut self.dice);
+        let at = self.sources.next_best_effort(index, last);
         if at < self.end {
             self.heap.push(at, Event::BestEffort(index));
         }
@@ -201,43 +192,19 @@ impl<'a> Run<'a> {
     }
 
     fn stream_request(&mut self, now: Time, index: usize) {
-        let load = &self.experiment.streams[index];
-        let start = self.cursors[index].advance(load, &mut self.dice);
-        let request = Request {
-            id: self.next_id(index, 0),
-            op: load.op,
-            start,
-            count: load.block,
-            class: Class::Stream(TaskId(index as u64)),
-            order: Order::default(),
-        };
-        self.submit(now, request);
-        let next = now + load.period;
+        let wanted = self.sources.stream(index);
+        self.submit(now, wanted, index, 0);
+        let next = now + self.experiment.streams[index].period;
         if next < self.end {
             self.heap.push(next, Event::Stream(index));
         }
     }
 
     fn best_effort_request(&mut self, now: Time, index: usize) {
-        let load = &self.experiment.best_effort[index];
-        let count = load.sizes[self.dice.below(load.sizes.len() as u64) as usize];
-        let reads = self.dice.below(100) < u64::from(load.read_percent);
-        let start = self.dice.place(&load.region, count);
-        let (op, urgency) = if reads {
-            (Op::Read, Urgency::Sync)
-        } else {
-            (Op::Write, load.write_urgency)
-        };
-        let request = Request {
-            id: self.next_id(index, BEST_EFFORT_ID),
-            op,
-            start,
-            count,
-            class: Class::BestEffort(urgency),
-            order: Order::default(),
-        };
-        let queued = self.submit(now, request);
-        let closed = matches!(load.arrivals, Arrivals::Closed { .. });
+        let wanted = self.sources.best_effort(index);
+        let queued = self.submit(now, wanted, index, BEST_EFFORT_ID);
+        let arrivals = self.experiment.best_effort[index].arrivals;
+        let closed = matches!(arrivals, Arrivals::Closed { .. });
         if !(closed && queued) {
             self.arm_best_effort(index, now);
         }
@@ -248,7 +215,15 @@ impl<'a> Run<'a> {
         RequestId(kind | (source as u64) << SOURCE_SHIFT | self.issued)
     }
 
-    fn submit(&mut self, now: Time, request: Request) -> bool {
+    fn submit(&mut self, now: Time, wanted: Wanted, source: usize, kind: u64) -> bool {
+        let request = Request {
+            id: self.next_id(source, kind),
+            op: wanted.op,
+            start: wanted.start,
+            count: wanted.count,
+            class: wanted.class,
+            order: Order::default(),
+        };
         match self.scheduler.submit(now, request) {
             Ok(()) => {
                 self.tally.taken(request.class);

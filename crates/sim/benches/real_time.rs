@@ -1,0 +1,338 @@
+//! The guarantees in real time: the server's dispatchers on emulated drives, ten minutes each.
+//!
+//! The same experiments as in `guarantees`, but nothing is simulated except the mechanics of the
+//! drives: requests come by the wall clock, a real-time thread decides, an emulated drive moves real
+//! data and answers when its model says so. The experiments run beside each other, each on a drive of
+//! its own.
+//!
+//! ```text
+//! cargo bench -p clockwise-sim --bench real_time
+//! REAL_TIME_SECONDS=60 ...
+//! ```
+//!
+//! A stream stays within its first blocks, so that the data fits into memory: where on the platters
+//! that is, and what was promised for all of its region, is as in virtual time.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::buffer::{Account, Buffer, Memory, MemoryConfig};
+use engine::clock;
+use engine::completion::{Completion, CompletionQueue};
+use engine::dispatcher::{
+    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Places, STALL_AFTER,
+};
+use engine::rt::{Denied, ThreadParams};
+use hdrhistogram::Histogram;
+use sched::admission::Admission;
+use sched::delta_l::delta_l;
+use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
+use sched::policy::Policy;
+use sched::predict::Predictor;
+use sched::request::{Class, Order};
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Bytes, Nanos, Sector, SectorCount, Time};
+use sim::emulator::{DriveOptions, DriveStats, EmulatedDrive};
+use sim::run::experiments::{Releases, loaded, mixed_deadlines};
+use sim::run::{Experiment, Script, Wanted};
+
+const SEED: u64 = 2026;
+const SECONDS: u64 = 600;
+
+/// How many blocks of its region a stream goes through before it begins again.
+const BLOCKS_KEPT: u64 = 2;
+
+/// The mean best-effort latency that the issue asks for with mixed deadlines.
+const MIXED_MEAN_MS_MAX: f64 = 165.0;
+
+/// How many requests may be queued, a multiple of what ever is.
+const QUEUE_MAX: usize = 4_096;
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+struct Outcome {
+    report: DispatcherReport,
+    drive: DriveStats,
+    /// Nanoseconds.
+    best_effort: Histogram<u64>,
+    denied: Denied,
+}
+
+impl Outcome {
+    fn mean_ms(&self) -> f64 {
+        self.best_effort.mean() / 1e6
+    }
+}
+
+fn main() -> Result<(), AnyError> {
+    let seconds = std::env::var("REAL_TIME_SECONDS").map_or(Ok(SECONDS), |text| text.parse())?;
+    let length = Nanos::from_secs(seconds);
+    let policies = [Policy::Exact, Policy::DeltaL, Policy::Edf];
+    let experiments = policies.map(|policy| {
+        let config = SchedulerConfig {
+            policy,
+            queue_max: QUEUE_MAX,
+            ..SchedulerConfig::default()
+        };
+        [
+            mixed_deadlines(config.clone(), length, SEED),
+            loaded(
+                "quantum-atlas-ii",
+                80,
+                Releases::Together,
+                config.clone(),
+                length,
+                SEED,
+            ),
+            loaded("hdd-8tb-7200", 80, Releases::Together, config, length, SEED),
+        ]
+    });
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let all: Vec<&Experiment> = (0..3)
+        .flat_map(|which| experiments.iter().map(move |of| &of[which]))
+        .collect();
+    let outcomes = std::thread::scope(|scope| {
+        let threads: Vec<_> = all
+            .iter()
+            .enumerate()
+            .map(|(number, experiment)| {
+                let path = folder.path().join(format!("drive-{number}"));
+                scope.spawn(move || run(experiment, &path))
+            })
+            .collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a run does not panic"));
+        joined.collect::<Result<Vec<_>, AnyError>>()
+    })?;
+    print(seconds, &all, &outcomes)?;
+    Ok(())
+}
+
+/// Runs an experiment on an emulated drive in `path`.
+fn run(experiment: &Experiment, path: &Path) -> Result<Outcome, AnyError> {
+    let options = DriveOptions {
+        seed: experiment.seed,
+        ..DriveOptions::default()
+    };
+    let drive = EmulatedDrive::create(path, experiment.plant.clone(), &options)?;
+    let control = drive.control();
+    let mut denied = drive.denied().clone();
+    let (dispatcher, refused) = Dispatcher::start(DispatcherConfig {
+        name: experiment.config.policy.name().to_owned(),
+        disk: Box::new(drive),
+        scheduler: DiskScheduler::new(Arc::clone(&experiment.profile), experiment.config.clone()),
+        thread: ThreadParams::dispatcher("disk"),
+        places: Places::default(),
+        stall_after: STALL_AFTER,
+    })?;
+    denied.0.extend(refused.0);
+    let handle = dispatcher.handle();
+    let begin = clock::now().saturating_add(Nanos::from_millis(500));
+    admit(experiment, &handle, begin)?;
+    let best_effort = Client::new(experiment, handle.clone())?.follow(experiment, begin)?;
+    let report = handle.report()?;
+    dispatcher.stop(true);
+    Ok(Outcome {
+        report,
+        drive: control.stats(),
+        best_effort,
+        denied,
+    })
+}
+
+/// Admits the streams and lets them join.
+fn admit(experiment: &Experiment, disk: &DispatcherHandle, begin: Time) -> Result<(), AnyError> {
+    let predictor = Predictor::new(&experiment.profile);
+    let mut admission = Admission::new();
+    for (index, load) in experiment.streams.iter().enumerate() {
+        let id = TaskId(index as u64);
+        let service = predictor.worst_case(load.region.clone(), load.op, load.block);
+        let params = TaskParams::new(service, load.period)?;
+        admission.insert(id, params)?;
+        disk.join(id, params, TaskKind::Stream, begin)?;
+    }
+    disk.set_delta_l(delta_l(&admission).value);
+    Ok(())
+}
+
+/// Who submits an experiment's requests.
+struct Client {
+    disk: DispatcherHandle,
+    account: Account,
+    queue: CompletionQueue,
+    in_flight: HashMap<u64, (Class, Buffer)>,
+    submitted: u64,
+    best_effort: Histogram<u64>,
+}
+
+impl Client {
+    fn new(experiment: &Experiment, disk: DispatcherHandle) -> Result<Self, AnyError> {
+        let blocks: u64 = experiment
+            .streams
+            .iter()
+            .map(|load| load.block.bytes().0)
+            .sum();
+        // Every stream has a block in flight and may be about to have a second.
+        let share = Bytes(2 * blocks + Bytes::from_mib(32).0);
+        let memory = Memory::new(&MemoryConfig {
+            lock: false,
+            ..MemoryConfig::new(Bytes(share.0 / 16 * 17))
+        })?;
+        Ok(Self {
+            disk,
+            account: memory.open_account("bench", share)?,
+            queue: CompletionQueue::new(QUEUE_MAX)?,
+            in_flight: HashMap::new(),
+            submitted: 0,
+            best_effort: Histogram::new_with_bounds(1, 1_000_000_000_000, 3)?,
+        })
+    }
+
+    /// Submits what the script says when it says so, and waits for all of it.
+    fn follow(mut self, experiment: &Experiment, begin: Time) -> Result<Histogram<u64>, AnyError> {
+        for (at, wanted) in Script::new(experiment) {
+            let at = begin.saturating_add(at - Time::ZERO);
+            while let Some(answer) = self.queue.wait(Some(at)) {
+                self.answered(answer)?;
+            }
+            self.submit(experiment, wanted)?;
+        }
+        while !self.in_flight.is_empty() {
+            let answer = self.queue.wait(None).expect("a wait without a limit");
+            self.answered(answer)?;
+        }
+        Ok(self.best_effort)
+    }
+
+    fn submit(&mut self, experiment: &Experiment, wanted: Wanted) -> Result<(), AnyError> {
+        let bytes = wanted.count.bytes().0 as usize;
+        let buffer = self.account.allocate(bytes)?;
+        let io = Io {
+            account: self.account.id(),
+            op: wanted.op,
+            start: confined(experiment, wanted),
+            count: wanted.count,
+            class: wanted.class,
+            order: Order::default(),
+            durable: false,
+            segments: buffer.segments(wanted.op, 0..bytes)?,
+            target: self.queue.target(self.submitted)?,
+        };
+        self.in_flight
+            .insert(self.submitted, (wanted.class, buffer));
+        self.submitted += 1;
+        self.disk.submit(io)?;
+        Ok(())
+    }
+
+    fn answered(&mut self, answer: Completion) -> Result<(), AnyError> {
+        answer.result?;
+        let (class, _) = self
+            .in_flight
+            .remove(&answer.token)
+            .expect("an answer to a request");
+        if !matches!(class, Class::Stream(_)) {
+            let timing = answer.timing;
+            let latency = timing.completed.saturating_since(timing.submitted);
+            self.best_effort.saturating_record(latency.0);
+        }
+        Ok(())
+    }
+}
+
+/// Where a request goes: streams go round in the first blocks of their regions.
+fn confined(experiment: &Experiment, wanted: Wanted) -> Sector {
+    let Class::Stream(TaskId(index)) = wanted.class else {
+        return wanted.start;
+    };
+    let from = experiment.streams[index as usize].region.start;
+    let kept = wanted.count.0 * BLOCKS_KEPT;
+    from + SectorCount((wanted.start - from).0 % kept)
+}
+
+fn print(seconds: u64, all: &[&Experiment], outcomes: &[Outcome]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{seconds} s in real time, seed {SEED}, all beside each other; latencies in ms; net is net of the host's lateness"
+    )?;
+    writeln!(
+        out,
+        "| drive | streams | scheduler | promised | busy | blocks | missed net (gross) | overruns net (gross) \
+         | best effort | mean | p50 | p99 | max | host late over 0.2 ms, worst | drive late p99 |"
+    )?;
+    writeln!(out, "|{}", "---|".repeat(15))?;
+    for (experiment, outcome) in all.iter().zip(outcomes) {
+        row(&mut out, seconds, experiment, outcome)?;
+    }
+    let means: Vec<f64> = outcomes.iter().map(Outcome::mean_ms).collect();
+    writeln!(
+        out,
+        "mixed deadlines, exact: mean {:.1} ms, to be under {MIXED_MEAN_MS_MAX}",
+        means[0]
+    )?;
+    for (first, experiment) in all.iter().enumerate().step_by(3).skip(1) {
+        writeln!(
+            out,
+            "{} at 80 %: exact is {:.2} of delta-l, to be at most 1; {:.3} of edf, to be at most 0.25",
+            experiment.plant.name(),
+            means[first] / means[first + 1],
+            means[first] / means[first + 2],
+        )?;
+    }
+    let mut denied: Vec<String> = outcomes
+        .iter()
+        .flat_map(|outcome| outcome.denied.0.iter().map(ToString::to_string))
+        .collect();
+    denied.sort();
+    denied.dedup();
+    for denied in denied {
+        writeln!(out, "denied by the host: {denied}")?;
+    }
+    Ok(())
+}
+
+fn row(
+    out: &mut impl io::Write,
+    seconds: u64,
+    experiment: &Experiment,
+    outcome: &Outcome,
+) -> io::Result<()> {
+    let predictor = Predictor::new(&experiment.profile);
+    let promised: f64 = experiment
+        .streams
+        .iter()
+        .map(|load| {
+            let service = predictor.worst_case(load.region.clone(), load.op, load.block);
+            service.as_secs_f64() / load.period.as_secs_f64()
+        })
+        .sum();
+    let counters = &outcome.report.counters;
+    let blocks: u64 = counters.tasks.values().map(|task| task.completed).sum();
+    let ms = |nanos: u64| nanos as f64 / 1e6;
+    let quantile = |q| ms(outcome.best_effort.value_at_quantile(q));
+    writeln!(
+        out,
+        "| {} | {} | {} | {:.1} % | {:.1} % | {blocks} | {} ({}) | {} ({}) | {} | {:.1} | {:.1} | {:.1} | {:.1} | {}, {:.2} | {:.3} |",
+        experiment.plant.name(),
+        experiment.streams.len(),
+        experiment.config.policy.name(),
+        promised * 100.0,
+        counters.busy.as_secs_f64() / seconds as f64 * 100.0,
+        counters.missed.count,
+        counters.missed_gross.count,
+        counters.overruns.count,
+        counters.overruns_gross.count,
+        outcome.best_effort.len(),
+        outcome.mean_ms(),
+        quantile(0.5),
+        quantile(0.99),
+        ms(outcome.best_effort.max()),
+        counters.host_late.count,
+        counters.host_late.max.as_millis_f64(),
+        outcome.drive.lateness.p99.as_millis_f64(),
+    )
+}
