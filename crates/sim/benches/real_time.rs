@@ -47,6 +47,10 @@ const BLOCKS_KEPT: u64 = 2;
 /// The mean best-effort latency that the issue asks for with mixed deadlines.
 const MIXED_MEAN_MS_MAX: f64 = 165.0;
 
+/// How long after the last request of a script its answers are waited for. Where delta-L is too short
+/// for a best-effort request, that is never served.
+const ANSWERS_WITHIN: Nanos = Nanos::from_secs(30);
+
 /// How many requests may be queued, a multiple of what ever is.
 const QUEUE_MAX: usize = 4_096;
 
@@ -55,14 +59,20 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 struct Outcome {
     report: DispatcherReport,
     drive: DriveStats,
-    /// Nanoseconds.
-    best_effort: Histogram<u64>,
+    best_effort: BestEffort,
     denied: Denied,
+}
+
+/// What came of best effort.
+struct BestEffort {
+    /// In nanoseconds.
+    latency: Histogram<u64>,
+    unserved: usize,
 }
 
 impl Outcome {
     fn mean_ms(&self) -> f64 {
-        self.best_effort.mean() / 1e6
+        self.best_effort.latency.mean() / 1e6
     }
 }
 
@@ -134,7 +144,7 @@ fn run(experiment: &Experiment, path: &Path) -> Result<Outcome, AnyError> {
     admit(experiment, &handle, begin)?;
     let best_effort = Client::new(experiment, handle.clone())?.follow(experiment, begin)?;
     let report = handle.report()?;
-    dispatcher.stop(true);
+    dispatcher.stop(false);
     Ok(Outcome {
         report,
         drive: control.stats(),
@@ -191,8 +201,8 @@ impl Client {
         })
     }
 
-    /// Submits what the script says when it says so, and waits for all of it.
-    fn follow(mut self, experiment: &Experiment, begin: Time) -> Result<Histogram<u64>, AnyError> {
+    /// Submits what the script says when it says so, and waits for the answers.
+    fn follow(mut self, experiment: &Experiment, begin: Time) -> Result<BestEffort, AnyError> {
         for (at, wanted) in Script::new(experiment) {
             let at = begin.saturating_add(at - Time::ZERO);
             while let Some(answer) = self.queue.wait(Some(at)) {
@@ -200,11 +210,16 @@ impl Client {
             }
             self.submit(experiment, wanted)?;
         }
-        while !self.in_flight.is_empty() {
-            let answer = self.queue.wait(None).expect("a wait without a limit");
+        let until = clock::now().saturating_add(ANSWERS_WITHIN);
+        while !self.in_flight.is_empty()
+            && let Some(answer) = self.queue.wait(Some(until))
+        {
             self.answered(answer)?;
         }
-        Ok(self.best_effort)
+        Ok(BestEffort {
+            latency: self.best_effort,
+            unserved: self.in_flight.len(),
+        })
     }
 
     fn submit(&mut self, experiment: &Experiment, wanted: Wanted) -> Result<(), AnyError> {
@@ -262,7 +277,7 @@ fn print(seconds: u64, all: &[&Experiment], outcomes: &[Outcome]) -> io::Result<
     writeln!(
         out,
         "| drive | streams | scheduler | promised | busy | blocks | missed net (gross) | overruns net (gross) \
-         | best effort | mean | p50 | p99 | max | host late over 0.2 ms, worst | drive late p99 |"
+         | best effort (unserved) | mean | p50 | p99 | max | host late over 0.2 ms, worst | drive late p99 |"
     )?;
     writeln!(out, "|{}", "---|".repeat(15))?;
     for (experiment, outcome) in all.iter().zip(outcomes) {
@@ -313,10 +328,10 @@ fn row(
     let counters = &outcome.report.counters;
     let blocks: u64 = counters.tasks.values().map(|task| task.completed).sum();
     let ms = |nanos: u64| nanos as f64 / 1e6;
-    let quantile = |q| ms(outcome.best_effort.value_at_quantile(q));
+    let quantile = |q| ms(outcome.best_effort.latency.value_at_quantile(q));
     writeln!(
         out,
-        "| {} | {} | {} | {:.1} % | {:.1} % | {blocks} | {} ({}) | {} ({}) | {} | {:.1} | {:.1} | {:.1} | {:.1} | {}, {:.2} | {:.3} |",
+        "| {} | {} | {} | {:.1} % | {:.1} % | {blocks} | {} ({}) | {} ({}) | {} ({}) | {:.1} | {:.1} | {:.1} | {:.1} | {}, {:.2} | {:.3} |",
         experiment.plant.name(),
         experiment.streams.len(),
         experiment.config.policy.name(),
@@ -326,11 +341,12 @@ fn row(
         counters.missed_gross.count,
         counters.overruns.count,
         counters.overruns_gross.count,
-        outcome.best_effort.len(),
+        outcome.best_effort.latency.len(),
+        outcome.best_effort.unserved,
         outcome.mean_ms(),
         quantile(0.5),
         quantile(0.99),
-        ms(outcome.best_effort.max()),
+        ms(outcome.best_effort.latency.max()),
         counters.host_late.count,
         counters.host_late.max.as_millis_f64(),
         outcome.drive.lateness.p99.as_millis_f64(),
