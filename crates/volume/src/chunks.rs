@@ -109,21 +109,23 @@ impl ChunkSet {
 mod tests {
     use super::*;
 
+    const END: u32 = CHUNKS_PER_EXTENT_MAX as u32;
+
     #[test]
     fn runs_are_what_single_bits_say() {
         for (from, to) in [
             (0, 0),
             (0, 1),
-            (3, 64),
-            (63, 65),
-            (0, 512),
-            (100, 300),
-            (511, 512),
+            (3, END / 8),
+            (END / 8 - 1, END / 8 + 1),
+            (0, END),
+            (END / 5, END / 2),
+            (END - 1, END),
         ] {
             let set = ChunkSet::of(from..to);
             assert_eq!(set.len(), to - from);
-            assert!((0..512).all(|chunk| set.has(chunk) == (from..to).contains(&chunk)));
-            let runs: Vec<_> = set.runs(512).collect();
+            assert!((0..END).all(|chunk| set.has(chunk) == (from..to).contains(&chunk)));
+            let runs: Vec<_> = set.runs(END).collect();
             assert_eq!(
                 runs,
                 Some(from..to)
@@ -132,12 +134,16 @@ mod tests {
                     .collect::<Vec<_>>()
             );
         }
+        let (a, b) = (END / 9, END / 3);
         let set = ChunkSet::of(1..3)
-            .or(&ChunkSet::of(60..130))
-            .or(&ChunkSet::of(511..512));
-        assert_eq!(set.runs(512).collect::<Vec<_>>(), [1..3, 60..130, 511..512]);
-        assert_eq!(set.runs(100).collect::<Vec<_>>(), [1..3, 60..100]);
-        assert_eq!(set.run_end(3, 512), 60);
-        assert_eq!(set.without(&ChunkSet::of(2..511)).len(), 2);
+            .or(&ChunkSet::of(a..b))
+            .or(&ChunkSet::of(END - 1..END));
+        assert_eq!(
+            set.runs(END).collect::<Vec<_>>(),
+            [1..3, a..b, END - 1..END]
+        );
+        assert_eq!(set.runs(b - 1).collect::<Vec<_>>(), [1..3, a..b - 1]);
+        assert_eq!(set.run_end(3, END), a);
+        assert_eq!(set.without(&ChunkSet::of(2..END - 1)).len(), 2);
     }
 }

@@ -77,6 +77,9 @@ impl PoolState {
             Effect::Map(id, map, cut) => {
                 self.leave(cut);
                 if let Some(volume) = self.volumes.get_mut(&id) {
+                    // Growing has overwritten what lay behind the end, not by way of the extent: a
+                    // move that began meanwhile has to copy it again.
+                    volume.map.touch_end();
                     volume.map = Arc::clone(&map);
                     volume.changed = true;
                 }

@@ -1,14 +1,13 @@
 //! What of a volume has changed since it was last committed, kept by completions without a lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::limits::VOLUME_EXTENTS_MAX;
+use crate::limits::{MARK_WORDS, VOLUME_EXTENTS_MAX};
 use crate::place::{Geometry, VolumeId};
+use crate::sync::AtomicU64;
 
-const LEAF_WORDS: usize = 64;
-const LEAF_EXTENTS: u32 = LEAF_WORDS as u32 * 64;
+const LEAF_EXTENTS: u32 = MARK_WORDS as u32 * 64;
 const LEAVES: usize = VOLUME_EXTENTS_MAX.div_ceil(LEAF_EXTENTS) as usize;
 
 /// A moment in a volume's history of changes that a flush has to make durable.
@@ -35,7 +34,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-type Leaf = [AtomicU64; LEAF_WORDS];
+type Leaf = [AtomicU64; MARK_WORDS];
 
 impl Shared {
     pub(crate) fn new(id: VolumeId, geometry: Geometry) -> Self {
@@ -59,7 +58,7 @@ impl Shared {
     /// Makes room to mark `extents` extents, so that a completion never allocates.
     pub(crate) fn make_room(&self, extents: u32) {
         for leaf in &self.leaves[..extents.div_ceil(LEAF_EXTENTS) as usize] {
-            leaf.get_or_init(|| Box::new([const { AtomicU64::new(0) }; LEAF_WORDS]));
+            leaf.get_or_init(|| Box::new([const { AtomicU64::new(0) }; MARK_WORDS]));
         }
     }
 

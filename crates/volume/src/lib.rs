@@ -41,6 +41,7 @@ mod plan;
 pub mod pool;
 mod replay;
 mod settle;
+mod sync;
 pub mod transaction;
 
 pub use dirty::Mark;

@@ -31,6 +31,10 @@ pub const VOLUMES_MAX: usize = 8192;
 /// The most extents in a volume: 4 TiB of 1 MiB, 128 TiB of 32 MiB.
 pub const VOLUME_EXTENTS_MAX: u32 = 1 << 22;
 
+/// Marks of changed extents are allocated so many words at a time, a bit for each extent: what a
+/// volume of 4 GiB needs if its extents are of 1 MiB, and an eighth of a page.
+pub const MARK_WORDS: usize = 64;
+
 /// The most extents on one disk: addresses are 32 bits wide and one value means "none".
 pub const DISK_EXTENTS_MAX: u64 = u32::MAX as u64 - 1;
 

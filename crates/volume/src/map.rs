@@ -107,6 +107,20 @@ impl VolumeMap {
         &self.shared
     }
 
+    /// Notes that the chunk in which it ends has been written, if it ends within one.
+    pub(crate) fn touch_end(&self) {
+        let within = self.size.0 % self.geometry().extent_bytes().0;
+        let chunk_bytes = self.geometry().chunk_bytes().0;
+        if let Some(last) = self
+            .extents
+            .last()
+            .filter(|_| !within.is_multiple_of(chunk_bytes))
+        {
+            let chunk = (within / chunk_bytes) as u32;
+            last.touch(&ChunkSet::of(chunk..chunk + 1));
+        }
+    }
+
     /// The volume.
     #[must_use]
     pub fn volume(&self) -> VolumeId {
@@ -253,13 +267,8 @@ impl VolumeMap {
     /// Whether there is data at `at`, and how far that goes in its extent, at most to `end`.
     fn run_at(&self, at: u64, end: u64) -> (bool, u64) {
         let geometry = self.geometry();
-        let (extent_bytes, chunk_bytes) = (geometry.extent_bytes().0, geometry.chunk_bytes().0);
-        let index = at / extent_bytes;
-        let chunk = (at % extent_bytes / chunk_bytes) as u32;
-        let written = self.extents[index as usize].written();
-        let run_end = written.run_end(chunk, geometry.chunks());
-        let run_end = index * extent_bytes + u64::from(run_end) * chunk_bytes;
-        (written.has(chunk), run_end.min(end))
+        let written = self.extents[(at / geometry.extent_bytes().0) as usize].written();
+        run_of(geometry, &written, at, end)
     }
 
     /// Forgets what the whole chunks of `length` bytes at `offset` hold: they read as zeros from now
@@ -316,6 +325,16 @@ impl VolumeMap {
     }
 }
 
+/// Whether there is data at byte `at` of a volume, given what is written of its extent, and how far
+/// that goes in the extent, at most to `end`.
+fn run_of(geometry: Geometry, written: &ChunkSet, at: u64, end: u64) -> (bool, u64) {
+    let (extent_bytes, chunk_bytes) = (geometry.extent_bytes().0, geometry.chunk_bytes().0);
+    let chunk = (at % extent_bytes / chunk_bytes) as u32;
+    let run_end = written.run_end(chunk, geometry.chunks());
+    let run_end = at - at % extent_bytes + u64::from(run_end) * chunk_bytes;
+    (written.has(chunk), run_end.min(end))
+}
+
 impl std::fmt::Debug for VolumeMap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -345,16 +364,15 @@ impl Iterator for Reads<'_> {
         let geometry = self.map.geometry();
         let extent_bytes = geometry.extent_bytes().0;
         let from = self.at;
-        // Counted before the bits are read: a chunk cannot lose its place in between.
         let extent = &self.map.extents[(from / extent_bytes) as usize];
-        let (place, in_use) = match extent.begin_read() {
+        let (place, written, in_use) = match extent.begin_read() {
             Ok(begun) => begun,
             Err(refused) => {
                 self.at = self.end;
                 return Some(Err(refused));
             }
         };
-        let (data, to) = self.map.run_at(from, self.end);
+        let (data, to) = run_of(geometry, &written, from, self.end);
         self.at = to;
         let buffer = (from - self.first) as usize..(to - self.first) as usize;
         let source = if data {

@@ -70,13 +70,7 @@ impl Move {
     /// What to copy now: at first all that is written, then what has been written since the pass
     /// before began. Call it when the copies of the pass before are done.
     pub fn pass(&mut self) -> Vec<Copy> {
-        let touched = self.extent.take_touched();
-        let written = self.extent.written();
-        let set = if self.passes == 0 {
-            written
-        } else {
-            written.and(&touched)
-        };
+        let set = self.extent.take_pass(self.passes == 0);
         self.passes += 1;
         let chunk = self.geometry.chunk_sectors();
         let (from, to) = (
@@ -177,7 +171,7 @@ impl PoolState {
     /// wait for the transaction, as they do for any.
     ///
     /// # Errors
-    /// Not at that point: the move comes back with the error.
+    /// Not at that point, or the extent has been cut off: the move comes back with the error.
     pub fn finish_move(&mut self, moved: Move) -> Result<Transaction, (Move, VolumeError)> {
         let point = self.ready().and_then(|()| moved.check_finished());
         if let Err(error) = point {
@@ -187,6 +181,13 @@ impl PoolState {
             Ok((_, map)) => map,
             Err(error) => return Err((moved, error)),
         };
+        // A change that was under way when the move began may have cut it off, and growing since
+        // may have put another in its stead.
+        let present = map.extents().get(moved.extent() as usize);
+        if !present.is_some_and(|extent| Arc::ptr_eq(extent, &moved.extent)) {
+            let (asked, have) = (moved.extent(), map.extents().len() as u32);
+            return Err((moved, VolumeError::NoSuchExtent { asked, have }));
+        }
         // The extent's bits go in front of its new place. A chunk whose bit was cleared and not yet
         // committed has not been copied: with the bit that is on the disk it would, after a crash,
         // show what the new place held before.

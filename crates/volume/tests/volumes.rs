@@ -435,6 +435,58 @@ fn a_move_keeps_out_of_the_way_of_other_changes() {
     world.resize(a, EXTENT).unwrap();
 }
 
+/// Growing overwrites what lies behind the end of the volume, not by way of the extent.
+#[test]
+fn a_move_that_begins_while_a_volume_grows_copies_what_growing_wrote() {
+    let mut world = world(2, 24);
+    let a = world.create("a", 2 * EXTENT, on(0)).unwrap();
+    world.write(a, 128, 128);
+    world.flush(a);
+    world.resize(a, EXTENT + 512).unwrap();
+    let growing = world
+        .pool
+        .grow(a, Bytes(2 * EXTENT), &Placement::default())
+        .unwrap();
+    let mut moved = world.pool.begin_move(a, 1, &on(1)).unwrap();
+    world.copy(&mut moved);
+    world.run_resize(growing, a, 256, "growing");
+    world.check_now(a);
+    moved.freeze();
+    let (mut moved, error) = world.pool.finish_move(moved).unwrap_err();
+    let unfinished = VolumeError::MoveUnfinished("there is something left to copy");
+    assert_eq!(error, unfinished);
+    world.copy(&mut moved);
+    let moving = world.pool.finish_move(moved).unwrap();
+    world.check_now(a);
+    world.run(moving, world.model.clone(), "moving");
+    assert_eq!(places(&world, a), [(0, 0), (1, 0)]);
+}
+
+/// The extent that a move began with may have been cut off, and another grown in its stead.
+#[test]
+fn a_move_that_begins_while_its_extent_is_cut_off_ends_in_nothing() {
+    let mut world = world(2, 24);
+    let a = world.create("a", 2 * EXTENT, on(0)).unwrap();
+    world.write(a, 128, 128);
+    let cutting = world.pool.shrink(a, Bytes(EXTENT)).unwrap();
+    let mut moved = world.pool.begin_move(a, 1, &on(1)).unwrap();
+    world.copy(&mut moved);
+    world.run_resize(cutting, a, 128, "shrinking");
+    moved.freeze();
+    world.copy(&mut moved);
+    let gone = |have| VolumeError::NoSuchExtent { asked: 1, have };
+    let (moved, error) = world.pool.finish_move(moved).unwrap_err();
+    assert_eq!(error, gone(1));
+    world.resize(a, 2 * EXTENT).unwrap();
+    world.write(a, 130, 3);
+    let (moved, error) = world.pool.finish_move(moved).unwrap_err();
+    assert_eq!(error, gone(2));
+    world.pool.cancel_move(moved);
+    world.check_now(a);
+    world.flush(a);
+    world.power_cut();
+}
+
 /// Runs without a crash after every step: the volumes here are too large for that.
 fn run(disks: &mut [Disk], pool: &mut PoolState, transaction: Transaction) {
     transaction

@@ -280,18 +280,22 @@ impl World {
         } else {
             self.pool.shrink(volume, size)?
         };
-        let mut after = self.model.clone();
-        after
-            .get_mut(&volume)
-            .unwrap()
-            .cells
-            .resize(cells, Cell::ZERO);
-        self.run(
-            transaction,
-            after,
-            if larger { "growing" } else { "shrinking" },
-        );
+        let doing = if larger { "growing" } else { "shrinking" };
+        self.run_resize(transaction, volume, cells, doing);
         Ok(())
+    }
+
+    pub fn run_resize(
+        &mut self,
+        transaction: Transaction,
+        volume: VolumeId,
+        cells: usize,
+        doing: &str,
+    ) {
+        let mut after = self.model.clone();
+        let resized = after.get_mut(&volume).unwrap();
+        resized.cells.resize(cells, Cell::ZERO);
+        self.run(transaction, after, doing);
     }
 
     pub fn rename(&mut self, volume: VolumeId, name: &str) -> Result<(), VolumeError> {
@@ -418,7 +422,8 @@ impl World {
         Ok(())
     }
 
-    fn copy(&mut self, moved: &mut Move) {
+    /// A pass of a move.
+    pub fn copy(&mut self, moved: &mut Move) {
         let (from, to) = (
             usize::from(moved.source().disk.0),
             usize::from(moved.target().disk.0),
