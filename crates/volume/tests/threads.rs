@@ -230,7 +230,12 @@ impl World {
     fn committer(&self) -> u32 {
         let _alarm = Alarm(self);
         let mut commits = 0;
-        while !self.is_done() {
+        loop {
+            // Before the look, so that the end is not slept over.
+            let before = *self.ended.lock().unwrap();
+            if self.is_done() {
+                return commits;
+            }
             self.map.discard(0, DISCARDED * SECTOR as u64).unwrap();
             let mut pool = self.pool.lock().unwrap();
             let mark = self.map.mark();
@@ -241,11 +246,8 @@ impl World {
             assert!(self.map.is_durable(mark));
             drop(pool);
             let ended = self.ended.lock().unwrap();
-            let before = *ended;
-            let nothing = |ended: &mut u64| *ended == before;
-            drop(self.changed.wait_while(ended, nothing).unwrap());
+            drop(self.changed.wait_while(ended, |ended| *ended == before));
         }
-        commits
     }
 
     /// Nobody is to wait for what will never be.
