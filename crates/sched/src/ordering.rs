@@ -286,3 +286,6 @@ impl Ordering {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
