@@ -16,15 +16,20 @@ const THOROUGH: Effort = Effort {
     samples: 64,
 };
 
-fn both(test: impl Fn(World)) {
-    for durability in [Durability::Forced, Durability::Host] {
-        test(World::new(2, 24, durability, 1, THOROUGH));
+/// Pools of two and of three disks; the latter with more to reorder.
+fn pools(test: impl Fn(World)) {
+    for (disks, durability) in [
+        (2, Durability::Forced),
+        (2, Durability::Host),
+        (3, Durability::Host),
+    ] {
+        test(World::new(disks, 24, durability, 1, THOROUGH));
     }
 }
 
 #[test]
 fn creating_growing_shrinking_renaming_deleting() {
-    both(|mut world| {
+    pools(|mut world| {
         let a = world.create("a", 3 * EXTENT, Placement::default()).unwrap();
         world.write(a, 0, 40);
         world.flush(a);
@@ -50,7 +55,7 @@ fn creating_growing_shrinking_renaming_deleting() {
 
 #[test]
 fn first_writes_discards_and_their_bits() {
-    both(|mut world| {
+    pools(|mut world| {
         let a = world.create("a", 2 * EXTENT, Placement::default()).unwrap();
         // A part of a chunk, two more in it, over its end, into the next extent.
         for (first, count) in [(2, 3), (0, 1), (6, 4), (126, 4), (60, 1)] {
@@ -74,7 +79,7 @@ fn first_writes_discards_and_their_bits() {
 
 #[test]
 fn moving_while_writing() {
-    both(|mut world| {
+    pools(|mut world| {
         let a = world.create("a", 2 * EXTENT, on(0)).unwrap();
         world.write(a, 10, 50);
         world.flush(a);
@@ -98,9 +103,37 @@ fn moving_while_writing() {
     });
 }
 
+/// Everything else goes on while an extent is on its way, collection of the log included.
+#[test]
+fn other_changes_while_an_extent_moves() {
+    pools(|mut world| {
+        let a = world.create("a", 2 * EXTENT, on(0)).unwrap();
+        let b = world.create("b", 2 * EXTENT - 512, on(1)).unwrap();
+        world.write(a, 120, 20);
+        world.write(b, 250, 3);
+        world
+            .move_extent(a, 0, &on(1), &mut |world| {
+                world.resize(a, 3 * EXTENT).unwrap();
+                world.write(a, 250, 20);
+                world.resize(b, EXTENT + 512).unwrap();
+                world.resize(b, 2 * EXTENT).unwrap();
+                world.checkpoint();
+                world.write(a, 3, 2);
+                world.rename(a, "c").unwrap();
+                world.delete(b).unwrap();
+                world.resize(a, EXTENT + 4096).unwrap();
+            })
+            .unwrap();
+        world.checkpoint();
+        world.create("a", 2 * EXTENT, on(0)).unwrap();
+        world.flush(a);
+        world.delete(a).unwrap();
+    });
+}
+
 #[test]
 fn checkpoints_and_collections() {
-    both(|mut world| {
+    pools(|mut world| {
         world.effort = Effort {
             all: 64,
             samples: 8,

@@ -261,12 +261,15 @@ fn parsers_take_any_bytes() {
         ("node", fuzzing::node, 200_000),
         ("log", fuzzing::log, 1_000),
     ];
+    let seed = std::env::var("CLOCKWISE_SEED").map_or_else(
+        |_| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
+        |text| text.parse().unwrap(),
+    );
     for (target, run, iterations) in targets {
         let inputs = corpus(target);
         inputs.iter().for_each(|input| run(input));
-        let seed = 1;
         println!(
-            "{target}: {} inputs, {iterations} mutations, seed {seed}",
+            "{target}: {} inputs, {iterations} mutations, CLOCKWISE_SEED={seed}",
             inputs.len()
         );
         let mut random = Random(seed);
