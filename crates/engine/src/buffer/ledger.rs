@@ -12,11 +12,15 @@
 //! | `used` | of these, pages in buffers that it has |
 //! | `waiting`, `missed` | variable pages that threads wait for, or were refused last |
 
+mod pages;
+mod policy;
+mod record;
+
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use sched::memory::{ClientId, MemoryAction, MemoryShares};
+use sched::memory::{ClientId, MemoryShares};
 use sched::units::{Bytes, Time};
 
 use super::holes::Holes;
@@ -24,61 +28,7 @@ use super::mapping::PAGE_BYTES;
 use super::slot::Slot;
 use super::{AccountId, MemoryError, MemoryUsage};
 use crate::event::EventFd;
-
-/// From which part of an account a buffer comes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
-    Fixed,
-    Variable,
-}
-
-/// A buffer, as the ledger sees it.
-#[derive(Clone, Debug)]
-struct Entry {
-    pages: Range<u32>,
-    account: AccountId,
-    part: Part,
-    /// Not in use for a buffer.
-    vacant: bool,
-    /// Its holder has let go of it.
-    dropped: bool,
-    /// It was taken from its holder.
-    revoked: bool,
-    /// Its pages have been handed back.
-    returned: bool,
-}
-
-impl Entry {
-    fn can_be_taken(&self, from: AccountId) -> bool {
-        let is_theirs = !self.vacant && self.account == from && self.part == Part::Variable;
-        is_theirs && !self.dropped && !self.revoked
-    }
-}
-
-#[derive(Debug)]
-struct Record {
-    name: String,
-    event: Arc<EventFd>,
-    /// Free pages of the fixed part.
-    fixed: Holes,
-    /// All pages of the fixed part.
-    regions: Vec<Range<u32>>,
-    /// Pages of the fixed part that are promised.
-    fixed_pages: u32,
-    /// Pages of the fixed part that are granted and not yet found.
-    fixed_missing: u32,
-    /// Whether the policy has granted the fixed part.
-    fixed_granted: bool,
-    granted: u32,
-    used: u32,
-    waiting: u32,
-    missed: u32,
-    /// What it is asked to give back: by when, and how much.
-    asked: VecDeque<(Time, u32)>,
-    /// Buffers whose pages have not been handed back.
-    live: u32,
-    closed: bool,
-}
+use record::{Entry, Part, Record};
 
 /// Pages that have just become a buffer.
 #[derive(Debug)]
@@ -111,33 +61,6 @@ pub(crate) struct Ledger {
     news: bool,
     /// Since last asked: whether somebody has been asked to give back, by when.
     new_deadline: bool,
-}
-
-impl Record {
-    /// All that it is asked to give back.
-    fn owed(&self) -> u32 {
-        self.asked.iter().map(|ask| ask.1).sum()
-    }
-
-    /// So much has been given back, or taken.
-    fn settle_asked(&mut self, mut count: u32) {
-        while let Some(first) = self.asked.front_mut() {
-            let settled = first.1.min(count);
-            first.1 -= settled;
-            count -= settled;
-            if first.1 > 0 {
-                return;
-            }
-            self.asked.pop_front();
-        }
-    }
-
-    /// Wakes a client that was refused: it may be served now.
-    fn tell_starved(&self) {
-        if self.missed > 0 {
-            self.event.signal();
-        }
-    }
 }
 
 fn bytes_of(pages: u32) -> Bytes {
@@ -239,140 +162,6 @@ impl Ledger {
         self.settle(now, slots);
     }
 
-    /// Takes pages for a buffer of `id`.
-    pub(crate) fn allocate(
-        &mut self,
-        now: Time,
-        id: AccountId,
-        count: u32,
-        slots: &[Slot],
-    ) -> Result<Placed, Refusal> {
-        let available = self.page_count;
-        if count > available {
-            return Err(Refusal::Never { available });
-        }
-        let (part, pages) = self.take_pages(now, id, count, slots)?;
-        let Some(slot) = self.vacant.pop() else {
-            self.put_pages(id, part, pages);
-            return Err(Refusal::NotNow);
-        };
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
-        record.live += 1;
-        record.missed = 0;
-        if part == Part::Variable {
-            record.used += count;
-        }
-        let owners = &mut self.owners[pages.start as usize..pages.end as usize];
-        let foreign = owners.iter().any(|&owner| owner != 0 && owner != id.0);
-        owners.fill(id.0);
-        self.entries[slot as usize] = Entry {
-            pages: pages.clone(),
-            account: id,
-            part,
-            vacant: false,
-            dropped: false,
-            revoked: false,
-            returned: false,
-        };
-        Ok(Placed {
-            slot,
-            pages,
-            foreign,
-        })
-    }
-
-    fn take_pages(
-        &mut self,
-        now: Time,
-        id: AccountId,
-        count: u32,
-        slots: &[Slot],
-    ) -> Result<(Part, Range<u32>), Refusal> {
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
-        if let Some(pages) = record.fixed.take_low(count) {
-            return Ok((Part::Fixed, pages));
-        }
-        if record.used + count > record.granted {
-            let wanted = record
-                .used
-                .saturating_add(record.waiting)
-                .saturating_add(record.missed.max(count));
-            self.tell_want(now, id, wanted);
-            self.settle(now, slots);
-        }
-        let pages = self.take_granted(id, count);
-        let record = self.accounts.get_mut(&id).expect("just found");
-        if let Some(pages) = pages {
-            // What had to be wished for on top, to get it in one piece, goes back.
-            let idle =
-                (record.granted - record.used).saturating_sub(count.saturating_add(record.waiting));
-            self.give_back(now, id, idle);
-            return Ok((Part::Variable, pages));
-        }
-        record.missed = record.missed.max(count);
-        if record.used + count <= record.granted {
-            // It is granted, but not in one piece: more has to come back for that.
-            let wanted = record.granted.saturating_add(count);
-            self.tell_want(now, id, wanted);
-            self.settle(now, slots);
-        }
-        Err(Refusal::NotNow)
-    }
-
-    fn take_granted(&mut self, id: AccountId, count: u32) -> Option<Range<u32>> {
-        let record = &self.accounts[&id];
-        if record.used + count <= record.granted {
-            self.holes.take_high(count)
-        } else {
-            None
-        }
-    }
-
-    fn put_pages(&mut self, id: AccountId, part: Part, pages: Range<u32>) {
-        match (part, self.accounts.get_mut(&id)) {
-            (Part::Fixed, Some(record)) => record.fixed.give(pages),
-            _ => self.holes.give(pages),
-        }
-    }
-
-    /// Tells the policy how much variable memory the account would like to hold.
-    fn tell_want(&mut self, now: Time, id: AccountId, wanted: u32) {
-        let wanted = wanted.max(self.accounts[&id].granted);
-        let told = self.shares.want(now, client(id), bytes_of(wanted));
-        debug_assert!(told.is_ok(), "{told:?}");
-    }
-
-    /// Notes that a thread waits for variable memory, or has stopped to.
-    pub(crate) fn wait_for(
-        &mut self,
-        now: Time,
-        id: AccountId,
-        count: u32,
-        begins: bool,
-        slots: &[Slot],
-    ) {
-        let record = self
-            .accounts
-            .get_mut(&id)
-            .expect("the caller holds the account open");
-        // What a waiting thread was refused is counted as what it waits for.
-        record.missed = 0;
-        if begins {
-            record.waiting += count;
-        } else {
-            record.waiting -= count;
-        }
-        let wanted = record.used.saturating_add(record.waiting);
-        self.tell_want(now, id, wanted);
-        self.settle(now, slots);
-    }
-
     /// The holder of a buffer lets go of it.
     pub(crate) fn drop_handle(&mut self, now: Time, index: u32, slots: &[Slot]) {
         let hand_back = slots[index as usize].drop_handle();
@@ -455,124 +244,6 @@ impl Ledger {
                 self.holes.give(region);
             }
             self.news = true;
-        }
-    }
-
-    /// The time has come to `now`. Returns when there will be something to do.
-    pub(crate) fn advance(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
-        self.shares.advance(now);
-        // What is overdue has been taken, or is not needed any more.
-        for record in self.accounts.values_mut() {
-            record.asked.retain(|ask| ask.0 > now);
-        }
-        self.settle(now, slots);
-        self.shares.next_deadline()
-    }
-
-    /// Carries out what the policy has decided.
-    fn settle(&mut self, now: Time, slots: &[Slot]) {
-        while let Some(action) = self.shares.next_action() {
-            match action {
-                MemoryAction::GrantFixed { client, .. } => {
-                    if let Some(record) = self.accounts.get_mut(&account(client)) {
-                        record.fixed_granted = true;
-                        record.fixed_missing = record.fixed_pages;
-                        self.news = true;
-                    }
-                }
-                MemoryAction::GrantVariable { client, bytes } => {
-                    if let Some(record) = self.accounts.get_mut(&account(client)) {
-                        record.granted += pages_of(bytes);
-                        self.news = true;
-                        record.tell_starved();
-                    }
-                }
-                MemoryAction::Ask { client, bytes, by } => {
-                    self.ask(now, account(client), pages_of(bytes), by)
-                }
-                MemoryAction::Seize { client, bytes } => {
-                    self.seize(now, account(client), pages_of(bytes), slots)
-                }
-            }
-        }
-        self.place_fixed();
-    }
-
-    fn ask(&mut self, now: Time, id: AccountId, count: u32, by: Time) {
-        let Some(record) = self.accounts.get_mut(&id) else {
-            return;
-        };
-        record.asked.push_back((by, count));
-        self.new_deadline = true;
-        let idle = record.granted - record.used;
-        self.give_back(now, id, idle.min(count));
-        if let Some(record) = self.accounts.get(&id).filter(|record| record.owed() > 0) {
-            record.event.signal();
-        }
-    }
-
-    fn seize(&mut self, now: Time, id: AccountId, count: u32, slots: &[Slot]) {
-        let Some(record) = self.accounts.get_mut(&id) else {
-            return;
-        };
-        let idle = (record.granted - record.used).min(count);
-        record.granted -= count.min(record.granted);
-        let mut left = count - idle;
-        // From the low end, where the free pages are, so that what is taken makes one hole with them.
-        let mut candidates: Vec<_> = (0..self.entries.len())
-            .filter(|&index| self.entries[index].can_be_taken(id))
-            .collect();
-        candidates.sort_unstable_by_key(|&index| self.entries[index].pages.start);
-        for index in candidates {
-            if left == 0 {
-                break;
-            }
-            let entry = &mut self.entries[index];
-            entry.revoked = true;
-            let taken = entry.pages.len() as u32;
-            let hand_back = slots[index].revoke();
-            if let Some(record) = self.accounts.get_mut(&id) {
-                record.used -= taken;
-            }
-            if hand_back {
-                self.hand_back(index as u32);
-            }
-            left = left.saturating_sub(taken);
-        }
-        // A buffer is taken whole: what it was larger than the claim goes back as well.
-        if let Some(record) = self.accounts.get(&id) {
-            let idle = record.granted - record.used;
-            record.event.signal();
-            self.give_back(now, id, idle);
-        }
-    }
-
-    /// Finds pages for fixed parts that are granted.
-    fn place_fixed(&mut self) {
-        if self
-            .accounts
-            .values()
-            .all(|record| record.fixed_missing == 0)
-        {
-            return;
-        }
-        for record in self.accounts.values_mut() {
-            if record.fixed_missing == 0 || self.holes.total() < record.fixed_missing {
-                continue;
-            }
-            while record.fixed_missing > 0 {
-                let want = record.fixed_missing;
-                let found = self
-                    .holes
-                    .take_low(want)
-                    .or_else(|| self.holes.take_largest(want));
-                let region = found.expect("as many pages are free");
-                record.fixed_missing -= region.len() as u32;
-                record.fixed.give(region.clone());
-                record.regions.push(region);
-            }
-            self.news = true;
-            record.event.signal();
         }
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::profile::{DriveKind, DriveProfile};
+use crate::units::{Bytes, BytesPerSecond};
 use proptest::prelude::*;
 
 fn of(name: &str) -> Predictor {

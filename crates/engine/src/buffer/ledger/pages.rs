@@ -1,0 +1,146 @@
+//! Finding pages for a buffer, in the account's fixed part or among what it is granted.
+
+use std::ops::Range;
+
+use sched::units::Time;
+
+use super::super::AccountId;
+use super::super::slot::Slot;
+use super::record::{Entry, Part};
+use super::{Ledger, Placed, Refusal, bytes_of, client};
+
+impl Ledger {
+    /// Takes pages for a buffer of `id`.
+    pub(crate) fn allocate(
+        &mut self,
+        now: Time,
+        id: AccountId,
+        count: u32,
+        slots: &[Slot],
+    ) -> Result<Placed, Refusal> {
+        let available = self.page_count;
+        if count > available {
+            return Err(Refusal::Never { available });
+        }
+        let (part, pages) = self.take_pages(now, id, count, slots)?;
+        let Some(slot) = self.vacant.pop() else {
+            self.put_pages(id, part, pages);
+            return Err(Refusal::NotNow);
+        };
+        let record = self
+            .accounts
+            .get_mut(&id)
+            .expect("the caller holds the account open");
+        record.live += 1;
+        record.missed = 0;
+        if part == Part::Variable {
+            record.used += count;
+        }
+        let owners = &mut self.owners[pages.start as usize..pages.end as usize];
+        let foreign = owners.iter().any(|&owner| owner != 0 && owner != id.0);
+        owners.fill(id.0);
+        self.entries[slot as usize] = Entry {
+            pages: pages.clone(),
+            account: id,
+            part,
+            vacant: false,
+            dropped: false,
+            revoked: false,
+            returned: false,
+        };
+        Ok(Placed {
+            slot,
+            pages,
+            foreign,
+        })
+    }
+
+    fn take_pages(
+        &mut self,
+        now: Time,
+        id: AccountId,
+        count: u32,
+        slots: &[Slot],
+    ) -> Result<(Part, Range<u32>), Refusal> {
+        let record = self
+            .accounts
+            .get_mut(&id)
+            .expect("the caller holds the account open");
+        if let Some(pages) = record.fixed.take_low(count) {
+            return Ok((Part::Fixed, pages));
+        }
+        if record.used + count > record.granted {
+            let wanted = record
+                .used
+                .saturating_add(record.waiting)
+                .saturating_add(record.missed.max(count));
+            self.tell_want(now, id, wanted);
+            self.settle(now, slots);
+        }
+        let pages = self.take_granted(id, count);
+        let record = self.accounts.get_mut(&id).expect("just found");
+        if let Some(pages) = pages {
+            // What had to be wished for on top, to get it in one piece, goes back.
+            let idle =
+                (record.granted - record.used).saturating_sub(count.saturating_add(record.waiting));
+            self.give_back(now, id, idle);
+            return Ok((Part::Variable, pages));
+        }
+        record.missed = record.missed.max(count);
+        if record.used + count <= record.granted {
+            // It is granted, but not in one piece: more has to come back for that.
+            let wanted = record.granted.saturating_add(count);
+            self.tell_want(now, id, wanted);
+            self.settle(now, slots);
+        }
+        Err(Refusal::NotNow)
+    }
+
+    fn take_granted(&mut self, id: AccountId, count: u32) -> Option<Range<u32>> {
+        let record = &self.accounts[&id];
+        if record.used + count <= record.granted {
+            self.holes.take_high(count)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn put_pages(&mut self, id: AccountId, part: Part, pages: Range<u32>) {
+        match (part, self.accounts.get_mut(&id)) {
+            (Part::Fixed, Some(record)) => record.fixed.give(pages),
+            _ => self.holes.give(pages),
+        }
+    }
+
+    /// Tells the policy how much variable memory the account would like to hold.
+    pub(super) fn tell_want(&mut self, now: Time, id: AccountId, wanted: u32) {
+        let wanted = wanted.max(self.accounts[&id].granted);
+        let told = self.shares.want(now, client(id), bytes_of(wanted));
+        debug_assert!(told.is_ok(), "{told:?}");
+    }
+
+    /// Notes that a thread waits for variable memory, or has stopped to.
+    pub(crate) fn wait_for(
+        &mut self,
+        now: Time,
+        id: AccountId,
+        count: u32,
+        begins: bool,
+        slots: &[Slot],
+    ) {
+        let record = self
+            .accounts
+            .get_mut(&id)
+            .expect("the caller holds the account open");
+        // What a waiting thread was refused is counted as what it waits for.
+        record.missed = 0;
+        if begins {
+            record.waiting += count;
+        } else {
+            record.waiting -= count;
+        }
+        let wanted = record.used.saturating_add(record.waiting);
+        self.tell_want(now, id, wanted);
+        self.settle(now, slots);
+    }
+}

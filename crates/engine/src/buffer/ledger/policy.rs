@@ -1,0 +1,128 @@
+//! Carrying out on pages what the policy decides: grants, requests to give back, taking by force.
+
+use sched::memory::MemoryAction;
+use sched::units::Time;
+
+use super::super::AccountId;
+use super::super::slot::Slot;
+use super::{Ledger, account, pages_of};
+
+impl Ledger {
+    /// The time has come to `now`. Returns when there will be something to do.
+    pub(crate) fn advance(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
+        self.shares.advance(now);
+        // What is overdue has been taken, or is not needed any more.
+        for record in self.accounts.values_mut() {
+            record.asked.retain(|ask| ask.0 > now);
+        }
+        self.settle(now, slots);
+        self.shares.next_deadline()
+    }
+
+    /// Carries out what the policy has decided.
+    pub(super) fn settle(&mut self, now: Time, slots: &[Slot]) {
+        while let Some(action) = self.shares.next_action() {
+            match action {
+                MemoryAction::GrantFixed { client, .. } => {
+                    if let Some(record) = self.accounts.get_mut(&account(client)) {
+                        record.fixed_granted = true;
+                        record.fixed_missing = record.fixed_pages;
+                        self.news = true;
+                    }
+                }
+                MemoryAction::GrantVariable { client, bytes } => {
+                    if let Some(record) = self.accounts.get_mut(&account(client)) {
+                        record.granted += pages_of(bytes);
+                        self.news = true;
+                        record.tell_starved();
+                    }
+                }
+                MemoryAction::Ask { client, bytes, by } => {
+                    self.ask(now, account(client), pages_of(bytes), by)
+                }
+                MemoryAction::Seize { client, bytes } => {
+                    self.seize(now, account(client), pages_of(bytes), slots)
+                }
+            }
+        }
+        self.place_fixed();
+    }
+
+    fn ask(&mut self, now: Time, id: AccountId, count: u32, by: Time) {
+        let Some(record) = self.accounts.get_mut(&id) else {
+            return;
+        };
+        record.asked.push_back((by, count));
+        self.new_deadline = true;
+        let idle = record.granted - record.used;
+        self.give_back(now, id, idle.min(count));
+        if let Some(record) = self.accounts.get(&id).filter(|record| record.owed() > 0) {
+            record.event.signal();
+        }
+    }
+
+    fn seize(&mut self, now: Time, id: AccountId, count: u32, slots: &[Slot]) {
+        let Some(record) = self.accounts.get_mut(&id) else {
+            return;
+        };
+        let idle = (record.granted - record.used).min(count);
+        record.granted -= count.min(record.granted);
+        let mut left = count - idle;
+        // From the low end, where the free pages are, so that what is taken makes one hole with them.
+        let mut candidates: Vec<_> = (0..self.entries.len())
+            .filter(|&index| self.entries[index].can_be_taken(id))
+            .collect();
+        candidates.sort_unstable_by_key(|&index| self.entries[index].pages.start);
+        for index in candidates {
+            if left == 0 {
+                break;
+            }
+            let entry = &mut self.entries[index];
+            entry.revoked = true;
+            let taken = entry.pages.len() as u32;
+            let hand_back = slots[index].revoke();
+            if let Some(record) = self.accounts.get_mut(&id) {
+                record.used -= taken;
+            }
+            if hand_back {
+                self.hand_back(index as u32);
+            }
+            left = left.saturating_sub(taken);
+        }
+        // A buffer is taken whole: what it was larger than the claim goes back as well.
+        if let Some(record) = self.accounts.get(&id) {
+            let idle = record.granted - record.used;
+            record.event.signal();
+            self.give_back(now, id, idle);
+        }
+    }
+
+    /// Finds pages for fixed parts that are granted.
+    fn place_fixed(&mut self) {
+        if self
+            .accounts
+            .values()
+            .all(|record| record.fixed_missing == 0)
+        {
+            return;
+        }
+        for record in self.accounts.values_mut() {
+            if record.fixed_missing == 0 || self.holes.total() < record.fixed_missing {
+                continue;
+            }
+            while record.fixed_missing > 0 {
+                let want = record.fixed_missing;
+                let found = self
+                    .holes
+                    .take_low(want)
+                    .or_else(|| self.holes.take_largest(want));
+                let region = found.expect("as many pages are free");
+                record.fixed_missing -= region.len() as u32;
+                record.fixed.give(region.clone());
+                record.regions.push(region);
+            }
+            self.news = true;
+            record.event.signal();
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A rotating drive: its zones, how a transfer lies on its tracks, and how long each part of it takes at
+//! most. The model is in the [module above](super).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{NANOS_PER_MICRO, NANOS_PER_SECOND};
+use crate::profile::RotatingSpec;
+use crate::request::Op;
+use crate::units::SECTOR_BYTES;
+
+/// A zone: where it is and how long its sectors take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Zone {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    first_cylinder: u64,
+    pub(super) sectors_per_track: u64,
+    pub(super) heads: u64,
+}
+
+/// What a rotating drive is made of, in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Mechanics {
+    pub(super) rotation: u64,
+    pub(super) overhead: u64,
+    head_switch: u64,
+    cylinder_switch: u64,
+    pub(super) write_settle: u64,
+    /// What a sector takes on the bus.
+    bus_sector: u64,
+    pub(super) retry: u64,
+    track_reads: bool,
+    track_writes_tail: bool,
+    /// (distance, bound), ascending, from distance 0 to the full stroke.
+    pub(super) seek: Vec<(u64, u64)>,
+}
+
+/// How a transfer lies on the tracks.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) zone: Zone,
+    pub(super) count: u64,
+    /// Tracks touched, at most.
+    pub(super) tracks: u64,
+    /// Cylinder boundaries crossed, at most.
+    pub(super) cylinder_crossings: u64,
+    /// Zone boundaries crossed, at most; tracks are not skewed over these.
+    pub(super) zone_crossings: u64,
+}
+
+impl Zone {
+    pub(super) fn cylinder(self, sector: u64) -> u64 {
+        let within = sector.min(self.end - 1) - self.start;
+        self.first_cylinder + within / (self.sectors_per_track * self.heads)
+    }
+}
+
+impl Layout {
+    /// The most tracks and cylinders that `count` sectors can touch, wherever they begin.
+    pub(super) fn anywhere(zone: Zone, count: u64) -> Self {
+        let crossings = count.saturating_sub(1).div_ceil(zone.sectors_per_track);
+        let cylinder_crossings = crossings.div_ceil(zone.heads);
+        Self {
+            zone,
+            count,
+            tracks: crossings + 1,
+            cylinder_crossings,
+            zone_crossings: 0,
+        }
+    }
+
+    /// The same over some zone boundaries, each of which ends a track and a cylinder early.
+    pub(super) fn over(mut self, boundaries: usize) -> Self {
+        let boundaries = boundaries as u64;
+        self.tracks += boundaries;
+        self.cylinder_crossings += boundaries;
+        self.zone_crossings += boundaries;
+        self
+    }
+}
+
+impl Mechanics {
+    pub(super) fn new(spec: &RotatingSpec) -> Self {
+        let head_switch = spec.head_switch_us * NANOS_PER_MICRO;
+        let mut seek: Vec<_> = spec
+            .seek
+            .iter()
+            .map(|point| (point.cylinders, point.us * NANOS_PER_MICRO))
+            .collect();
+        if seek.first().is_none_or(|first| first.0 > 0) {
+            seek.insert(0, (0, head_switch));
+        }
+        let rotation = spec.rotation_us * NANOS_PER_MICRO;
+        Self {
+            rotation,
+            overhead: spec.command_overhead_us * NANOS_PER_MICRO,
+            head_switch,
+            cylinder_switch: spec.cylinder_switch_us * NANOS_PER_MICRO,
+            write_settle: spec.write_settle_us * NANOS_PER_MICRO,
+            bus_sector: (SECTOR_BYTES * NANOS_PER_SECOND).div_ceil(spec.bus_bytes_per_second),
+            retry: spec.retry_rotations * rotation,
+            track_reads: spec.track_reads,
+            track_writes_tail: spec.track_writes_tail,
+            seek,
+        }
+    }
+
+    pub(super) fn seek_max(&self) -> u64 {
+        self.seek.last().map_or(0, |last| last.1)
+    }
+
+    /// The bound for a distance: between two points as the chord has it.
+    pub(super) fn seek(&self, distance: u64) -> u64 {
+        if distance == 0 {
+            return self.seek[0].1;
+        }
+        let index = self.seek.partition_point(|point| point.0 < distance);
+        match self.seek.get(index) {
+            None => self.seek_max(),
+            // Not to mix staying on the cylinder with leaving it.
+            Some(&(_, bound)) if index == 1 => bound,
+            Some(&(to, above)) => {
+                let (from, below) = self.seek[index - 1];
+                below + ((above - below) * (distance - from)).div_ceil(to - from)
+            }
+        }
+    }
+
+    /// Everything but the seek.
+    pub(super) fn after_seek(&self, op: Op, layout: Layout) -> u64 {
+        let transfer = match op {
+            Op::Read if self.track_reads => self.track_by_track(layout),
+            Op::Read => self.rotation + self.in_order(layout),
+            Op::Write => {
+                let tail = self.track_writes_tail && layout.tracks > 1;
+                let tail = if tail { self.rotation } else { 0 };
+                self.write_settle + self.rotation + self.in_order(layout) + tail
+            }
+        };
+        self.overhead + transfer
+    }
+
+    fn bus(&self, sectors: u64) -> u64 {
+        sectors * self.bus_sector
+    }
+
+    fn media(&self, sectors: u64, zone: Zone) -> u64 {
+        (sectors * self.rotation).div_ceil(zone.sectors_per_track)
+    }
+
+    /// The switches of a transfer, each rounded up to a sector.
+    fn switches(&self, layout: Layout) -> u64 {
+        let crossings = layout.tracks.saturating_sub(1);
+        let longer = self.cylinder_switch - self.head_switch;
+        crossings * (self.head_switch + self.media(1, layout.zone))
+            + layout.cylinder_crossings * longer
+            + layout.zone_crossings * self.rotation
+    }
+
+    /// From the first sector's passing until the last is across, in order (see the module's header).
+    pub(super) fn in_order(&self, layout: Layout) -> u64 {
+        let zone = layout.zone;
+        let (media, bus) = (self.media(layout.count, zone), self.bus(layout.count));
+        let one_each = self.media(1, zone) + self.bus(1);
+        let switches = self.switches(layout);
+        if bus <= media {
+            return media + switches + one_each;
+        }
+        // A switch may come at once; each later one comes after a track on which the bus loses.
+        let crossings = layout.tracks.saturating_sub(1);
+        let first = if crossings == 0 {
+            0
+        } else {
+            self.cylinder_switch + self.media(1, zone)
+        };
+        let first = first + layout.zone_crossings * self.rotation;
+        let per_track = self
+            .bus(zone.sectors_per_track)
+            .saturating_sub(self.rotation);
+        let lost = per_track * crossings.saturating_sub(1);
+        bus + first.max(switches.saturating_sub(lost)) + one_each
+    }
+
+    /// Whole tracks into the buffer, and from there across the bus a track behind.
+    fn track_by_track(&self, layout: Layout) -> u64 {
+        let Layout {
+            zone,
+            count,
+            tracks,
+            ..
+        } = layout;
+        let refill = if count > zone.sectors_per_track {
+            self.rotation
+        } else {
+            0
+        };
+        let switches = self.switches(layout);
+        let read = tracks * self.rotation + refill + switches;
+        let last_burst = self.bus(count.min(zone.sectors_per_track) + 1);
+        // Where the bus is the slower one it is busy from the second track at the latest.
+        let switch = if tracks > 1 {
+            self.cylinder_switch + self.media(1, zone)
+        } else {
+            0
+        };
+        let switch = switch + layout.zone_crossings * self.rotation;
+        let first = tracks.min(2) * self.rotation + switch;
+        let bus = first + self.bus(count + tracks);
+        self.media(1, zone) + bus.max(read + last_burst)
+    }
+}
+
+/// The zones of a drive, outermost first.
+pub(super) fn zones(spec: &RotatingSpec) -> Vec<Zone> {
+    let mut start = 0;
+    let zones = spec.zones.iter().map(|zone| {
+        let end = start + zone.cylinders * zone.heads * zone.sectors_per_track;
+        let made = Zone {
+            start,
+            end,
+            first_cylinder: zone.first_cylinder,
+            sectors_per_track: zone.sectors_per_track,
+            heads: zone.heads,
+        };
+        start = end;
+        made
+    });
+    zones.collect()
+}
+
+/// A drive without zones is one zone.
+pub(super) fn flat_zone(capacity: u64) -> Vec<Zone> {
+    vec![Zone {
+        start: 0,
+        end: capacity,
+        first_cylinder: 0,
+        sectors_per_track: capacity,
+        heads: 1,
+    }]
+}
