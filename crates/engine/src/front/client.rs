@@ -92,6 +92,8 @@ pub(crate) struct ClientCore {
     in_flight: AtomicUsize,
     /// The client is gone; completions go nowhere.
     gone: AtomicBool,
+    /// It names earlier requests: what disks know its requests by is noted.
+    keeps_ids: AtomicBool,
 }
 
 impl ClientCore {
@@ -126,6 +128,15 @@ impl ClientCore {
         let table = self.table.lock();
         let op = table.ops.get((tag.0 & u64::from(u32::MAX)) as usize)?;
         Some((Arc::clone(op), (tag.0 >> 32) as u32))
+    }
+
+    /// From now on what disks know the client's requests by is noted.
+    pub(crate) fn keep_ids(&self) {
+        self.keeps_ids.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn keeps_ids(&self) -> bool {
+        self.keeps_ids.load(Ordering::Relaxed)
     }
 
     /// A finished op, for the client to take, which still has to be told: [`tell`](Self::tell).
@@ -180,6 +191,7 @@ impl Client {
             bell: Doorbell::new()?,
             in_flight: AtomicUsize::new(0),
             gone: AtomicBool::new(false),
+            keeps_ids: AtomicBool::new(false),
         };
         Ok(Self {
             core: Arc::new(core),

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
 
+use super::after;
 use super::op::{Active, Hold, Op, Part};
 use super::request::{IoFailure, VolumeOp};
 use super::rounds;
@@ -25,7 +26,7 @@ use crate::dispatcher::Io;
 use crate::pool::core::PoolCore;
 
 /// Disk requests that are ready to be handed over, each with its disk.
-type Ready = SmallVec<[(usize, Io); 2]>;
+pub(super) type Ready = SmallVec<[(usize, Io); 2]>;
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",
@@ -35,7 +36,7 @@ const CUT: IoFailure = IoFailure::Cancelled {
 pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
     let mut planned = Ready::new();
     let mut parked = Vec::new();
-    let (volume, flush) = {
+    let (volume, flush, generation, follows) = {
         let mut state = op.state.lock();
         let active = state.active.as_mut().expect("only ops in flight start");
         let mut plan = Plan {
@@ -48,10 +49,15 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
         let flush = active.kind == VolumeOp::Flush && active.failure.is_none();
         let volume = Arc::clone(&active.volume);
         active.outstanding = (planned.len() + parked.len()) as u32;
+        let follows = active.follow.is_some();
+        if let Some(follow) = &mut active.follow {
+            active.outstanding += 1;
+            follow.withhold(&mut planned);
+        }
         if active.outstanding == 0 && !flush {
             op.transfers_done(&mut state);
         }
-        (volume, flush)
+        (volume, flush, state.generation, follows)
     };
     if flush {
         rounds::join(op);
@@ -59,8 +65,15 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
     for parked in parked {
         volume.park(parked, &op.client.pool.worker);
     }
+    let mut ids: SmallVec<[_; 2]> = SmallVec::new();
     for (disk, io) in planned {
-        op.client.pool.disks[disk].feeder.feed(io, feed);
+        ids.push(op.client.pool.disks[disk].feeder.feed(io, feed));
+    }
+    if op.client.keeps_ids() {
+        after::note_ids(op, generation, &ids);
+    }
+    if follows {
+        after::begun(op, feed);
     }
 }
 
@@ -90,6 +103,8 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
             volume.unparked();
             if planned.is_empty() {
                 op.unit_done(&mut state);
+            } else if let Some(follow) = &mut active.follow {
+                follow.withhold(&mut planned);
             }
         }
         for (disk, io) in planned {
@@ -166,6 +181,7 @@ impl Plan<'_> {
                         start,
                         count,
                         hold: Hold::Read { _in_use: in_use },
+                        id: None,
                     };
                     self.part(part, Direction::Read, memory);
                 }
@@ -222,6 +238,7 @@ impl Plan<'_> {
             start: piece.start,
             count: piece.count,
             hold: Hold::Write(piece.in_use),
+            id: None,
         };
         self.part(part, Direction::Write, memory);
     }
@@ -271,7 +288,10 @@ impl Plan<'_> {
             start: part.start,
             count: part.count,
             class,
-            order: Order::default(),
+            order: active
+                .follow
+                .as_ref()
+                .map_or_else(Order::default, |follow| follow.order(part.disk)),
             durable: pool.disks[part.disk].issues_durable(direction),
             segments: memory,
             target: Target::new(sink, active.parts.len() as u64),

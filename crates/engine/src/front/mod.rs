@@ -6,12 +6,14 @@
 //! | `client` | a client: memory, requests in flight, completions |
 //! | `submit` | taking a request, or saying what is wrong with it |
 //! | `issue` | from a volume request to disk requests |
+//! | `after` | the order that a request keeps with earlier ones |
 //! | `op` | a request in flight |
 //! | `volume_core` | a volume at run time: order, parked writes, users |
 //! | `rounds` | flushes and forced writes |
 //! | `worker` | what follows a completion and must not be done on a disk's thread |
 //! | `charge` | on whose account a request is served |
 
+mod after;
 pub(crate) mod charge;
 mod client;
 mod issue;

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use sched::request::Urgency;
+use sched::request::{RequestId, Urgency};
 use sched::units::{Sector, SectorCount, Time};
 use smallvec::SmallVec;
 use volume::extent::{InUse, WriteInUse};
 
+use super::after::{Dependent, Follow};
 use super::charge::Charge;
 use super::client::ClientCore;
 use super::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
@@ -38,6 +39,8 @@ pub(crate) struct Part {
     pub(crate) start: Sector,
     pub(crate) count: SectorCount,
     pub(crate) hold: Hold,
+    /// What the disk knows it by, if that was noted ([`super::after`]).
+    pub(crate) id: Option<RequestId>,
 }
 
 /// What keeps an extent in place until the disk has answered.
@@ -62,8 +65,12 @@ pub(crate) struct Active {
     /// Disk requests not yet answered and spans not yet begun.
     pub(crate) outstanding: u32,
     pub(crate) parts: SmallVec<[Part; 2]>,
-    /// Those that wait for this one.
-    pub(crate) dependents: Vec<Arc<Op>>,
+    /// Those that come after this one.
+    pub(crate) dependents: Vec<Dependent>,
+    /// What it comes after on its disk, until that is complete.
+    pub(crate) follow: Option<Box<Follow>>,
+    /// Every part is in the queue of its disk, or has been, under the id that was noted.
+    pub(crate) handed_over: bool,
     pub(crate) failure: Option<IoFailure>,
     pub(crate) user_data: u64,
     pub(crate) submitted: Time,
@@ -90,6 +97,9 @@ pub(crate) struct Op {
     /// Requests that must be complete before it may start, the gate of its volume until that lets it
     /// through, and one while it is being submitted.
     pub(crate) waits: AtomicU32,
+    /// Requests that it follows on their disk and that are not complete, and one while it is being
+    /// handed over.
+    pub(crate) follows: AtomicU32,
     pub(crate) state: Mutex<OpState>,
     pub(crate) finished: Condvar,
 }
@@ -101,6 +111,7 @@ impl Op {
             client,
             slot,
             waits: AtomicU32::new(0),
+            follows: AtomicU32::new(0),
             state: Mutex::new(OpState {
                 generation: 0,
                 telling: false,
@@ -236,9 +247,7 @@ impl Op {
         }
         // Its completion is in the queue before anything that came after it can be.
         for dependent in active.dependents.drain(..) {
-            if dependent.waited() {
-                worker.post(Job::Ready(dependent));
-            }
+            dependent.release(worker);
         }
         if active.volume.leave() {
             worker.post(Job::Gate(Arc::clone(&active.volume)));

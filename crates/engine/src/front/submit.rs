@@ -7,6 +7,7 @@ use sched::request::{Op as Direction, Urgency};
 use sched::units::{Bytes, Time};
 use smallvec::SmallVec;
 
+use super::after::Follow;
 use super::charge::Charge;
 use super::client::ClientCore;
 use super::issue;
@@ -31,47 +32,12 @@ pub(crate) enum Entry {
 /// Starts a request, or says what is wrong with it.
 pub(crate) fn submit(
     client: &Arc<ClientCore>,
-    request: VolumeRequest<'_>,
+    mut request: VolumeRequest<'_>,
     entry: Entry,
 ) -> Result<(Arc<Op>, Tag), SubmitError> {
     check(client, &request, entry)?;
     let op = client.begin()?;
-    let charge = match request.stream {
-        Some(stream) => {
-            stream.core().began();
-            Charge::Stream(Arc::clone(stream.core()))
-        }
-        None => client.charge.clone(),
-    };
-    let durable = matches!(
-        request.op,
-        VolumeOp::Flush
-            | VolumeOp::Write { durable: true }
-            | VolumeOp::WriteZeroes { durable: true, .. }
-    );
-    let active = Active {
-        volume: Arc::clone(request.volume.core()),
-        kind: request.op,
-        offset: request.offset.0,
-        len: request.len.0,
-        data: request.data,
-        urgency: if durable {
-            Urgency::Sync
-        } else {
-            request.urgency
-        },
-        charge,
-        outstanding: 0,
-        parts: SmallVec::new(),
-        dependents: Vec::new(),
-        failure: None,
-        user_data: request.user_data,
-        submitted: clock::now(),
-        completed: Time::ZERO,
-        timeliness: None,
-        synchronous: !matches!(entry, Entry::Queue | Entry::Batch),
-        done: false,
-    };
+    let active = activate(client, &mut request, entry);
     let tag = {
         let mut state = op.state.lock();
         state.active = Some(active);
@@ -81,10 +47,16 @@ pub(crate) fn submit(
     // one for the gate, which it takes its place at now: a barrier that comes later waits for it
     // even while it waits for others.
     op.waits.store(2, Ordering::Release);
-    for earlier in request.after {
-        come_after(client, &op, *earlier);
-    }
     let volume = request.volume.core();
+    if !request.after.is_empty() {
+        let follow = Follow::after(client, &op, &request);
+        op.state
+            .lock()
+            .active
+            .as_mut()
+            .expect("it was just put there")
+            .follow = follow;
+    }
     if volume.enter(&op, request.barrier, &client.pool.worker) {
         op.waited();
     }
@@ -98,21 +70,45 @@ pub(crate) fn submit(
     Ok((op, tag))
 }
 
-/// Makes `op` wait for the request of `tag`, unless that is complete.
-fn come_after(client: &ClientCore, op: &Arc<Op>, tag: Tag) {
-    let Some((earlier, generation)) = client.find(tag) else {
-        return;
+/// What an op does for a request, whose memory it takes.
+fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> Active {
+    let charge = match request.stream {
+        Some(stream) => {
+            stream.core().began();
+            Charge::Stream(Arc::clone(stream.core()))
+        }
+        None => client.charge.clone(),
     };
-    if Arc::ptr_eq(&earlier, op) {
-        return;
-    }
-    let mut state = earlier.state.lock();
-    if state.generation != generation {
-        return;
-    }
-    if let Some(active) = state.active.as_mut().filter(|active| !active.done) {
-        op.waits.fetch_add(1, Ordering::AcqRel);
-        active.dependents.push(Arc::clone(op));
+    let durable = matches!(
+        request.op,
+        VolumeOp::Flush
+            | VolumeOp::Write { durable: true }
+            | VolumeOp::WriteZeroes { durable: true, .. }
+    );
+    Active {
+        volume: Arc::clone(request.volume.core()),
+        kind: request.op,
+        offset: request.offset.0,
+        len: request.len.0,
+        data: request.data.take(),
+        urgency: if durable {
+            Urgency::Sync
+        } else {
+            request.urgency
+        },
+        charge,
+        outstanding: 0,
+        parts: SmallVec::new(),
+        dependents: Vec::new(),
+        follow: None,
+        handed_over: false,
+        failure: None,
+        user_data: request.user_data,
+        submitted: clock::now(),
+        completed: Time::ZERO,
+        timeliness: None,
+        synchronous: !matches!(entry, Entry::Queue | Entry::Batch),
+        done: false,
     }
 }
 

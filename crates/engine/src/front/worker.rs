@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
+use sched::request::RequestId;
 
+use super::after;
 use super::issue;
 use super::op::Op;
 use super::rounds;
@@ -27,6 +29,8 @@ pub(crate) enum Job {
     Answered(Arc<Op>, Completion),
     /// Nothing is in the op's way any more.
     Ready(Arc<Op>),
+    /// All that the op followed on its disk is complete.
+    Followed(Arc<Op>),
     /// Held ops of the volume may go on.
     Gate(Arc<VolumeCore>),
     /// Parked spans of the volume may begin.
@@ -119,6 +123,7 @@ impl Worker {
         match job {
             Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
             Job::Ready(op) => issue::start(&op, Feed::Worker),
+            Job::Followed(op) => after::followed(&op, Feed::Worker),
             Job::Gate(volume) => {
                 while let Some(op) = volume.next_held() {
                     if op.waited() {
@@ -161,17 +166,22 @@ impl Feeder {
         }
     }
 
-    /// Hands over a request. One that the disk does not take answers its target as stopped.
-    pub(crate) fn feed(&self, io: Io, feed: Feed) {
-        let rejected = match feed {
+    /// Hands over a request. One that the disk does not take answers its target as stopped. Returns
+    /// what the disk knows it by; `None` if that is not known yet, or it was not taken.
+    pub(crate) fn feed(&self, io: Io, feed: Feed) -> Option<RequestId> {
+        let handed_over = match feed {
             Feed::Caller => self.handle.submit(io),
             Feed::Batch => self.handle.submit_quietly(io),
             Feed::Worker => self.handle.try_submit(io),
         };
-        if let Err(rejected) = rejected
-            && rejected.reason == Reason::Full
-        {
-            self.later(*rejected.io);
+        match handed_over {
+            Ok(id) => Some(id),
+            Err(rejected) => {
+                if rejected.reason == Reason::Full {
+                    self.later(*rejected.io);
+                }
+                None
+            }
         }
     }
 

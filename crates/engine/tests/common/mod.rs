@@ -7,6 +7,8 @@
     reason = "each test uses some of it, and seeds are printed"
 )]
 
+pub mod host;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,6 +67,8 @@ pub struct Platter {
     pub reads: AtomicU64,
     /// Writes fail from now on.
     pub fail_writes: AtomicBool,
+    /// Writes that begin with this byte fail; zero is none.
+    pub fail_filled: AtomicU64,
     pub fail_reads: AtomicBool,
     pub fail_syncs: AtomicBool,
     /// Nothing is answered from now on.
@@ -88,6 +92,7 @@ impl Platter {
             writes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             fail_writes: AtomicBool::new(false),
+            fail_filled: AtomicU64::new(0),
             fail_reads: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
@@ -188,6 +193,10 @@ impl MemDisk {
                 }
                 let mut bytes = vec![0; size];
                 io.segments.copy_to(0, &mut bytes);
+                let fails = platter.fail_filled.load(Ordering::SeqCst);
+                if fails != 0 && u64::from(bytes[0]) == fails {
+                    return error;
+                }
                 let durable = match platter.durability {
                     Durability::WriteThrough => true,
                     Durability::Fua => io.durable,
