@@ -296,6 +296,7 @@ fn open_options(
             .map_or(defaults.scheduler, |policy| policy.get_ref().clone()),
         floor,
         realtime,
+        ..defaults
     })
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Memory, MemoryConfig};
-use engine::disk::{Disk, Durability};
+use engine::disk::Disk;
 use engine::pool::PoolDisk;
 use engine::uring::UringDisk;
 use rustix::fs::FallocateFlags;
@@ -38,8 +38,6 @@ pub struct OpenDisks {
     pub memory: Memory,
     /// The disks, in the configuration's order.
     pub disks: Vec<PoolDisk>,
-    /// What the host denied them, for people.
-    pub warnings: Vec<String>,
 }
 
 /// Opens the disks of `config`.
@@ -63,10 +61,9 @@ pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
     let mut opened = OpenDisks {
         memory,
         disks: Vec::with_capacity(config.disks.len()),
-        warnings: Vec::new(),
     };
     for (disk, is_to_be_made) in config.disks.iter().zip(to_be_made) {
-        let pool_disk = open_one(disk, is_to_be_made, &opened.memory, &mut opened.warnings)?;
+        let pool_disk = open_one(disk, is_to_be_made, &opened.memory)?;
         opened.disks.push(pool_disk);
     }
     Ok(opened)
@@ -90,6 +87,8 @@ fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
             "it is in use: by another server, or mounted, or part of another device",
         )
         .help("end that server, or unmount it; `lsblk` shows who holds a device"),
+        ErrorKind::Unsupported => wrong(disk, error)
+            .help("correct `durability`, or leave it out: the server finds out what the disk does"),
         ErrorKind::PermissionDenied => wrong(disk, error)
             .help("run this as root, or as a member of the group that owns the disk"),
         _ => wrong(disk, error),
@@ -148,26 +147,18 @@ fn make_file(disk: &DiskConfig) -> Result<(), Failure> {
     })
 }
 
-fn open_one(
-    disk: &DiskConfig,
-    is_to_be_made: bool,
-    memory: &Memory,
-    warnings: &mut Vec<String>,
-) -> Result<PoolDisk, Failure> {
+fn open_one(disk: &DiskConfig, is_to_be_made: bool, memory: &Memory) -> Result<PoolDisk, Failure> {
     let opened: Box<dyn Disk> = match disk.kind {
         DiskKind::Block | DiskKind::File => {
             let places = disk
                 .outstanding
                 .or(disk.profile.as_ref().map(|profile| profile.outstanding()))
                 .unwrap_or(1);
-            Box::new(
-                once_released(|| UringDisk::open(&disk.path, memory, places as usize))
-                    .map_err(|error| unusable(disk, &error))?,
-            )
+            let open = || UringDisk::open_as(&disk.path, memory, places as usize, disk.durability);
+            Box::new(once_released(open).map_err(|error| unusable(disk, &error))?)
         }
-        DiskKind::Emulated => emulated(disk, is_to_be_made, warnings)?,
+        DiskKind::Emulated => emulated(disk, is_to_be_made)?,
     };
-    check_durability(disk, opened.durability())?;
     let (profile, profile_is_measured) = profile(disk, opened.capacity())?;
     Ok(PoolDisk {
         name: disk.path.display().to_string(),
@@ -197,11 +188,7 @@ fn once_released<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-fn emulated(
-    disk: &DiskConfig,
-    is_to_be_made: bool,
-    warnings: &mut Vec<String>,
-) -> Result<Box<dyn Disk>, Failure> {
+fn emulated(disk: &DiskConfig, is_to_be_made: bool) -> Result<Box<dyn Disk>, Failure> {
     let plant = disk
         .plant
         .clone()
@@ -213,29 +200,17 @@ fn emulated(
         EmulatedDrive::open(&disk.path, plant, &options)
     }
     .map_err(|error| unusable(disk, &error))?;
-    warnings.extend(drive.denied().0.iter().map(|denied| {
-        format!(
-            "{}: the emulated drive may not {denied}",
-            disk.path.display()
+    if disk
+        .durability
+        .is_some_and(|wanted| wanted != drive.durability())
+    {
+        return Err(wrong(
+            disk,
+            "an emulated drive has no cache: its writes are written through",
         )
-    }));
-    Ok(Box::new(drive))
-}
-
-/// What the drive does must be what the configuration says that it does.
-fn check_durability(disk: &DiskConfig, found: Durability) -> Result<(), Failure> {
-    match disk.durability {
-        Some(wanted) if wanted != found => {
-            let name = |durability| match durability {
-                Durability::WriteThrough => "write-through",
-                Durability::Fua => "fua",
-                Durability::Host => "host",
-            };
-            Err(wrong(disk, format!("its durability is {}, not {}", name(found), name(wanted)))
-                .help("turn the drive's cache off (hdparm -W 0) for write-through, or correct `durability`"))
-        }
-        _ => Ok(()),
+        .help("write durability = \"write-through\", or leave it out"));
     }
+    Ok(Box::new(drive))
 }
 
 /// The profile to go by, and whether it was measured: the one that the configuration names, or a

@@ -107,13 +107,13 @@ impl Server {
     /// When the disks are no pool, or a socket cannot be had.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let opening = config.clone();
-        let (pool, warnings) = tokio::task::spawn_blocking(move || open_pool(&opening))
+        let pool = tokio::task::spawn_blocking(move || open_pool(&opening))
             .await
             .map_err(|error| Failure::failed(format!("opening the pool failed: {error}")))??;
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let (data, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
-        let app = Arc::new(App::new(pool, absolute(&config.data), warnings));
+        let app = Arc::new(App::new(pool, absolute(&config.data)));
         for warning in app.status().warnings {
             tracing::warn!("{warning}");
         }
@@ -189,15 +189,13 @@ fn absolute(path: &Path) -> String {
         .to_string()
 }
 
-/// Opens the pool of `config`; the strings are what the host denied its disks.
+/// Opens the pool of `config`.
 ///
 /// # Errors
 /// When the disks are no pool.
-pub fn open_pool(config: &Config) -> Result<(Arc<Pool>, Vec<String>), Failure> {
+pub fn open_pool(config: &Config) -> Result<Arc<Pool>, Failure> {
     let opened = disks::open(config, Absent::Refuse)?;
-    let pool =
-        Pool::open(opened.memory, opened.disks, config.open.clone()).map_err(pool_failure)?;
-    Ok((pool, opened.warnings))
+    Pool::open(opened.memory, opened.disks, config.open.clone()).map_err(pool_failure)
 }
 
 /// The failure of a pool that could not be made, opened or checked.

@@ -33,7 +33,7 @@ pub enum IoError {
     )]
     Poisoned,
     /// The disk has not answered for too long; it takes nothing more until it does.
-    #[error("the disk does not answer")]
+    #[error("the disk did not answer in time")]
     Stalled,
     /// The scheduler refused it.
     #[error(transparent)]

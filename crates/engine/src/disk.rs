@@ -76,7 +76,7 @@ pub struct Done {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum DiskError {
     /// The medium or the transport failed on this transfer.
-    #[error("I/O error {errno} at {start:?}")]
+    #[error("{} at sector {}", io::Error::from_raw_os_error(*errno), .start.0)]
     Io {
         /// The kernel's error number.
         errno: i32,
@@ -84,7 +84,7 @@ pub enum DiskError {
         start: Sector,
     },
     /// The disk is gone, or its kernel device is; nothing on it will work again.
-    #[error("the disk is gone (error {errno})")]
+    #[error("the disk is gone: {}", io::Error::from_raw_os_error(*errno))]
     Gone {
         /// The kernel's error number.
         errno: i32,

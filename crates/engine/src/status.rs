@@ -94,6 +94,10 @@ pub struct DiskStatus {
     pub best_effort: Latency,
     /// Errors the disk reported.
     pub errors: u64,
+    /// For how long it has not answered, if that is so long that it counts as stalled; 0 otherwise.
+    pub stalled_ns: u64,
+    /// How often it has stalled.
+    pub stalls: u64,
     /// Why it is not served any more, if it is not.
     pub failed: Option<String>,
 }
@@ -273,6 +277,8 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         written_bytes: disk.written_bytes.load(Relaxed),
         best_effort: disk.latency.summary(),
         errors: disk.errors.load(Relaxed),
+        stalled_ns: 0,
+        stalls: 0,
         failed: None,
     };
     match report {
@@ -306,6 +312,10 @@ fn fill(status: &mut DiskStatus, disk: &DiskCore, report: &DispatcherReport) {
     status.actual_over_predicted = ratio(scheduler.actual, scheduler.predicted);
     status.host_late_count = counters.host_late.count;
     status.host_late_max_ns = counters.host_late.max.0;
+    if report.health.stalled {
+        status.stalled_ns = report.silent.0;
+    }
+    status.stalls = report.health.stalls;
     status.failed = failure(&report.health, disk);
 }
 
@@ -324,8 +334,8 @@ fn failure(health: &Health, disk: &DiskCore) -> Option<String> {
     };
     if let Some(error) = health.gone {
         Some(error.to_string())
-    } else if health.stalled {
-        Some("it does not answer".to_owned())
+    } else if health.given_up {
+        Some("it did not answer in time".to_owned())
     } else if health.poisoned {
         Some(format!(
             "it takes no more writes after a failure{}",

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::completion::CompletionQueue;
 use engine::disk::{Disk, DiskError, DiskIo, Done, Durability};
-use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Places, STALL_AFTER};
+use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
 use engine::event::EventFd;
 use engine::rt::{Denied, ThreadParams};
 use engine::uring::UringDisk;
@@ -99,7 +99,7 @@ fn allocations_per_thousand(folder: &std::path::Path) -> (u64, u64) {
         scheduler: DiskScheduler::new(Arc::new(profile), SchedulerConfig::default()),
         thread: ThreadParams::ordinary("counted"),
         places: Places::default(),
-        stall_after: STALL_AFTER,
+        patience: Patience::default(),
     })
     .unwrap();
     let account = memory.open_account("test", Bytes(0)).unwrap();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
-use engine::dispatcher::{Dispatcher, DispatcherConfig, Places, STALL_AFTER};
+use engine::dispatcher::{Dispatcher, DispatcherConfig, Patience, Places};
 use engine::rt::ThreadParams;
 use engine::uring::UringDisk;
 use sched::disk::{DiskScheduler, SchedulerConfig};
@@ -42,7 +42,7 @@ fn no_thread_is_left() {
                 scheduler: DiskScheduler::new(Arc::new(profile), SchedulerConfig::default()),
                 thread: ThreadParams::dispatcher(format!("disk-{index}")),
                 places: Places::default(),
-                stall_after: STALL_AFTER,
+                patience: Patience::default(),
             };
             Dispatcher::start(config).unwrap().0
         })

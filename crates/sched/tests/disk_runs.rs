@@ -112,7 +112,7 @@ impl Run {
                 excess: 1,
             });
         }
-        disk.set_delta_l_both(
+        disk.set_delta_l(
             Time(0),
             delta_l(&admission).value,
             delta_l_published(&admission).value,

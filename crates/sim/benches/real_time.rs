@@ -22,12 +22,12 @@ use engine::buffer::{Account, Buffer, Memory, MemoryConfig};
 use engine::clock;
 use engine::completion::{Completion, CompletionQueue};
 use engine::dispatcher::{
-    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Places, STALL_AFTER,
+    Dispatcher, DispatcherConfig, DispatcherHandle, DispatcherReport, Io, Patience, Places,
 };
 use engine::rt::{Denied, ThreadParams};
 use hdrhistogram::Histogram;
 use sched::admission::Admission;
-use sched::delta_l::delta_l;
+use sched::delta_l::{delta_l, delta_l_published};
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
 use sched::policy::Policy;
 use sched::predict::Predictor;
@@ -129,16 +129,14 @@ fn run(experiment: &Experiment, path: &Path) -> Result<Outcome, AnyError> {
     };
     let drive = EmulatedDrive::create(path, experiment.plant.clone(), &options)?;
     let control = drive.control();
-    let mut denied = drive.denied().clone();
-    let (dispatcher, refused) = Dispatcher::start(DispatcherConfig {
+    let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
         name: experiment.config.policy.name().to_owned(),
         disk: Box::new(drive),
         scheduler: DiskScheduler::new(Arc::clone(&experiment.profile), experiment.config.clone()),
         thread: ThreadParams::dispatcher("disk"),
         places: Places::default(),
-        stall_after: STALL_AFTER,
+        patience: Patience::default(),
     })?;
-    denied.0.extend(refused.0);
     let handle = dispatcher.handle();
     let begin = clock::now().saturating_add(Nanos::from_millis(500));
     admit(experiment, &handle, begin)?;
@@ -164,7 +162,8 @@ fn admit(experiment: &Experiment, disk: &DispatcherHandle, begin: Time) -> Resul
         admission.insert(id, params)?;
         disk.join(id, params, TaskKind::Stream, begin)?;
     }
-    disk.set_delta_l(delta_l(&admission).value);
+    let published = delta_l_published(&admission).value;
+    disk.set_delta_l(delta_l(&admission).value, published);
     Ok(())
 }
 

@@ -1,6 +1,15 @@
 //! The drive emulator: data, model time, faults, power. No assertion is on a wall clock: what the
 //! model says is compared exactly, and how late the host was is only counted.
 
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stdout,
+    reason = "shared with the engine's tests"
+)]
+#[path = "../../engine/tests/common/host.rs"]
+mod host;
+
 use std::io;
 use std::path::Path;
 
@@ -443,4 +452,31 @@ fn a_wait_ends_at_its_instant_and_at_a_wake_up() {
     bench.drive.wait(None, &bench.wake, &mut out).unwrap();
     assert!(!bench.wake.drain(), "the signal has been taken");
     assert!(out.is_empty());
+}
+
+#[test]
+fn a_host_without_room_fails_the_write_and_the_drive_goes_on() {
+    const ENOSPC: i32 = 28;
+    if !host::is_root("an emulated drive on a full file system") {
+        return;
+    }
+    let Some(full) = host::Tmpfs::mount(16 << 20) else {
+        return;
+    };
+    let mut bench = Bench::create(&full.path().join("disk"), &DriveOptions::default());
+    assert_eq!(bench.write(0, 64, 1, false).result, Ok(()));
+    full.fill_up(0);
+    let start = 1 << 20;
+    let failed = bench.write(start, 64, 2, false).result.unwrap_err();
+    let no_room = DiskError::Io {
+        errno: ENOSPC,
+        start: Sector(start),
+    };
+    assert_eq!(failed, no_room);
+    assert!(failed.to_string().contains("No space left"), "{failed}");
+    assert_eq!(bench.drive.control().stats().host_errors, 1);
+    assert_eq!(bench.marks(0, 64), [1; 64]);
+    assert_eq!(bench.write(0, 64, 3, false).result, Ok(()));
+    full.resize(32 << 20);
+    assert_eq!(bench.write(start, 64, 4, false).result, Ok(()));
 }

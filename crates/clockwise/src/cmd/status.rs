@@ -103,6 +103,13 @@ pub fn render(status: &StatusView) -> String {
     for disk in &status.disks {
         if let Some(reason) = &disk.failed {
             let _ = writeln!(text, "FAILED {}: {reason}", disk.name);
+        } else if disk.stalled_ns > 0 {
+            let silent = span(disk.stalled_ns);
+            let _ = writeln!(
+                text,
+                "STALLED {}: no answer for {silent}; what it was asked waits",
+                disk.name
+            );
         }
     }
     text

@@ -328,7 +328,7 @@ async fn accompany(
             _ = ticks.tick() => {
                 if let Ok(report) = client.get::<SessionView>(path).await {
                     bar.set_position(report.pace.bytes);
-                    bar.set_message(format!("{} blocks, {} late", report.pace.blocks, report.pace.misses));
+                    bar.set_message(format!("{} blocks, {} late, {} underruns", report.pace.blocks, report.pace.misses, report.pace.underruns));
                 }
             }
             _ = tokio::signal::ctrl_c() => {
@@ -441,6 +441,7 @@ fn report_text(report: &SessionView) -> String {
         ("early", format!("{} blocks", report.stream.early)),
         ("response of blocks", latency(&report.response)),
         ("before the deadline", latency(&report.margin)),
+        ("underruns", format!("{} times", report.pace.underruns)),
         (
             "waited for this end",
             format!("{} times", report.pace.waited_for_peer),

@@ -47,8 +47,6 @@ pub struct App {
     pub sessions: Arc<Sessions>,
     /// Where streams connect for their data.
     pub data_socket: String,
-    /// What is not as it should be beside what the pool itself knows.
-    pub warnings: Vec<String>,
     /// Moves under way, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
 }
@@ -56,12 +54,11 @@ pub struct App {
 impl App {
     /// A server's state, without moves.
     #[must_use]
-    pub fn new(pool: Arc<Pool>, data_socket: String, warnings: Vec<String>) -> Self {
+    pub fn new(pool: Arc<Pool>, data_socket: String) -> Self {
         Self {
             pool,
             sessions: Arc::default(),
             data_socket,
-            warnings,
             moves: Mutex::default(),
         }
     }
@@ -69,9 +66,7 @@ impl App {
     /// Everything at once.
     #[must_use]
     pub fn status(&self) -> StatusView {
-        let mut status = StatusView::from(self.pool.status());
-        status.warnings.extend(self.warnings.iter().cloned());
-        status
+        StatusView::from(self.pool.status())
     }
 
     /// Ends what runs for clients: moves stop after the extent at hand, streams end.

@@ -113,6 +113,10 @@ view! {
         best_effort: LatencyView,
         /// Errors the disk reported.
         errors: u64,
+        /// For how long it has not answered, if that is so long that it counts as stalled; 0 otherwise.
+        stalled_ns: u64,
+        /// How often it has stalled.
+        stalls: u64,
         /// Why it is not served any more, if it is not.
         failed: Option<String>,
     }

@@ -90,6 +90,10 @@ pub struct PaceView {
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
     pub late_net_max_ns: u64,
+    /// How often there was nothing to go on with: a listener without its next block, a block not
+    /// filled when its turn came.
+    #[serde(default)]
+    pub underruns: u64,
     /// How often the byte stream, not the disks, was not ready in time.
     pub waited_for_peer: u64,
 }
@@ -102,6 +106,7 @@ impl From<PaceReport> for PaceView {
             misses: report.misses,
             late_max_ns: report.late_max.get(),
             late_net_max_ns: report.late_net_max.get(),
+            underruns: report.underruns,
             waited_for_peer: report.waited_for_peer,
         }
     }

@@ -48,9 +48,28 @@ pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 use request::Shape;
 use slots::Slots;
 
-/// Without a completion for this long a disk counts as stalled, unless configured otherwise: longer
-/// than any drive retries a sector by itself (SCSI's own limit is 30 s), shorter than people wait.
-pub const STALL_AFTER: Nanos = Nanos::from_secs(20);
+/// How long a disk may go without completing anything while it holds something.
+///
+/// A stall is not an error yet: drives retry sectors, paths fail over. While it lasts, requests to that
+/// disk wait, those to others do not, and whoever asks is told. Only the second limit is final.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// From here on it is said to be stalled.
+    pub stalled_after: Nanos,
+    /// From here on it is given up: everything that it holds and that is queued for it fails.
+    pub give_up_after: Nanos,
+}
+
+impl Default for Patience {
+    /// Two seconds, which no drive takes for a request when all is well; and a minute: the kernel
+    /// gives a SCSI command 30 s, resets the drive, and says what came of it.
+    fn default() -> Self {
+        Self {
+            stalled_after: Nanos::from_secs(2),
+            give_up_after: Nanos::from_secs(60),
+        }
+    }
+}
 
 /// What a dispatcher is made of.
 pub struct DispatcherConfig {
@@ -64,8 +83,8 @@ pub struct DispatcherConfig {
     pub thread: ThreadParams,
     /// How many requests may be queued at a time.
     pub places: Places,
-    /// Without a completion for this long the disk counts as stalled.
-    pub stall_after: Nanos,
+    /// How long the disk may not answer.
+    pub patience: Patience,
 }
 
 /// A running dispatcher. Dropped, it stops: what is queued fails, what is on the disk is waited for.
@@ -104,7 +123,10 @@ enum Control {
         id: TaskId,
         reply: mpsc::SyncSender<Option<Time>>,
     },
-    SetDeltaL(Nanos),
+    SetDeltaL {
+        corrected: Nanos,
+        published: Nanos,
+    },
     Cancel(RequestId),
     Poison,
     Report(mpsc::SyncSender<DispatcherReport>),
@@ -175,7 +197,7 @@ impl Dispatcher {
             scheduler,
             thread,
             places,
-            stall_after,
+            patience,
         } = config;
         let slots = Arc::new(Slots::new(places));
         let shape = Shape {
@@ -191,7 +213,7 @@ impl Dispatcher {
             closed: AtomicBool::new(false),
             slots: Arc::clone(&slots),
         });
-        let state = DispatcherState::with_slots(scheduler, slots, disk.places(), stall_after);
+        let state = DispatcherState::with_slots(scheduler, slots, disk.places(), patience);
         let (attached, outcome) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
         let (thread, mut denied) = rt::spawn(&thread, move || {
@@ -377,9 +399,13 @@ impl DispatcherHandle {
         self.ask(|reply| Control::Leave { id, reply })
     }
 
-    /// Tells the scheduler the corrected delta-L of the tasks that have joined.
-    pub fn set_delta_l(&self, delta_l: Nanos) {
-        self.control(Control::SetDeltaL(delta_l));
+    /// Tells the scheduler delta-L of the tasks that have joined: corrected, and as published, which
+    /// only the scheduler of that name goes by.
+    pub fn set_delta_l(&self, corrected: Nanos, published: Nanos) {
+        self.control(Control::SetDeltaL {
+            corrected,
+            published,
+        });
     }
 
     /// Says that a sync of this disk has failed: it takes no more writes.

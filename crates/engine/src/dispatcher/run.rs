@@ -106,7 +106,10 @@ impl Runner<'_> {
                 self.state
                     .leave(now, id, Box::new(move |free_from| tell(&reply, free_from)));
             }
-            Control::SetDeltaL(delta_l) => self.state.set_delta_l(now, delta_l),
+            Control::SetDeltaL {
+                corrected,
+                published,
+            } => self.state.set_delta_l(now, corrected, published),
             Control::Cancel(id) => self.state.cancel(now, id),
             Control::Poison => self.state.poison(now),
             Control::Report(reply) => tell(&reply, self.state.report(now)),

@@ -2,30 +2,23 @@
 //!
 //! No thread, no clock, no I/O: the same object runs behind a thread in the server, in virtual time in
 //! a simulator, and step by step in tests. Whoever drives it reports events with the time at which
-//! they happened and then carries out [`DispatcherState::next_action`] until that is to sleep.
-//!
-//! # Faults
-//!
-//! | what | then |
-//! |---|---|
-//! | a read fails | it answers the error; nothing else changes |
-//! | a write or a sync fails | it answers the error; the disk is *poisoned*: queued and later writes fail, reads go on |
-//! | the disk is gone | everything queued or submitted fails |
-//! | no completion for `stall_after` | the disk is *stalled*: everything queued, on the disk, or submitted fails; when the disk completes something after all it is served again, poisoned if a write was given up |
-//! | the dispatcher stops | everything queued fails or is served, as asked; what is on the disk is waited for |
-//!
-//! A request that is given up while it is on the disk keeps its place and its memory until the disk
-//! lets go of them.
+//! they happened and then carries out [`DispatcherState::next_action`] until that is to sleep. What goes
+//! wrong with a disk, and then, is in `faults`; tasks and reports are in `control`.
+
+mod check;
+mod control;
+mod faults;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sched::disk::{DiskReport, DiskScheduler, JoinError, SubmitError, TaskKind};
+use sched::disk::{DiskReport, DiskScheduler};
 use sched::request::{Class, Decision, Dispatch, Op, Request, RequestId};
-use sched::task::{TaskId, TaskParams};
+use sched::task::TaskId;
 use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 
-use super::counters::{Counters, Outcome, TaskCounters};
+use super::Patience;
+use super::counters::{Counters, Outcome};
 use super::request::Io;
 use super::slots::{Places, Slots, index_of};
 use crate::buffer::Segments;
@@ -62,8 +55,10 @@ pub struct Answer {
 pub struct Health {
     /// A write or sync has failed; there will be no more writes.
     pub poisoned: bool,
-    /// It does not answer at the moment.
+    /// It does not answer at the moment; what is queued waits.
     pub stalled: bool,
+    /// It has not answered for so long that everything it was asked has failed.
+    pub given_up: bool,
     /// It is gone for good; the error it left with.
     pub gone: Option<DiskError>,
     /// The last error of a transfer.
@@ -87,6 +82,8 @@ pub struct DispatcherReport {
     pub requests: usize,
     /// Pieces on the disk.
     pub on_disk: usize,
+    /// For how long it has held pieces without completing one.
+    pub silent: Nanos,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,12 +125,14 @@ pub struct DispatcherState {
     leaving: Vec<(TaskId, LeaveReply)>,
     health: Health,
     counters: Counters,
-    stall_after: Nanos,
+    patience: Patience,
     /// When the disk last completed something, or was given something while it had nothing.
     progress: Time,
     /// Whether the disk can be waited for.
     deaf: bool,
     stopping: bool,
+    /// It stops without waiting for more than a disk that is well takes.
+    hurried: bool,
     /// When the scheduler wanted to be asked again.
     alarm: Option<Time>,
     /// No event is reported as earlier than another before it.
@@ -148,13 +147,13 @@ impl DispatcherState {
         scheduler: DiskScheduler,
         places: Places,
         disk_places: usize,
-        stall_after: Nanos,
+        patience: Patience,
     ) -> Self {
         Self::with_slots(
             scheduler,
             Arc::new(Slots::new(places)),
             disk_places,
-            stall_after,
+            patience,
         )
     }
 
@@ -162,7 +161,7 @@ impl DispatcherState {
         scheduler: DiskScheduler,
         slots: Arc<Slots>,
         disk_places: usize,
-        stall_after: Nanos,
+        patience: Patience,
     ) -> Self {
         let total = slots.places().total() as usize;
         Self {
@@ -177,10 +176,11 @@ impl DispatcherState {
             leaving: Vec::new(),
             health: Health::default(),
             counters: Counters::new(),
-            stall_after,
+            patience,
             progress: Time::ZERO,
             deaf: false,
             stopping: false,
+            hurried: false,
             alarm: None,
             last: Time::ZERO,
             events: 0,
@@ -239,28 +239,6 @@ impl DispatcherState {
         }
     }
 
-    /// Why a request is not even queued.
-    fn refusal(&self, entry: &Entry) -> Option<IoError> {
-        if self.stopping {
-            return Some(IoError::Stopped);
-        }
-        if let Some(gone) = self.health.gone {
-            return Some(IoError::Disk(gone));
-        }
-        if self.health.stalled {
-            return Some(IoError::Stalled);
-        }
-        if self.health.poisoned && entry.op == Op::Write {
-            return Some(IoError::Poisoned);
-        }
-        if let Class::Stream(task) = entry.class
-            && self.leaving.iter().any(|(leaving, _)| *leaving == task)
-        {
-            return Some(IoError::Refused(SubmitError::NoSuchTask(task)));
-        }
-        None
-    }
-
     /// A piece has ended on the disk.
     pub fn done(&mut self, now: Time, done: &Done) {
         let id = RequestId(done.tag);
@@ -274,6 +252,7 @@ impl DispatcherState {
         self.on_disk -= 1;
         self.progress = at;
         self.health.stalled = false;
+        self.health.given_up = false;
         self.counters.host_was_late(done.host_late);
         match done.result {
             Ok(()) => self.succeeded(id, at, done.host_late),
@@ -303,15 +282,6 @@ impl DispatcherState {
         }
     }
 
-    /// Why the rest of a split request is not to be served any more.
-    fn doomed(&self, id: RequestId) -> Option<IoError> {
-        let entry = self.entries[index_of(id)].as_ref()?;
-        if entry.target.is_none() {
-            return Some(IoError::Cancelled);
-        }
-        self.refusal(entry)
-    }
-
     fn failed(&mut self, id: RequestId, at: Time, error: DiskError) {
         self.scheduler.failed(at, id);
         self.health.last_error = Some(error);
@@ -335,106 +305,6 @@ impl DispatcherState {
         }
     }
 
-    /// Lets an admitted task join.
-    ///
-    /// # Errors
-    /// Those of [`DiskScheduler::join`].
-    pub fn join(
-        &mut self,
-        now: Time,
-        id: TaskId,
-        params: TaskParams,
-        kind: TaskKind,
-        first_release: Time,
-    ) -> Result<(), JoinError> {
-        let now = self.event(now);
-        self.scheduler.join(now, id, params, kind, first_release)?;
-        self.counters.tasks.insert(id, TaskCounters::default());
-        Ok(())
-    }
-
-    /// Lets a task leave: its queued stream requests are cancelled, and once none is on the disk `reply`
-    /// is called with the instant from which its share is free (`None`: no such task).
-    pub fn leave(&mut self, now: Time, id: TaskId, reply: LeaveReply) {
-        let now = self.event(now);
-        self.fail_queued(now, IoError::Cancelled, |entry| {
-            entry.class == Class::Stream(id)
-        });
-        self.leaving.push((id, reply));
-        self.retry_leaves(now);
-    }
-
-    fn retry_leaves(&mut self, now: Time) {
-        let mut at = 0;
-        while at < self.leaving.len() {
-            let task = self.leaving[at].0;
-            let busy = self
-                .entries
-                .iter()
-                .flatten()
-                .any(|entry| entry.class == Class::Stream(task));
-            if busy {
-                at += 1;
-                continue;
-            }
-            let (_, reply) = self.leaving.swap_remove(at);
-            let free_from = self.scheduler.leave(now, task);
-            self.counters.tasks.remove(&task);
-            reply(free_from);
-        }
-    }
-
-    /// Tells the scheduler the corrected delta-L of the tasks that have joined.
-    pub fn set_delta_l(&mut self, now: Time, delta_l: Nanos) {
-        let now = self.event(now);
-        self.scheduler.set_delta_l(now, delta_l);
-    }
-
-    /// A write or a sync of this disk has failed: no more writes.
-    pub fn poison(&mut self, now: Time) {
-        let now = self.event(now);
-        self.health.poisoned = true;
-        self.fail_queued(now, IoError::Poisoned, |entry| entry.op == Op::Write);
-    }
-
-    /// The disk is gone.
-    pub fn gone(&mut self, now: Time, error: DiskError) {
-        let now = self.event(now);
-        self.health.gone = Some(error);
-        self.fail_queued(now, IoError::Disk(error), |_| true);
-    }
-
-    /// The disk cannot even be waited for any more: what is on it will not come back.
-    pub fn deaf(&mut self, now: Time, error: DiskError) {
-        self.deaf = true;
-        self.gone(now, error);
-        self.give_up_on_disk(now, IoError::Disk(error));
-    }
-
-    /// Whether the disk can be waited for.
-    #[must_use]
-    pub fn is_deaf(&self) -> bool {
-        self.deaf
-    }
-
-    /// Ends: takes no more requests; with `drain` serves those it has, otherwise fails those queued.
-    pub fn stop(&mut self, now: Time, drain: bool) {
-        let now = self.event(now);
-        self.stopping = true;
-        if !drain {
-            self.fail_queued(now, IoError::Stopped, |_| true);
-        }
-    }
-
-    /// Whether it has stopped and everything has been answered.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        let abandoned = self.deaf || self.health.stalled;
-        self.stopping
-            && self.answers.is_empty()
-            && (self.live == 0 || (abandoned && self.live == self.on_disk))
-    }
-
     /// What to do at `now`.
     pub fn next_action(&mut self, now: Time) -> Action {
         let now = self.last.max(now);
@@ -448,7 +318,7 @@ impl DispatcherState {
         if let Some(answer) = self.answers.pop_front() {
             return Action::Answer(answer);
         }
-        let serves = self.health.gone.is_none() && !self.health.stalled;
+        let serves = self.health.gone.is_none() && !self.health.given_up;
         if !serves || self.on_disk >= self.disk_places {
             return Action::Sleep {
                 until: self.stall_at(),
@@ -500,78 +370,6 @@ impl DispatcherState {
         })
     }
 
-    /// How things stand.
-    pub fn report(&mut self, now: Time) -> DispatcherReport {
-        let now = self.event(now);
-        let mut counters = self.counters.clone();
-        if self.on_disk > 0 {
-            counters.busy += now.saturating_since(self.progress);
-        }
-        DispatcherReport {
-            at: now,
-            scheduler: self.scheduler.report(now),
-            counters,
-            health: self.health,
-            requests: self.live,
-            on_disk: self.on_disk,
-        }
-    }
-
-    fn stall_at(&self) -> Option<Time> {
-        let waits = self.on_disk > 0 && !self.health.stalled && !self.deaf;
-        waits.then(|| self.progress.saturating_add(self.stall_after))
-    }
-
-    fn check_stall(&mut self, now: Time) {
-        if self.stall_at().is_none_or(|at| now < at) {
-            return;
-        }
-        self.health.stalled = true;
-        self.health.stalls += 1;
-        self.fail_queued(now, IoError::Stalled, |_| true);
-        self.give_up_on_disk(now, IoError::Stalled);
-    }
-
-    /// Fails what is queued and matches.
-    fn fail_queued(&mut self, now: Time, error: IoError, matches: impl Fn(&Entry) -> bool) {
-        for index in 0..self.entries.len() {
-            let Some(entry) = &self.entries[index] else {
-                continue;
-            };
-            let id = entry.id;
-            if entry.phase == Phase::Queued && matches(entry) {
-                self.scheduler.cancel(now, id);
-                self.finish(id, Err(error), now);
-            }
-        }
-        self.retry_leaves(now);
-    }
-
-    /// Answers what is on the disk, without getting back what the disk holds.
-    fn give_up_on_disk(&mut self, now: Time, error: IoError) {
-        let mut wrote = false;
-        for entry in self
-            .entries
-            .iter_mut()
-            .flatten()
-            .filter(|entry| entry.phase == Phase::OnDisk)
-        {
-            wrote |= entry.op == Op::Write;
-            entry.timing.completed = now;
-            if let Some(target) = entry.target.take() {
-                self.answers.push_back(Answer {
-                    target,
-                    result: Err(error),
-                    timing: entry.timing,
-                });
-            }
-        }
-        if wrote {
-            // Whether it was written nobody knows.
-            self.health.poisoned = true;
-        }
-    }
-
     /// Ends a request that is not on the disk: answers it, counts it, gives its place back.
     fn finish(&mut self, id: RequestId, result: Result<(), IoError>, at: Time) {
         let mut entry = self.entries[index_of(id)]
@@ -621,38 +419,6 @@ impl DispatcherState {
             self.check();
         }
         self.last
-    }
-
-    /// Invariants. The thorough ones cost a pass over all places, so they are sampled.
-    fn check(&self) {
-        assert!(
-            self.on_disk <= self.disk_places,
-            "more pieces on the disk than it has places"
-        );
-        assert!(self.on_disk <= self.live, "a piece of no request");
-        if self.events.is_multiple_of(64) {
-            let entries = || self.entries.iter().flatten();
-            assert_eq!(self.live, entries().count());
-            assert_eq!(
-                self.on_disk,
-                entries()
-                    .filter(|entry| entry.phase == Phase::OnDisk)
-                    .count()
-            );
-            let queued_gone = entries()
-                .any(|entry| entry.phase == Phase::Queued && self.refusal(entry).is_some());
-            assert!(
-                !queued_gone || self.stopping,
-                "a request waits for what will not come"
-            );
-            for (index, entry) in self.entries.iter().enumerate() {
-                assert!(
-                    entry
-                        .as_ref()
-                        .is_none_or(|entry| index_of(entry.id) == index)
-                );
-            }
-        }
     }
 }
 

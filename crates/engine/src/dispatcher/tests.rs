@@ -28,7 +28,16 @@ fn scheduler() -> DiskScheduler {
 }
 
 /// However slow the host is, a disk does not stall in a test that is not about that.
-const NEVER: Nanos = Nanos::from_secs(100_000);
+const NEVER: Patience = Patience {
+    stalled_after: Nanos::from_secs(100_000),
+    give_up_after: Nanos::from_secs(100_000),
+};
+
+/// A disk that is stalled is given up at once.
+const LITTLE: Patience = Patience {
+    stalled_after: Nanos::from_millis(30),
+    give_up_after: Nanos::from_millis(30),
+};
 
 /// What a test does to a disk that lives in memory.
 #[derive(Debug, Default)]
@@ -122,7 +131,7 @@ struct Rig {
     queue: CompletionQueue,
 }
 
-fn rig_with(places: Places, stall_after: Nanos) -> Rig {
+fn rig_with(places: Places, patience: Patience) -> Rig {
     let knobs = Arc::new(Knobs::default());
     let served = Arc::default();
     let disk = MemoryDisk {
@@ -137,7 +146,7 @@ fn rig_with(places: Places, stall_after: Nanos) -> Rig {
         scheduler: scheduler(),
         thread: ThreadParams::ordinary("test-disk"),
         places,
-        stall_after,
+        patience,
     })
     .unwrap();
     let config = MemoryConfig {
@@ -406,8 +415,8 @@ fn a_disk_that_cannot_be_waited_for_is_gone() {
 
 #[test]
 fn a_stalled_disk_lets_its_clients_go_and_may_come_back() {
-    let rig = rig_with(Places::default(), Nanos::from_millis(30));
-    let other = rig_with(Places::default(), Nanos::from_millis(30));
+    let rig = rig_with(Places::default(), LITTLE);
+    let other = rig_with(Places::default(), LITTLE);
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
     let results = rig.results(2);
@@ -420,7 +429,7 @@ fn a_stalled_disk_lets_its_clients_go_and_may_come_back() {
     rig.handle.submit(rig.small(2, Op::Read, 0)).unwrap();
     assert_eq!(rig.answer().result, Err(IoError::Stalled));
     let health = rig.settle().health;
-    assert!(health.stalled && !health.poisoned && health.stalls == 1);
+    assert!(health.stalled && health.given_up && !health.poisoned && health.stalls == 1);
     other.handle.submit(other.small(7, Op::Read, 0)).unwrap();
     assert_eq!(other.answer().result, Ok(()), "other disks go on");
     rig.thaw();
@@ -435,8 +444,45 @@ fn a_stalled_disk_lets_its_clients_go_and_may_come_back() {
 }
 
 #[test]
+fn a_stall_is_no_error_until_the_disk_is_given_up() {
+    let patience = Patience {
+        stalled_after: Nanos::from_millis(1),
+        ..NEVER
+    };
+    let rig = rig_with(Places::default(), patience);
+    rig.freeze();
+    rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
+    while !rig.settle().health.stalled {}
+    let report = rig.settle();
+    assert!(report.silent >= patience.stalled_after && !report.health.given_up);
+    rig.handle.submit(rig.small(2, Op::Write, 64)).unwrap();
+    assert_eq!((rig.settle().requests, rig.queue.poll()), (3, None));
+    rig.thaw();
+    assert!(rig.results(3).values().all(Result::is_ok));
+    let health = rig.settle().health;
+    assert!(!health.stalled && !health.poisoned && health.stalls == 1);
+}
+
+#[test]
+fn who_stops_in_a_hurry_does_not_wait_for_a_stalled_disk() {
+    let patience = Patience {
+        stalled_after: Nanos::from_millis(1),
+        ..NEVER
+    };
+    let mut rig = rig_with(Places::default(), patience);
+    rig.freeze();
+    rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
+    rig.dispatcher.take().unwrap().stop(false);
+    let results = rig.results(2);
+    assert_eq!(
+        (results[&0], results[&1]),
+        (Err(IoError::Stalled), Err(IoError::Stopped))
+    );
+}
+
+#[test]
 fn a_write_given_up_poisons_because_nobody_knows_what_became_of_it() {
-    let rig = rig_with(Places::default(), Nanos::from_millis(30));
+    let rig = rig_with(Places::default(), LITTLE);
     rig.knobs.frozen.store(true, Ordering::SeqCst);
     rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
     assert_eq!(rig.answer().result, Err(IoError::Stalled));
@@ -457,6 +503,52 @@ fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
     assert_eq!((answer.token, answer.result), (1, Err(IoError::Cancelled)));
     rig.thaw();
     assert_eq!(rig.answer().result, Ok(()));
+}
+
+#[test]
+fn a_named_request_that_fails_or_is_taken_back_lets_the_others_go() {
+    let rig = rig();
+    let after = |id| Order {
+        after: [Some(id), None, None, None],
+        ..Order::default()
+    };
+    rig.freeze();
+    let named = rig.handle.submit(rig.small(1, Op::Read, 1024)).unwrap();
+    let second = Io {
+        order: after(named),
+        ..rig.small(2, Op::Read, 512)
+    };
+    let second = rig.handle.submit(second).unwrap();
+    let third = Io {
+        order: after(second),
+        ..rig.small(3, Op::Read, 64)
+    };
+    rig.handle.submit(third).unwrap();
+    rig.handle.cancel(named);
+    let answer = rig.answer();
+    assert_eq!((answer.token, answer.result), (1, Err(IoError::Cancelled)));
+    rig.thaw();
+    let tokens: Vec<u64> = (0..3).map(|_| rig.answer().token).collect();
+    assert_eq!(tokens, [0, 2, 3]);
+
+    rig.freeze();
+    let failing = rig.handle.submit(rig.small(4, Op::Write, 1024)).unwrap();
+    let last = Io {
+        order: after(failing),
+        ..rig.small(5, Op::Read, 64)
+    };
+    rig.handle.submit(last).unwrap();
+    rig.knobs.fails_writes.store(true, Ordering::SeqCst);
+    rig.thaw();
+    let answers: Vec<_> = (0..3).map(|_| rig.answer()).collect();
+    assert_eq!(
+        answers
+            .iter()
+            .map(|answer| answer.token)
+            .collect::<Vec<_>>(),
+        [0, 4, 5]
+    );
+    assert!(answers[1].result.is_err() && answers[2].result.is_ok());
 }
 
 #[test]
@@ -563,7 +655,7 @@ proptest! {
     #[test]
     fn every_request_is_answered_once(steps in proptest::collection::vec(step(), 1..120), disk_places in 1usize..4) {
         let queue = CompletionQueue::new(512).unwrap();
-        let mut state = DispatcherState::new(scheduler(), FEW, disk_places, Nanos::from_secs(3));
+        let mut state = DispatcherState::new(scheduler(), FEW, disk_places, Patience { stalled_after: Nanos::from_secs(1), give_up_after: Nanos::from_secs(3) });
         let task = TaskParams::new(Nanos::from_millis(500), Nanos::from_secs(5)).unwrap();
         state.join(Time(1), TaskId(1), task, TaskKind::Stream, Time(1)).unwrap();
         let mut now = Time(1);

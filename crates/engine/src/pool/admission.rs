@@ -321,8 +321,11 @@ impl Admission {
                 rate_that_fits: None,
             });
         }
+        // What was allowed before is too much from the first request of the task on.
+        self.tell_one(disks, disk, now);
         if let Err(reason) = disks[disk].join(id, params, kind, now) {
             self.books[disk].leave(id, Time::ZERO);
+            self.tell_one(disks, disk, now);
             self.names.remove(&id);
             return Err(Refusal::Invalid {
                 what: "the reservation",
@@ -383,13 +386,20 @@ impl Admission {
 
     /// Tells every dispatcher the delta-L that holds from now on, whoever joins or leaves later.
     pub(crate) fn tell_delta_l(&mut self, disks: &[DiskCore], now: Time) {
-        for (disk, book) in disks.iter().zip(&self.books) {
-            let value = match self.policy {
-                Policy::DeltaLPublished => book.delta_l_published(now).value,
-                _ => book.delta_l_min(Span::since(now)).value,
-            };
-            disk.handle.set_delta_l(value);
+        for disk in 0..disks.len() {
+            self.tell_one(disks, disk, now);
         }
+    }
+
+    fn tell_one(&self, disks: &[DiskCore], disk: usize, now: Time) {
+        let book = &self.books[disk];
+        let corrected = book.delta_l_min(Span::since(now)).value;
+        // Nobody else goes by it, and it may take a while to find.
+        let published = match self.policy {
+            Policy::DeltaLPublished => book.delta_l_published(now).value,
+            _ => corrected,
+        };
+        disks[disk].handle.set_delta_l(corrected, published);
     }
 
     /// Forgets tasks whose time is over.

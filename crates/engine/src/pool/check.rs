@@ -1,12 +1,12 @@
 //! Verifying a pool that nobody uses.
 
-use sched::core::Policy;
 use volume::Problem;
 
 use super::control::Pool;
 use super::error::PoolError;
 use super::open;
 use super::options::PoolDisk;
+use super::start::{self, Service, StartedMedium};
 use crate::buffer::Memory;
 
 /// Something that [`Pool::check`](super::Pool::check) found.
@@ -40,8 +40,8 @@ impl Pool {
     /// When the disks could not be examined at all.
     pub fn check(memory: &Memory, disks: Vec<PoolDisk>) -> Result<CheckReport, PoolError> {
         let raw = open::raw(memory)?;
-        let started = open::start(disks, Policy::default(), false)?;
-        let mut medium = open::StartedMedium {
+        let started = start::start(disks, Service::default())?;
+        let mut medium = StartedMedium {
             raw: &raw,
             disks: &started.disks,
         };

@@ -12,11 +12,14 @@ pub(crate) mod disks;
 mod error;
 pub(crate) mod keeper;
 pub(crate) mod meta;
+mod notices;
 pub(crate) mod open;
 mod options;
 mod placement;
+mod start;
 pub(crate) mod volumes;
 
+pub use crate::dispatcher::Patience;
 pub use check::{CheckFinding, CheckReport};
 pub use control::Pool;
 pub use error::PoolError;

@@ -3,181 +3,28 @@
 use std::sync::Arc;
 
 use sched::core::Policy;
-use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
+use sched::disk::TaskKind;
 use sched::predict::Predictor;
 use sched::request::Urgency;
 use sched::task::TaskParams;
-use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount};
-use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
+use sched::units::{Bytes, Nanos};
+use volume::{Candidate, FormatSpec, OpenError, PoolState, Problem, Uuid};
 
 use super::control::{Pool, host};
 use super::core::{CoreParts, PoolCore};
-use super::disks::{DiskCore, DiskParts};
+use super::disks::DiskCore;
 use super::error::PoolError;
 use super::meta::Meta;
 use super::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
+use super::start::{Service, Started, StartedMedium, start};
 use crate::buffer::Memory;
 use crate::clock;
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Places, STALL_AFTER};
 use crate::front::worker::Worker;
 use crate::raw::{RawError, RawIo};
-use crate::rt::{DISPATCHER_FIFO_PRIORITY, Denied, ThreadParams};
+use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
 
 /// The extent size where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
-
-/// Tasks that a disk's scheduler has room for.
-const TASKS_MAX: usize = 10_000;
-
-/// Disks that are served but make no pool yet, in the order in which they were given.
-pub(super) struct Started {
-    pub(super) disks: Vec<DiskCore>,
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) warnings: Vec<String>,
-}
-
-impl Started {
-    /// Stops them.
-    pub(super) fn stop(&self) {
-        for disk in &self.disks {
-            disk.stop();
-        }
-    }
-}
-
-/// Starts a dispatcher for each disk.
-pub(super) fn start(
-    disks: Vec<PoolDisk>,
-    policy: Policy,
-    realtime: bool,
-) -> Result<Started, PoolError> {
-    if disks.is_empty() {
-        return Err(PoolError::NoDisks);
-    }
-    let mut started = Started {
-        disks: Vec::new(),
-        candidates: Vec::new(),
-        warnings: Vec::new(),
-    };
-    for (index, disk) in disks.into_iter().enumerate() {
-        let name = disk.name.clone();
-        let one = start_one(index, disk, policy, realtime, &mut started.warnings);
-        match one {
-            Ok(disk) => {
-                started.candidates.push(Candidate {
-                    name: disk.name.clone(),
-                    sectors: disk.capacity,
-                });
-                started.disks.push(disk);
-            }
-            Err(error) => {
-                started.stop();
-                return Err(PoolError::Disk {
-                    reason: format!("{name}: cannot be used: {error}"),
-                    disk: name,
-                });
-            }
-        }
-    }
-    Ok(started)
-}
-
-fn start_one(
-    index: usize,
-    given: PoolDisk,
-    policy: Policy,
-    realtime: bool,
-    warnings: &mut Vec<String>,
-) -> std::io::Result<DiskCore> {
-    let PoolDisk {
-        name,
-        disk,
-        profile,
-        profile_is_measured,
-    } = given;
-    let capacity = SectorCount(disk.capacity().0.min(profile.capacity().0));
-    if capacity < disk.capacity() {
-        warnings.push(format!(
-            "{name}: its profile {:?} ends at {} bytes; the rest of the disk is not used",
-            profile.name(),
-            capacity.bytes().0
-        ));
-    }
-    if !profile_is_measured {
-        warnings.push(format!(
-            "{name}: its profile {:?} was not measured on this disk; what is promised rests on it",
-            profile.name()
-        ));
-    }
-    let places = Places::default();
-    let config = scheduler_config(policy, places);
-    let thread = format!("disk {index}");
-    let thread = if realtime {
-        ThreadParams::dispatcher(thread)
-    } else {
-        ThreadParams::ordinary(thread)
-    };
-    let durability = disk.durability();
-    let host_sync = disk.host_sync();
-    let block_bytes = u64::from(disk.block_bytes());
-    let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
-        name: name.clone(),
-        scheduler: DiskScheduler::new(Arc::clone(&profile), config),
-        disk,
-        thread,
-        places,
-        stall_after: STALL_AFTER,
-    })?;
-    note_denied(warnings, &name, &denied);
-    Ok(DiskCore::new(DiskParts {
-        name,
-        dispatcher,
-        durability,
-        host_sync,
-        profile,
-        profile_is_measured,
-        capacity,
-        block_bytes,
-    }))
-}
-
-fn scheduler_config(policy: Policy, places: Places) -> SchedulerConfig {
-    SchedulerConfig {
-        policy,
-        queue_max: places.total() as usize,
-        tasks_max: TASKS_MAX,
-        ..SchedulerConfig::default()
-    }
-}
-
-fn note_denied(warnings: &mut Vec<String>, who: &str, denied: &Denied) {
-    for what in &denied.0 {
-        warnings.push(format!("{who}: the host refuses to {what}"));
-    }
-}
-
-/// Reads disks that make no pool yet.
-pub(super) struct StartedMedium<'a> {
-    pub(super) raw: &'a RawIo,
-    pub(super) disks: &'a [DiskCore],
-}
-
-impl Medium for StartedMedium<'_> {
-    fn read(&mut self, candidate: usize, start: Sector, buffer: &mut [u8]) -> std::io::Result<()> {
-        let sectors = buffer.len() as u64 / SECTOR_BYTES;
-        let capacity = self.disks[candidate].capacity;
-        if start
-            .0
-            .checked_add(sectors)
-            .is_none_or(|end| end > capacity.0)
-        {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        self.raw
-            .read(self.disks, candidate, start, buffer)
-            .map_err(std::io::Error::other)
-    }
-}
 
 /// The engine's own transfers, for metadata.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
@@ -238,7 +85,7 @@ impl Pool {
         options: &CreateOptions,
     ) -> Result<(), PoolError> {
         let raw = raw(memory)?;
-        let started = start(disks, Policy::default(), false)?;
+        let started = start(disks, Service::default())?;
         let result = format(&raw, &started, options);
         started.stop();
         result
@@ -259,7 +106,7 @@ impl Pool {
             .parse()
             .map_err(|_| PoolError::NoSuchScheduler(options.scheduler.clone()))?;
         let raw = raw(&memory)?;
-        let started = start(disks, policy, options.realtime)?;
+        let started = start(disks, Service::new(policy, &options))?;
         let mut medium = StartedMedium {
             raw: &raw,
             disks: &started.disks,
@@ -357,9 +204,7 @@ fn assemble(
     options: &OpenOptions,
 ) -> Result<Arc<PoolCore>, PoolError> {
     let Started {
-        disks,
-        mut warnings,
-        ..
+        disks, mut notices, ..
     } = started;
     let numbered = meta.state.disks();
     let mut given: Vec<Option<DiskCore>> = disks.into_iter().map(Some).collect();
@@ -376,10 +221,11 @@ fn assemble(
     let denied = worker
         .start(&params)
         .map_err(|error| host("the pool's worker", error))?;
-    note_denied(&mut warnings, "the pool's worker", &denied);
+    notices.add_denied(&denied, "the pool's worker");
     for refused in memory.refused() {
-        warnings.push(format!("memory: the host refuses to {refused}"));
+        notices.add_refused(refused, "the buffers");
     }
+    let mut warnings = notices.into_lines();
     if !policy.guarantees() {
         warnings.push(format!(
             "the scheduler {} is for comparison: under it, streams can miss deadlines",

@@ -7,6 +7,7 @@ use sched::profile::DriveProfile;
 use sched::units::{Bytes, Nanos};
 
 use crate::disk::Disk;
+use crate::dispatcher::Patience;
 
 /// A disk of a pool.
 pub struct PoolDisk {
@@ -71,6 +72,8 @@ pub struct OpenOptions {
     /// Whether the dispatchers ask for real-time priority and locked memory. Without permission
     /// they run without, and [`Pool::warnings`](super::Pool::warnings) says so.
     pub realtime: bool,
+    /// How long a disk may not answer.
+    pub patience: Patience,
 }
 
 impl Default for OpenOptions {
@@ -80,6 +83,7 @@ impl Default for OpenOptions {
             scheduler: "exact".into(),
             floor: Floor::default(),
             realtime: true,
+            patience: Patience::default(),
         }
     }
 }

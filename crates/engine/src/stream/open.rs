@@ -35,11 +35,6 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     }
     let path = check(pool, &spec)?;
     let volume = Arc::clone(spec.volume.core());
-    let disks_of = |needs: &[Need]| {
-        let mut disks: Vec<usize> = needs.iter().map(|need| need.disk).collect();
-        disks.dedup();
-        disks.len() as u64
-    };
     let disk_count = disks_of(&path.needs(&volume.map(), &pool.disks));
     let fixed = Bytes(path.block.0 * BUFFERS_PER_DISK * disk_count);
     let account = pool
@@ -101,6 +96,13 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
             Err(host("a stream's completion queue", error).into())
         }
     }
+}
+
+/// How many disks there are needs on.
+fn disks_of(needs: &[Need]) -> u64 {
+    let mut disks: Vec<usize> = needs.iter().map(|need| need.disk).collect();
+    disks.dedup();
+    disks.len() as u64
 }
 
 /// What is wrong with the numbers, or the stream's way through the volume.

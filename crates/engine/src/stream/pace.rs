@@ -90,6 +90,10 @@ pub struct PaceReport {
     pub late_max: Nanos,
     /// The same net of the host's own lateness.
     pub late_net_max: Nanos,
+    /// How often there was nothing to go on with: a player's listener was owed a block that had not
+    /// been read yet, a recorder's source had not filled the block whose turn it was. A block may
+    /// miss its deadline without one, and a late host can cause one although none was missed.
+    pub underruns: u64,
     /// How often the byte stream, not the disks, was not ready in time: a source without data, a
     /// sink that does not read.
     pub waited_for_peer: u64,
@@ -150,6 +154,8 @@ struct Flight {
 pub(super) struct Finished {
     pub(super) index: u64,
     pub(super) bytes: u64,
+    /// When the disks were done with it.
+    pub(super) completed: Time,
     pub(super) buffer: Buffer,
 }
 
@@ -327,6 +333,7 @@ impl<'a> Session<'a> {
         Some(Finished {
             index: flight.index,
             bytes: flight.bytes,
+            completed: completion.completed,
             buffer: flight.buffer,
         })
     }

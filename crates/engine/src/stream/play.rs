@@ -70,6 +70,7 @@ impl<'a> Player<'a> {
             sent: 0,
             left: self.limit.unwrap_or(u64::MAX),
             behind: false,
+            awaited: true,
         };
         playing.run(stop, on_block)
     }
@@ -92,6 +93,8 @@ struct Playing<'a> {
     left: u64,
     /// The sink has not taken all of a block by the time the next was due.
     behind: bool,
+    /// The block that is to be played has not been looked at yet.
+    awaited: bool,
 }
 
 impl Playing<'_> {
@@ -117,6 +120,7 @@ impl Playing<'_> {
             if is_over && self.session.in_flight() == 0 && self.read.is_empty() {
                 return Ok(self.session.report);
             }
+            self.note_underrun();
             let now = clock::now();
             let is_read = self.read.contains_key(&self.next_played);
             let due = is_read && now >= self.play_at;
@@ -131,6 +135,16 @@ impl Playing<'_> {
                 self.send()?;
             }
             stopped = told;
+        }
+    }
+
+    /// Whether the block that is to be played came in time for that, once it is there.
+    fn note_underrun(&mut self) {
+        if self.awaited
+            && let Some(block) = self.read.get(&self.next_played)
+        {
+            self.awaited = false;
+            self.session.report.underruns += u64::from(block.completed > self.play_at);
         }
     }
 
@@ -200,6 +214,7 @@ impl Playing<'_> {
             self.next_played += 1;
             self.sent = 0;
             self.behind = false;
+            self.awaited = true;
             // A sink that was late has moved what comes after it.
             let shifted = now > due.saturating_add(self.session.period);
             self.play_at = if shifted { now } else { due };

@@ -200,6 +200,7 @@ impl Recording<'_> {
         let waited = self.ready.len() == 1 && self.session.submitted() > 0;
         if waited && clock::now() > self.next_at {
             self.session.report.waited_for_peer += 1;
+            self.session.report.underruns += 1;
         }
     }
 

@@ -7,7 +7,7 @@
 //! until a completion, the wake-up event (which the kernel reads for us), or the timeout.
 //!
 //! Short transfers are resumed; a transfer past the end of a file that has shrunk is an error.
-//! Writes that must be durable carry RWF_DSYNC on devices with a volatile cache.
+//! Writes that must be durable carry RWF_DSYNC where the disk's durability is [`Durability::Fua`].
 //!
 //! # Files in memory
 //!
@@ -81,9 +81,23 @@ impl UringDisk {
     /// # Errors
     /// When it cannot be opened, is in use, or has no sector.
     pub fn open(path: &Path, memory: &Memory, places: usize) -> io::Result<Self> {
+        Self::open_as(path, memory, places, None)
+    }
+
+    /// The same with writes made durable in the way that is `wanted`; `None` is the way that costs
+    /// least of those that the disk has.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`io::ErrorKind::Unsupported`] when the disk has no such way.
+    pub fn open_as(
+        path: &Path,
+        memory: &Memory,
+        places: usize,
+        wanted: Option<Durability>,
+    ) -> io::Result<Self> {
         let places = places.max(1);
         Ok(Self {
-            opened: Arc::new(open::open(path)?),
+            opened: Arc::new(open::open(path, wanted)?),
             region: memory.region(),
             ring: None,
             places: (0..places).map(|_| Place::default()).collect(),

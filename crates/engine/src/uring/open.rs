@@ -45,8 +45,8 @@ impl Drop for Opened {
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// Opens a block device or file for one owner.
-pub(super) fn open(path: &Path) -> io::Result<Opened> {
+/// Opens a block device or file for one owner; its writes become durable in the way that is `wanted`.
+pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened> {
     let is_device = match FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) {
         FileType::BlockDevice => true,
         FileType::RegularFile => false,
@@ -75,10 +75,14 @@ pub(super) fn open(path: &Path) -> io::Result<Opened> {
     } else {
         file_block_bytes(&file)
     };
-    let durability = if is_device {
+    let found = if is_device {
         device_durability(file.as_fd())?
     } else {
         Durability::Host
+    };
+    let durability = match wanted {
+        None => found,
+        Some(wanted) => in_the_way(wanted, found).map_err(unsupported)?,
     };
     Ok(Opened {
         file,
@@ -159,6 +163,30 @@ fn device_durability(file: BorrowedFd<'_>) -> io::Result<Durability> {
     Ok(durability_of(cache.as_deref()))
 }
 
+/// The way that is wanted of a disk of which this was found, or why it does not have it.
+fn in_the_way(wanted: Durability, found: Durability) -> Result<Durability, &'static str> {
+    match (wanted, found) {
+        (Durability::WriteThrough, Durability::WriteThrough)
+        | (Durability::Host, Durability::Host) => Ok(wanted),
+        // A forced write is as good where nothing is cached, and makes a file of the host a disk
+        // without a cache.
+        (Durability::Fua, _) => Ok(Durability::Fua),
+        (Durability::WriteThrough, Durability::Fua) => Err(
+            "it has a volatile write cache, so its writes are not written through; turn the cache off (hdparm -W 0), or force each write (fua)",
+        ),
+        (Durability::WriteThrough, Durability::Host) => Err(
+            "it is a file, in the care of the host's cache; leave it there (host), or force each write (fua)",
+        ),
+        (Durability::Host, _) => Err(
+            "it is a device: nobody but its drive keeps what is written, and a flush of a drive's whole cache takes unbounded time; force each write (fua)",
+        ),
+    }
+}
+
+fn unsupported(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, reason)
+}
+
 /// A cache that nobody can tell us about is taken to be there. A drive with a cache and without FUA
 /// gets a flush after each forced write from the kernel: slower, and as durable.
 fn durability_of(write_cache: Option<&str>) -> Durability {
@@ -183,17 +211,40 @@ mod tests {
     }
 
     #[test]
+    fn a_way_to_be_durable_is_had_or_refused_with_the_reason() {
+        use Durability::{Fua, Host, WriteThrough};
+        for (wanted, found) in [
+            (WriteThrough, WriteThrough),
+            (Fua, WriteThrough),
+            (Fua, Fua),
+            (Fua, Host),
+            (Host, Host),
+        ] {
+            assert_eq!(in_the_way(wanted, found), Ok(wanted), "{found:?}");
+        }
+        for (wanted, found, because) in [
+            (WriteThrough, Fua, "volatile"),
+            (WriteThrough, Host, "file"),
+            (Host, Fua, "unbounded"),
+            (Host, WriteThrough, "unbounded"),
+        ] {
+            let reason = in_the_way(wanted, found).unwrap_err();
+            assert!(reason.contains(because), "{reason}");
+        }
+    }
+
+    #[test]
     fn what_is_no_disk_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(open(folder.path()).is_err());
+        assert!(open(folder.path(), None).is_err());
         assert_eq!(
-            open(&folder.path().join("none")).unwrap_err().kind(),
+            open(&folder.path().join("none"), None).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
         let small = folder.path().join("small");
         fs::write(&small, [0; 511]).unwrap();
         assert_eq!(
-            open(&small).unwrap_err().kind(),
+            open(&small, None).unwrap_err().kind(),
             io::ErrorKind::InvalidInput
         );
     }
@@ -203,10 +254,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, vec![0; 4096]).unwrap();
-        let first = open(&path).unwrap();
+        let first = open(&path, None).unwrap();
         assert_eq!(first.capacity, SectorCount(8));
-        assert_eq!(open(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        assert_eq!(
+            open(&path, None).unwrap_err().kind(),
+            io::ErrorKind::ResourceBusy
+        );
         drop(first);
-        assert!(open(&path).is_ok());
+        assert!(open(&path, None).is_ok());
     }
 }

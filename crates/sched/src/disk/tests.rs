@@ -3,7 +3,9 @@
 use super::*;
 use crate::best_effort::BestEffortOrder;
 use crate::core::Policy;
+use crate::request::{Class, Decision, Dispatch, Request, RequestId, Served, Urgency};
 use crate::request::{Op, Order};
+use crate::task::TaskParams;
 
 const MS: u64 = 1_000_000;
 

@@ -319,7 +319,7 @@ fn admit(experiment: &Experiment, scheduler: &mut DiskScheduler) -> Result<(), R
         delta_l(&admission).value,
         delta_l_published(&admission).value,
     );
-    scheduler.set_delta_l_both(Time::ZERO, corrected, published);
+    scheduler.set_delta_l(Time::ZERO, corrected, published);
     Ok(())
 }
 

@@ -1,0 +1,88 @@
+//! What the control plane asks: tasks that join and leave, delta-L, how things stand.
+
+use sched::disk::{JoinError, TaskKind};
+use sched::request::Class;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Nanos, Time};
+
+use super::super::counters::TaskCounters;
+use super::{DispatcherReport, DispatcherState, LeaveReply};
+use crate::completion::IoError;
+
+impl DispatcherState {
+    /// Lets an admitted task join.
+    ///
+    /// # Errors
+    /// Those of [`DiskScheduler::join`].
+    pub fn join(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        params: TaskParams,
+        kind: TaskKind,
+        first_release: Time,
+    ) -> Result<(), JoinError> {
+        let now = self.event(now);
+        self.scheduler.join(now, id, params, kind, first_release)?;
+        self.counters.tasks.insert(id, TaskCounters::default());
+        Ok(())
+    }
+
+    /// Lets a task leave: its queued stream requests are cancelled, and once none is on the disk `reply`
+    /// is called with the instant from which its share is free (`None`: no such task).
+    pub fn leave(&mut self, now: Time, id: TaskId, reply: LeaveReply) {
+        let now = self.event(now);
+        self.fail_queued(now, IoError::Cancelled, |entry| {
+            entry.class == Class::Stream(id)
+        });
+        self.leaving.push((id, reply));
+        self.retry_leaves(now);
+    }
+
+    pub(super) fn retry_leaves(&mut self, now: Time) {
+        let mut at = 0;
+        while at < self.leaving.len() {
+            let task = self.leaving[at].0;
+            let busy = self
+                .entries
+                .iter()
+                .flatten()
+                .any(|entry| entry.class == Class::Stream(task) && entry.target.is_some());
+            if busy {
+                at += 1;
+                continue;
+            }
+            let (_, reply) = self.leaving.swap_remove(at);
+            let free_from = self.scheduler.leave(now, task);
+            self.counters.tasks.remove(&task);
+            reply(free_from);
+        }
+    }
+
+    /// Tells the scheduler delta-L of the tasks that have joined, corrected and as published.
+    pub fn set_delta_l(&mut self, now: Time, corrected: Nanos, published: Nanos) {
+        let now = self.event(now);
+        self.scheduler.set_delta_l(now, corrected, published);
+    }
+
+    /// How things stand.
+    pub fn report(&mut self, now: Time) -> DispatcherReport {
+        let now = self.event(now);
+        let mut counters = self.counters.clone();
+        let silent = if self.on_disk > 0 {
+            now.saturating_since(self.progress)
+        } else {
+            Nanos::ZERO
+        };
+        counters.busy += silent;
+        DispatcherReport {
+            at: now,
+            scheduler: self.scheduler.report(now),
+            counters,
+            health: self.health,
+            requests: self.live,
+            on_disk: self.on_disk,
+            silent,
+        }
+    }
+}

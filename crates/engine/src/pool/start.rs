@@ -1,0 +1,178 @@
+//! Starting disks: a dispatcher for each, before anybody knows what pool they make.
+
+use std::sync::Arc;
+
+use sched::core::Policy;
+use sched::disk::{DiskScheduler, SchedulerConfig};
+use sched::units::{SECTOR_BYTES, Sector, SectorCount};
+use volume::{Candidate, Medium};
+
+use super::disks::{DiskCore, DiskParts};
+use super::error::PoolError;
+use super::notices::Notices;
+use super::options::{OpenOptions, PoolDisk};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Patience, Places};
+use crate::raw::RawIo;
+use crate::rt::ThreadParams;
+
+/// Tasks that a disk's scheduler has room for.
+const TASKS_MAX: usize = 10_000;
+
+/// How disks are served.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Service {
+    pub(super) policy: Policy,
+    pub(super) realtime: bool,
+    pub(super) patience: Patience,
+}
+
+impl Service {
+    pub(super) fn new(policy: Policy, options: &OpenOptions) -> Self {
+        Self {
+            policy,
+            realtime: options.realtime,
+            patience: options.patience,
+        }
+    }
+}
+
+/// Disks that are served but make no pool yet, in the order in which they were given.
+pub(super) struct Started {
+    pub(super) disks: Vec<DiskCore>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) notices: Notices,
+}
+
+impl Started {
+    /// Stops them.
+    pub(super) fn stop(&self) {
+        for disk in &self.disks {
+            disk.stop();
+        }
+    }
+}
+
+/// Starts a dispatcher for each disk.
+pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, PoolError> {
+    if disks.is_empty() {
+        return Err(PoolError::NoDisks);
+    }
+    let mut started = Started {
+        disks: Vec::new(),
+        candidates: Vec::new(),
+        notices: Notices::default(),
+    };
+    for (index, disk) in disks.into_iter().enumerate() {
+        let name = disk.name.clone();
+        let one = start_one(index, disk, service, &mut started.notices);
+        match one {
+            Ok(disk) => {
+                started.candidates.push(Candidate {
+                    name: disk.name.clone(),
+                    sectors: disk.capacity,
+                });
+                started.disks.push(disk);
+            }
+            Err(error) => {
+                started.stop();
+                return Err(PoolError::Disk {
+                    reason: format!("{name}: cannot be used: {error}"),
+                    disk: name,
+                });
+            }
+        }
+    }
+    Ok(started)
+}
+
+fn start_one(
+    index: usize,
+    given: PoolDisk,
+    service: Service,
+    notices: &mut Notices,
+) -> std::io::Result<DiskCore> {
+    let PoolDisk {
+        name,
+        disk,
+        profile,
+        profile_is_measured,
+    } = given;
+    let capacity = SectorCount(disk.capacity().0.min(profile.capacity().0));
+    if capacity < disk.capacity() {
+        let what = format!(
+            "the profile {:?} ends at {} bytes; the rest of the disk is not used",
+            profile.name(),
+            capacity.bytes().0
+        );
+        notices.add(what, &name);
+    }
+    if !profile_is_measured {
+        let what = format!(
+            "the profile {:?} was not measured on this disk; what is promised rests on it",
+            profile.name()
+        );
+        notices.add(what, &name);
+    }
+    let places = Places::default();
+    let config = scheduler_config(service.policy, places);
+    let thread = format!("disk {index}");
+    let thread = if service.realtime {
+        ThreadParams::dispatcher(thread)
+    } else {
+        ThreadParams::ordinary(thread)
+    };
+    let durability = disk.durability();
+    let host_sync = disk.host_sync();
+    let block_bytes = u64::from(disk.block_bytes());
+    let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
+        name: name.clone(),
+        scheduler: DiskScheduler::new(Arc::clone(&profile), config),
+        disk,
+        thread,
+        places,
+        patience: service.patience,
+    })?;
+    notices.add_denied(&denied, &name);
+    Ok(DiskCore::new(DiskParts {
+        name,
+        dispatcher,
+        durability,
+        host_sync,
+        profile,
+        profile_is_measured,
+        capacity,
+        block_bytes,
+    }))
+}
+
+fn scheduler_config(policy: Policy, places: Places) -> SchedulerConfig {
+    SchedulerConfig {
+        policy,
+        queue_max: places.total() as usize,
+        tasks_max: TASKS_MAX,
+        ..SchedulerConfig::default()
+    }
+}
+
+/// Reads disks that make no pool yet.
+pub(super) struct StartedMedium<'a> {
+    pub(super) raw: &'a RawIo,
+    pub(super) disks: &'a [DiskCore],
+}
+
+impl Medium for StartedMedium<'_> {
+    fn read(&mut self, candidate: usize, start: Sector, buffer: &mut [u8]) -> std::io::Result<()> {
+        let sectors = buffer.len() as u64 / SECTOR_BYTES;
+        let capacity = self.disks[candidate].capacity;
+        if start
+            .0
+            .checked_add(sectors)
+            .is_none_or(|end| end > capacity.0)
+        {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        self.raw
+            .read(self.disks, candidate, start, buffer)
+            .map_err(std::io::Error::other)
+    }
+}

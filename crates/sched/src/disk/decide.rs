@@ -1,0 +1,210 @@
+//! What goes next: the core's choice, the best-effort request that would go, a container's turn.
+
+use super::{DiskScheduler, Flight, Linger};
+use crate::best_effort::{Pick, Scope};
+use crate::core::{Choice, JobKey, Service};
+use crate::request::{Decision, Dispatch, RequestId, Served};
+use crate::server::Open;
+use crate::task::TaskId;
+use crate::units::{SectorCount, Time};
+
+impl DiskScheduler {
+    /// What to do now. To be asked again after each event and after each `Issue`.
+    pub fn decide(&mut self, now: Time) -> Decision {
+        if self.flights.len() >= self.profile.outstanding() as usize {
+            return Decision::Wait { until: None };
+        }
+        self.stop_lingering(now, None);
+        if let Some(linger) = self.linger {
+            return Decision::Wait {
+                until: Some(linger.until),
+            };
+        }
+        loop {
+            let next_container = self.servers.advance(now, &mut self.core);
+            let pick = self.pick(Scope::All, now);
+            let choice = self
+                .core
+                .choose(now, pick.map(|(_, piece)| piece.predicted));
+            if let Some(server) = self.servers.is_server(choice) {
+                match self.serve_container(now, server) {
+                    Some(decision) => return decision,
+                    None => continue,
+                }
+            }
+            match (choice, pick) {
+                (Choice::RealTime(task, job), _) => {
+                    return self.issue_stream(now, task, job, Served::RealTime);
+                }
+                (Choice::Early(task, job), _) => {
+                    return self.issue_stream(now, task, job, Served::Early);
+                }
+                (Choice::BestEffort, Some((pick, piece))) => {
+                    let service = Service::BestEffort(piece.predicted);
+                    return self.issue_best_effort(now, pick, piece, service, None);
+                }
+                (Choice::BestEffort, None) => {
+                    return Decision::Wait {
+                        until: next_container,
+                    };
+                }
+                (Choice::Wait { until }, _) => {
+                    let until = [until, next_container].into_iter().flatten().min();
+                    return Decision::Wait { until };
+                }
+            }
+        }
+    }
+
+    /// The best-effort request that would go next, and the piece of it.
+    pub(super) fn pick(&self, scope: Scope, now: Time) -> Option<(Pick, Dispatch)> {
+        let predict = |slot| self.piece(slot).predicted;
+        let pick = self.queue.pick(scope, now, self.head, predict)?;
+        Some((pick, self.piece(pick.slot)))
+    }
+
+    /// The next piece of a best-effort request, up to a zone boundary and ending on a whole physical
+    /// sector if there is more to come.
+    pub(super) fn piece(&self, slot: u32) -> Dispatch {
+        let (request, done) = (self.table.request(slot), self.table.done(slot));
+        let start = request.start + done;
+        let left = request.count - done;
+        let zone = self.predictor.zone_of(start);
+        let mut count = left.min(self.piece_sectors[zone]);
+        if let Some(range) = self.predictor.zone_range(zone) {
+            count = count.min(range.end.saturating_since(start));
+        }
+        if count < left {
+            let end = (start + count).get();
+            let whole = SectorCount(end - end % self.physical_sectors);
+            let aligned = whole.saturating_sub(SectorCount(start.get()));
+            count = if aligned.is_zero() { count } else { aligned };
+        }
+        let predicted = self.predictor.predict(self.head, request.op, start, count);
+        Dispatch {
+            id: request.id,
+            op: request.op,
+            start,
+            count,
+            offset: done,
+            predicted,
+            served: Served::Slack,
+            deadline: None,
+        }
+    }
+
+    /// A container's turn: its client's next request, or a short wait for one, or its end (`None`).
+    pub(super) fn serve_container(&mut self, now: Time, task: TaskId) -> Option<Decision> {
+        let Open {
+            account,
+            key,
+            deadline,
+            left,
+        } = self.servers.open(task, &self.core)?;
+        match self.pick(Scope::Account(account), now) {
+            Some((pick, mut piece)) if piece.predicted <= left => {
+                let synchronous = self.queue.is_synchronous(pick.slot);
+                self.servers.touch(task, synchronous);
+                piece.deadline = Some(deadline);
+                piece.served = Served::Container;
+                let service = Service::Piece(task, key, piece.predicted);
+                Some(self.issue_best_effort(now, pick, piece, service, Some(task)))
+            }
+            None if self.profile.outstanding() == 1 => {
+                let wait = self.servers.linger(task).map(|wait| wait.min(left));
+                if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                    let service = Service::Piece(task, key, wait);
+                    self.core.start(now, service);
+                    self.linger = Some(Linger {
+                        service,
+                        account,
+                        until: now + wait,
+                    });
+                    return Some(Decision::Wait {
+                        until: Some(now + wait),
+                    });
+                }
+                self.servers.end(now, task, &mut self.core);
+                None
+            }
+            _ => {
+                self.servers.end(now, task, &mut self.core);
+                None
+            }
+        }
+    }
+
+    /// Ends a wait that is over, or that a request of this account has come to end.
+    pub(super) fn stop_lingering(&mut self, now: Time, account: Option<u32>) {
+        if let Some(linger) = self.linger
+            && (now >= linger.until || account == Some(linger.account))
+        {
+            self.linger = None;
+            self.core.finish(now, linger.service);
+            if let Service::Piece(task, ..) = linger.service {
+                self.servers.settle(task, &self.core);
+            }
+        }
+    }
+
+    pub(super) fn issue_stream(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        job: JobKey,
+        served: Served,
+    ) -> Decision {
+        let slot = self
+            .table
+            .find(RequestId(job.0))
+            .expect("a stream's job is a queued request");
+        let request = *self.table.request(slot);
+        let window = self.core.window(task, job);
+        let dispatch = Dispatch {
+            id: request.id,
+            op: request.op,
+            start: request.start,
+            count: request.count,
+            offset: SectorCount::ZERO,
+            predicted: self
+                .predictor
+                .predict(self.head, request.op, request.start, request.count),
+            served,
+            deadline: window.map(|window| window.deadline),
+        };
+        self.issue(now, slot, dispatch, Service::Job(task, job), Some(task))
+    }
+
+    pub(super) fn issue_best_effort(
+        &mut self,
+        now: Time,
+        pick: Pick,
+        piece: Dispatch,
+        service: Service,
+        task: Option<TaskId>,
+    ) -> Decision {
+        let account = self.queue.account(pick.slot);
+        self.queue.take(pick);
+        self.servers.made_unready(now, account, &mut self.core);
+        self.issue(now, pick.slot, piece, service, task)
+    }
+
+    pub(super) fn issue(
+        &mut self,
+        now: Time,
+        slot: u32,
+        dispatch: Dispatch,
+        service: Service,
+        task: Option<TaskId>,
+    ) -> Decision {
+        self.core.start(now, service);
+        self.flights.push(Flight {
+            slot,
+            service,
+            dispatch,
+            task,
+            issued: now,
+        });
+        Decision::Issue(dispatch)
+    }
+}

@@ -1,0 +1,165 @@
+//! Taking a request, and taking it back.
+
+use super::DiskScheduler;
+use super::config::{SubmitError, TaskKind};
+use crate::core::JobKey;
+use crate::request::{Class, Request, RequestId, Urgency};
+use crate::server::PLAIN;
+use crate::task::TaskId;
+use crate::units::{Nanos, Sector, Time};
+
+impl DiskScheduler {
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]; nothing is queued then.
+    pub fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError> {
+        self.check(&request)?;
+        match request.class {
+            Class::Stream(task) => self.submit_stream(now, request, task),
+            Class::Reserved(task, urgency) => {
+                let state = self.task(task).ok_or(SubmitError::NoSuchTask(task))?;
+                if state.leaving {
+                    return Err(SubmitError::NoSuchTask(task));
+                }
+                if state.kind != TaskKind::Server {
+                    return Err(SubmitError::WrongKind {
+                        task,
+                        kind: state.kind,
+                    });
+                }
+                let account = self.servers.account(task).unwrap_or(PLAIN);
+                self.submit_best_effort(now, request, account, urgency);
+                Ok(())
+            }
+            Class::BestEffort(urgency) => {
+                self.submit_best_effort(now, request, PLAIN, urgency);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn check(&self, request: &Request) -> Result<(), SubmitError> {
+        let capacity = self.predictor.capacity();
+        let end = request
+            .start
+            .checked_add(request.count)
+            .map_or(u64::MAX, Sector::get);
+        if request.count.is_zero() || end > capacity.get() {
+            let (start, count) = (request.start.get(), request.count);
+            return Err(SubmitError::OutOfRange {
+                start,
+                count,
+                capacity,
+            });
+        }
+        if self.table.find(request.id).is_some() {
+            return Err(SubmitError::DuplicateId(request.id));
+        }
+        if self.table.is_full() {
+            return Err(SubmitError::Full {
+                max: self.config.queue_max,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn submit_stream(
+        &mut self,
+        now: Time,
+        request: Request,
+        task: TaskId,
+    ) -> Result<(), SubmitError> {
+        let range = request.start..request.start + request.count;
+        let worst = self.predictor.worst_case(range, request.op, request.count);
+        let state = self.task(task).ok_or(SubmitError::NoSuchTask(task))?;
+        if state.leaving {
+            return Err(SubmitError::NoSuchTask(task));
+        }
+        if state.kind != TaskKind::Stream {
+            return Err(SubmitError::WrongKind {
+                task,
+                kind: state.kind,
+            });
+        }
+        let service = state.params.service();
+        if worst > service {
+            return Err(SubmitError::LongerThanReserved { worst, service });
+        }
+        let window = self
+            .core
+            .arrive(now, task, JobKey(request.id.0), worst)
+            .map_err(|_| SubmitError::NoSuchTask(task))?;
+        let slot = self.table.insert(request, now);
+        self.ordering.add_plain(slot);
+        if let Some(state) = self.task_mut(task) {
+            state.queued += 1;
+            state.early += u64::from(window.release > now.saturating_add(Nanos(1)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn submit_best_effort(
+        &mut self,
+        now: Time,
+        request: Request,
+        account: u32,
+        urgency: Urgency,
+    ) {
+        self.stop_lingering(now, Some(account));
+        let slot = self.table.insert(request, now);
+        self.sequence += 1;
+        self.queue.push(slot, account, urgency, self.sequence, now);
+        let (order, table) = (&request.order, &self.table);
+        let after = order
+            .after
+            .iter()
+            .flatten()
+            .filter_map(|id| table.find(*id));
+        let after = after.filter(|target| *target != slot);
+        let ready = self.ordering.add(slot, order.space, order.barrier, after);
+        if let Some(task) = self.account_task(account, &request) {
+            task.queued += 1;
+        }
+        if ready {
+            self.make_ready(now, slot);
+        } else if urgency == Urgency::Sync {
+            self.promote_blockers(slot);
+        }
+    }
+
+    /// What a synchronous request waits for is served as synchronous too.
+    pub(super) fn promote_blockers(&mut self, slot: u32) {
+        let mut next = Some(slot);
+        while let Some(slot) = next {
+            let (queue, table, to_promote) = (&mut self.queue, &self.table, &mut self.to_promote);
+            self.ordering.blockers(slot, |blocker| {
+                let stream = matches!(table.request(blocker).class, Class::Stream(_));
+                if !stream && queue.promote(blocker) {
+                    to_promote.push(blocker);
+                }
+            });
+            next = self.to_promote.pop();
+        }
+    }
+
+    /// Takes a request off the queue. `false`: it is on the disk, or unknown.
+    pub fn cancel(&mut self, now: Time, id: RequestId) -> bool {
+        let Some(slot) = self.table.find(id) else {
+            return false;
+        };
+        if self.flights.iter().any(|flight| flight.slot == slot) {
+            return false;
+        }
+        let request = *self.table.request(slot);
+        if let Class::Stream(task) = request.class {
+            self.core.withdraw(now, task, JobKey(id.0));
+        } else if self.queue.is_ready(slot) {
+            self.queue.make_unready(slot);
+            self.servers
+                .made_unready(now, self.queue.account(slot), &mut self.core);
+        }
+        self.forget(now, slot, &request, false);
+        true
+    }
+}
