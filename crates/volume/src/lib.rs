@@ -40,6 +40,7 @@ pub mod placement;
 mod plan;
 pub mod pool;
 mod replay;
+mod resize;
 mod settle;
 mod sync;
 pub mod transaction;
