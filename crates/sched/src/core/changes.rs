@@ -8,7 +8,8 @@ use crate::units::{Nanos, Time};
 
 impl Core {
     /// An admitted task joins. Returns its first release: `first_release` or, where best effort has
-    /// already been given the time it would need, the first instant after that is shown to be safe.
+    /// already been given the time it would need, the first instant after that is shown to be safe;
+    /// and not within a period of early jobs of a task that is leaving.
     /// Jobs that come before it are early.
     ///
     /// # Panics
@@ -19,7 +20,7 @@ impl Core {
             .binary_search_by_key(&id, |entry| entry.0)
             .expect_err("a task joins once");
         let share = slack::share(params.service().0, params.period().0);
-        let release = first_release.max(now);
+        let release = first_release.max(self.clear_of_early(now, params.period()));
         let slot = self.vacant.pop().unwrap_or(self.tasks.len() as u32);
         let safe = slack::safe_first_release(&self.lines, &self.question(now, u64::MAX), share);
         let task = TaskJobs::new(id, params, release);
@@ -54,6 +55,28 @@ impl Core {
             self.allowance.left = self.allowance.left.min(0);
         }
         release
+    }
+
+    /// The first instant at which a task of this period may begin without meeting the early jobs of
+    /// tasks that are leaving.
+    ///
+    /// Condition 2 is about the set before and the set after. An interval that begins with the service
+    /// of a third task and holds both early jobs of the one and first jobs of the other belongs to
+    /// neither. With the longest of their periods between the two, one of the sets has as much due in
+    /// it (docs/design/scheduling.md, section 6).
+    fn clear_of_early(&self, now: Time, period: Nanos) -> Time {
+        let early = self.tasks.iter().filter(|task| {
+            task.leaving
+                && task
+                    .queue
+                    .back()
+                    .is_some_and(|job| job.window.release > now)
+        });
+        let ends = early.map(|task| (task.last_deadline(), task.params.period()));
+        let (last, longest) = ends.fold((now, period), |(last, longest), (at, period)| {
+            (last.max(at), longest.max(period))
+        });
+        if last > now { last + longest } else { now }
     }
 
     /// The earliest first release of the task in `slot`, between `wanted` and `safe`, that is shown
