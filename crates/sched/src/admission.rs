@@ -257,13 +257,14 @@ impl Admission {
             let params = TaskParams::new(service, Nanos(period)).ok()?;
             fault(&self.groups_with(params)).is_none().then_some(())
         };
-        // Below C / (1 - U) there is no room; beyond PERIOD_MAX a period makes no difference.
-        let (mut refused, mut admitted) = (service.0.max(1) - 1, PERIOD_MAX);
+        // Below C / (1 - U) there is no room; longer periods than the longest are no task's.
+        let longest = TaskParams::PERIOD_MAX.0;
+        let (mut refused, mut admitted) = (service.0.max(1) - 1, longest);
         fits(admitted)?;
         let mut guess = service.0.max(1);
         while guess < admitted && fits(guess).is_none() {
             refused = guess;
-            guess = guess.saturating_mul(2).min(PERIOD_MAX);
+            guess = guess.saturating_mul(2).min(longest);
         }
         admitted = guess;
         while admitted - refused > 1 {
@@ -284,9 +285,6 @@ impl Admission {
         groups
     }
 }
-
-/// The longest period that is tried for a rate that fits: 146 years.
-const PERIOD_MAX: u64 = 1 << 62;
 
 fn add(groups: &mut Vec<Group>, params: TaskParams) {
     let (service, period) = (params.service().0, params.period().0);
@@ -459,7 +457,7 @@ mod tests {
             (1, 7),
             (1, 41)
         ])));
-        let p = (1u64 << 61) - 1;
+        let p = (1u64 << 57) - 1;
         assert!(fits_whole_disk(&groups(&[(p / 2, p), (p / 2 + 1, p)])));
         assert!(!fits_whole_disk(&groups(&[
             (p / 2 + 1, p),

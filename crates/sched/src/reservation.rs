@@ -105,6 +105,10 @@ pub fn task(
     let service = service(predictor, demand.op, share.request_max, ranges)?;
     TaskParams::new(service, period).map_err(|error| match error {
         TaskError::NoService => ReservationError::EmptyRange,
+        TaskError::PeriodTooLong { .. } => ReservationError::Overflow {
+            block: demand.block,
+            rate: demand.rate,
+        },
         TaskError::LongerThanPeriod { service, period } => {
             ReservationError::TooFast { service, period }
         }

@@ -13,7 +13,7 @@ use crate::units::Nanos;
 #[serde(transparent)]
 pub struct TaskId(pub u64);
 
-/// Worst-case service time C and period T of a task; 0 < C <= T.
+/// Worst-case service time C and period T of a task; 0 < C <= T <= [`TaskParams::PERIOD_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TaskParams {
     service: Nanos,
@@ -26,6 +26,12 @@ pub enum TaskError {
     /// A request that takes no time needs no reservation.
     #[error("the service time is zero; it must be at least 1 ns")]
     NoService,
+    /// Sums of instants and periods would not fit their integers.
+    #[error("the period ({period}) is longer than nine years")]
+    PeriodTooLong {
+        /// The period asked for.
+        period: Nanos,
+    },
     /// Not even alone on the disk could it meet a deadline.
     #[error("the service time ({service}) is longer than the period ({period})")]
     LongerThanPeriod {
@@ -37,13 +43,19 @@ pub enum TaskError {
 }
 
 impl TaskParams {
+    /// The longest period of a task: 2^58 ns, nine years. Slack and demand are signed 64-bit numbers,
+    /// and an instant a few periods ahead must be one as well.
+    pub const PERIOD_MAX: Nanos = Nanos(1 << 58);
+
     /// A task of worst-case service time `service` and period `period`.
     ///
     /// # Errors
-    /// When `service` is zero or longer than `period`.
+    /// When `service` is zero or longer than `period`, or that longer than [`Self::PERIOD_MAX`].
     pub fn new(service: Nanos, period: Nanos) -> Result<Self, TaskError> {
         if service.is_zero() {
             Err(TaskError::NoService)
+        } else if period > Self::PERIOD_MAX {
+            Err(TaskError::PeriodTooLong { period })
         } else if service > period {
             Err(TaskError::LongerThanPeriod { service, period })
         } else {
@@ -76,5 +88,13 @@ mod tests {
         );
         assert!(TaskParams::new(Nanos(6), Nanos(5)).is_err());
         assert!(TaskParams::new(Nanos(5), Nanos(5)).is_ok());
+        let longest = TaskParams::PERIOD_MAX;
+        assert!(TaskParams::new(Nanos(1), longest).is_ok());
+        assert_eq!(
+            TaskParams::new(Nanos(1), longest + Nanos(1)),
+            Err(TaskError::PeriodTooLong {
+                period: longest + Nanos(1)
+            })
+        );
     }
 }
