@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 use common::{Outcome, clockwise};
+use rustix::process::Signal;
 
 /// One demo at a time: two would measure each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -112,6 +113,12 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
             "{phase:#}"
         );
         assert!(
+            phase["file_load"]["nbd_reads"]["count"]
+                .as_u64()
+                .is_some_and(|count| count > 0),
+            "{phase:#}"
+        );
+        assert!(
             phase["too_much"]["refusal"]["refused_by"].is_string(),
             "{phase:#}"
         );
@@ -129,6 +136,35 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
     assert_eq!(outcome.code, 0);
 }
 
+/// Begins a demo, and returns it when it has said `moment`.
+fn begun(scratch: &Path, moment: &str) -> (Running, impl Iterator<Item = String> + use<>) {
+    let mut command = demo(scratch, &["--seconds", "60"]);
+    let mut running = Running(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs"),
+    );
+    let errors = running.0.stderr.take().expect("its errors are piped");
+    let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
+    let mut seen = String::new();
+    loop {
+        let line = lines
+            .next()
+            .unwrap_or_else(|| panic!("no {moment:?} in {seen}"));
+        seen += &line;
+        if line.contains(moment) {
+            return (running, lines);
+        }
+    }
+}
+
+fn signal(running: &Running, signal: Signal) {
+    let pid = rustix::process::Pid::from_child(&running.0);
+    rustix::process::kill_process(pid, signal).expect("it is there");
+}
+
 #[test]
 fn an_interrupted_demo_leaves_nothing_behind() {
     let _alone = ALONE
@@ -138,35 +174,57 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         return;
     }
     let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
-    // Before anything runs, while things are made, and in the middle of the run.
-    for moment in ["Three emulated drives", "Making volumes", "scheduler exact"] {
-        let mut command = demo(scratch.path(), &["--seconds", "60"]);
-        let mut running = Running(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("it runs"),
-        );
-        let mut lines =
-            BufReader::new(running.0.stderr.take().expect("its errors are piped")).lines();
-        let mut seen = String::new();
-        loop {
-            let line = lines
-                .next()
-                .unwrap_or_else(|| panic!("no {moment:?} in {seen}"))
-                .expect("text");
-            let is_it = line.contains(moment);
-            seen += &line;
-            if is_it {
-                break;
-            }
-        }
-        let pid = rustix::process::Pid::from_child(&running.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
-        let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    // Before anything runs, while things are made, when streams begin, and in the middle of the run.
+    for (moment, by, code) in [
+        ("Three emulated drives", Signal::INT, 130),
+        ("Making volumes", Signal::TERM, 143),
+        ("Admission allows", Signal::INT, 130),
+        ("scheduler exact", Signal::TERM, 143),
+    ] {
+        let (mut running, rest) = begun(scratch.path(), moment);
+        signal(&running, by);
+        let rest: Vec<String> = rest.collect();
         let status = running.0.wait().expect("it ends");
-        assert_eq!(status.code(), Some(130), "at {moment:?}: {rest:?}");
+        assert_eq!(status.code(), Some(code), "at {moment:?}: {rest:?}");
         nothing_is_left(scratch.path());
     }
+}
+
+#[test]
+fn what_a_killed_demo_leaves_the_next_one_takes_down() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !has_fio() {
+        return;
+    }
+    let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let (mut running, rest) = begun(scratch.path(), "scheduler exact");
+    signal(&running, Signal::KILL);
+    // Its programs hold the other end of the pipe until they have ended too.
+    drop(rest);
+    running.0.wait().expect("it ends");
+    let left = std::fs::read_dir(scratch.path()).expect("the folder");
+    assert_eq!(left.count(), 1, "the folder of the killed demo");
+    let (mut next, rest) = begun(scratch.path(), "Three emulated drives");
+    signal(&next, Signal::INT);
+    rest.for_each(drop);
+    assert_eq!(next.0.wait().expect("it ends").code(), Some(130));
+    nothing_is_left(scratch.path());
+}
+
+#[test]
+fn too_little_room_is_said_before_it_begins() {
+    if !has_fio() {
+        return;
+    }
+    let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    // A day of recording is more than any disk that this runs on.
+    let outcome: Outcome = demo(scratch.path(), &["--seconds", "86400", "--no-edf"])
+        .output()
+        .expect("it runs")
+        .into();
+    let name = scratch.path().display().to_string();
+    outcome.fails(1, &["free", "may write up to", "--scratch", &name]);
+    nothing_is_left(scratch.path());
 }

@@ -8,6 +8,7 @@ mod serve;
 mod status;
 mod stream;
 mod volume;
+mod warnings;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -17,11 +18,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
 use crate::config::{Config, DEFAULT_PATH};
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind, io_failure};
 
 pub use output::Output;
+pub(crate) use output::{percent, short, table};
 pub(crate) use serve::start_log;
-pub use status::{disks as disk_table, latency as latency_text, render as render_status};
+pub use status::{latency as latency_text, render as render_status};
+pub(crate) use warnings::grouped as grouped_warnings;
 
 /// Where the server's control socket is when nothing else is said.
 pub const DEFAULT_SOCKET: &str = "/run/clockwise/api.sock";
@@ -81,6 +84,12 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write a manual page for each command.
+    #[command(hide = true)]
+    Man {
+        /// The folder that they go to.
+        folder: PathBuf,
+    },
 }
 
 impl Cli {
@@ -127,6 +136,12 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "clockwise", &mut script);
             output.bytes(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(folder)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
+                .map_err(|error| io_failure("write manual pages to", folder, &error))?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -71,20 +71,17 @@ impl Output {
         }
     }
 
-    /// Shows a picture that changes: in the same place of a terminal, or its first line in a log.
-    pub fn picture(&self, text: impl FnOnce() -> String) {
-        if self.is_json {
-            return;
-        }
-        let mut err = io::stderr().lock();
-        let text = text();
+    /// Whether there is a terminal to show pictures that change on.
+    #[must_use]
+    pub fn has_pictures(&self) -> bool {
+        !self.is_json && io::stderr().is_terminal()
+    }
+
+    /// Shows a picture in the place of the one before.
+    pub fn picture(&self, text: &str) {
         // Home, text, and away with what is left of the last picture. Nobody to show it to is no
         // failure of the command.
-        let _ = if err.is_terminal() {
-            write!(err, "\x1b[H\x1b[2J{text}")
-        } else {
-            writeln!(err, "{}", text.lines().next().unwrap_or_default())
-        };
+        let _ = write!(io::stderr().lock(), "\x1b[H\x1b[2J{text}");
     }
 
     /// Prints a failure.
@@ -142,7 +139,7 @@ impl Output {
 
 /// A table of `rows` under `head`; columns named in `right` are numbers and stand to the right.
 #[must_use]
-pub(super) fn table<const N: usize>(
+pub(crate) fn table<const N: usize>(
     head: [&str; N],
     right: &[usize],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -180,6 +177,15 @@ pub(super) fn list(pairs: &[(&str, String)]) -> String {
 
 /// A share of 1 in percent.
 #[must_use]
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+/// The last part of a path, which tells disks apart well enough in a table.
+#[must_use]
+pub(crate) fn short(name: &str) -> String {
+    name.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(name)
+        .to_owned()
 }

@@ -6,11 +6,11 @@ use clap::Subcommand;
 use engine::pool::{CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
 
-use super::output::{list, percent, table};
-use super::{Cli, Output, block_on};
+use super::output::{list, percent, short, table};
+use super::{Cli, Output, block_on, warnings};
 use crate::disks::{self, Absent};
 use crate::failure::{Failure, FailureKind};
-use crate::http::view::{DiskView, PoolView};
+use crate::http::view::{DiskView, PoolView, StatusView};
 use crate::quantity::{Size, Span, parse_size};
 use crate::server::pool_failure;
 
@@ -39,7 +39,7 @@ pub enum PoolCommand {
 pub enum DiskCommand {
     /// Show the pool's disks, or one of them in full.
     Show {
-        /// The disk's number, or its name.
+        /// The disk's number, its name, or the last part of that.
         disk: Option<String>,
     },
 }
@@ -144,11 +144,7 @@ fn pool_text(pool: &PoolView) -> String {
         ("streams", pool.streams.to_string()),
         ("disks", pool.disks.join(", ")),
     ]);
-    text.extend(
-        pool.warnings
-            .iter()
-            .map(|warning| format!("warning: {warning}\n")),
-    );
+    text += &warnings::lines(&pool.warnings, pool.disks.iter().map(String::as_str));
     text
 }
 
@@ -159,20 +155,32 @@ pub(super) fn run_disk(
 ) -> Result<ExitCode, Failure> {
     let DiskCommand::Show { disk } = command;
     let client = cli.client()?;
-    let disks: Vec<DiskView> = block_on(client.get("/v1/disks"))?;
+    let status: StatusView = block_on(client.get("/v1/status"))?;
+    let disks = status.disks;
+    let names = || disks.iter().map(|disk| disk.name.as_str());
     match disk {
-        None => output.result(&disks, || disks_text(&disks))?,
+        None => output.result(&disks, || {
+            disks_text(&disks) + "\n\n" + &warnings::lines(&status.warnings, names())
+        })?,
         Some(wanted) => {
             let found = disks
                 .iter()
                 .enumerate()
-                .find(|(number, disk)| disk.name == *wanted || number.to_string() == *wanted)
+                .find(|(number, disk)| {
+                    disk.name == *wanted
+                        || short(&disk.name) == *wanted
+                        || number.to_string() == *wanted
+                })
                 .map(|(_, disk)| disk)
                 .ok_or_else(|| {
                     Failure::bad_input(format!("there is no disk {wanted:?}"))
                         .help("`clockwise disk show` lists the disks")
                 })?;
-            output.result(found, || disk_text(found))?;
+            let mut own = status.warnings;
+            own.retain(|warning| warning.starts_with(&format!("{}: ", found.name)));
+            output.result(found, || {
+                disk_text(found) + &warnings::lines(&own, [found.name.as_str()])
+            })?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use super::output::{percent, table};
-use super::{Output, block_on};
+use super::output::{percent, short, table};
+use super::{Output, block_on, warnings};
 use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::http::view::{LatencyView, StatusView};
@@ -67,14 +67,6 @@ pub fn latency(latency: &LatencyView) -> String {
     )
 }
 
-/// The last part of a path, which tells disks apart well enough in a table.
-fn short(name: &str) -> String {
-    name.rsplit('/')
-        .find(|part| !part.is_empty())
-        .unwrap_or(name)
-        .to_owned()
-}
-
 /// The status as text for people.
 #[must_use]
 pub fn render(status: &StatusView) -> String {
@@ -97,9 +89,8 @@ pub fn render(status: &StatusView) -> String {
         span(status.window_ns),
         latency(&status.best_effort)
     );
-    for warning in &status.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
+    let names = status.disks.iter().map(|disk| disk.name.as_str());
+    text += &warnings::lines(&status.warnings, names);
     for disk in &status.disks {
         if let Some(reason) = &disk.failed {
             let _ = writeln!(text, "FAILED {}: {reason}", disk.name);
@@ -117,7 +108,7 @@ pub fn render(status: &StatusView) -> String {
 
 /// The table of disks.
 #[must_use]
-pub fn disks(status: &StatusView) -> String {
+fn disks(status: &StatusView) -> String {
     table(
         [
             "DISK",

@@ -29,10 +29,10 @@ pub struct PlacementArgs {
     #[arg(long)]
     zone: Option<usize>,
     /// Only from this byte of each disk on, such as 1TB.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     from_byte: Option<Bytes>,
     /// Only up to this byte of each disk.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     to_byte: Option<Bytes>,
     /// Neighbouring extents on one disk before the next disk is taken.
     #[arg(long, value_name = "EXTENTS", default_value_t = 1)]
@@ -59,7 +59,7 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
         /// Its size, such as 100GiB; rounded up to whole extents.
-        #[arg(long, value_parser = parse_size)]
+        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
         /// Where it goes.
         #[command(flatten)]
@@ -77,7 +77,7 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
         /// The new size.
-        #[arg(long, value_parser = parse_size)]
+        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
         /// Where the new extents go.
         #[command(flatten)]
@@ -88,7 +88,7 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
         /// The new size.
-        #[arg(long, value_parser = parse_size)]
+        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
     },
     /// Move a volume's extents elsewhere, in use or not, in the time that streams leave.

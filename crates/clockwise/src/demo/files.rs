@@ -1,187 +1,98 @@
-//! Best effort in the demo: a real file system on a volume, and what people do on one.
+//! Best effort in the demo: what people and programs do beside the streams, and how long it took them.
 //!
-//! With root the volume is exported by NBD, made a file by `nbdfuse`, a block device by a loop
-//! device, an ext4 by `mkfs`, and mounted; then `git clone`, `tar` and `fio` work on it. Without root
-//! `fio` reads and writes the export directly.
+//! Many desks: `fio` jobs that each ask for a small block of a volume about once a second over NBD, at
+//! random, and wait for it. And, with root, somebody who waits for each step: `git clone`, `tar`, `sync`
+//! and `rm` follow each other on a mounted ext4, with a little `fio` beside them.
+//!
+//! `fio` with a rate waits for what it has asked before it sleeps, however deep its queue is. One job
+//! with a high rate would therefore hold back just the requests that a slow disk makes wait, and its mean
+//! would tell of the fast ones. Hence many jobs with a low rate each.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::process::{self, End, command, is_there, run, run_until};
+use super::process::{End, is_there, run, run_until};
 use crate::failure::{Failure, io_failure};
 
-/// How long `nbdfuse` may take until its file is there.
-const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
+/// What `fio` does over NBD, in words.
+pub(super) const DESKS_WORDS: &str = "fio over NBD: 36 jobs that read and 20 that write, each 4 KiB about once a second, \
+     at random, waiting for each answer";
 
-/// Reads and writes a second of `fio`: a busy desk, not a benchmark that fills every gap.
-const FIO_IOPS: u32 = 20;
+/// What is done on the file system, in words.
+pub(super) const FILES_WORDS: &str =
+    "git clone, tar, sync and rm in turn, and fio with up to 4 reads and 2 writes a second";
 
 /// Files of the repository that is cloned, and their size: a small project.
 const REPOSITORY_FILES: u32 = 400;
 const REPOSITORY_FILE_BYTES: usize = 16 << 10;
 
-/// What the programs on the file system did.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+/// A latency as a program saw it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub(super) struct Seen {
+    /// Requests.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// What the programs did.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(super) struct FileLoad {
-    /// How it was done: `ext4` or `nbd`.
-    pub kind: &'static str,
+    /// Whether there was a mounted file system.
+    pub is_mounted: bool,
     /// Repositories cloned.
     pub clones: u64,
     /// Archives written.
     pub archives: u64,
-    /// Reads and writes that fio completed.
-    pub fio_requests: u64,
+    /// What reads over NBD took.
+    pub nbd_reads: Seen,
+    /// What writes over NBD took.
+    pub nbd_writes: Seen,
+    /// What fio's reads on the file system took.
+    pub file_reads: Seen,
+    /// What its writes took.
+    pub file_writes: Seen,
 }
 
-/// A file system on a volume. Dropping it unmounts, and leaves nothing behind.
-pub(super) struct Mounted {
-    folder: PathBuf,
-    fuse: PathBuf,
-    nbdfuse: Option<Child>,
-    device: Option<String>,
-    is_mounted: bool,
+/// What there is to load.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// The export that is read and written as it is.
+    pub uri: String,
+    /// Where programs run that need no file system.
+    pub scratch: PathBuf,
+    /// The mounted file system, and the repository to clone onto it.
+    pub files: Option<(PathBuf, PathBuf)>,
 }
 
-impl Mounted {
-    /// Whether this can be done here, and if not, why.
-    pub(super) fn obstacle() -> Option<&'static str> {
-        if !rustix::process::geteuid().is_root() {
-            return Some("no root");
-        }
-        let needed = [
-            "nbdfuse",
-            "losetup",
-            "mkfs.ext4",
-            "mount",
-            "umount",
-            "fusermount3",
-            "git",
-            "tar",
-            "fio",
-        ];
-        if !needed.iter().all(|name| is_there(name)) {
-            return Some(
-                "a program is missing; `make setup` brings nbdfuse, fuse3, e2fsprogs, git and fio",
-            );
-        }
-        (!Path::new("/dev/fuse").exists()).then_some("no /dev/fuse")
-    }
-
-    /// Mounts the export `uri` under `scratch`, making a file system on it first if `fresh`.
-    pub(super) fn new(scratch: &Path, uri: &str, fresh: bool) -> Result<Self, Failure> {
-        let mut mounted = Self {
-            folder: scratch.join("files"),
-            fuse: scratch.join("fuse"),
-            nbdfuse: None,
-            device: None,
-            is_mounted: false,
-        };
-        for folder in [&mounted.folder, &mounted.fuse] {
-            std::fs::create_dir_all(folder)
-                .map_err(|error| io_failure("make the folder", folder, &error))?;
-        }
-        mounted.start_nbdfuse(uri)?;
-        let image = mounted.fuse.join("volume");
-        let device = run(
-            "losetup",
-            [
-                "--find",
-                "--show",
-                "--direct-io=on",
-                &image.to_string_lossy(),
-            ],
-        )?;
-        let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
-        mounted.device = Some(device.clone());
-        if fresh {
-            run(
-                "mkfs.ext4",
-                ["-q", "-F", "-E", "nodiscard,lazy_itable_init=1", &device],
-            )?;
-        }
-        run(
-            "mount",
-            [
-                "-t",
-                "ext4",
-                "-o",
-                "noatime",
-                &device,
-                &mounted.folder.to_string_lossy(),
-            ],
-        )?;
-        mounted.is_mounted = true;
-        Ok(mounted)
-    }
-
-    fn start_nbdfuse(&mut self, uri: &str) -> Result<(), Failure> {
-        let image = self.fuse.join("volume");
-        let failed =
-            |error: std::io::Error| Failure::failed(format!("cannot run nbdfuse: {error}"));
-        let child = command("nbdfuse", [image.to_string_lossy().as_ref(), uri])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
-        self.nbdfuse = Some(child);
-        let begun = Instant::now();
-        while !image.exists() {
-            let ended = self
-                .nbdfuse
-                .as_mut()
-                .map(Child::try_wait)
-                .transpose()
-                .map_err(failed)?
-                .flatten();
-            if let Some(status) = ended {
-                self.nbdfuse = None;
-                return Err(Failure::failed(format!(
-                    "nbdfuse ended ({status}) instead of serving {uri}"
-                )));
-            }
-            if begun.elapsed() > NBDFUSE_WITHIN {
-                return Err(Failure::failed(format!(
-                    "nbdfuse did not serve {uri} within {NBDFUSE_WITHIN:?}"
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-
-    /// Where it is mounted.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    fn unmount(&mut self) {
-        let folder = self.folder.to_string_lossy().into_owned();
-        let fuse = self.fuse.to_string_lossy().into_owned();
-        if std::mem::take(&mut self.is_mounted) && run("umount", [&folder]).is_err() {
-            // Something still has a file open; the mount goes when that ends.
-            let _ = run("umount", ["--lazy", &folder]);
-        }
-        if let Some(device) = self.device.take() {
-            let _ = run("losetup", ["--detach", &device]);
-        }
-        if let Some(mut nbdfuse) = self.nbdfuse.take() {
-            if run("fusermount3", ["-u", &fuse]).is_err() {
-                let _ = run("fusermount3", ["-u", "-z", &fuse]);
-                let _ = nbdfuse.kill();
-            }
-            let _ = nbdfuse.wait();
-        }
-    }
+/// How `fio` reaches an export.
+fn on_export(uri: &str) -> [String; 2] {
+    ["--ioengine=nbd".to_owned(), format!("--uri={uri}")]
 }
 
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        self.unmount();
+/// How `fio` reaches its file on a file system.
+fn on_files(folder: &Path) -> [String; 4] {
+    [
+        "--ioengine=psync".to_owned(),
+        "--direct=1".to_owned(),
+        "--size=64m".to_owned(),
+        format!("--directory={}", folder.display()),
+    ]
+}
+
+/// What is missing for any file load at all.
+pub(super) fn require_fio() -> Result<(), Failure> {
+    if is_there("fio") {
+        return Ok(());
     }
+    Err(
+        Failure::failed("fio is not installed, and without it there is no file load to show")
+            .help("install it: apt-get install fio, or `make setup` as root"),
+    )
 }
 
 /// Makes a repository to clone.
@@ -191,21 +102,7 @@ pub(super) fn make_repository(scratch: &Path) -> Result<PathBuf, Failure> {
     for number in 0..REPOSITORY_FILES {
         let file = folder.join(format!("part-{:02}/file-{number:03}.txt", number % 20));
         std::fs::create_dir_all(file.parent().unwrap_or(&folder)).map_err(failed)?;
-        // Text that does not compress to nothing: a linear congruential sequence in letters.
-        let mut state = u64::from(number) + 1;
-        let text: Vec<u8> = (0..REPOSITORY_FILE_BYTES)
-            .map(|index| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                if index % 72 == 71 {
-                    b'\n'
-                } else {
-                    b'a' + ((state >> 33) % 26) as u8
-                }
-            })
-            .collect();
-        std::fs::write(&file, text).map_err(failed)?;
+        std::fs::write(&file, letters(number)).map_err(failed)?;
     }
     let path = folder.to_string_lossy().into_owned();
     let git = |arguments: &[&str]| {
@@ -232,107 +129,136 @@ pub(super) fn make_repository(scratch: &Path) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
+/// Text that does not compress to nothing: a linear congruential sequence in letters.
+fn letters(seed: u32) -> Vec<u8> {
+    let mut state = u64::from(seed) + 1;
+    (0..REPOSITORY_FILE_BYTES)
+        .map(|index| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            if index % 72 == 71 {
+                b'\n'
+            } else {
+                b'a' + ((state >> 33) % 26) as u8
+            }
+        })
+        .collect()
+}
+
+/// Writes what `fio` is going to read, once: holes would be read without a disk.
+pub(super) async fn prepare(
+    target: &Target,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Failure> {
+    let export = on_export(&target.uri).to_vec();
+    let files = target.files.as_ref();
+    let files = files.map(|(folder, _)| on_files(folder).to_vec());
+    for reach in [Some(export), files].into_iter().flatten() {
+        let fixed = [
+            "--name=desk",
+            "--thread",
+            "--rw=write",
+            "--bs=1m",
+            "--end_fsync=1",
+        ];
+        let arguments = fixed.map(str::to_owned).into_iter().chain(reach);
+        run_until("fio", arguments, &target.scratch, &mut stop).await?;
+    }
+    Ok(())
+}
+
 /// Clones, archives and deletes until `stop`.
 async fn churn(
-    repository: PathBuf,
-    folder: PathBuf,
+    repository: &Path,
+    folder: &Path,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(u64, u64), Failure> {
     let (mut clones, mut archives) = (0, 0);
     let clone = folder.join("clone").to_string_lossy().into_owned();
     let archive = folder.join("archive.tar").to_string_lossy().into_owned();
     let source = format!("file://{}", repository.display());
-    // A run before this one was ended in the middle of something.
-    if run_until("rm", ["-rf", &clone, &archive], &folder, &mut stop)
-        .await?
-        .is_stopped()
-    {
-        return Ok((clones, archives));
-    }
+    let steps: [(&str, Vec<&str>); 4] = [
+        // First, because a run before this one was ended in the middle of something.
+        ("rm", vec!["-rf", &clone, &archive]),
+        ("git", vec!["clone", "--quiet", &source, &clone]),
+        ("tar", vec!["--create", "--file", &archive, "clone"]),
+        ("sync", vec!["--file-system", &archive]),
+    ];
     loop {
-        if run_until(
-            "git",
-            ["clone", "--quiet", &source, &clone],
-            &folder,
-            &mut stop,
-        )
-        .await?
-        .is_stopped()
-        {
-            break;
-        }
-        clones += 1;
-        if run_until(
-            "tar",
-            ["--create", "--file", &archive, "clone"],
-            &folder,
-            &mut stop,
-        )
-        .await?
-        .is_stopped()
-        {
-            break;
-        }
-        archives += 1;
-        if run_until("sync", ["--file-system", &archive], &folder, &mut stop)
-            .await?
-            .is_stopped()
-            || run_until("rm", ["-rf", &clone, &archive], &folder, &mut stop)
-                .await?
-                .is_stopped()
-        {
-            break;
+        for (program, arguments) in &steps {
+            let end = run_until(program, arguments.iter(), folder, &mut stop).await?;
+            if end.is_stopped() {
+                return Ok((clones, archives));
+            }
+            clones += u64::from(*program == "git");
+            archives += u64::from(*program == "tar");
         }
     }
-    Ok((clones, archives))
 }
 
-/// Runs fio until its time is over or `stop`, and counts what it completed.
-async fn fio(
-    target: Vec<String>,
-    folder: PathBuf,
-    seconds: u64,
-    mut stop: watch::Receiver<bool>,
-) -> Result<u64, Failure> {
-    let mut arguments: Vec<String> = [
-        "--name=desk",
-        "--rw=randrw",
+/// What all runs of `fio` have in common.
+fn fio_options(seconds: u64) -> Vec<String> {
+    let fixed = [
+        "--thread",
         "--bs=4k",
-        "--iodepth=4",
-        "--size=16m",
+        "--rate_process=poisson",
         "--time_based",
-        "--output-format=json",
         "--randrepeat=1",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    arguments.push(format!("--runtime={seconds}"));
-    arguments.push(format!("--rate_iops={FIO_IOPS},{FIO_IOPS}"));
-    arguments.extend(target);
-    match run_until("fio", arguments, &folder, &mut stop).await? {
-        End::Stopped(text) | End::Done(text) => Ok(fio_requests(&text)),
+        "--group_reporting",
+        "--output-format=json",
+    ];
+    let mut options: Vec<String> = fixed.map(str::to_owned).to_vec();
+    options.push(format!("--runtime={seconds}"));
+    options
+}
+
+/// The desks.
+fn desks_options(uri: &str, seconds: u64) -> Vec<String> {
+    let mut options = fio_options(seconds);
+    options.extend(on_export(uri));
+    options.push("--rate_iops=1".to_owned());
+    for job in [
+        ["--name=readers", "--rw=randread", "--numjobs=36"],
+        ["--name=writers", "--rw=randwrite", "--numjobs=20"],
+    ] {
+        options.extend(job.map(str::to_owned));
+    }
+    options
+}
+
+/// A little on the file system.
+fn files_options(folder: &Path, seconds: u64) -> Vec<String> {
+    let mut options = fio_options(seconds);
+    options.extend(on_files(folder));
+    options.extend(["--name=desk", "--rw=randrw", "--rate_iops=4,2"].map(str::to_owned));
+    options
+}
+
+/// Runs fio until its time is over or `stop`, and reads what it says.
+async fn fio(
+    options: Vec<String>,
+    folder: &Path,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(Seen, Seen), Failure> {
+    match run_until("fio", options, folder, &mut stop).await? {
+        End::Stopped(text) | End::Done(text) => Ok(seen(&text)),
     }
 }
 
-fn fio_requests(text: &str) -> u64 {
+/// Reads and writes of a report of `fio`.
+fn seen(text: &str) -> (Seen, Seen) {
     let start = text.find('{').unwrap_or(0);
     let report: serde_json::Value = serde_json::from_str(&text[start..]).unwrap_or_default();
-    ["read", "write"]
-        .iter()
-        .filter_map(|op| report["jobs"][0][op]["total_ios"].as_u64())
-        .sum()
-}
-
-/// What there is to load.
-#[derive(Clone, Debug)]
-pub(super) enum Target {
-    /// A mounted file system, and the repository to clone onto it.
-    FileSystem {
-        folder: PathBuf,
-        repository: PathBuf,
-    },
-    /// An export, read and written as it is.
-    Export { uri: String, scratch: PathBuf },
+    let of = |op: &str| {
+        let op = &report["jobs"][0][op];
+        Seen {
+            count: op["total_ios"].as_u64().unwrap_or(0),
+            mean_ns: op["lat_ns"]["mean"].as_f64().unwrap_or(0.0) as u64,
+            max_ns: op["lat_ns"]["max"].as_u64().unwrap_or(0),
+        }
+    };
+    (of("read"), of("write"))
 }
 
 /// Loads `target` for `seconds`, or until `stop`.
@@ -341,45 +267,54 @@ pub(super) async fn load(
     seconds: u64,
     stop: watch::Receiver<bool>,
 ) -> Result<FileLoad, Failure> {
-    match target {
-        Target::FileSystem { folder, repository } => {
-            let file = format!("--filename={}", folder.join("fio.data").display());
-            let options = vec![
-                "--ioengine=libaio".to_owned(),
-                "--direct=1".to_owned(),
-                file,
-            ];
-            let (fio, churned) = tokio::join!(
-                fio(options, folder.clone(), seconds, stop.clone()),
-                churn(repository, folder, stop)
-            );
-            let (clones, archives) = churned?;
-            Ok(FileLoad {
-                kind: "ext4",
-                clones,
-                archives,
-                fio_requests: fio?,
-            })
-        }
-        Target::Export { uri, scratch } => {
-            let options = vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")];
-            let fio_requests = fio(options, scratch, seconds, stop).await?;
-            Ok(FileLoad {
-                kind: "nbd",
-                fio_requests,
-                ..FileLoad::default()
-            })
-        }
-    }
+    let desks = fio(
+        desks_options(&target.uri, seconds),
+        &target.scratch,
+        stop.clone(),
+    );
+    let Some((folder, repository)) = &target.files else {
+        let (nbd_reads, nbd_writes) = desks.await?;
+        return Ok(FileLoad {
+            nbd_reads,
+            nbd_writes,
+            ..FileLoad::default()
+        });
+    };
+    let files = fio(files_options(folder, seconds), folder, stop.clone());
+    let churn = churn(repository, folder, stop);
+    let (desks, files, churned) = tokio::join!(desks, files, churn);
+    let ((nbd_reads, nbd_writes), (file_reads, file_writes)) = (desks?, files?);
+    let (clones, archives) = churned?;
+    Ok(FileLoad {
+        is_mounted: true,
+        clones,
+        archives,
+        nbd_reads,
+        nbd_writes,
+        file_reads,
+        file_writes,
+    })
 }
 
-/// What is missing for any file load at all.
-pub(super) fn require_fio() -> Result<(), Failure> {
-    if process::is_there("fio") {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_fio_is_found_behind_its_warnings() {
+        let report = r#"fio: something to note
+            { "jobs": [ { "read": { "total_ios": 3, "lat_ns": { "mean": 1500.5, "max": 9000 } },
+                          "write": { "total_ios": 0, "lat_ns": { "mean": 0.0, "max": 0 } } } ] }"#;
+        let (reads, writes) = seen(report);
+        assert_eq!(
+            reads,
+            Seen {
+                count: 3,
+                mean_ns: 1500,
+                max_ns: 9000
+            }
+        );
+        assert_eq!(writes, Seen::default());
+        assert_eq!(seen("killed"), (Seen::default(), Seen::default()));
     }
-    Err(
-        Failure::failed("fio is not installed, and without it there is no file load to show")
-            .help("install it: apt-get install fio, or `make setup` as root"),
-    )
 }

@@ -108,8 +108,7 @@ impl From<PoolError> for Problem {
     fn from(error: PoolError) -> Self {
         let what = error.to_string();
         match &error {
-            PoolError::NoSuchVolume(name) => Self::new(StatusCode::NOT_FOUND, what)
-                .at(format!("volume {name:?}"))
+            PoolError::NoSuchVolume(_) => Self::new(StatusCode::NOT_FOUND, what)
                 .help("`clockwise volume list` shows which there are"),
             PoolError::VolumeExists(_) => Self::new(StatusCode::CONFLICT, what)
                 .help("choose another name, or delete that volume first"),
@@ -170,8 +169,8 @@ impl From<Refusal> for Problem {
                     None => "end other streams, or use larger blocks".to_owned(),
                 })
             },
-            Refusal::Invalid { what: part, .. } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, what).at(part)
+            Refusal::Invalid { what: part, reason } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason).at(part)
             }
             Refusal::Memory { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, what)
                 .help("use smaller blocks, end other streams, or give the server more memory"),

@@ -114,7 +114,8 @@ fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
         text += &format!(" (short by {} in {})", Nanos(short), Nanos(interval));
     }
     match fits {
-        Some(rate) => text += &format!("; {} B/s would fit", rate.0),
+        // Rounded down: what is said to fit does.
+        Some(rate) => text += &format!("; {:.3} MB/s would fit", (rate.0 / 1_000) as f64 / 1e3),
         None => text += "; no rate would fit",
     }
     text

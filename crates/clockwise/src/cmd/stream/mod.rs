@@ -1,0 +1,137 @@
+//! `clockwise stream`: reserve, move bytes, report.
+
+mod peer;
+mod report;
+mod session;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use sched::units::{Bytes, BytesPerSecond};
+
+use super::{Output, block_on};
+use crate::client::ApiClient;
+use crate::failure::Failure;
+use crate::http::ask::ChangeRate;
+use crate::http::view::StreamView;
+use crate::quantity::{Rate, parse_rate, parse_size};
+use crate::session::SessionView;
+use peer::{Peer, Source, sink};
+use report::{report_text, sessions_text};
+use session::session;
+
+/// What both directions take.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Common {
+    /// The volume.
+    #[arg(long)]
+    volume: String,
+    /// The rate to be guaranteed, such as 1.2MB/s or 3Mbit/s.
+    #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
+    rate: BytesPerSecond,
+    /// The size of a block, the unit of transfer, such as 256KiB [default: proposed by the pool].
+    #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+    block: Option<Bytes>,
+    /// Where in the volume to begin.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
+    offset: Option<Bytes>,
+    /// How much of the volume from there to use [default: all the rest].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
+    length: Option<Bytes>,
+    /// End after this many seconds' worth of bytes.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// A name for people [default: the volume's].
+    #[arg(long)]
+    name: Option<String>,
+    /// Write how each block fared to this file as CSV; `-` is standard error.
+    #[arg(long, value_name = "FILE")]
+    blocks: Option<PathBuf>,
+}
+
+/// `clockwise stream`.
+#[derive(Subcommand, Debug)]
+pub enum StreamCommand {
+    /// Record a byte stream to a volume at a guaranteed rate.
+    Record {
+        /// What is reserved.
+        #[command(flatten)]
+        common: Common,
+        /// Where the bytes come from; `-` is standard input.
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+        /// Read the file again from its beginning when it ends.
+        #[arg(long = "loop")]
+        repeat: bool,
+        /// Go on at the beginning of the volume's range when its end is reached.
+        #[arg(long)]
+        wrap: bool,
+    },
+    /// Play a byte stream from a volume at a guaranteed rate.
+    Play {
+        /// What is reserved.
+        #[command(flatten)]
+        common: Common,
+        /// Where the bytes go; `-` is standard output.
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+        /// Go on at the beginning of the volume's range when its end is reached.
+        #[arg(long = "loop")]
+        repeat: bool,
+    },
+    /// List streams: reserved, running, and ended ones whose report is still there.
+    List,
+    /// Change the rate of a running stream.
+    Rate {
+        /// Its number.
+        id: u64,
+        /// The new rate.
+        #[arg(value_parser = parse_rate)]
+        rate: BytesPerSecond,
+    },
+    /// End a stream.
+    End {
+        /// Its number.
+        id: u64,
+    },
+}
+
+pub(super) fn run(
+    client: &ApiClient,
+    command: &StreamCommand,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    match command {
+        StreamCommand::Record {
+            common,
+            from,
+            repeat,
+            wrap,
+        } => {
+            let source = Source::open(from, *repeat)?;
+            session(client, common, Peer::Source(source), *wrap, output)
+        }
+        StreamCommand::Play { common, to, repeat } => {
+            session(client, common, Peer::Sink(sink(to)?), *repeat, output)
+        }
+        StreamCommand::List => {
+            let sessions: Vec<SessionView> = block_on(client.get("/v1/streams"))?;
+            output.result(&sessions, || sessions_text(&sessions))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        StreamCommand::Rate { id, rate } => {
+            let ask = ChangeRate {
+                rate_bytes_per_second: rate.get(),
+            };
+            let stream: StreamView = block_on(client.patch(&format!("/v1/streams/{id}"), &ask))?;
+            output.result(&stream, || format!("stream {id} has {} now\n", Rate(*rate)))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        StreamCommand::End { id } => {
+            let last: SessionView = block_on(client.delete(&format!("/v1/streams/{id}")))?;
+            output.result(&last, || report_text(&last))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! This end of a byte stream: the file or pipe whose bytes are recorded, or that gets those played.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use crate::failure::{Failure, FailureKind, io_failure};
+use crate::http::ask::StreamOp;
+
+/// Bytes to record.
+pub(super) enum Source {
+    Stdin,
+    File { file: File, repeat: bool },
+}
+
+impl Source {
+    /// A file, or standard input; what cannot be read, or not again, is refused at once.
+    pub(super) fn open(path: &Path, repeat: bool) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            if repeat {
+                return Err(Failure::bad_input(
+                    "standard input cannot be read again from its beginning",
+                )
+                .help("name a file with --from, or leave out --loop"));
+            }
+            return Ok(Self::Stdin);
+        }
+        let file = File::open(path).map_err(|error| Failure {
+            kind: FailureKind::BadInput,
+            ..io_failure("read", path, &error)
+        })?;
+        let metadata = file
+            .metadata()
+            .map_err(|error| io_failure("read", path, &error))?;
+        if metadata.is_dir() || repeat && !metadata.is_file() {
+            return Err(Failure::bad_input(format!(
+                "{} is not a file that can be read",
+                path.display()
+            )));
+        }
+        if repeat && metadata.len() == 0 {
+            return Err(Failure::bad_input(format!(
+                "{} is empty, and would be for ever",
+                path.display()
+            )));
+        }
+        Ok(Self::File { file, repeat })
+    }
+
+    /// Sends it all, at most `limit` bytes; ends early when nobody takes any more.
+    fn send(self, connection: &UnixStream, limit: Option<u64>) -> io::Result<()> {
+        let mut left = limit.unwrap_or(u64::MAX);
+        let mut to = connection;
+        let sent = match self {
+            Self::Stdin => io::copy(&mut io::stdin().lock().take(left), &mut to),
+            Self::File { mut file, repeat } => loop {
+                match io::copy(&mut Read::by_ref(&mut file).take(left), &mut to) {
+                    Ok(sent) if repeat && sent < left => {
+                        left -= sent;
+                        file.rewind()?;
+                    }
+                    other => break other,
+                }
+            },
+        };
+        // The server ends a stream whose range is full, or which was ended by somebody else.
+        match sent {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+}
+
+/// Where played bytes go.
+pub(super) fn sink(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdout()));
+    }
+    File::create(path)
+        .map(|file| Box::new(file) as Box<dyn Write + Send>)
+        .map_err(|error| Failure {
+            kind: FailureKind::BadInput,
+            ..io_failure("write", path, &error)
+        })
+}
+
+/// This end of the byte stream.
+pub(super) enum Peer {
+    Source(Source),
+    Sink(Box<dyn Write + Send>),
+}
+
+impl Peer {
+    /// Which way its bytes go.
+    pub(super) fn op(&self) -> StreamOp {
+        match self {
+            Self::Source(_) => StreamOp::Record,
+            Self::Sink(_) => StreamOp::Play,
+        }
+    }
+
+    /// Moves all bytes, and returns when the server has closed its side.
+    pub(super) fn run(self, connection: UnixStream, limit: Option<u64>) -> io::Result<()> {
+        match self {
+            Self::Source(source) => {
+                let sent = source.send(&connection, limit);
+                // Already shut when the server went first.
+                let _ = connection.shutdown(Shutdown::Write);
+                let ended = io::copy(&mut &connection, &mut io::sink());
+                sent.and(ended.map(drop))
+            }
+            Self::Sink(mut sink) => {
+                io::copy(&mut &connection, &mut sink)?;
+                sink.flush()
+            }
+        }
+    }
+}

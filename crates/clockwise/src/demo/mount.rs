@@ -1,0 +1,159 @@
+//! A file system on a volume: the volume is exported by NBD, made a file by `nbdfuse`, a block device
+//! by a loop device, an ext4 by `mkfs`, and mounted.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::process::{command, is_there, run};
+use crate::failure::{Failure, io_failure};
+
+/// How long `nbdfuse` may take until its file is there.
+const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A file system on a volume. Dropping it unmounts, and leaves nothing behind.
+pub(super) struct Mounted {
+    folder: PathBuf,
+    fuse: PathBuf,
+    nbdfuse: Option<Child>,
+    device: Option<String>,
+    is_mounted: bool,
+}
+
+impl Mounted {
+    /// Whether this can be done here, and if not, why.
+    pub(super) fn obstacle() -> Option<&'static str> {
+        if !rustix::process::geteuid().is_root() {
+            return Some("no root");
+        }
+        let needed = [
+            "nbdfuse",
+            "losetup",
+            "mkfs.ext4",
+            "mount",
+            "umount",
+            "fusermount3",
+            "git",
+            "tar",
+            "fio",
+        ];
+        if !needed.iter().all(|name| is_there(name)) {
+            return Some(
+                "a program is missing; `make setup` brings nbdfuse, fuse3, e2fsprogs, git and fio",
+            );
+        }
+        (!Path::new("/dev/fuse").exists()).then_some("no /dev/fuse")
+    }
+
+    /// Mounts the export `uri` under `scratch`, making a file system on it first if `fresh`.
+    pub(super) fn new(scratch: &Path, uri: &str, fresh: bool) -> Result<Self, Failure> {
+        let mut mounted = Self {
+            folder: scratch.join("files"),
+            fuse: scratch.join("fuse"),
+            nbdfuse: None,
+            device: None,
+            is_mounted: false,
+        };
+        for folder in [&mounted.folder, &mounted.fuse] {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| io_failure("make the folder", folder, &error))?;
+        }
+        mounted.start_nbdfuse(uri)?;
+        let image = mounted.fuse.join("volume");
+        let device = run(
+            "losetup",
+            [
+                "--find",
+                "--show",
+                "--direct-io=on",
+                &image.to_string_lossy(),
+            ],
+        )?;
+        let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
+        mounted.device = Some(device.clone());
+        if fresh {
+            run(
+                "mkfs.ext4",
+                ["-q", "-F", "-E", "nodiscard,lazy_itable_init=1", &device],
+            )?;
+        }
+        run(
+            "mount",
+            [
+                "-t",
+                "ext4",
+                "-o",
+                "noatime",
+                &device,
+                &mounted.folder.to_string_lossy(),
+            ],
+        )?;
+        mounted.is_mounted = true;
+        Ok(mounted)
+    }
+
+    fn start_nbdfuse(&mut self, uri: &str) -> Result<(), Failure> {
+        let image = self.fuse.join("volume");
+        let failed =
+            |error: std::io::Error| Failure::failed(format!("cannot run nbdfuse: {error}"));
+        let child = command("nbdfuse", [image.to_string_lossy().as_ref(), uri])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        self.nbdfuse = Some(child);
+        let begun = Instant::now();
+        while !image.exists() {
+            let ended = self
+                .nbdfuse
+                .as_mut()
+                .map(Child::try_wait)
+                .transpose()
+                .map_err(failed)?
+                .flatten();
+            if let Some(status) = ended {
+                self.nbdfuse = None;
+                return Err(Failure::failed(format!(
+                    "nbdfuse ended ({status}) instead of serving {uri}"
+                )));
+            }
+            if begun.elapsed() > NBDFUSE_WITHIN {
+                return Err(Failure::failed(format!(
+                    "nbdfuse did not serve {uri} within {NBDFUSE_WITHIN:?}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Where it is mounted.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn unmount(&mut self) {
+        let folder = self.folder.to_string_lossy().into_owned();
+        let fuse = self.fuse.to_string_lossy().into_owned();
+        if std::mem::take(&mut self.is_mounted) && run("umount", [&folder]).is_err() {
+            // Something still has a file open; the mount goes when that ends.
+            let _ = run("umount", ["--lazy", &folder]);
+        }
+        if let Some(device) = self.device.take() {
+            let _ = run("losetup", ["--detach", &device]);
+        }
+        if let Some(mut nbdfuse) = self.nbdfuse.take() {
+            if run("fusermount3", ["-u", &fuse]).is_err() {
+                let _ = run("fusermount3", ["-u", "-z", &fuse]);
+                let _ = nbdfuse.kill();
+            }
+            let _ = nbdfuse.wait();
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}

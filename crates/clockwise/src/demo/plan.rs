@@ -1,0 +1,92 @@
+//! What the demo asks of the drives: one load, the same under each scheduler.
+//!
+//! # Why this load
+//!
+//! What a scheduler is worth to best effort shows when blocks are long, fall due in clumps, and
+//! leave the disk time in between: then plain EDF lets everything else wait until a whole clump is
+//! served, and a scheduler that knows its slack does not. That is also what the reservations of a
+//! media server are like: blocks as large as the papers' rule has them, and many outputs that were
+//! started by one button. Streams that begin at random moments of their period queue so little that
+//! all schedulers do about as well; a load that leaves no time at all over makes them all as slow
+//! as each other, because a disk that is never idle serves equally many requests in any order. And
+//! programs that wait for each answer before they ask again ask little of a disk that is slow to
+//! answer: they are here, and counted, and beside them many who do not wait for each other.
+//!
+//! The volumes lie apart, as on disks that are in use: clips and recordings in the outer half, the
+//! file system in the middle of each drive. Side by side, a seek would cost a quarter of what it
+//! does on such disks.
+
+use sched::units::{Bytes, BytesPerSecond};
+
+/// The drive that is emulated, and its profile: a present-day one.
+pub(super) const DRIVE: &str = "hdd-8tb-7200";
+
+/// How many of them.
+pub(super) const DRIVES: usize = 3;
+
+/// The rate of each stream: a camera of very good resolution.
+pub(super) const RATE: BytesPerSecond = BytesPerSecond(4_000_000);
+
+/// Places on each drive where there is a clip to be played.
+pub(super) const PLACES: usize = 4;
+
+/// From one of those places to the next.
+pub(super) const PLACE_STEP: Bytes = Bytes(1_000_000_000_000);
+
+/// Where on each drive recordings go: between the second and the third place.
+pub(super) const RECORDINGS_AT: Bytes = Bytes(1_500_000_000_000);
+
+/// Where on each drive the volumes of best effort begin: in the middle.
+pub(super) const FILES_AT: Bytes = Bytes(4_000_000_000_000);
+
+/// What each playing stream plays, in a loop.
+pub(super) const CLIP: Bytes = Bytes::from_mib(32);
+
+/// The volume with the file system.
+pub(super) const FILES: Bytes = Bytes(2_000_000_000);
+
+/// The volume that other machines read and write over NBD.
+pub(super) const DESKS: Bytes = Bytes::from_mib(256);
+
+/// Memory for buffers: two blocks for each stream that admission allows, and the file system's part.
+pub(super) const MEMORY: Bytes = Bytes::from_mib(1_792);
+
+/// The part of the admitted capacity that is used, in percent.
+pub(super) const CAPACITY_PERCENT: u64 = 80;
+
+/// Seconds with `edf` beside a run of 60 s; in the same proportion for others.
+const EDF_SECONDS_PER_MINUTE: u64 = 20;
+
+/// Seconds for which recordings have room beside those that are measured: for starting, and for
+/// taking the picture down.
+const RECORDING_SECONDS_EXTRA: u64 = 60;
+
+/// Room for structures, the repository, and what was forgotten.
+const ROOM_EXTRA: Bytes = Bytes::from_mib(256);
+
+/// Seconds with `edf` beside a run of `seconds`.
+pub(super) fn edf_seconds(seconds: u64) -> u64 {
+    (seconds * EDF_SECONDS_PER_MINUTE / 60).max(1)
+}
+
+/// The room that a recording may take in a run of `seconds`.
+pub(super) fn recording_bytes(seconds: u64) -> Bytes {
+    Bytes(
+        RATE.get()
+            .saturating_mul(seconds.saturating_add(RECORDING_SECONDS_EXTRA)),
+    )
+}
+
+/// The most that the demo writes to the host's disk.
+pub(super) fn room(seconds: u64, with_edf: bool, recorders: u64) -> Bytes {
+    let mut recordings = recording_bytes(seconds).get();
+    if with_edf {
+        recordings = recordings.saturating_add(recording_bytes(edf_seconds(seconds)).get());
+    }
+    let clips = CLIP.get() * (DRIVES * PLACES) as u64;
+    Bytes(
+        recordings
+            .saturating_mul(recorders)
+            .saturating_add(clips + FILES.get() + DESKS.get() + ROOM_EXTRA.get()),
+    )
+}

@@ -1,0 +1,221 @@
+//! The demo's folder: whether there is room for it, and what a demo that was killed left there.
+//!
+//! A demo that is killed outright cannot take down its mounts and loop devices. Its folder has a
+//! file that a living demo holds locked; the next demo takes what is not locked any more for what it
+//! is, takes it down in the order in which it hangs together, and removes the folder.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use sched::units::Bytes;
+
+use super::process::run;
+use crate::failure::{Failure, FailureKind, io_failure};
+use crate::quantity::Size;
+
+/// How the folders of demos begin.
+const PREFIX: &str = "clockwise-demo-";
+
+/// The file in the folder that a living demo holds locked; kept data has none.
+const LOCK: &str = "demo-is-running";
+
+/// A folder for the drives' data.
+pub(super) struct Scratch {
+    /// Removes the folder with this value, unless it is to be kept.
+    temporary: Option<tempfile::TempDir>,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Scratch {
+    /// A new folder in `parent`, or where there is usually room, which must have `needed` free.
+    pub(super) fn new(parent: Option<&Path>, keep: bool, needed: Bytes) -> Result<Self, Failure> {
+        let parent = match parent {
+            Some(folder) => {
+                std::fs::create_dir_all(folder)
+                    .map_err(|error| io_failure("make the folder", folder, &error))?;
+                std::path::absolute(folder).map_err(|error| io_failure("find", folder, &error))?
+            }
+            // /tmp may be in memory; sparse files of terabytes belong on a disk.
+            None if Path::new("/var/tmp").is_dir() => PathBuf::from("/var/tmp"),
+            None => std::env::temp_dir(),
+        };
+        clear_leftovers(&parent);
+        check_room(&parent, needed)?;
+        let folder = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(&parent)
+            .map_err(|error| io_failure("make a folder in", &parent, &error))?;
+        let lock = lock_new(folder.path())?;
+        let path = folder.path().to_owned();
+        let temporary = if keep {
+            let _ = folder.keep();
+            None
+        } else {
+            Some(folder)
+        };
+        Ok(Self {
+            temporary,
+            path,
+            _lock: lock,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        match self.temporary.take() {
+            Some(folder) => {
+                if let Err(error) = folder.close() {
+                    tracing::error!("cannot remove {}: {error}", self.path.display());
+                }
+            }
+            // What is kept is not taken for what a killed demo left.
+            None => {
+                let _ = std::fs::remove_file(self.path.join(LOCK));
+            }
+        }
+    }
+}
+
+/// The lock of a folder that nobody else knows yet. The file is there under its name only when it
+/// is locked, so that nobody takes the folder for one that was left.
+fn lock_new(folder: &Path) -> Result<File, Failure> {
+    let failed = |error: std::io::Error| io_failure("lock", folder, &error);
+    let made = folder.join("demo-begins");
+    let lock = File::create_new(&made).map_err(failed)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| failed(error.into()))?;
+    std::fs::rename(&made, folder.join(LOCK)).map_err(failed)?;
+    Ok(lock)
+}
+
+fn check_room(parent: &Path, needed: Bytes) -> Result<(), Failure> {
+    let room = rustix::fs::statvfs(parent)
+        .map_err(|error| io_failure("look for room in", parent, &error.into()))?;
+    let free = Bytes(room.f_bavail.saturating_mul(room.f_frsize));
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Failure {
+        kind: FailureKind::Failed,
+        what: format!(
+            "{} has {} free, and the demo may write up to {}",
+            parent.display(),
+            Size(free),
+            Size(needed)
+        ),
+        place: None,
+        help: Some(
+            "name a folder with more room with --scratch, or run it for fewer --seconds".to_owned(),
+        ),
+        refusal: None,
+    })
+}
+
+/// Takes down and removes what demos in `parent` left that were killed. What cannot be removed,
+/// because it is somebody else's, is left alone.
+fn clear_leftovers(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let folder = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(lock) = File::open(folder.join(LOCK)) else {
+            continue;
+        };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        take_down(&folder);
+        match std::fs::remove_dir_all(&folder) {
+            Ok(()) => tracing::info!(
+                "removed {}, left by a demo that was killed",
+                folder.display()
+            ),
+            Err(error) => tracing::warn!(
+                "{} was left by a demo that was killed and cannot be removed: {error}",
+                folder.display()
+            ),
+        }
+    }
+}
+
+/// Unmounts what is mounted under `folder` and lets go of its loop devices: first the file system,
+/// then the device under it, then the file that the device is on.
+fn take_down(folder: &Path) {
+    let inside = |path: &str| Path::new(path).starts_with(folder);
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut mounted: Vec<(&str, &str)> = mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((words.next()?, words.next()?))
+        })
+        .filter(|(place, _)| inside(place))
+        .collect();
+    mounted.reverse();
+    let (fuse, others): (Vec<_>, Vec<_>) = mounted
+        .into_iter()
+        .partition(|(_, kind)| kind.starts_with("fuse"));
+    // Each of these may be gone in the meantime, which is as good.
+    for (place, _) in others {
+        let _ = run("umount", ["--lazy", place]);
+    }
+    for device in std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
+        if backing.is_ok_and(|file| inside(file.trim_end())) {
+            let device = format!("/dev/{}", device.file_name().to_string_lossy());
+            let _ = run("losetup", ["--detach", &device]);
+        }
+    }
+    for (place, _) in fuse {
+        let _ = run("fusermount3", ["-u", "-z", place]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_removed_and_what_lives_or_is_kept_is_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let living = Scratch::new(Some(parent.path()), false, Bytes(1)).unwrap();
+        let kept = Scratch::new(Some(parent.path()), true, Bytes(1)).unwrap();
+        let kept_path = kept.path().to_owned();
+        drop(kept);
+        let left = parent.path().join(format!("{PREFIX}left"));
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join(LOCK), b"").unwrap();
+        let strange = parent.path().join("something else");
+        std::fs::create_dir(&strange).unwrap();
+        clear_leftovers(parent.path());
+        assert!(living.path().is_dir() && kept_path.is_dir() && strange.is_dir());
+        assert!(!left.exists());
+        let path = living.path().to_owned();
+        drop(living);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn too_little_room_is_said_before_anything_is_made() {
+        let parent = tempfile::tempdir().unwrap();
+        let refused = Scratch::new(Some(parent.path()), false, Bytes(u64::MAX))
+            .err()
+            .unwrap();
+        assert!(refused.what.contains("free"), "{}", refused.what);
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+}

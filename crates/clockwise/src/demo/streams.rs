@@ -1,0 +1,299 @@
+//! The demo's streams: how many admission allows, those that run, and one that is too much.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sched::units::{Bytes, BytesPerSecond};
+
+use super::media::{Clip, Peer};
+use super::plan::{CAPACITY_PERCENT, CLIP, DRIVES, PLACES, RATE};
+use super::report::TooMuch;
+use super::stage::{Serving, Stage};
+use super::volumes::{clip_volume, recording_volume};
+use crate::failure::{Failure, FailureKind};
+use crate::http::ask::{ReserveStream, StreamOp};
+use crate::quantity::Rate;
+use crate::session::{Reserved, SessionView};
+
+/// How long a reservation may wait until its stream begins, or until it has shown what fits.
+const RESERVATION_WAIT_MS: u64 = 60_000;
+
+/// How long the players may take until all of them play. A player plays its first block a period
+/// and a half after it began.
+const PLAYING_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often is looked whether they do.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A recording under way.
+pub(super) struct Recorder {
+    peer: Peer,
+    pub(super) volume: String,
+    pub(super) clip: Clip,
+}
+
+/// The streams of a run.
+pub(super) struct Streams {
+    recorders: Vec<Recorder>,
+    players: Vec<Peer>,
+    block: Bytes,
+}
+
+/// What became of the streams.
+pub(super) struct Ended {
+    /// Each stream's last report.
+    pub(super) sessions: Vec<SessionView>,
+    /// Each recording: its volume, what it is of, and its length.
+    pub(super) recordings: Vec<(String, Clip, u64)>,
+    pub(super) played_bytes: u64,
+    pub(super) played_different: u64,
+}
+
+impl Streams {
+    pub(super) fn recorded(&self) -> u64 {
+        self.recorders.len() as u64
+    }
+
+    pub(super) fn played(&self) -> u64 {
+        self.players.len() as u64
+    }
+
+    /// The size of their blocks, as the pool proposed it.
+    pub(super) fn block(&self) -> Bytes {
+        self.block
+    }
+
+    /// What the other ends of all streams have sent and received.
+    pub(super) fn bytes(&self) -> u64 {
+        let recorders = self.recorders.iter().map(|recorder| &recorder.peer);
+        recorders
+            .chain(&self.players)
+            .map(|peer| peer.count.bytes.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    fn all_play(&self) -> bool {
+        self.players
+            .iter()
+            .all(|player| player.count.bytes.load(Ordering::Relaxed) > 0)
+    }
+}
+
+impl Stage<'_> {
+    fn reserve(
+        &self,
+        serving: &Serving<'_>,
+        op: StreamOp,
+        volume: &str,
+        name: String,
+    ) -> Result<Reserved, Failure> {
+        self.reserve_at(serving, op, volume, name, RATE, None)
+    }
+
+    /// The same at another rate, and with a block of a given size.
+    fn reserve_at(
+        &self,
+        serving: &Serving<'_>,
+        op: StreamOp,
+        volume: &str,
+        name: String,
+        rate: BytesPerSecond,
+        block: Option<Bytes>,
+    ) -> Result<Reserved, Failure> {
+        let ask = ReserveStream {
+            name: Some(name),
+            volume: volume.to_owned(),
+            op,
+            rate_bytes_per_second: rate.get(),
+            block_bytes: block.map(Bytes::get),
+            offset_bytes: 0,
+            length_bytes: (op == StreamOp::Play).then_some(CLIP.get()),
+            limit_bytes: None,
+            wraps: op == StreamOp::Play,
+            connect_within_ms: Some(RESERVATION_WAIT_MS),
+        };
+        self.runtime.block_on(serving.api.post("/v1/streams", &ask))
+    }
+
+    /// Reserves a playing stream, the `number`th of a drive: they take its places in turn.
+    fn reserve_player(
+        &self,
+        serving: &Serving<'_>,
+        drive: usize,
+        number: usize,
+    ) -> Result<Reserved, Failure> {
+        let volume = clip_volume(drive, number % PLACES);
+        let name = format!("play {} {drive}.{number}", self.clip_of(drive).name);
+        self.reserve(serving, StreamOp::Play, &volume, name)
+    }
+
+    /// Ends sessions, all at once: each waits for its blocks on their way.
+    fn end(&self, serving: &Serving<'_>, ids: &[u64]) -> Result<Vec<SessionView>, Failure> {
+        self.runtime.block_on(async {
+            let ends: Vec<_> = ids
+                .iter()
+                .map(|id| {
+                    let (api, path) = (serving.api.clone(), format!("/v1/streams/{id}"));
+                    tokio::spawn(async move { api.delete::<SessionView>(&path).await })
+                })
+                .collect();
+            let mut sessions = Vec::with_capacity(ends.len());
+            for end in ends {
+                sessions.push(end.await.map_err(|error| {
+                    Failure::failed(format!("ending a stream failed: {error}"))
+                })??);
+            }
+            Ok(sessions)
+        })
+    }
+
+    /// How many playing streams each drive admits beside nothing else, found by reserving until it
+    /// refuses.
+    pub(super) fn capacity(&self, serving: &Serving<'_>) -> Result<Vec<u64>, Failure> {
+        let mut capacity = Vec::new();
+        for drive in 0..DRIVES {
+            let mut reserved = Vec::new();
+            loop {
+                self.interrupt.check()?;
+                match self.reserve_player(serving, drive, reserved.len()) {
+                    Ok(stream) => reserved.push(stream.id),
+                    Err(failure) if failure.kind == FailureKind::Refused => break,
+                    Err(failure) => return Err(failure),
+                }
+            }
+            self.end(serving, &reserved)?;
+            if reserved.is_empty() {
+                return Err(Failure::failed("the drives carry no stream at all")
+                    .help("is their profile the right one?"));
+            }
+            capacity.push(reserved.len() as u64);
+        }
+        Ok(capacity)
+    }
+
+    /// Reserves all streams, then begins all of them at once, and returns when all play.
+    pub(super) fn start_streams(
+        &self,
+        serving: &Serving<'_>,
+        scheduler: &str,
+        capacity: &[u64],
+    ) -> Result<Streams, Failure> {
+        let mut reserved = Vec::new();
+        for (number, clip) in self.clips.iter().enumerate() {
+            let volume = recording_volume(scheduler, number);
+            let name = format!("record {}", clip.name);
+            let stream = self.reserve(serving, StreamOp::Record, &volume, name)?;
+            reserved.push((stream, Some(volume), clip));
+        }
+        for (drive, fits) in capacity.iter().enumerate() {
+            let recorded = (drive..self.clips.len()).step_by(DRIVES).count();
+            let wanted = (fits * CAPACITY_PERCENT).div_ceil(100) as usize;
+            for number in 0..wanted.saturating_sub(recorded) {
+                self.interrupt.check()?;
+                let stream = self.reserve_player(serving, drive, number)?;
+                reserved.push((stream, None, self.clip_of(drive)));
+            }
+        }
+        let mut streams = Streams {
+            recorders: Vec::new(),
+            players: Vec::new(),
+            block: Bytes::ZERO,
+        };
+        for (stream, recorded_to, clip) in reserved {
+            streams.block = streams.block.max(Bytes(stream.stream.block_bytes));
+            match recorded_to {
+                Some(volume) => streams.recorders.push(Recorder {
+                    peer: Peer::record(&stream, clip)?,
+                    volume,
+                    clip: clip.clone(),
+                }),
+                None => streams.players.push(Peer::play(&stream, clip, CLIP.get())?),
+            }
+        }
+        self.wait_until_playing(&streams)?;
+        Ok(streams)
+    }
+
+    fn wait_until_playing(&self, streams: &Streams) -> Result<(), Failure> {
+        let begun = std::time::Instant::now();
+        while !streams.all_play() {
+            if begun.elapsed() > PLAYING_WITHIN {
+                return Err(Failure::failed(format!(
+                    "not every stream plays {PLAYING_WITHIN:?} after it was started"
+                ))
+                .help("this machine is too slow for the demo, or very busy"));
+            }
+            self.interrupt.wait(self.runtime, LOOK_INTERVAL)?;
+        }
+        // All have begun with their first block; now all have it.
+        self.interrupt.wait(self.runtime, LOOK_INTERVAL)
+    }
+
+    /// Asks for a stream that takes more than what is left of a drive, in blocks of the same size.
+    pub(super) fn ask_too_much(
+        &self,
+        serving: &Serving<'_>,
+        capacity: &[u64],
+        block: Bytes,
+    ) -> Result<TooMuch, Failure> {
+        let fits = capacity[0];
+        let left = fits - (fits * CAPACITY_PERCENT).div_ceil(100);
+        let rate = BytesPerSecond(RATE.get() * (left + 2));
+        let name = "one too many".to_owned();
+        // The place with the slowest service: whatever the others take, it does not fit there.
+        let volume = clip_volume(0, PLACES - 1);
+        match self.reserve_at(serving, StreamOp::Play, &volume, name, rate, Some(block)) {
+            Err(failure) if failure.kind == FailureKind::Refused => Ok(TooMuch {
+                rate_bytes_per_second: rate.get(),
+                answer: failure.what,
+                refusal: failure.refusal.map(|refusal| *refusal),
+            }),
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::failed(format!(
+                "{} more fit, though admission said less",
+                Rate(rate)
+            ))),
+        }
+    }
+
+    /// Ends all streams, and counts what came of them.
+    pub(super) fn end_streams(
+        &self,
+        serving: &Serving<'_>,
+        streams: Streams,
+    ) -> Result<Ended, Failure> {
+        for recorder in &streams.recorders {
+            recorder.peer.finish();
+        }
+        let recorders = streams.recorders.iter().map(|recorder| recorder.peer.id);
+        let players = streams.players.iter().map(|player| player.id);
+        let ids: Vec<u64> = recorders.chain(players).collect();
+        let sessions = self.end(serving, &ids)?;
+        if let Some(reason) = sessions
+            .iter()
+            .find_map(|session| session.stream.failed.clone())
+        {
+            return Err(Failure::failed(format!("a stream broke: {reason}")));
+        }
+        let mut ended = Ended {
+            recordings: Vec::new(),
+            played_bytes: 0,
+            played_different: 0,
+            sessions,
+        };
+        for (recorder, session) in streams.recorders.into_iter().zip(&ended.sessions) {
+            let Recorder { peer, volume, clip } = recorder;
+            drop(peer);
+            ended.recordings.push((volume, clip, session.pace.bytes));
+        }
+        for player in streams.players {
+            let count = Arc::clone(&player.count);
+            // The other end has counted everything when its thread has ended.
+            drop(player);
+            ended.played_bytes += count.bytes.load(Ordering::Relaxed);
+            ended.played_different += count.wrong.load(Ordering::Relaxed);
+        }
+        Ok(ended)
+    }
+}

@@ -1,0 +1,138 @@
+//! Clients that take more than their part: the server stays up, others are served, nothing is lost.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use common::{Site, call, noise};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+/// Connections that are opened at once.
+const CONNECTIONS: usize = 1_000;
+
+/// Lets this process have that many descriptors and some.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let allowed = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, allowed).expect("a limit can be raised up to its maximum");
+}
+
+/// Opens connections that say `text` and then nothing.
+fn idle(site: &Site, socket: &str, text: &[u8]) -> Vec<UnixStream> {
+    (0..CONNECTIONS)
+        .map(|number| {
+            let mut connection = UnixStream::connect(site.path(socket))
+                .unwrap_or_else(|error| panic!("connection {number}: {error}"));
+            connection.write_all(text).expect("it is taken");
+            connection
+        })
+        .collect()
+}
+
+#[test]
+fn a_thousand_connections_to_the_control_socket_keep_nobody_out() {
+    allow_descriptors();
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
+    // Half a request each, and another thousand that say nothing at all.
+    let half = idle(&site, "api.sock", b"GET /v1/status HTTP/1.1\r\nhost: x\r\n");
+    let silent = idle(&site, "api.sock", b"");
+    let volumes = site.json(&["volume", "list"]);
+    assert_eq!(volumes[0]["name"], "v");
+    site.run(&["volume", "create", "w", "--size", "1MiB"])
+        .done();
+    // The first ones are served when they say the rest.
+    for mut connection in half.into_iter().take(10) {
+        connection
+            .write_all(b"connection: close\r\n\r\n")
+            .expect("it is taken");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    drop(silent);
+    assert_eq!(server.terminate().0, Some(0));
+    site.run(&["pool", "check"]).done();
+}
+
+#[test]
+fn a_thousand_silent_connections_to_the_data_socket_keep_nobody_out() {
+    allow_descriptors();
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
+    let silent = idle(&site, "data.sock", b"clockwise-");
+    let content = noise(1, 256 << 10);
+    std::fs::write(site.path("content"), &content).expect("a file");
+    let from = site.path("content").display().to_string();
+    let reserve = ["--volume", "v", "--rate", "200KB/s", "--block", "64KiB"];
+    site.run(&[&["stream", "record", "--from", &from][..], &reserve].concat())
+        .done();
+    drop(silent);
+    assert_eq!(server.terminate().0, Some(0));
+    site.run(&["pool", "check"]).done();
+}
+
+#[test]
+fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let content = noise(2, 512 << 10);
+    std::fs::write(site.path("content"), &content).expect("a file");
+    let from = site.path("content").display().to_string();
+    let reserve = ["--volume", "v", "--rate", "200KB/s", "--block", "64KiB"];
+    let record = || site.run(&[&["stream", "record", "--from", &from][..], &reserve].concat());
+    record().done();
+    let ask = json!({
+        "volume": "v", "op": "play", "rate_bytes_per_second": 200_000, "block_bytes": 65536, "length_bytes": 524_288, "wraps": true
+    });
+    let (status, reserved) = call(&site, "POST", "/v1/streams", &ask.to_string());
+    assert_eq!(status, 201, "{reserved}");
+    let mut stuck = UnixStream::connect(site.path("data.sock")).expect("the data socket is there");
+    let token = reserved["token"].as_str().expect("a token");
+    stuck
+        .write_all(format!("clockwise-stream {token}\n").as_bytes())
+        .expect("it is taken");
+    // It reads that it may begin, and then nothing: the socket fills, and then its buffers.
+    let mut ok = [0; 3];
+    stuck.read_exact(&mut ok).expect("an answer");
+    assert_eq!(&ok, b"ok\n");
+    let path = format!("/v1/streams/{}", reserved["id"]);
+    let blocks = || call(&site, "GET", &path, "").1["stream"]["blocks"].clone();
+    let begun = std::time::Instant::now();
+    let mut before = blocks();
+    loop {
+        // Nothing tells that a stream is stuck but that it does not go on.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let now = blocks();
+        if now == before && now != 0 {
+            break;
+        }
+        before = now;
+        assert!(begun.elapsed().as_secs() < 60, "it plays to nobody");
+    }
+    // Others play and record meanwhile, and get what they should.
+    let to = site.path("back").display().to_string();
+    let play = ["stream", "play", "--to", &to, "--length", "512KiB"];
+    site.run(&[&play[..], &reserve].concat()).done();
+    assert!(common::read(&site.path("back")) == content);
+    record().done();
+    let held = &site.json(&["status"])["memory"];
+    let of_it = held.as_array().expect("accounts").iter();
+    let of_it: Vec<_> = of_it.filter(|one| one["client"] == "v").collect();
+    assert_eq!(of_it.len(), 1, "{held}");
+    assert_eq!(of_it[0]["fixed_bytes"], 2 * 65536, "{held}");
+    // Ended by somebody else, it gives everything back although it still takes nothing.
+    assert_eq!(call(&site, "DELETE", &path, "").0, 200);
+    assert_eq!(site.json(&["status"])["streams"], json!([]));
+    drop(stuck);
+    assert_eq!(server.terminate().0, Some(0));
+    site.run(&["pool", "check"]).done();
+}
