@@ -34,9 +34,10 @@ lint: ## formatting, clippy, rustdoc, shell scripts, where unsafe is, who may im
 	@tools/setup lint
 	tools/lint
 
-docs: ## the API of every crate, in target/doc
+docs: ## the API of every crate, in target/doc, and manual pages, in target/man
 	@tools/setup build
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps
+	cargo run --quiet --locked -p clockwise -- man target/man
 
 fuzz: ## each parser of outside bytes on new input, FUZZ_SECONDS=60 each
 	@tools/setup fuzz
