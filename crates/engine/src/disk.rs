@@ -119,7 +119,8 @@ impl DiskError {
     }
 }
 
-/// A disk as its dispatcher sees it. It is used by one thread, the one it was moved to.
+/// A disk as its dispatcher sees it. It is used by one thread, the one it was moved to; one that
+/// [completes at once](Self::completes_at_once) by one thread at a time.
 pub trait Disk: Send {
     /// The size. Does not change while the disk is open.
     fn capacity(&self) -> SectorCount;
@@ -159,6 +160,13 @@ pub trait Disk: Send {
     /// Whether a completion is there already, so that [`wait`](Self::wait) would not sleep. Only a
     /// hint: it saves others the trouble of waking the owner.
     fn has_ready(&self) -> bool {
+        false
+    }
+
+    /// Whether every transfer is complete when [`submit`](Self::submit) returns, and
+    /// [`has_ready`](Self::has_ready) says so. Such a disk is never waited for with nothing ready, and
+    /// both calls may come from any thread.
+    fn completes_at_once(&self) -> bool {
         false
     }
 

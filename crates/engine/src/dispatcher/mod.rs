@@ -7,8 +7,8 @@
 //!
 //! The thread is a loop around [`DispatcherState`], which decides: take in what has come, carry out
 //! actions until there is none, sleep in one system call for the inbox, a completion, or an instant.
-//! Nobody else touches the state; everything goes through the inbox, which is bounded by the places
-//! of [`Places`], and a queue for the control plane, whose calls wait for their answer. In steady
+//! Nobody else touches the state, unless the thread has lent it out ([`loan`]); everything goes
+//! through the inbox, which is bounded by the places of [`Places`], and a queue for the control plane, whose calls wait for their answer. In steady
 //! state the thread allocates nothing and takes no lock that another thread may hold.
 //!
 //! # Costs
@@ -20,6 +20,7 @@
 //! plane; and any order of requests, which belongs to `sched`.
 
 mod counters;
+mod loan;
 mod request;
 mod run;
 mod slots;
@@ -31,6 +32,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use crossbeam_utils::atomic::AtomicCell;
 use sched::disk::{DiskScheduler, JoinError, TaskKind};
 use sched::request::RequestId;
 use sched::task::{TaskId, TaskParams};
@@ -46,6 +48,7 @@ pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 
 use request::Shape;
+use run::Runner;
 use slots::Slots;
 
 /// How long a disk may go without completing anything while it holds something.
@@ -149,6 +152,8 @@ struct Shared {
     inbox: ArrayQueue<Submitted>,
     control: SegQueue<Control>,
     bell: Doorbell,
+    /// The disk and its state, while the thread sleeps and others may run them: see [`loan`].
+    idle: AtomicCell<Option<Box<Runner>>>,
     /// Nothing that is put into the inbox or the control queue from now on will be seen.
     closed: AtomicBool,
 }
@@ -161,7 +166,9 @@ impl Shared {
     /// Makes sure that what has just been put into a queue is seen: by the dispatcher, or, if that has
     /// ended, by dropping it, which answers it.
     fn announce(&self) {
-        self.bell.ring();
+        if !loan::help(self) {
+            self.bell.ring();
+        }
         fence(Ordering::SeqCst);
         if self.is_closed() {
             self.clear();
@@ -210,6 +217,7 @@ impl Dispatcher {
             inbox: ArrayQueue::new(places.total().max(1) as usize),
             control: SegQueue::new(),
             bell: Doorbell::new()?,
+            idle: AtomicCell::new(None),
             closed: AtomicBool::new(false),
             slots: Arc::clone(&slots),
         });

@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 use sched::units::{Nanos, Time};
 use smallvec::SmallVec;
 
+use super::loan;
 use super::state::{Action, Answer, DispatcherState};
 use super::{Control, Shared, Submitted};
 use crate::clock;
@@ -15,6 +16,10 @@ use crate::disk::{Disk, DiskError, Done};
 /// Bytes issued in a row before completions are looked at. A disk in memory moves them in `submit`,
 /// and the first of them should not wait for the last.
 const ISSUE_BYTES_MAX: usize = 256 << 10;
+
+/// How much a thread that is not the disk's does before it leaves the rest to the disk's thread. A
+/// larger copy is worth a wake-up: it is done on another processor beside the next receive.
+const HELP_BYTES_MAX: u64 = 128 << 10;
 
 /// Clients woken together at the end of a batch.
 const SINKS_INLINE: usize = 8;
@@ -30,58 +35,88 @@ impl Drop for Closing<'_> {
 
 /// Runs until told to stop and everything has been answered.
 pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) {
-    let places = disk.places();
-    let mut runner = Runner {
-        shared,
+    let mut runner = Box::new(Runner {
+        done: Vec::with_capacity(disk.places()),
+        at_once: disk.completes_at_once(),
         state,
         disk,
-        done: Vec::with_capacity(places),
         sinks: SmallVec::new(),
-    };
+    });
     // Dropped before the runner: nothing new comes in while what it holds is answered.
     let _closing = Closing(shared);
-    while !runner.round() {}
+    loop {
+        runner.take_in(shared, clock::now());
+        let until = runner.act();
+        runner.wake_sinks();
+        if runner.state.is_finished() {
+            return;
+        }
+        if until.is_none() && runner.may_be_lent() {
+            let Some(back) = loan::lend(shared, runner) else {
+                return;
+            };
+            runner = back;
+        } else {
+            runner.sleep(shared, until);
+            runner.take_done();
+        }
+    }
 }
 
-struct Runner<'a> {
-    shared: &'a Shared,
+/// A disk and what is known and decided of it. Whoever has it runs it.
+pub(super) struct Runner {
     state: DispatcherState,
     disk: Box<dyn Disk>,
+    /// See [`Disk::completes_at_once`].
+    at_once: bool,
     done: Vec<Done>,
     /// Whom to wake at the end of the batch.
     sinks: SmallVec<[Arc<dyn Sink>; SINKS_INLINE]>,
 }
 
-impl Runner<'_> {
-    /// Takes in, acts, sleeps. True when it is over.
-    fn round(&mut self) -> bool {
-        self.take_in(clock::now());
-        let until = self.act();
-        self.wake_sinks();
-        if self.state.is_finished() {
-            return true;
-        }
-        self.sleep(until);
-        let now = clock::now();
-        for done in self.done.drain(..) {
-            self.state.done(now, &done);
-        }
-        false
+impl Runner {
+    /// Whether others than the disk's thread may run it: nothing on the disk is ever waited for, and
+    /// nobody has been promised anything that a thread without priority could make late.
+    fn may_be_lent(&self) -> bool {
+        self.at_once && !self.state.has_promises() && !self.state.is_deaf()
     }
 
-    fn take_in(&mut self, now: Time) {
-        self.take_requests(now);
-        while let Some(control) = self.shared.control.pop() {
+    /// Does what can be done at once with what has been submitted, on a thread that is not the
+    /// disk's. True if something is left, which the disk's thread has to see to.
+    pub(super) fn help(&mut self, shared: &Shared) -> bool {
+        let mut taken_bytes = 0;
+        loop {
+            taken_bytes += self.take_requests(shared, clock::now());
+            if taken_bytes > HELP_BYTES_MAX {
+                return true;
+            }
+            let until = self.act();
+            self.wake_sinks();
+            if !self.disk.has_ready() {
+                return until.is_some();
+            }
+            self.poll_disk(shared);
+            self.take_done();
+        }
+    }
+
+    fn take_in(&mut self, shared: &Shared, now: Time) {
+        self.take_requests(shared, now);
+        while let Some(control) = shared.control.pop() {
             // Whoever submitted and then cancelled, or stopped, means it in that order.
-            self.take_requests(now);
+            self.take_requests(shared, now);
             self.obey(now, control);
         }
     }
 
-    fn take_requests(&mut self, now: Time) {
-        while let Some(Submitted { id, io }) = self.shared.inbox.pop() {
+    /// Takes in what has been submitted; how many bytes that is.
+    fn take_requests(&mut self, shared: &Shared, now: Time) -> u64 {
+        let mut bytes = 0;
+        while let Some(Submitted { id, io }) = shared.inbox.pop() {
+            bytes += io.count.bytes().0;
             self.state.submit(now, id, io);
         }
+        bytes
     }
 
     fn obey(&mut self, now: Time, control: Control) {
@@ -167,35 +202,46 @@ impl Runner<'_> {
         }
     }
 
-    fn sleep(&mut self, until: Option<Time>) {
-        let bell = &self.shared.bell;
-        if self.state.is_deaf() {
-            bell.arm();
-            if !self.shared.has_work() {
-                bell.event().wait(until);
-            }
-            bell.disarm();
+    fn sleep(&mut self, shared: &Shared, until: Option<Time>) {
+        let bell = &shared.bell;
+        if until == Some(Time::ZERO) || self.disk.has_ready() {
+            // Nobody needs to ring.
+            self.poll_disk(shared);
             return;
         }
-        let sleeps = until != Some(Time::ZERO) && !self.disk.has_ready();
-        let waited = if sleeps {
-            bell.arm();
-            let until = if self.shared.has_work() {
-                Some(Time::ZERO)
-            } else {
-                until
-            };
-            let waited = self.disk.wait(until, bell.event(), &mut self.done);
-            bell.disarm();
-            waited
+        bell.arm();
+        let until = if shared.has_work() {
+            Some(Time::ZERO)
         } else {
-            // Nobody needs to ring.
-            self.disk
-                .wait(Some(Time::ZERO), bell.event(), &mut self.done)
+            until
         };
+        if self.at_once || self.state.is_deaf() {
+            bell.event().wait(until);
+        } else {
+            self.wait_for_disk(shared, until);
+        }
+        bell.disarm();
+    }
+
+    /// Takes from the disk what it has completed.
+    fn poll_disk(&mut self, shared: &Shared) {
+        if !self.state.is_deaf() && (self.disk.has_ready() || !self.at_once) {
+            self.wait_for_disk(shared, Some(Time::ZERO));
+        }
+    }
+
+    fn wait_for_disk(&mut self, shared: &Shared, until: Option<Time>) {
+        let waited = self.disk.wait(until, shared.bell.event(), &mut self.done);
         if let Err(error) = waited {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             self.state.deaf(clock::now(), DiskError::Gone { errno });
+        }
+    }
+
+    fn take_done(&mut self) {
+        let now = clock::now();
+        for done in self.done.drain(..) {
+            self.state.done(now, &done);
         }
     }
 }

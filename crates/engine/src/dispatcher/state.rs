@@ -123,6 +123,8 @@ pub struct DispatcherState {
     disk_places: usize,
     answers: VecDeque<Answer>,
     leaving: Vec<(TaskId, LeaveReply)>,
+    /// The task that keeps best effort from starving.
+    floor: Option<TaskId>,
     health: Health,
     counters: Counters,
     patience: Patience,
@@ -174,6 +176,7 @@ impl DispatcherState {
             // twice the places covers what may be queued between two rounds of actions.
             answers: VecDeque::with_capacity(2 * total),
             leaving: Vec::new(),
+            floor: None,
             health: Health::default(),
             counters: Counters::new(),
             patience,

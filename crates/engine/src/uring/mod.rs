@@ -321,6 +321,10 @@ impl Disk for UringDisk {
         !self.ready.is_empty()
     }
 
+    fn completes_at_once(&self) -> bool {
+        self.opened.way == Way::Inline
+    }
+
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
         let ring = self.ring.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         if self.ready.is_empty() {

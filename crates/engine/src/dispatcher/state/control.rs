@@ -25,7 +25,17 @@ impl DispatcherState {
         let now = self.event(now);
         self.scheduler.join(now, id, params, kind, first_release)?;
         self.counters.tasks.insert(id, TaskCounters::default());
+        if kind == TaskKind::Floor {
+            self.floor = Some(id);
+        }
         Ok(())
+    }
+
+    /// Whether a stream or a client has been promised a share of the disk. The floor promises nobody
+    /// anything as long as there is nobody else.
+    #[must_use]
+    pub fn has_promises(&self) -> bool {
+        self.counters.tasks.len() > usize::from(self.floor.is_some())
     }
 
     /// Lets a task leave: its queued stream requests are cancelled, and once none is on the disk `reply`
@@ -55,6 +65,7 @@ impl DispatcherState {
             let (_, reply) = self.leaving.swap_remove(at);
             let free_from = self.scheduler.leave(now, task);
             self.counters.tasks.remove(&task);
+            self.floor = self.floor.filter(|floor| *floor != task);
             reply(free_from);
         }
     }
