@@ -273,8 +273,6 @@ impl Core {
         let window = task.push(job, earliest, cost);
         if task.queue.len() == 1 {
             self.refresh(slot, now);
-        } else if task.leaving {
-            self.lines[slot as usize] = task.line(self.shares[slot as usize]);
         }
         Ok(window)
     }

@@ -1,5 +1,6 @@
 //! Admitting a stream, and changing its rate.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sched::book;
@@ -51,7 +52,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     }
     let now = clock::now();
     admission.prune(now);
-    let span = book_span(spec.span, &needs, path.block, spec.rate, now)?;
+    let (first_release, span) = book_span(spec.span, &needs, path.block, spec.rate, now)?;
     let ask = Ask {
         name: &spec.name,
         needs: &needs,
@@ -61,7 +62,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     };
     let tasks = admission.admit(&pool.disks, ask)?;
     admission.tell_delta_l(&pool.disks, now);
-    join(&mut admission, pool, &tasks, |_| span.from)?;
+    join(&mut admission, pool, &tasks, |_| first_release)?;
     let core = StreamCore::new(StreamParts {
         key: admission.next_key(),
         name: spec.name.clone(),
@@ -160,36 +161,36 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
     })
 }
 
-/// The stream's span in the books: until the last deadline that blocks submitted in it can have.
+/// The stream's first release, and its span in the books: from a period before that, so that it does
+/// not begin where a stream ends that is still at work (docs/design/scheduling.md, section 6), until a
+/// period after the last deadline that blocks submitted in it can have.
 fn book_span(
     span: Option<Span>,
     needs: &[Need],
     block: Bytes,
     rate: BytesPerSecond,
     now: Time,
-) -> Result<book::Span, Refusal> {
-    let from = span.map_or(now, |span| span.from.max(now));
+) -> Result<(Time, book::Span), Refusal> {
+    let first = span.map_or(now, |span| span.from.max(now));
+    // A need that is no task is refused by admission.
+    let tasks = needs.iter().flat_map(|need| need.task(block, rate));
+    let longest = tasks.map(|task| task.period()).max();
+    let longest = longest.unwrap_or(Nanos::ZERO);
+    let from = Time(first.0.saturating_sub(longest.0)).max(now);
     let Some(until) = span.and_then(|span| span.until) else {
-        return Ok(book::Span::since(from));
+        return Ok((first, book::Span::since(from)));
     };
-    if until <= from {
+    if until <= first {
         return Err(invalid(
             "the time span",
             "it ends before it begins, or has passed",
         ));
     }
-    let longest = needs.iter().map(|need| need.period(block, rate)).max();
-    // As many requests as there are buffers may follow each other.
-    let tail = Nanos(
-        longest
-            .unwrap_or(Nanos::ZERO)
-            .0
-            .saturating_mul(BUFFERS_PER_DISK + 1),
-    );
-    Ok(book::Span {
-        from,
-        until: until.saturating_add(tail),
-    })
+    // As many requests as there are buffers may follow each other, all on one disk.
+    let disks: BTreeSet<usize> = needs.iter().map(|need| need.disk).collect();
+    let blocks = BUFFERS_PER_DISK * disks.len() as u64;
+    let until = until.saturating_add(Nanos(longest.0.saturating_mul(blocks + 1)));
+    Ok((first, book::Span { from, until }))
 }
 
 /// Tells the dispatchers of tasks that the books have admitted, all or none.
@@ -253,7 +254,7 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
     // A change soon after another: the old tasks themselves begin only when those before have left.
     let earliest = old.iter().filter_map(|task| admission.begins(task));
     let earliest = earliest.max().unwrap_or(now).max(now);
-    let span = book_span(stream.span, &needs, path.block, rate, earliest)?;
+    let (first_release, span) = book_span(stream.span, &needs, path.block, rate, earliest)?;
     let ask = Ask {
         name: &stream.name,
         needs: &needs,
@@ -279,7 +280,8 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
     };
     let tasks = admission.admit(&pool.disks, ask)?;
     admission.tell_delta_l(&pool.disks, now);
-    join(&mut admission, pool, &tasks, |_| ask.span.from)?;
+    let first_release = first_release.max(latest);
+    join(&mut admission, pool, &tasks, |_| first_release)?;
     stream.set_tasks(tasks, rate);
     drop(admission);
     pool.keeper.freed_at(latest);
