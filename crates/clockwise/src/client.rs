@@ -115,7 +115,8 @@ impl ApiClient {
         path: &str,
         body: Vec<u8>,
     ) -> Answer<(StatusCode, Bytes)> {
-        let stream = tokio::net::UnixStream::connect(&self.socket)
+        let stream = self
+            .connect()
             .await
             .map_err(|error| self.unreachable(&error))?;
         let lost = |error: hyper::Error| {
@@ -145,6 +146,18 @@ impl ApiClient {
         drop(sender);
         driver.abort();
         Ok((status, body))
+    }
+
+    /// Connects on a thread that may wait: a server that has many connections to accept makes others
+    /// wait, where a connect that may not wait would fail.
+    async fn connect(&self) -> std::io::Result<tokio::net::UnixStream> {
+        let socket = self.socket.clone();
+        let connecting = move || std::os::unix::net::UnixStream::connect(socket);
+        let stream = tokio::task::spawn_blocking(connecting)
+            .await
+            .map_err(std::io::Error::other)??;
+        stream.set_nonblocking(true)?;
+        tokio::net::UnixStream::from_std(stream)
     }
 
     fn unreachable(&self, error: &std::io::Error) -> Failure {
