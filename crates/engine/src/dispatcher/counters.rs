@@ -7,9 +7,11 @@
 //! # Whose lateness it is
 //!
 //! A disk that can tell (an emulated drive) reports by how much the host delayed each completion, and
-//! the dispatcher knows how late its own timer was. While the host delays one request, those behind it
-//! wait as well. So the host's delays are summed up over the life of the disk, and a request is
-//! charged to the host for what the sum grew by between its submission and its completion.
+//! the dispatcher knows how late its own timer was, and how long after the decision a disk that does
+//! not work in `submit` had its request: a thread that loses its processor in between makes the disk
+//! look slow. While the host delays one request, those behind it wait as well. So the host's delays
+//! are summed up over the life of the disk, and a request is charged to the host for what the sum
+//! grew by between its submission and its completion.
 
 use std::collections::HashMap;
 
@@ -82,7 +84,7 @@ pub struct Counters {
     pub overruns_gross: Tally,
     /// Pieces that took longer than predicted, net of the host's lateness.
     pub overruns: Tally,
-    /// Delays by the host of [`HOST_LATE_MIN`] and more: late completions and late timers.
+    /// Delays by the host of [`HOST_LATE_MIN`] and more: late completions, late timers and late issues.
     pub host_late: Tally,
     /// Time in which at least one piece was on the disk.
     pub busy: Nanos,

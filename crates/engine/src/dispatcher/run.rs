@@ -174,10 +174,15 @@ impl Runner {
                             },
                         );
                     }
+                    let issued = clock::now();
+                    // Where `submit` moves the data, that is the disk's time and not the host's.
+                    if !self.at_once {
+                        self.state.issued_late(tag, issued.saturating_since(now));
+                    }
                     if issued_bytes >= ISSUE_BYTES_MAX {
                         return Some(Time::ZERO);
                     }
-                    now = clock::now();
+                    now = issued;
                 }
                 Action::Sleep { until } => return until,
             }

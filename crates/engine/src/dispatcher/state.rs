@@ -18,7 +18,7 @@ use sched::task::TaskId;
 use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 
 use super::Patience;
-use super::counters::{Counters, Outcome};
+use super::counters::{Counters, HOST_LATE_MIN, Outcome};
 use super::request::Io;
 use super::slots::{Places, Slots, index_of};
 use crate::buffer::Segments;
@@ -107,6 +107,8 @@ struct Entry {
     timing: Timing,
     /// The host's delays before this request came.
     host_late_before: Nanos,
+    /// How late the host was to give the disk the piece that is on it.
+    issued_late: Nanos,
     phase: Phase,
 }
 
@@ -214,6 +216,7 @@ impl DispatcherState {
             target: Some(io.target),
             timing,
             host_late_before: self.counters.host_late_sum(),
+            issued_late: Nanos::ZERO,
             phase: Phase::Queued,
         };
         let refused = self.refusal(&entry).or_else(|| {
@@ -239,6 +242,20 @@ impl DispatcherState {
         self.live += 1;
         if let Some(error) = refused {
             self.finish(id, Err(error), now);
+        }
+    }
+
+    /// The disk had the piece `tag` so long after the decision to issue it: the thread was kept from its
+    /// work in between. Ordinary costs of issuing are none of this.
+    pub fn issued_late(&mut self, tag: u64, by: Nanos) {
+        if by < HOST_LATE_MIN {
+            return;
+        }
+        let id = RequestId(tag);
+        let entry = self.entries.get_mut(index_of(id)).and_then(Option::as_mut);
+        if let Some(entry) = entry.filter(|entry| entry.id == id && entry.phase == Phase::OnDisk) {
+            entry.issued_late = by;
+            self.counters.host_was_late(by);
         }
     }
 
@@ -271,7 +288,8 @@ impl DispatcherState {
             self.finish(id, Ok(()), at);
             return;
         };
-        let overrun = self.counters.piece(&piece, host_late);
+        let issued_late = std::mem::take(&mut self.entry_mut(id).issued_late);
+        let overrun = self.counters.piece(&piece, host_late + issued_late);
         let entry = self.entry_mut(id);
         entry.timing.overrun += overrun;
         entry.timing.served = Some(piece.served);

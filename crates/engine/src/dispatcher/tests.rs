@@ -647,6 +647,53 @@ fn step() -> impl Strategy<Value = (u8, u64, u64)> {
     (0u8..12, 0u64..SECTORS.0 - 64, 1u64..64)
 }
 
+#[test]
+fn a_late_issue_is_the_hosts_and_not_the_disks() {
+    let ms = Nanos::from_millis;
+    for (late, overruns) in [(ms(500), 0), (Nanos::ZERO, 1)] {
+        let queue = CompletionQueue::new(1).unwrap();
+        let patience = Patience {
+            stalled_after: ms(1_000),
+            give_up_after: ms(3_000),
+        };
+        let mut state = DispatcherState::new(scheduler(), FEW, 1, patience);
+        let id = state.reserve(SYNC).unwrap();
+        let io = Io {
+            account: AccountId(1),
+            op: Op::Read,
+            start: Sector(0),
+            count: SectorCount(8),
+            class: SYNC,
+            order: Order::default(),
+            durable: false,
+            segments: Segments::empty(Op::Read),
+            target: queue.target(0).unwrap(),
+        };
+        state.submit(Time(1), id, io);
+        let Action::Issue(io) = state.next_action(Time(1)) else {
+            panic!("an idle disk is given its first request");
+        };
+        state.issued_late(io.tag, late);
+        // Later than predicted by less than the host was late.
+        let at = Time(1).saturating_add(ms(501));
+        let done = Done {
+            tag: io.tag,
+            result: Ok(()),
+            at,
+            host_late: Nanos::ZERO,
+        };
+        state.done(at, &done);
+        let counters = state.report(at).counters;
+        assert_eq!(counters.overruns_gross.count, 1);
+        assert_eq!(counters.overruns.count, overruns, "late by {late}");
+        assert_eq!(counters.host_late.max, late);
+        let Action::Answer(answer) = state.next_action(at) else {
+            panic!("what is done is answered");
+        };
+        drop(answer.target.complete(answer.result, answer.timing));
+    }
+}
+
 proptest! {
     #![proptest_config(crate::random_tests::cases(300))]
 
