@@ -13,7 +13,7 @@ impl DispatcherState {
     /// Lets an admitted task join.
     ///
     /// # Errors
-    /// Those of [`DiskScheduler::join`].
+    /// Those of [`DiskScheduler::join`](sched::disk::DiskScheduler::join).
     pub fn join(
         &mut self,
         now: Time,
