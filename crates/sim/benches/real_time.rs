@@ -51,8 +51,13 @@ const MIXED_MEAN_MS_MAX: f64 = 165.0;
 /// for a best-effort request, that is never served.
 const ANSWERS_WITHIN: Nanos = Nanos::from_secs(30);
 
-/// How many requests may be queued, a multiple of what ever is.
+/// How many requests may be queued.
 const QUEUE_MAX: usize = 4_096;
+
+/// With so many in flight, best effort is not submitted any more and counts as never served: a
+/// multiple of what is in flight where it is served at all, and few enough for the places of a disk
+/// and the memory.
+const IN_FLIGHT_MAX: usize = 1_000;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -174,6 +179,7 @@ struct Client {
     queue: CompletionQueue,
     in_flight: HashMap<u64, (Class, Buffer)>,
     submitted: u64,
+    refused: usize,
     best_effort: Histogram<u64>,
 }
 
@@ -196,6 +202,7 @@ impl Client {
             queue: CompletionQueue::new(QUEUE_MAX)?,
             in_flight: HashMap::new(),
             submitted: 0,
+            refused: 0,
             best_effort: Histogram::new_with_bounds(1, 1_000_000_000_000, 3)?,
         })
     }
@@ -217,11 +224,15 @@ impl Client {
         }
         Ok(BestEffort {
             latency: self.best_effort,
-            unserved: self.in_flight.len(),
+            unserved: self.in_flight.len() + self.refused,
         })
     }
 
     fn submit(&mut self, experiment: &Experiment, wanted: Wanted) -> Result<(), AnyError> {
+        if self.in_flight.len() >= IN_FLIGHT_MAX && !matches!(wanted.class, Class::Stream(_)) {
+            self.refused += 1;
+            return Ok(());
+        }
         let bytes = wanted.count.bytes().0 as usize;
         let buffer = self.account.allocate(bytes)?;
         let io = Io {
