@@ -13,13 +13,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossbeam_queue::ArrayQueue;
+use parking_lot::Mutex;
 use sched::disk::SubmitError;
 use sched::request::Served;
 use sched::units::{Nanos, Time};
 
 use crate::disk::DiskError;
 use crate::event::{Doorbell, EventFd};
+use crate::handoff::{IndexSet, IndexStack};
 
 /// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -170,8 +171,21 @@ pub struct QueueFull {
     pub places: usize,
 }
 
+/// A place of a completion queue.
+#[derive(Default)]
+struct Place {
+    /// What the client chose.
+    token: u64,
+    answer: Option<Completion>,
+}
+
 struct QueueInner {
-    answers: ArrayQueue<Completion>,
+    vacant: IndexSet,
+    /// Whoever has a place finds its lock free: it is taken by turns.
+    places: Box<[Mutex<Place>]>,
+    answered: IndexStack,
+    /// Answers taken off the stack, in the consumer's hands.
+    batch: Mutex<Vec<u32>>,
     /// Targets not yet answered plus answers not yet fetched.
     taken: AtomicUsize,
     bell: Doorbell,
@@ -179,9 +193,15 @@ struct QueueInner {
 
 impl Sink for QueueInner {
     fn complete(&self, completion: Completion) {
-        // A target holds a place, so there is room.
-        let pushed = self.answers.push(completion);
-        debug_assert!(pushed.is_ok(), "an answer had no place");
+        let index = completion.token as u32;
+        let mut place = self.places[index as usize].lock();
+        let token = place.token;
+        place.answer = Some(Completion {
+            token,
+            ..completion
+        });
+        drop(place);
+        self.answered.push(index);
     }
 
     fn wake(&self) {
@@ -199,8 +219,12 @@ impl CompletionQueue {
     /// # Errors
     /// When the process has no descriptors left.
     pub fn new(places: usize) -> io::Result<Self> {
+        let places = u32::try_from(places).unwrap_or(u32::MAX).max(1);
         Ok(Self(Arc::new(QueueInner {
-            answers: ArrayQueue::new(places.max(1)),
+            vacant: IndexSet::full(0..places),
+            places: (0..places).map(|_| Mutex::default()).collect(),
+            answered: IndexStack::new(places),
+            batch: Mutex::new(Vec::with_capacity(places as usize)),
             taken: AtomicUsize::new(0),
             bell: Doorbell::new()?,
         })))
@@ -211,23 +235,34 @@ impl CompletionQueue {
     /// # Errors
     /// When every place is taken.
     pub fn target(&self, token: u64) -> Result<Target, QueueFull> {
-        let places = self.0.answers.capacity();
-        self.0
+        let queue = &*self.0;
+        let places = queue.places.len();
+        queue
             .taken
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
                 (taken < places).then_some(taken + 1)
             })
             .map_err(|_| QueueFull { places })?;
+        // One is vacant, but others may take and give while we look.
+        let index = loop {
+            if let Some(index) = queue.vacant.take() {
+                break index;
+            }
+        };
+        queue.places[index as usize].lock().token = token;
         let sink: Arc<dyn Sink> = Arc::<QueueInner>::clone(&self.0);
-        Ok(Target::new(sink, token))
+        Ok(Target::new(sink, u64::from(index)))
     }
 
     /// The next answer, if one is there.
     #[must_use]
     pub fn poll(&self) -> Option<Completion> {
-        let completion = self.0.answers.pop()?;
-        self.0.taken.fetch_sub(1, Ordering::AcqRel);
-        Some(completion)
+        let queue = &*self.0;
+        let index = queue.answered.take_first(&mut queue.batch.lock())?;
+        let answer = queue.places[index as usize].lock().answer.take();
+        queue.vacant.give(index);
+        queue.taken.fetch_sub(1, Ordering::AcqRel);
+        answer
     }
 
     /// The next answer, sleeping until there is one or `until` has come (`None`: as long as it takes).
@@ -252,7 +287,7 @@ impl CompletionQueue {
     #[must_use]
     pub fn arm(&self) -> bool {
         self.0.bell.arm();
-        let empty = self.0.answers.is_empty();
+        let empty = self.0.answered.is_empty() && self.0.batch.lock().is_empty();
         if !empty {
             self.0.bell.disarm();
         }

@@ -22,6 +22,7 @@ pub mod disk;
 pub mod dispatcher;
 pub mod event;
 pub mod front;
+mod handoff;
 mod latency;
 mod mover;
 pub mod pool;
@@ -29,6 +30,7 @@ mod raw;
 pub mod rt;
 pub mod status;
 pub mod stream;
+mod sync;
 pub mod uring;
 
 #[cfg(test)]

@@ -36,11 +36,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crossbeam_queue::ArrayQueue;
 use sched::units::{Bytes, Nanos, Time};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::event::{Doorbell, EventFd};
+use crate::handoff::IndexStack;
 use crate::rt;
 
 pub use handle::{Account, Buffer};
@@ -169,7 +169,7 @@ struct Inner {
     mapping: Mapping,
     slots: Box<[Slot]>,
     /// Buffers whose last use has ended on a thread that must not wait for the ledger.
-    ended: ArrayQueue<u32>,
+    ended: IndexStack,
     ledger: Mutex<Ledger>,
     /// Signalled whenever memory may have become free.
     freed: Condvar,
@@ -209,7 +209,7 @@ impl Memory {
         let slot_count = page_count.clamp(1, BUFFERS_MAX);
         let inner = Arc::new(Inner {
             slots: (0..slot_count).map(|_| Slot::default()).collect(),
-            ended: ArrayQueue::new(slot_count as usize),
+            ended: IndexStack::new(slot_count),
             ledger: Mutex::new(Ledger::new(
                 page_count,
                 slot_count,
@@ -339,9 +339,7 @@ impl Inner {
 
     /// Hands back the memory of buffers whose last use has ended.
     fn reap(&self, ledger: &mut Ledger) {
-        while let Some(index) = self.ended.pop() {
-            ledger.reap(index, &self.slots);
-        }
+        self.ended.take_all(|index| ledger.reap(index, &self.slots));
     }
 
     /// Wakes whom a change of the ledger concerns. To be called before the lock is let go of.
@@ -411,9 +409,8 @@ impl Inner {
     /// Ends a use of a buffer. Never waits.
     fn end_use(&self, slot: u32, how: Use) {
         if self.slots[slot as usize].end(how) {
-            // There are as many places as slots, and a slot ends once.
-            let pushed = self.ended.push(slot);
-            debug_assert!(pushed.is_ok(), "more ended buffers than buffers");
+            // A slot ends once.
+            self.ended.push(slot);
             fence(Ordering::SeqCst);
             if self.hungry.load(Ordering::Relaxed) {
                 self.keeper_bell.ring();

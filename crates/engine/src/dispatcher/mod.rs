@@ -8,8 +8,9 @@
 //! The thread is a loop around [`DispatcherState`], which decides: take in what has come, carry out
 //! actions until there is none, sleep in one system call for the inbox, a completion, or an instant.
 //! Nobody else touches the state, unless the thread has lent it out ([`loan`]); everything goes
-//! through the inbox, which is bounded by the places of [`Places`], and a queue for the control plane, whose calls wait for their answer. In steady
-//! state the thread allocates nothing and takes no lock that another thread may hold.
+//! through the inbox, which is bounded by the places of [`Places`], and a mailbox for the control plane,
+//! whose calls wait for their answer. In steady state the thread allocates nothing, takes no lock that
+//! another thread may hold, and never waits for another thread's next step ([`crate::handoff`]).
 //!
 //! # Costs
 //!
@@ -20,6 +21,7 @@
 //! plane; and any order of requests, which belongs to `sched`.
 
 mod counters;
+mod inbox;
 mod loan;
 mod request;
 mod run;
@@ -31,7 +33,6 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use crossbeam_queue::{ArrayQueue, SegQueue};
 use crossbeam_utils::atomic::AtomicCell;
 use sched::disk::{DiskScheduler, JoinError, TaskKind};
 use sched::request::RequestId;
@@ -40,6 +41,7 @@ use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 
 use crate::disk::Disk;
 use crate::event::Doorbell;
+use crate::handoff::Mailbox;
 use crate::rt::{self, Denied, ThreadParams};
 
 pub use counters::{Counters, HOST_LATE_MIN, Tally, TaskCounters};
@@ -47,6 +49,7 @@ pub use request::{Io, Reason, Rejected};
 pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 
+use inbox::Inbox;
 use request::Shape;
 use run::Runner;
 use slots::Slots;
@@ -120,11 +123,11 @@ enum Control {
         params: TaskParams,
         kind: TaskKind,
         first_release: Time,
-        reply: mpsc::SyncSender<Result<(), JoinError>>,
+        reply: oneshot::Sender<Result<(), JoinError>>,
     },
     Leave {
         id: TaskId,
-        reply: mpsc::SyncSender<Option<Time>>,
+        reply: oneshot::Sender<Option<Time>>,
     },
     SetDeltaL {
         corrected: Nanos,
@@ -132,16 +135,10 @@ enum Control {
     },
     Cancel(RequestId),
     Poison,
-    Report(mpsc::SyncSender<DispatcherReport>),
+    Report(oneshot::Sender<DispatcherReport>),
     Stop {
         drain: bool,
     },
-}
-
-/// A request on its way in.
-struct Submitted {
-    id: RequestId,
-    io: Io,
 }
 
 /// What submitters and the dispatcher share.
@@ -149,8 +146,8 @@ struct Shared {
     name: String,
     shape: Shape,
     slots: Arc<Slots>,
-    inbox: ArrayQueue<Submitted>,
-    control: SegQueue<Control>,
+    inbox: Inbox,
+    control: Mailbox<Control>,
     bell: Doorbell,
     /// The disk and its state, while the thread sleeps and others may run them: see [`loan`].
     idle: AtomicCell<Option<Box<Runner>>>,
@@ -183,8 +180,8 @@ impl Shared {
     }
 
     fn clear(&self) {
-        while self.inbox.pop().is_some() {}
-        while self.control.pop().is_some() {}
+        self.inbox.clear();
+        drop(self.control.take_all());
     }
 
     fn has_work(&self) -> bool {
@@ -214,8 +211,8 @@ impl Dispatcher {
         let shared = Arc::new(Shared {
             name,
             shape,
-            inbox: ArrayQueue::new(places.total().max(1) as usize),
-            control: SegQueue::new(),
+            inbox: Inbox::new(places.total()),
+            control: Mailbox::new(),
             bell: Doorbell::new()?,
             idle: AtomicCell::new(None),
             closed: AtomicBool::new(false),
@@ -367,8 +364,7 @@ impl DispatcherHandle {
     }
 
     fn push(&self, id: RequestId, io: Io) -> RequestId {
-        let put = self.0.inbox.push(Submitted { id, io });
-        debug_assert!(put.is_ok(), "the inbox has room for every place");
+        self.0.inbox.push(id, io);
         id
     }
 
@@ -429,8 +425,8 @@ impl DispatcherHandle {
         self.ask(Control::Report)
     }
 
-    fn ask<T>(&self, make: impl FnOnce(mpsc::SyncSender<T>) -> Control) -> Result<T, Stopped> {
-        let (reply, answer) = mpsc::sync_channel(1);
+    fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Control) -> Result<T, Stopped> {
+        let (reply, answer) = oneshot::channel();
         self.control(make(reply));
         answer.recv().map_err(|_| Stopped)
     }

@@ -1,14 +1,14 @@
 //! The dispatcher's thread: the loop around [`DispatcherState`].
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use sched::units::{Nanos, Time};
 use smallvec::SmallVec;
 
+use super::inbox::Submitted;
 use super::loan;
 use super::state::{Action, Answer, DispatcherState};
-use super::{Control, Shared, Submitted};
+use super::{Control, Shared};
 use crate::clock;
 use crate::completion::Sink;
 use crate::disk::{Disk, DiskError, Done};
@@ -36,6 +36,7 @@ impl Drop for Closing<'_> {
 /// Runs until told to stop and everything has been answered.
 pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) {
     let mut runner = Box::new(Runner {
+        arrived: Vec::with_capacity(shared.inbox.capacity()),
         done: Vec::with_capacity(disk.places()),
         at_once: disk.completes_at_once(),
         state,
@@ -69,6 +70,8 @@ pub(super) struct Runner {
     disk: Box<dyn Disk>,
     /// See [`Disk::completes_at_once`].
     at_once: bool,
+    /// Places whose requests have come and are to be taken in, the first last.
+    arrived: Vec<u32>,
     done: Vec<Done>,
     /// Whom to wake at the end of the batch.
     sinks: SmallVec<[Arc<dyn Sink>; SINKS_INLINE]>,
@@ -102,7 +105,7 @@ impl Runner {
 
     fn take_in(&mut self, shared: &Shared, now: Time) {
         self.take_requests(shared, now);
-        while let Some(control) = shared.control.pop() {
+        for control in shared.control.take_all() {
             // Whoever submitted and then cancelled, or stopped, means it in that order.
             self.take_requests(shared, now);
             self.obey(now, control);
@@ -112,7 +115,7 @@ impl Runner {
     /// Takes in what has been submitted; how many bytes that is.
     fn take_requests(&mut self, shared: &Shared, now: Time) -> u64 {
         let mut bytes = 0;
-        while let Some(Submitted { id, io }) = shared.inbox.pop() {
+        while let Some(Submitted { id, io }) = shared.inbox.pop(&mut self.arrived) {
             bytes += io.count.bytes().0;
             self.state.submit(now, id, io);
         }
@@ -121,8 +124,8 @@ impl Runner {
 
     fn obey(&mut self, now: Time, control: Control) {
         // Who asks waits for the answer, unless it has been dropped since: no matter.
-        fn tell<T>(reply: &SyncSender<T>, answer: T) {
-            let _ = reply.try_send(answer);
+        fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
+            let _ = reply.send(answer);
         }
         match control {
             Control::Join {
@@ -132,14 +135,11 @@ impl Runner {
                 first_release,
                 reply,
             } => {
-                tell(
-                    &reply,
-                    self.state.join(now, id, params, kind, first_release),
-                );
+                tell(reply, self.state.join(now, id, params, kind, first_release));
             }
             Control::Leave { id, reply } => {
                 self.state
-                    .leave(now, id, Box::new(move |free_from| tell(&reply, free_from)));
+                    .leave(now, id, Box::new(move |free_from| tell(reply, free_from)));
             }
             Control::SetDeltaL {
                 corrected,
@@ -147,7 +147,7 @@ impl Runner {
             } => self.state.set_delta_l(now, corrected, published),
             Control::Cancel(id) => self.state.cancel(now, id),
             Control::Poison => self.state.poison(now),
-            Control::Report(reply) => tell(&reply, self.state.report(now)),
+            Control::Report(reply) => tell(reply, self.state.report(now)),
             Control::Stop { drain } => self.state.stop(now, drain),
         }
     }

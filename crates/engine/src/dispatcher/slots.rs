@@ -7,12 +7,12 @@
 //! A request's id is its place and how often the place has been used, so an id is never given twice
 //! and finding a request by its id is an index.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use crossbeam_queue::{ArrayQueue, SegQueue};
+use rustix::thread::futex;
 use sched::request::{Class, RequestId};
+
+use crate::handoff::IndexSet;
 
 /// How many requests may be queued at a disk at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,27 +57,51 @@ enum Pool {
 
 #[derive(Debug)]
 struct Share {
-    vacant: ArrayQueue<u32>,
-    /// Threads that sleep until a place is vacant.
-    sleepers: SegQueue<Arc<Sleeper>>,
-}
-
-/// A thread that waits for a place, until the first that clears the flag: who gives a place back, to
-/// wake it, or the thread itself, because it has found one.
-#[derive(Debug)]
-struct Sleeper {
-    thread: Thread,
-    waits: AtomicBool,
+    vacant: IndexSet,
+    /// Threads that sleep until a place is vacant, or are about to.
+    sleepers: AtomicU32,
+    /// Counts what sleepers may have to be told; what they sleep on.
+    news: AtomicU32,
 }
 
 impl Share {
-    fn wake_one(&self) {
-        while let Some(sleeper) = self.sleepers.pop() {
-            if sleeper.waits.swap(false, Ordering::AcqRel) {
-                sleeper.thread.unpark();
-                return;
+    /// Takes a place, sleeping while there is none. `None` once `closed` says so.
+    fn take_wait(&self, closed: impl Fn() -> bool) -> Option<u32> {
+        loop {
+            let news = self.news.load(Ordering::Acquire);
+            if closed() {
+                return None;
+            }
+            if let Some(index) = self.vacant.take() {
+                return Some(index);
+            }
+            self.sleepers.fetch_add(1, Ordering::Relaxed);
+            // Whatever is given back after this look sees the sleeper, and makes news.
+            fence(Ordering::SeqCst);
+            let found = self.vacant.take();
+            if found.is_none() {
+                // Woken, interrupted, or too late to sleep: look again.
+                let _ = futex::wait(&self.news, futex::Flags::PRIVATE, news, None);
+            }
+            self.sleepers.fetch_sub(1, Ordering::Relaxed);
+            if found.is_some() {
+                return found;
             }
         }
+    }
+
+    fn give(&self, index: u32) {
+        self.vacant.give(index);
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.wake(1);
+        }
+    }
+
+    fn wake(&self, threads: u32) {
+        self.news.fetch_add(1, Ordering::Release);
+        // It fails only for an address that is none.
+        let _ = futex::wake(&self.news, futex::Flags::PRIVATE, threads);
     }
 }
 
@@ -107,15 +131,12 @@ impl Slots {
     pub(super) fn new(places: Places) -> Self {
         let mut next = 0;
         let mut share = |count: u32| {
-            let vacant = ArrayQueue::new(count.max(1) as usize);
-            for index in next..next + count {
-                // It has room for `count`.
-                let _ = vacant.push(index);
-            }
+            let vacant = IndexSet::full(next..next + count);
             next += count;
             Share {
                 vacant,
-                sleepers: SegQueue::new(),
+                sleepers: AtomicU32::new(0),
+                news: AtomicU32::new(0),
             }
         };
         let shares = [
@@ -136,43 +157,24 @@ impl Slots {
 
     /// Takes a place for a request of `class`.
     pub(super) fn take(&self, class: Class) -> Option<RequestId> {
-        let index = self.shares[pool_of(class) as usize].vacant.pop()?;
-        // Whoever has taken the place is alone with it.
-        let uses = self.uses[index as usize].fetch_add(1, Ordering::Relaxed);
-        Some(RequestId(u64::from(uses) << 32 | u64::from(index)))
+        let index = self.share(class).vacant.take()?;
+        Some(self.id(index))
     }
 
     /// Takes a place, sleeping while there is none. `None` once `closed` says so.
     pub(super) fn take_wait(&self, class: Class, closed: impl Fn() -> bool) -> Option<RequestId> {
-        let share = &self.shares[pool_of(class) as usize];
-        loop {
-            if closed() {
-                return None;
-            }
-            if let Some(id) = self.take(class) {
-                return Some(id);
-            }
-            let sleeper = Arc::new(Sleeper {
-                thread: std::thread::current(),
-                waits: AtomicBool::new(true),
-            });
-            share.sleepers.push(Arc::clone(&sleeper));
-            // Whatever was given back before the push woke nobody.
-            let found = self.take(class);
-            if found.is_none() {
-                while sleeper.waits.load(Ordering::Acquire) && !closed() {
-                    std::thread::park();
-                }
-            }
-            let was_woken = !sleeper.waits.swap(false, Ordering::AcqRel);
-            if found.is_some() {
-                if was_woken {
-                    // By a place that somebody else can have.
-                    share.wake_one();
-                }
-                return found;
-            }
-        }
+        let index = self.share(class).take_wait(closed)?;
+        Some(self.id(index))
+    }
+
+    fn share(&self, class: Class) -> &Share {
+        &self.shares[pool_of(class) as usize]
+    }
+
+    /// The id of the next use of a place, which the caller has taken.
+    fn id(&self, index: u32) -> RequestId {
+        let uses = self.uses[index as usize].fetch_add(1, Ordering::Relaxed);
+        RequestId(u64::from(uses) << 32 | u64::from(index))
     }
 
     /// Gives a place back.
@@ -185,25 +187,22 @@ impl Slots {
         } else {
             Pool::BestEffort
         };
-        let share = &self.shares[pool as usize];
-        let given = share.vacant.push(index);
-        debug_assert!(given.is_ok(), "a place was given back twice");
-        share.wake_one();
+        self.shares[pool as usize].give(index);
     }
 
     /// Wakes everybody who sleeps, to find out that the disk is closed.
     pub(super) fn wake_all(&self) {
         for share in &self.shares {
-            while let Some(sleeper) = share.sleepers.pop() {
-                sleeper.waits.store(false, Ordering::Release);
-                sleeper.thread.unpark();
-            }
+            share.wake(i32::MAX.unsigned_abs());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use sched::request::Urgency;
     use sched::task::TaskId;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use parking_lot::Mutex;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos};
@@ -16,6 +15,7 @@ use super::submit::{self, Entry};
 use crate::buffer::{Account, BufferError, MemoryError};
 use crate::clock;
 use crate::event::{Doorbell, EventFd};
+use crate::handoff::IndexStack;
 use crate::pool::Volume;
 use crate::pool::core::PoolCore;
 
@@ -76,6 +76,8 @@ const SYNC_PIECE_BYTES: usize = 1 << 20;
 struct Table {
     ops: Vec<Arc<Op>>,
     free: Vec<u32>,
+    /// Finished ops that the client is about to take, the first last.
+    finished: Vec<u32>,
 }
 
 /// What the parts of a client share.
@@ -87,11 +89,10 @@ pub(crate) struct ClientCore {
     pub(crate) charge: Charge,
     limit: usize,
     table: Mutex<Table>,
-    queue: ArrayQueue<Arc<Op>>,
+    /// Finished ops, by their slots in the table.
+    finished: IndexStack,
     bell: Doorbell,
     in_flight: AtomicUsize,
-    /// The client is gone; completions go nowhere.
-    gone: AtomicBool,
     /// It names earlier requests: what disks know its requests by is noted.
     keeps_ids: AtomicBool,
 }
@@ -139,13 +140,10 @@ impl ClientCore {
         self.keeps_ids.load(Ordering::Relaxed)
     }
 
-    /// A finished op, for the client to take, which still has to be told: [`tell`](Self::tell).
-    pub(crate) fn push(&self, op: Arc<Op>) {
-        let pushed = self.queue.push(op);
-        debug_assert!(pushed.is_ok(), "a completion had no place");
-        if self.gone.load(Ordering::SeqCst) {
-            self.clear();
-        }
+    /// Puts a finished op where the client takes it from. It still has to be told:
+    /// [`tell`](Self::tell).
+    pub(crate) fn finished(&self, op: &Op) {
+        self.finished.push(op.slot);
     }
 
     /// Tells the client that ops have finished, if it sleeps.
@@ -153,8 +151,11 @@ impl ClientCore {
         self.bell.ring();
     }
 
-    fn clear(&self) {
-        while self.queue.pop().is_some() {}
+    /// A finished op, if there is one.
+    fn take_finished(&self) -> Option<Arc<Op>> {
+        let mut table = self.table.lock();
+        let slot = self.finished.take_first(&mut table.finished)?;
+        Some(Arc::clone(&table.ops[slot as usize]))
     }
 }
 
@@ -179,18 +180,18 @@ impl Client {
         charge: Charge,
         in_flight_max: usize,
     ) -> std::io::Result<Self> {
-        let limit = in_flight_max.max(1);
+        // A tag and a list have 32 bits for an op.
+        let limit = u32::try_from(in_flight_max).unwrap_or(u32::MAX).max(1);
         let core = ClientCore {
             name: name.to_owned(),
             pool,
             account,
             charge,
-            limit,
+            limit: limit as usize,
             table: Mutex::default(),
-            queue: ArrayQueue::new(limit),
+            finished: IndexStack::new(limit),
             bell: Doorbell::new()?,
             in_flight: AtomicUsize::new(0),
-            gone: AtomicBool::new(false),
             keeps_ids: AtomicBool::new(false),
         };
         Ok(Self {
@@ -245,7 +246,7 @@ impl Client {
     /// A completion, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<VolumeCompletion> {
-        let op = self.core.queue.pop()?;
+        let op = self.core.take_finished()?;
         let completion = op.take(&mut op.state.lock());
         self.core.end(&op);
         Some(completion)
@@ -284,7 +285,7 @@ impl Client {
     #[must_use]
     pub fn arm(&self) -> bool {
         self.core.bell.arm();
-        let empty = self.core.queue.is_empty();
+        let empty = self.core.finished.is_empty() && self.core.table.lock().finished.is_empty();
         if !empty {
             self.core.bell.disarm();
         }
@@ -377,8 +378,6 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.core.gone.store(true, Ordering::SeqCst);
-        self.core.clear();
         // Ops and the core name each other; those in flight live on until they are answered.
         *self.core.table.lock() = Table::default();
         if let Some(key) = self.reservation {

@@ -243,7 +243,7 @@ impl Op {
         if active.synchronous {
             self.finished.notify_all();
         } else {
-            self.client.push(self.arc());
+            self.client.finished(self);
         }
         // Its completion is in the queue before anything that came after it can be.
         for dependent in active.dependents.drain(..) {

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
 use sched::request::RequestId;
 
@@ -20,6 +19,7 @@ use super::volume_core::VolumeCore;
 use crate::completion::Completion;
 use crate::dispatcher::{DispatcherHandle, Io, Reason};
 use crate::event::Doorbell;
+use crate::handoff::Mailbox;
 use crate::rt::{self, ThreadParams};
 use crate::stream::core::StreamCore;
 
@@ -47,7 +47,7 @@ pub(crate) enum Job {
 
 /// The way to the worker.
 pub(crate) struct Worker {
-    jobs: SegQueue<Job>,
+    jobs: Mailbox<Job>,
     bell: Doorbell,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -58,7 +58,7 @@ impl Worker {
     /// When the process has no descriptors left.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            jobs: SegQueue::new(),
+            jobs: Mailbox::new(),
             bell: Doorbell::new()?,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -105,9 +105,7 @@ impl Worker {
 
     fn run(&self) {
         loop {
-            while let Some(job) = self.jobs.pop() {
-                Self::perform(job);
-            }
+            self.jobs.take_all().for_each(Self::perform);
             if self.stopping.load(Ordering::SeqCst) && self.jobs.is_empty() {
                 return;
             }
