@@ -407,13 +407,12 @@ impl WriteSpan {
         let (from, to) = (self.from.0, self.from.0 + count);
         let chunks = (from / chunk) as u32..to.div_ceil(chunk) as u32;
         let (place, in_use) = self.extent.begin_write(chunks.clone())?;
-        let first = in_use.first();
-        let start = if first.has(chunks.start) {
+        let start = if in_use.is_first(chunks.start) {
             u64::from(chunks.start) * chunk
         } else {
             from
         };
-        let end = if first.has(chunks.end - 1) {
+        let end = if in_use.is_first(chunks.end - 1) {
             u64::from(chunks.end) * chunk
         } else {
             to

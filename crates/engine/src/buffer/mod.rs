@@ -46,7 +46,7 @@ use crate::rt;
 pub use handle::{Account, Buffer};
 pub(crate) use segments::INLINE_IOVECS;
 pub use segments::Segments;
-pub use transfer::{HEADER_BYTES_MAX, Place, SendQueue};
+pub use transfer::{HEADER_BYTES_MAX, Place, SendQueue, receive_into};
 
 use ledger::Ledger;
 use mapping::{Mapping, PAGE_BYTES};

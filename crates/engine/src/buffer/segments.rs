@@ -18,14 +18,15 @@ use super::{AccountId, Buffer, BufferError, Inner, Memory};
 /// ends.
 const INLINE_PARTS: usize = 4;
 
-/// A contiguous part of a list.
+/// A contiguous part of a list. Lists are moved about with requests, so it is small: a part is shorter
+/// than 4 GiB.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// The buffer's slot, or `FILLER`.
-    slot: u32,
     /// Where it begins in the mapping; for filler, where the filler does.
     offset: usize,
-    size: usize,
+    size: u32,
+    /// The buffer's slot, or `FILLER`.
+    slot: u32,
 }
 
 const FILLER: u32 = u32::MAX;
@@ -81,8 +82,8 @@ impl Segments {
     /// Adds a range of a buffer at the end.
     ///
     /// # Errors
-    /// When the buffer has been taken, the processor is using it, the range is not within it, or it
-    /// belongs to another account than those before it.
+    /// When the buffer has been taken, the processor is using it, the range is not within it or is of
+    /// 4 GiB and more, or it belongs to another account than those before it.
     pub fn push(&mut self, buffer: &Buffer, range: Range<usize>) -> Result<(), BufferError> {
         if range.start > range.end || range.end > buffer.size() {
             return Err(BufferError::Range);
@@ -91,13 +92,14 @@ impl Segments {
         if range.is_empty() {
             return Ok(());
         }
+        let size = u32::try_from(range.len()).map_err(|_| BufferError::Range)?;
         buffer.inner().slots[buffer.slot() as usize].begin(self.how())?;
         self.adopt(Some(buffer.account()), buffer.inner());
         self.size += range.len();
         self.parts.push(Part {
             slot: buffer.slot(),
             offset: buffer.offset() + range.start,
-            size: range.len(),
+            size,
         });
         Ok(())
     }
@@ -105,10 +107,11 @@ impl Segments {
     /// Adds `size` bytes at the end that read as zeros, or swallow what is read.
     ///
     /// # Errors
-    /// When the list is of another memory.
+    /// When the list is of another memory, or for 4 GiB and more.
     pub fn push_filler(&mut self, memory: &Memory, size: usize) -> Result<(), BufferError> {
         self.check_mixes(None, &memory.0.inner)?;
-        if size > 0 {
+        let bytes = u32::try_from(size).map_err(|_| BufferError::Range)?;
+        if bytes > 0 {
             self.adopt(None, &memory.0.inner);
             self.size += size;
             let offset = if self.op == Op::Write {
@@ -119,7 +122,7 @@ impl Segments {
             self.parts.push(Part {
                 slot: FILLER,
                 offset,
-                size,
+                size: bytes,
             });
         }
         Ok(())
@@ -164,7 +167,7 @@ impl Segments {
                 slice.account = self.account;
             }
             slice.inner.get_or_insert_with(|| Arc::clone(inner));
-            slice.size += part.size;
+            slice.size += part.size as usize;
             slice.parts.push(part);
         }
         Ok(slice)
@@ -197,7 +200,7 @@ impl Segments {
         let mut before = 0;
         self.parts.iter().filter_map(move |part| {
             let begin = before;
-            before += part.size;
+            before += part.size as usize;
             let from = range.start.clamp(begin, before);
             let to = range.end.clamp(begin, before);
             // Filler is the same everywhere, so it begins where it begins.
@@ -205,7 +208,8 @@ impl Segments {
             (to > from).then(|| Part {
                 slot: part.slot,
                 offset: part.offset + skip,
-                size: to - from,
+                // No longer than the part that it lies in.
+                size: (to - from) as u32,
             })
         })
     }
@@ -218,9 +222,10 @@ impl Segments {
             } else {
                 usize::MAX
             };
-            (0..part.size.div_ceil(step)).map(move |index| {
+            let size = part.size as usize;
+            (0..size.div_ceil(step)).map(move |index| {
                 let done = index * step;
-                (part.offset, step.min(part.size - done))
+                (part.offset, step.min(size - done))
             })
         })
     }

@@ -3,16 +3,23 @@
 //! Whether a call waits is the descriptor's own setting (`O_NONBLOCK`). Pipes and files do as well
 //! as sockets. A buffer that takes part in a call that waits is held for as long, and cannot be taken
 //! back: clients of the network use descriptors that do not wait.
+//!
+//! The calls are made as such and not through the C library's functions of the same names: those are
+//! points at which a thread can be cancelled, which costs two atomic operations a call and is of no use
+//! here.
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use libc::{SYS_pread64, SYS_preadv, SYS_pwrite64, SYS_pwritev, SYS_readv, SYS_writev, syscall};
 use sched::request::Op;
 use smallvec::SmallVec;
 
-use super::Segments;
 use super::segments::INLINE_IOVECS;
+use super::slot::Use;
+use super::{Buffer, BufferError, Segments};
 
 /// The longest header of a message in a [`SendQueue`].
 pub const HEADER_BYTES_MAX: usize = 64;
@@ -21,15 +28,77 @@ pub const HEADER_BYTES_MAX: usize = 64;
 /// bound by the data.
 const IOVECS_MAX: usize = 64;
 
+/// The upper half of a position that does not fit a word.
+const HIGH: libc::c_long = 0;
+
+const _: () = assert!(usize::BITS == 64, "a position is one word of a system call");
+
 type Iovecs = SmallVec<[libc::iovec; INLINE_IOVECS]>;
 
 /// A place to receive into.
 #[derive(Debug)]
 pub enum Place<'a> {
-    /// Memory, from this byte of it on.
-    Memory(&'a Segments, usize),
+    /// A range of a buffer.
+    Buffer(&'a Buffer, Range<usize>),
     /// Bytes that are no buffer's.
     Bytes(&'a mut [u8]),
+}
+
+/// A buffer that is being received into.
+struct Filling<'a>(&'a Buffer);
+
+impl<'a> Filling<'a> {
+    fn begin(buffer: &'a Buffer) -> Result<Self, BufferError> {
+        buffer.inner().slots[buffer.slot() as usize].begin(Use::Fill)?;
+        Ok(Self(buffer))
+    }
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.inner().end_use(self.0.slot(), Use::Fill);
+    }
+}
+
+/// Receives into several places, one after the other: for messages whose sizes can be foreseen, so that
+/// many cost one call. One `readv`. Returns the bytes received; 0 at the end of the stream.
+///
+/// # Errors
+/// Those of the descriptor; when a buffer has been taken or is in use otherwise, a [`BufferError`].
+///
+/// # Panics
+/// When a range is not within its buffer.
+#[allow(unsafe_code)]
+pub fn receive_into(socket: impl AsFd, places: &mut [Place<'_>]) -> io::Result<usize> {
+    let mut iovecs = Iovecs::new();
+    let mut held: SmallVec<[Filling<'_>; INLINE_IOVECS]> = SmallVec::new();
+    for place in places.iter_mut().take(IOVECS_MAX) {
+        match place {
+            Place::Buffer(buffer, range) => {
+                assert!(range.start <= range.end && range.end <= buffer.size());
+                held.push(Filling::begin(buffer).map_err(io::Error::other)?);
+                iovecs.push(libc::iovec {
+                    iov_base: buffer
+                        .inner()
+                        .mapping
+                        .at(buffer.offset() + range.start)
+                        .cast(),
+                    iov_len: range.len(),
+                });
+            }
+            Place::Bytes(bytes) => iovecs.push(libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: bytes.len(),
+            }),
+        }
+    }
+    if iovecs.is_empty() {
+        return Ok(0);
+    }
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the entries lie in buffers that `held` holds for filling, or are slices that `places`
+    // borrows exclusively, both over this call.
+    check(unsafe { syscall(SYS_readv, fd, iovecs.as_ptr(), iovecs.len()) })
 }
 
 impl Segments {
@@ -44,14 +113,13 @@ impl Segments {
     pub fn read_from_file(&self, file: impl AsFd, position: u64) -> io::Result<()> {
         assert_eq!(self.op(), Op::Read, "memory to be read into");
         self.whole(position, |iovecs, position| {
+            let fd = file.as_fd().as_raw_fd();
             // SAFETY: the entries lie in the mapping and are held for filling by `self`.
             unsafe {
-                libc::preadv(
-                    file.as_fd().as_raw_fd(),
-                    iovecs.as_ptr(),
-                    count(iovecs),
-                    position,
-                )
+                match iovecs {
+                    [one] => syscall(SYS_pread64, fd, one.iov_base, one.iov_len, position),
+                    all => syscall(SYS_preadv, fd, all.as_ptr(), all.len(), position, HIGH),
+                }
             }
         })
     }
@@ -67,14 +135,13 @@ impl Segments {
     pub fn write_to_file(&self, file: impl AsFd, position: u64) -> io::Result<()> {
         assert_eq!(self.op(), Op::Write, "memory to be written from");
         self.whole(position, |iovecs, position| {
+            let fd = file.as_fd().as_raw_fd();
             // SAFETY: the entries lie in the mapping and are held as a source by `self`.
             unsafe {
-                libc::pwritev(
-                    file.as_fd().as_raw_fd(),
-                    iovecs.as_ptr(),
-                    count(iovecs),
-                    position,
-                )
+                match iovecs {
+                    [one] => syscall(SYS_pwrite64, fd, one.iov_base, one.iov_len, position),
+                    all => syscall(SYS_pwritev, fd, all.as_ptr(), all.len(), position, HIGH),
+                }
             }
         })
     }
@@ -82,7 +149,7 @@ impl Segments {
     fn whole(
         &self,
         position: u64,
-        mut call: impl FnMut(&[libc::iovec], libc::off_t) -> isize,
+        mut call: impl FnMut(&[libc::iovec], libc::off_t) -> libc::c_long,
     ) -> io::Result<()> {
         let mut done = 0;
         let mut iovecs = Iovecs::new();
@@ -128,42 +195,10 @@ impl Segments {
         }
         // SAFETY: the entries lie in the mapping and are held for filling by `self`, but for the last,
         // which is `tail`, borrowed for as long.
-        check(unsafe { libc::readv(socket.as_fd().as_raw_fd(), iovecs.as_ptr(), count(&iovecs)) })
-    }
-
-    /// Receives into several places, one after the other: for messages whose sizes can be foreseen,
-    /// so that many cost one call. One `readv`. Returns the bytes received; 0 at the end of the
-    /// stream.
-    ///
-    /// # Errors
-    /// Those of the descriptor, `WouldBlock` among them.
-    ///
-    /// # Panics
-    /// When segments go the other way.
-    #[allow(unsafe_code)]
-    pub fn receive_into(socket: impl AsFd, places: &mut [Place<'_>]) -> io::Result<usize> {
-        let mut iovecs = Iovecs::new();
-        for place in places {
-            match place {
-                Place::Memory(segments, from) => {
-                    assert_eq!(segments.op(), Op::Read, "memory to be received into");
-                    segments.gather(*from, IOVECS_MAX, &mut iovecs);
-                }
-                Place::Bytes(bytes) => iovecs.push(libc::iovec {
-                    iov_base: bytes.as_mut_ptr().cast(),
-                    iov_len: bytes.len(),
-                }),
-            }
-            if iovecs.len() >= IOVECS_MAX {
-                break;
-            }
-        }
-        if iovecs.is_empty() {
-            return Ok(0);
-        }
-        // SAFETY: the entries lie in the mapping and are held for filling by segments, or are slices;
-        // `places` borrows both, the slices exclusively, over this call.
-        check(unsafe { libc::readv(socket.as_fd().as_raw_fd(), iovecs.as_ptr(), count(&iovecs)) })
+        check(unsafe {
+            let fd = socket.as_fd().as_raw_fd();
+            syscall(SYS_readv, fd, iovecs.as_ptr(), iovecs.len())
+        })
     }
 
     /// Sends memory from byte `from` on. One `writev`. Returns the bytes sent.
@@ -190,14 +225,10 @@ impl Segments {
 fn write_held(fd: BorrowedFd<'_>, iovecs: &[libc::iovec]) -> io::Result<usize> {
     // SAFETY: every caller has gathered the entries from segments and headers that it borrows over
     // this call.
-    check(unsafe { libc::writev(fd.as_raw_fd(), iovecs.as_ptr(), count(iovecs)) })
+    check(unsafe { syscall(SYS_writev, fd.as_raw_fd(), iovecs.as_ptr(), iovecs.len()) })
 }
 
-fn count(iovecs: &[libc::iovec]) -> libc::c_int {
-    iovecs.len() as libc::c_int
-}
-
-fn check(result: isize) -> io::Result<usize> {
+fn check(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
@@ -209,6 +240,12 @@ struct Message {
 }
 
 impl Message {
+    fn append(&mut self, header: &[u8]) {
+        let end = self.header_size + header.len();
+        self.header[self.header_size..end].copy_from_slice(header);
+        self.header_size = end;
+    }
+
     fn size(&self) -> usize {
         self.header_size + self.body.as_ref().map_or(0, Segments::size)
     }
@@ -238,13 +275,22 @@ impl SendQueue {
             body.as_ref().is_none_or(|body| body.op() == Op::Write),
             "memory to be sent from"
         );
+        self.pending += header.len() + body.as_ref().map_or(0, Segments::size);
+        // One after another without a body are sent as one: an entry less for the kernel.
+        if let Some(last) = self.messages.back_mut()
+            && last.body.is_none()
+            && last.header_size + header.len() <= HEADER_BYTES_MAX
+        {
+            last.append(header);
+            last.body = body;
+            return;
+        }
         let mut message = Message {
             header: [0; HEADER_BYTES_MAX],
-            header_size: header.len(),
+            header_size: 0,
             body,
         };
-        message.header[..header.len()].copy_from_slice(header);
-        self.pending += message.size();
+        message.append(header);
         self.messages.push_back(message);
     }
 

@@ -25,8 +25,9 @@ use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::pool::core::PoolCore;
 
-/// Disk requests that are ready to be handed over, each with its disk.
-pub(super) type Ready = SmallVec<[(usize, Io); 2]>;
+/// Disk requests that are ready to be handed over, each with its disk. Few requests lie in more than
+/// one extent.
+pub(super) type Ready = SmallVec<[(usize, Io); 1]>;
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",

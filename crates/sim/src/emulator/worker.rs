@@ -81,7 +81,6 @@ pub(super) struct Finished {
 }
 
 /// What the thread does next.
-#[expect(clippy::large_enum_variant, reason = "there is one, on the stack")]
 enum Next {
     Serve(Job, Verdict),
     /// Fail everything queued.

@@ -1,6 +1,7 @@
 //! Requests on their way to an extent: what they keep from happening to it, until they are dropped.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -44,30 +45,32 @@ impl fmt::Debug for InUse {
 /// answered well; dropping it otherwise says that the write failed or was never issued.
 pub struct WriteInUse {
     extent: Arc<Extent>,
-    range: ChunkSet,
-    first: ChunkSet,
+    /// The chunks that it touches.
+    range: Range<u32>,
+    /// Those of them that it is the first to fill; most writes fill none for the first time.
+    first: Option<Box<ChunkSet>>,
 }
 
 impl WriteInUse {
     /// A write that is counted already.
-    pub(super) fn counted(extent: Arc<Extent>, range: ChunkSet) -> Self {
+    pub(super) fn counted(extent: Arc<Extent>, range: Range<u32>) -> Self {
         Self {
             extent,
             range,
-            first: ChunkSet::EMPTY,
+            first: None,
         }
     }
 
     /// It has claimed `first`.
     pub(super) fn claimed(mut self, first: ChunkSet) -> Self {
-        self.first = first;
+        self.first = (!first.is_empty()).then(|| Box::new(first));
         self
     }
 
-    /// The chunks that the write fills for the first time.
+    /// Whether the write fills `chunk` for the first time.
     #[must_use]
-    pub fn first(&self) -> &ChunkSet {
-        &self.first
+    pub fn is_first(&self, chunk: u32) -> bool {
+        self.first.as_ref().is_some_and(|first| first.has(chunk))
     }
 
     /// The extent.
@@ -79,14 +82,14 @@ impl WriteInUse {
     /// The data is on the disk as far as the disk's kind of durability goes. Call it before the
     /// write is answered to whoever asked for it.
     pub fn written(self) {
-        if !self.first.is_empty() {
-            self.extent.detail().written.insert(&self.first);
+        if let Some(first) = &self.first {
+            self.extent.detail().written.insert(first);
             self.extent.volume.mark(self.extent.index);
         }
     }
 
     pub(super) fn never_issued(mut self) -> Refused {
-        self.range = ChunkSet::EMPTY;
+        self.range = 0..0;
         Refused::Busy
     }
 }
@@ -97,10 +100,10 @@ impl Drop for WriteInUse {
     fn drop(&mut self) {
         let extent = &self.extent;
         if extent.state.load(SeqCst) & TRACKING != 0 && !self.range.is_empty() {
-            extent.touch(&self.range);
+            extent.touch(&ChunkSet::of(self.range.clone()));
         }
-        if !self.first.is_empty() {
-            extent.detail().claimed.remove(&self.first);
+        if let Some(first) = &self.first {
+            extent.detail().claimed.remove(first);
         }
         extent.state.fetch_sub(WRITER, SeqCst);
     }
@@ -111,7 +114,7 @@ impl fmt::Debug for WriteInUse {
         write!(
             f,
             "write in use, {} first: {:?}",
-            self.first.len(),
+            self.first.as_ref().map_or(0, |first| first.len()),
             self.extent
         )
     }

@@ -177,8 +177,8 @@ impl Extent {
         }
     }
 
-    /// Begins a write that touches `range` of the chunks. The guard's `first` are the chunks that it
-    /// must fill wholly, for they hold nothing of this volume.
+    /// Begins a write that touches `range` of the chunks. Those that the guard says it is the first to
+    /// fill ([`WriteInUse::is_first`]) it must fill wholly, for they hold nothing of this volume.
     pub(crate) fn begin_write(
         self: &Arc<Self>,
         range: Range<u32>,
@@ -193,10 +193,9 @@ impl Extent {
                 Refused::Busy
             });
         }
-        let range = ChunkSet::of(range);
-        let guard = WriteInUse::counted(Arc::clone(self), range);
+        let guard = WriteInUse::counted(Arc::clone(self), range.clone());
         let place = self.place();
-        let wanted = range.without(&self.written());
+        let wanted = ChunkSet::of(range).without(&self.written());
         if wanted.is_empty() {
             return Ok((place, guard));
         }

@@ -129,7 +129,7 @@ impl World {
     fn write(&self, chunk: usize, sector: usize, stamp: u64) -> Result<(), Refused> {
         let range = chunk as u32..chunk as u32 + 1;
         let (place, guard) = self.extent.begin_write(range)?;
-        let first = guard.first().has(chunk as u32);
+        let first = guard.is_first(chunk as u32);
         self.disk(place, |chunks| {
             if first {
                 chunks[chunk] = [0; SECTORS];

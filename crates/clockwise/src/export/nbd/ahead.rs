@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use engine::buffer::{Buffer, Place, Segments};
-use sched::request::Op;
+use engine::buffer::{self, Buffer, Place};
 
 use super::input::{Input, Received};
 use super::proto::request::REQUEST_BYTES;
@@ -46,40 +46,36 @@ pub(super) struct Brought {
     pub(super) full: bool,
 }
 
-/// Receives into `memory` from byte `filled` on, and behind it headers and payloads into `spares`,
-/// which are all of one size and come back, with what they hold, in `ahead`.
+/// Receives `missing`, a range of `buffer`, and behind it headers and payloads into `spares`, which are
+/// all of one size and come back, with what they hold, in `ahead`.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
-    memory: &Segments,
-    filled: usize,
+    buffer: &Buffer,
+    missing: Range<usize>,
     spares: Vec<Buffer>,
     ahead: &mut Ahead,
 ) -> io::Result<Brought> {
-    let pinned: Result<Vec<Segments>, _> = spares
-        .iter()
-        .map(|buffer| buffer.segments(Op::Read, 0..buffer.size()))
-        .collect();
-    let pinned = pinned.map_err(io::Error::other)?;
     let mut headers = [[0u8; REQUEST_BYTES]; AHEAD_MAX + 1];
-    let missing = memory.size() - filled;
-    let mut asked = missing;
-    let mut places = vec![Place::Memory(memory, filled)];
-    for (index, header) in headers.iter_mut().enumerate().take(pinned.len() + 1) {
+    let missing_bytes = missing.len();
+    let mut asked = missing_bytes;
+    let mut places = Vec::with_capacity(2 * headers.len());
+    places.push(Place::Buffer(buffer, missing));
+    for (index, header) in headers.iter_mut().enumerate().take(spares.len() + 1) {
         asked += header.len();
         places.push(Place::Bytes(header));
-        if let Some(payload) = pinned.get(index) {
-            asked += payload.size();
-            places.push(Place::Memory(payload, 0));
+        if let Some(spare) = spares.get(index) {
+            asked += spare.size();
+            places.push(Place::Buffer(spare, 0..spare.size()));
         }
     }
-    let received = Received::from_result(Segments::receive_into(socket, &mut places))?;
+    let received = Received::from_result(buffer::receive_into(socket, &mut places))?;
     drop(places);
     let count = if let Received::Bytes(count) = received {
         count
     } else {
         0
     };
-    let payload_bytes = count.min(missing);
+    let payload_bytes = count.min(missing_bytes);
     let mut left = count - payload_bytes;
     let mut spares = spares.into_iter();
     for header in headers {

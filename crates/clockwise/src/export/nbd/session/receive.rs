@@ -168,11 +168,8 @@ impl Session {
         filled: &mut usize,
         size: usize,
     ) -> Result<(), Broken> {
-        let memory = buffer
-            .segments(Op::Read, 0..size)
-            .map_err(io::Error::other)?;
         let spares = spare_buffers(&mut self.spare, &self.client, size, self.foresight);
-        let brought = ahead::receive(socket, &memory, *filled, spares, &mut self.ahead)?;
+        let brought = ahead::receive(socket, buffer, *filled..size, spares, &mut self.ahead)?;
         *filled += brought.payload_bytes;
         match brought.received {
             Received::Bytes(_) => self.readable = brought.full || self.hung_up,
