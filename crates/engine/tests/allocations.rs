@@ -1,83 +1,22 @@
 //! A disk's thread allocates nothing per request.
-//!
-//! The allocator of this program counts what the threads do that say so; a disk's thread says so when
-//! its disk is attached.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "common/counting.rs"]
+mod counting;
+
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use counting::{Counted, counted};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::completion::CompletionQueue;
-use engine::disk::{Disk, DiskError, DiskIo, Done, Durability};
+use engine::disk::Disk;
 use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
-use engine::event::EventFd;
-use engine::rt::{Denied, ThreadParams};
+use engine::rt::ThreadParams;
 use engine::uring::UringDisk;
 use sched::disk::{DiskScheduler, SchedulerConfig};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::request::{Class, Op, Order, Urgency};
-use sched::units::{Bytes, Sector, SectorCount, Time};
-
-static COUNTED: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static COUNTS: Cell<bool> = const { Cell::new(false) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if COUNTS.get() {
-            COUNTED.fetch_add(1, Ordering::Relaxed);
-        }
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// A disk whose thread counts what it allocates.
-struct Counted(UringDisk);
-
-impl Disk for Counted {
-    fn capacity(&self) -> SectorCount {
-        self.0.capacity()
-    }
-    fn places(&self) -> usize {
-        self.0.places()
-    }
-    fn durability(&self) -> Durability {
-        self.0.durability()
-    }
-    fn attach(&mut self) -> io::Result<Denied> {
-        let denied = self.0.attach()?;
-        COUNTS.set(true);
-        Ok(denied)
-    }
-    fn submit(&mut self, io: DiskIo) -> Result<(), DiskError> {
-        self.0.submit(io)
-    }
-    fn has_ready(&self) -> bool {
-        self.0.has_ready()
-    }
-    fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
-        self.0.wait(until, wake, out)
-    }
-}
+use sched::units::{Bytes, Sector, SectorCount};
 
 const BLOCK: usize = 4096;
 const DEPTH: usize = 16;
@@ -146,12 +85,12 @@ fn allocations_per_thousand(folder: &std::path::Path) -> (u64, u64) {
     };
     // What grows to its size once is grown.
     run(2000);
-    let before = COUNTED.load(Ordering::Relaxed);
+    let before = counted();
     assert!(before > 0, "the counter counts");
     run(1000);
-    let once = COUNTED.load(Ordering::Relaxed) - before;
+    let once = counted() - before;
     run(2000);
-    let twice = COUNTED.load(Ordering::Relaxed) - before - once;
+    let twice = counted() - before - once;
     dispatcher.stop(true);
     (once, twice)
 }

@@ -1,87 +1,20 @@
 //! A request to a volume allocates nothing, neither in its client's thread nor in a disk's.
-//!
-//! The allocator of this program counts what the threads do that say so.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "common/counting.rs"]
+mod counting;
+
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use counting::{Counted, count_here, counted};
 use engine::buffer::{Memory, MemoryConfig};
-use engine::disk::{Disk, DiskError, DiskIo, Done, Durability, HostSync};
-use engine::event::EventFd;
+use engine::disk::Disk;
 use engine::front::{ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
-use engine::rt::Denied;
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::request::Op;
-use sched::units::{Bytes, SectorCount, Time};
-
-static COUNTED: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static COUNTS: Cell<bool> = const { Cell::new(false) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it is.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if COUNTS.get() {
-            COUNTED.fetch_add(1, Ordering::Relaxed);
-        }
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// A disk whose thread counts what it allocates.
-struct Counted(UringDisk);
-
-impl Disk for Counted {
-    fn capacity(&self) -> SectorCount {
-        self.0.capacity()
-    }
-    fn places(&self) -> usize {
-        self.0.places()
-    }
-    fn durability(&self) -> Durability {
-        self.0.durability()
-    }
-    fn host_sync(&self) -> Option<Arc<dyn HostSync>> {
-        self.0.host_sync()
-    }
-    fn block_bytes(&self) -> u32 {
-        self.0.block_bytes()
-    }
-    fn attach(&mut self) -> io::Result<Denied> {
-        let denied = self.0.attach()?;
-        COUNTS.set(true);
-        Ok(denied)
-    }
-    fn submit(&mut self, io: DiskIo) -> Result<(), DiskError> {
-        self.0.submit(io)
-    }
-    fn has_ready(&self) -> bool {
-        self.0.has_ready()
-    }
-    fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
-        self.0.wait(until, wake, out)
-    }
-}
+use sched::units::Bytes;
 
 const BLOCK: usize = 4096;
 const DEPTH: usize = 16;
@@ -156,16 +89,13 @@ fn a_volume_request_allocates_nothing() {
     };
     // What grows to its size once is grown.
     run(2000);
-    let before = COUNTED.load(Ordering::Relaxed);
+    let before = counted();
     assert!(before > 0, "the counter counts");
-    COUNTS.set(true);
+    count_here(true);
     run(2000);
-    COUNTS.set(false);
-    let counted = COUNTED.load(Ordering::Relaxed) - before;
-    // Where the disk's thread and another meet at a lock, the worker takes over; its queue grows
-    // by a block of 31 places now and then.
-    assert!(
-        counted < 2000 / 31,
-        "{counted} allocations in 2000 requests"
-    );
+    count_here(false);
+    let made = counted() - before;
+    // A request that lies across two extents has room for one of its parts only, and where the disk's
+    // thread and another meet at a lock, the worker gets a letter. Both are rare.
+    assert!(made < 2000 / 8, "{made} allocations in 2000 requests");
 }
