@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex, RwLock};
+use sched::units::Bytes;
 use volume::map::WriteSpan;
 use volume::{VolumeId, VolumeMap};
 
@@ -94,6 +95,10 @@ impl VolumeCore {
 
     pub(crate) fn map(&self) -> Arc<VolumeMap> {
         Arc::clone(&self.map.read())
+    }
+
+    pub(crate) fn size(&self) -> Bytes {
+        self.map.read().size()
     }
 
     pub(crate) fn install(&self, map: Arc<VolumeMap>) {

@@ -84,7 +84,7 @@ impl Volume {
     /// Its present size.
     #[must_use]
     pub fn size(&self) -> Bytes {
-        self.core.map().size()
+        self.core.size()
     }
 
     /// The size of a chunk, the unit in which holes are kept and discard works.

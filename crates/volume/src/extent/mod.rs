@@ -138,6 +138,14 @@ impl Extent {
         }
     }
 
+    /// Whether all of `range` holds data.
+    fn holds(&self, range: &ChunkSet) -> bool {
+        match self.detail.get() {
+            Some(detail) => detail.written.has_all(range),
+            None => self.uniform,
+        }
+    }
+
     fn uniformly(&self) -> ChunkSet {
         if self.uniform {
             ChunkSet::of(0..self.volume.geometry().chunks())
@@ -195,10 +203,11 @@ impl Extent {
         }
         let guard = WriteInUse::counted(Arc::clone(self), range.clone());
         let place = self.place();
-        let wanted = ChunkSet::of(range).without(&self.written());
-        if wanted.is_empty() {
+        let range = ChunkSet::of(range);
+        if self.holds(&range) {
             return Ok((place, guard));
         }
+        let wanted = range.without(&self.written());
         let detail = self.detail();
         if !detail.claimed.try_claim(&wanted) {
             return Err(guard.never_issued());

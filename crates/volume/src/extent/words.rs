@@ -17,6 +17,11 @@ impl Words {
         ChunkSet(std::array::from_fn(|word| self.0[word].load(SeqCst)))
     }
 
+    pub(super) fn has_all(&self, set: &ChunkSet) -> bool {
+        let mut words = self.0.iter().zip(set.0).filter(|(_, bits)| *bits != 0);
+        words.all(|(word, bits)| word.load(SeqCst) & bits == bits)
+    }
+
     pub(super) fn insert(&self, set: &ChunkSet) {
         for (word, bits) in self.0.iter().zip(set.0).filter(|(_, bits)| *bits != 0) {
             word.fetch_or(bits, SeqCst);
