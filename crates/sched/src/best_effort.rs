@@ -15,6 +15,8 @@
 //! 2. Synchronous before asynchronous.
 //! 3. Among those, [`BestEffortOrder`].
 //!
+//! Who may pass a request that does not fit into the slack there is: `held_up`.
+//!
 //! An asynchronous request that a synchronous one waits for (by a tag or a barrier) is served
 //! as synchronous.
 //!
@@ -26,6 +28,8 @@
 //!
 //! Deliberately absent: rotational position (the predictor knows no angle), and merging of
 //! neighbours, which is the caller's: two requests have two completions.
+
+mod held_up;
 
 use crate::position::{Forest, Key, NONE};
 use crate::request::Urgency;
@@ -67,6 +71,13 @@ pub(crate) struct Pick {
     pub(crate) slot: u32,
     aged: bool,
     upwards: bool,
+}
+
+impl Pick {
+    /// Whether it is its age that it goes by.
+    pub(crate) fn is_aged(self) -> bool {
+        self.aged
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

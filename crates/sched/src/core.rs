@@ -200,6 +200,8 @@ pub struct Core {
     owed: i64,
     /// The last choice was between the two, and went to the one whose turn it was.
     contended: bool,
+    /// At the last choice the best-effort request was tried, with no released job queued, and did not fit.
+    held_up: bool,
     allowance: Allowance,
     known: Known,
 }
@@ -225,6 +227,7 @@ impl Core {
             burst: false,
             owed: 0,
             contended: false,
+            held_up: false,
             allowance: Allowance::default(),
             known: Known::default(),
         }

@@ -32,6 +32,7 @@
 mod complete;
 mod config;
 mod decide;
+mod held_up;
 mod report;
 mod submit;
 mod table;

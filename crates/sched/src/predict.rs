@@ -59,6 +59,8 @@ pub struct Predictor {
     zones: Vec<Zone>,
     measured: Vec<Measured>,
     model: Model,
+    /// No prediction is shorter.
+    shortest: Nanos,
 }
 
 #[derive(Clone, Debug)]
@@ -87,10 +89,17 @@ impl Predictor {
         Self {
             capacity: profile.capacity(),
             physical_sectors: profile.physical_sector().get() / SECTOR_BYTES,
+            shortest: shortest(&zones, &model),
             zones,
             measured: spec.worst_case.iter().map(Measured::new).collect(),
             model,
         }
+    }
+
+    /// A time below every prediction: what cannot wait so long need not be asked about.
+    #[must_use]
+    pub fn shortest(&self) -> Nanos {
+        self.shortest
     }
 
     /// Addressable sectors.
@@ -151,7 +160,9 @@ impl Predictor {
         let boundaries = self.boundaries(count).min(last - first);
         let slowest = (first..=last)
             .map(|zone| {
-                let bound = self.anywhere(mechanics, zone, boundaries, op, count);
+                // A request that ends in this zone may have begun so many further out.
+                let slowest = self.slowest(first.max(zone.saturating_sub(boundaries)), zone);
+                let bound = self.anywhere(mechanics, slowest, boundaries, op, count);
                 bound.max(self.measured(zone, count).unwrap_or_default())
             })
             .max();
@@ -209,9 +220,8 @@ impl Predictor {
         let end = start.saturating_add(count);
         if end > zone.end && self.zones.len() > 1 {
             // Over several zones: as slow as the innermost, and a boundary more for each.
-            let last = self.zone_of(Sector(end - 1));
-            let boundaries = last - self.zone_of(Sector(start));
-            return Layout::anywhere(self.zones[last], count).over(boundaries);
+            let (first, last) = (self.zone_of(Sector(start)), self.zone_of(Sector(end - 1)));
+            return Layout::anywhere(self.slowest(first, last), count).over(last - first);
         }
         let into_track = (start - zone.start) % zone.sectors_per_track;
         let tracks = (into_track + count).div_ceil(zone.sectors_per_track);
@@ -229,13 +239,22 @@ impl Predictor {
     fn anywhere(
         &self,
         mechanics: &Mechanics,
-        zone: usize,
+        zone: Zone,
         boundaries: usize,
         op: Op,
         count: SectorCount,
     ) -> Nanos {
-        let layout = Layout::anywhere(self.zones[zone], count.get()).over(boundaries);
+        let layout = Layout::anywhere(zone, count.get()).over(boundaries);
         Nanos(mechanics.seek_max() + mechanics.after_seek(op, layout))
+    }
+
+    /// A zone that is not faster than any of these: tracks as short as those of the last, and no more
+    /// heads than any of them has before it needs another cylinder.
+    fn slowest(&self, first: usize, last: usize) -> Zone {
+        let heads = self.zones[first..=last].iter().map(|zone| zone.heads);
+        let mut slowest = self.zones[last];
+        slowest.heads = heads.min().unwrap_or(slowest.heads);
+        slowest
     }
 
     /// How many zone boundaries a request of this size can reach over.
@@ -266,6 +285,21 @@ impl Predictor {
             mechanics.rotation
         }
     }
+}
+
+/// A sector where the head is, in the zone and direction that takes the least.
+fn shortest(zones: &[Zone], model: &Model) -> Nanos {
+    let of = |zone: &Zone, op| match model {
+        Model::Flat(flat) => flat_time(flat, op, SectorCount(1)),
+        Model::Rotating(mechanics) => {
+            let layout = Layout::anywhere(*zone, 1);
+            Nanos(mechanics.seek(0).min(mechanics.seek(1)) + mechanics.after_seek(op, layout))
+        }
+    };
+    let times = zones
+        .iter()
+        .flat_map(|zone| [Op::Read, Op::Write].map(|op| of(zone, op)));
+    times.min().unwrap_or_default()
 }
 
 fn flat_time(flat: &FlatSpec, op: Op, count: SectorCount) -> Nanos {

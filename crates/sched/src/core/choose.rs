@@ -15,7 +15,7 @@ impl Core {
             "the disk has a free place"
         );
         self.catch_up(now);
-        self.contended = false;
+        (self.contended, self.held_up) = (false, false);
         if let Some((_, slot)) = self.released.first() {
             if let Some(need) = best_effort
                 && self.options.outstanding == 1
@@ -48,7 +48,7 @@ impl Core {
             .flatten()
             .min();
         let best_effort_first = self.owed > 0 || self.options.best_effort_share_percent >= 100;
-        if best_effort_first && best_effort.is_some_and(|need| self.fits(now, need)) {
+        if best_effort_first && self.fits(now, best_effort) {
             self.contended = both;
             return Choice::BestEffort;
         }
@@ -61,10 +61,38 @@ impl Core {
                 Err(retry) => until = [until, retry].into_iter().flatten().min(),
             }
         }
-        if !best_effort_first && best_effort.is_some_and(|need| self.fits(now, need)) {
+        if !best_effort_first && self.fits(now, best_effort) {
             return Choice::BestEffort;
         }
         Choice::Wait { until }
+    }
+
+    /// Whether at the last choice no released job was queued and the best-effort request asked about
+    /// would have gone had it been no longer than [`Core::room`].
+    #[must_use]
+    pub fn held_up(&self) -> bool {
+        self.held_up
+    }
+
+    /// How long a best-effort request may take that starts now, with no released job queued.
+    pub fn room(&mut self, now: Time) -> Nanos {
+        let left = |allowance: i64| Nanos(allowance.max(0) as u64);
+        match self.options.policy {
+            _ if self.options.outstanding > 1 => Nanos::MAX,
+            Policy::Exact => self.slack(now),
+            Policy::DeltaL if self.leaving > 0 => left(self.allowance.left).min(self.slack(now)),
+            Policy::DeltaL => left(self.allowance.left),
+            Policy::DeltaLPublished => left(self.allowance.published),
+            Policy::Lst => self.until_latest_start(now),
+            Policy::Edf => Nanos::MAX,
+        }
+    }
+
+    /// Whether the best-effort request, if there is one, may go while no released job waits.
+    fn fits(&mut self, now: Time, best_effort: Option<Nanos>) -> bool {
+        let fits = best_effort.map(|need| self.fits_at_rest(now, need));
+        self.held_up = fits == Some(false);
+        fits == Some(true)
     }
 
     /// Whether a best-effort request may go while released jobs wait.
@@ -79,19 +107,19 @@ impl Core {
             }
             Policy::DeltaL => self.within_delta_l(now, need),
             Policy::DeltaLPublished => signed(need) <= self.allowance.published_left,
-            Policy::Lst => self.before_latest_start(now, need),
+            Policy::Lst => need <= self.until_latest_start(now),
             Policy::Edf => false,
         }
     }
 
     /// Whether a best-effort request may go while no released job waits.
-    pub(super) fn fits(&mut self, now: Time, need: Nanos) -> bool {
+    pub(super) fn fits_at_rest(&mut self, now: Time, need: Nanos) -> bool {
         match self.options.policy {
             _ if self.options.outstanding > 1 => true,
             Policy::Exact => self.at_least(now, need),
             Policy::DeltaL => self.within_delta_l(now, need),
             Policy::DeltaLPublished => signed(need) <= self.allowance.published,
-            Policy::Lst => self.before_latest_start(now, need),
+            Policy::Lst => need <= self.until_latest_start(now),
             Policy::Edf => true,
         }
     }
@@ -135,18 +163,19 @@ impl Core {
         signed(need) <= self.allowance.left && (self.leaving == 0 || self.at_least(now, need))
     }
 
-    /// Symphony's rule: every queued job, released or not, could still start in time if only what is
-    /// queued now had to be served before it.
-    pub(super) fn before_latest_start(&self, now: Time, need: Nanos) -> bool {
+    /// Symphony's rule: how long every queued job, released or not, can still wait if only what is
+    /// queued now has to be served before it.
+    pub(super) fn until_latest_start(&self, now: Time) -> Nanos {
         let jobs = || self.tasks.iter().flat_map(|task| &task.queue);
-        jobs().all(|job| {
+        let waits = jobs().map(|job| {
             let due = job.window.deadline;
             let before: Nanos = jobs()
                 .filter(|other| other.window.deadline <= due)
                 .map(|other| other.remaining)
                 .sum();
-            now + need + before <= due
-        })
+            due.saturating_since(now + before)
+        });
+        waits.min().unwrap_or(Nanos::MAX)
     }
 
     pub(super) fn next_release(&self) -> Option<Time> {

@@ -1,5 +1,6 @@
 //! What goes next: the core's choice, the best-effort request that would go, a container's turn.
 
+use super::held_up::Instead;
 use super::{DiskScheduler, Flight, Linger};
 use crate::best_effort::{Pick, Scope};
 use crate::core::{Choice, JobKey, Service};
@@ -22,10 +23,24 @@ impl DiskScheduler {
         }
         loop {
             let next_container = self.servers.advance(now, &mut self.core);
-            let pick = self.pick(Scope::All, now);
-            let choice = self
-                .core
-                .choose(now, pick.map(|(_, piece)| piece.predicted));
+            let mut pick = self.pick(Scope::All, now);
+            let need = |pick: Option<(Pick, Dispatch)>| pick.map(|(_, piece)| piece.predicted);
+            let mut choice = self.core.choose(now, need(pick));
+            let mut hold = None;
+            if self.core.held_up()
+                && let Some((held_up, _)) = pick
+            {
+                let last_resort =
+                    choice == Choice::Wait { until: None } && next_container.is_none();
+                match self.instead(now, held_up, last_resort) {
+                    Instead::Piece(shorter, piece) => {
+                        pick = Some((shorter, piece));
+                        choice = self.core.choose(now, need(pick));
+                    }
+                    Instead::Hold(until) => hold = Some(until),
+                    Instead::Nothing => {}
+                }
+            }
             if let Some(server) = self.servers.is_server(choice) {
                 match self.serve_container(now, server) {
                     Some(decision) => return decision,
@@ -49,7 +64,7 @@ impl DiskScheduler {
                     };
                 }
                 (Choice::Wait { until }, _) => {
-                    let until = [until, next_container].into_iter().flatten().min();
+                    let until = [until, next_container, hold].into_iter().flatten().min();
                     return Decision::Wait { until };
                 }
             }

@@ -130,7 +130,7 @@ impl Predictor {
         match &self.model {
             Model::Flat(flat) => flat_time(flat, op, count),
             Model::Rotating(_) if count > COUNT_MAX => FOREVER,
-            Model::Rotating(mechanics) => self.anywhere(mechanics, zone, 0, op, count),
+            Model::Rotating(mechanics) => self.anywhere(mechanics, self.zones[zone], 0, op, count),
         }
     }
 

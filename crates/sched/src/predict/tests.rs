@@ -219,3 +219,67 @@ proptest! {
         prop_assert!(predicted <= drive.piece_max(limit));
     }
 }
+
+/// A drive whose outer zone has fewer heads than the inner one, so that a request over both crosses more
+/// cylinders than its slower half would alone: counted track by track, no prediction is too short.
+#[test]
+fn zones_with_different_heads_are_counted_track_by_track() {
+    let text = r#"
+        name = "two zones"
+        measured = false
+        sources = []
+        outstanding = 1
+        kind = "rotating"
+        capacity_sectors = 24_000
+        physical_sector_bytes = 512
+        [rotating]
+        rotation_us = 10_000
+        command_overhead_us = 0
+        head_switch_us = 100
+        cylinder_switch_us = 8_000
+        write_settle_us = 0
+        bus_bytes_per_second = 1_000_000_000
+        track_reads = false
+        track_writes_tail = false
+        retry_rotations = 0
+        zones = [
+            { first_cylinder = 0, cylinders = 200, heads = 1, sectors_per_track = 60 },
+            { first_cylinder = 200, cylinders = 30, heads = 8, sectors_per_track = 59 },
+        ]
+        seek = [{ cylinders = 1, us = 2_000 }, { cylinders = 229, us = 9_000 }]
+    "#;
+    let profile = DriveProfile::from_toml(text).expect("a profile");
+    let predictor = Predictor::new(&profile);
+    // Sector by sector: when the head has read it, if every switch costs its time and no more.
+    let track = |sector: u64| match sector.checked_sub(12_000) {
+        None => (sector / 60, sector / 60, 10_000.0 / 60.0),
+        Some(inner) => (200 + inner / 472, 200 + inner / 59, 10_000.0 / 59.0),
+    };
+    for (start, count) in [
+        (11_000, 2_000),
+        (9_000, 4_000),
+        (11_940, 1_000),
+        (500, 20_000),
+    ] {
+        let mut us = 0.0;
+        for sector in start..start + count {
+            let (cylinder, number, time) = track(sector);
+            us += time;
+            if sector > start {
+                let (cylinder_before, number_before, _) = track(sector - 1);
+                us += match (cylinder != cylinder_before, number != number_before) {
+                    (true, _) => 8_000.0,
+                    (false, true) => 100.0,
+                    (false, false) => 0.0,
+                };
+            }
+        }
+        let least = Nanos::from_micros(us as u64);
+        let (at, count) = (Sector(start), SectorCount(count));
+        let predicted = predictor.predict(Some(at), Op::Read, at, count);
+        let range = at..at + count;
+        let worst = predictor.worst_case(range, Op::Read, count);
+        assert!(predicted >= least, "{start}: {predicted} < {least}");
+        assert!(worst >= predicted, "{start}: {worst} < {predicted}");
+    }
+}

@@ -1,0 +1,98 @@
+//! What goes when the best-effort request whose turn it is does not fit into the slack of the moment.
+//!
+//! First the request itself, cut to what fits: that costs more positioning, but a long request is then
+//! never the reason why a disk stands still. Then whoever may pass it (`best_effort::held_up`), cut as
+//! well. Where the disk would otherwise wait for nothing in particular, everything queued is looked at:
+//! a disk that says it would wait for ever has nothing queued that it could serve, and only a
+//! stream's next request or a task that leaves can change that.
+//!
+//! The core is then asked again with the piece that was found, so early requests keep their share.
+
+use super::DiskScheduler;
+use crate::best_effort::Pick;
+use crate::request::Dispatch;
+use crate::units::{Nanos, Sector, SectorCount, Time};
+
+/// What goes in place of a request that does not fit.
+pub(super) enum Instead {
+    /// This piece.
+    Piece(Pick, Dispatch),
+    /// Nothing before this instant, unless the request itself: it is its own turn.
+    Hold(Time),
+    /// Nothing.
+    Nothing,
+}
+
+impl DiskScheduler {
+    /// What goes in place of `pick`. `last_resort`: nothing would change by itself if nothing goes.
+    pub(super) fn instead(&mut self, now: Time, pick: Pick, last_resort: bool) -> Instead {
+        let room = self.core.room(now);
+        if room < self.predictor.shortest() {
+            return Instead::Nothing;
+        }
+        if let Some(piece) = self.cut(pick.slot, room) {
+            return Instead::Piece(pick, piece);
+        }
+        let periods = self.tasks.iter().map(|task| task.params.period());
+        let longest = periods.max().unwrap_or_default();
+        if let Some(until) = self.queue.holds_until(pick, now, longest) {
+            return Instead::Hold(until);
+        }
+        let fits = |slot| self.cut(slot, room).is_some();
+        let mut found = None;
+        let mut put_off = false;
+        if pick.is_aged() {
+            found = self.queue.aged_that(now, fits);
+            put_off = found.is_none();
+        }
+        found = found.or_else(|| self.queue.neighbour_that(self.head, fits));
+        if last_resort {
+            found = found.or_else(|| self.queue.any_that(fits));
+        }
+        if put_off {
+            self.queue.put_off_aged();
+        }
+        match found.and_then(|pick| Some((pick, self.cut(pick.slot, room)?))) {
+            Some((pick, piece)) => Instead::Piece(pick, piece),
+            None => Instead::Nothing,
+        }
+    }
+
+    /// The longest beginning of a request's next piece that takes no longer than `room`, ending on a
+    /// whole physical sector if there is more to come.
+    pub(super) fn cut(&self, slot: u32, room: Nanos) -> Option<Dispatch> {
+        let whole = self.piece(slot);
+        if whole.predicted <= room {
+            return Some(whole);
+        }
+        let (start, unit) = (whole.start.get(), self.physical_sectors);
+        let end = start + whole.count.get();
+        // Boundaries of physical sectors within the piece are multiples first..=last of the unit.
+        let (first, last) = (start / unit + 1, (end - 1) / unit);
+        let of = |boundary: u64| {
+            let count = SectorCount(boundary * unit - start);
+            let predicted = self
+                .predictor
+                .predict(self.head, whole.op, Sector(start), count);
+            (count, predicted)
+        };
+        if first > last || of(first).1 > room {
+            return None;
+        }
+        let (mut fits, mut too_long) = (first, last + 1);
+        while fits + 1 < too_long {
+            let middle = fits.midpoint(too_long);
+            if of(middle).1 <= room {
+                fits = middle;
+            } else {
+                too_long = middle;
+            }
+        }
+        let (count, predicted) = of(fits);
+        Some(Dispatch {
+            count,
+            predicted,
+            ..whole
+        })
+    }
+}
