@@ -34,6 +34,11 @@
 //! computation. A computation that would need more is abandoned ([`Found::Unknown`]), and the
 //! caller falls back on a bound that it has anyway.
 //!
+//! The same where the lines' shares add up to more than the disk. Admission sees to it that this never
+//! happens at one instant; but tasks that are planned for later have their lines already, and those that
+//! will have ended by then are not known to end. What would be found is below zero, at deadlines that
+//! will never be.
+//!
 //! # References
 //!
 //! Zhang and Burns, "Schedulability analysis for real-time systems with EDF scheduling", IEEE TC
@@ -189,6 +194,10 @@ fn horizon(lines: &[Line], q: &Question, least: i64) -> Option<u64> {
             backlog = backlog.saturating_add(line.first + line.more * line.service);
             latest = latest.max(due + line.more * line.period);
         }
+    }
+    // Each share is rounded up by less than one part.
+    if used > ONE + lines.len() as u128 {
+        return None;
     }
     let cycle = q.hyperperiod.and_then(|cycle| latest.checked_add(cycle));
     let slope = (used < ONE).then(|| {
