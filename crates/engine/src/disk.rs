@@ -170,6 +170,12 @@ pub trait Disk: Send {
         false
     }
 
+    /// When the latest completion that is there already was. It saves asking for the time again after
+    /// a submission to a disk that completes at once.
+    fn ready_at(&self) -> Option<Time> {
+        None
+    }
+
     /// Appends what has completed to `out`, sleeping until there is something, `wake` is signalled
     /// (the signal is taken away), or `until` has come. `until` in the past polls; `None` is for as
     /// long as it takes. May return early with nothing. `wake` is the same event in every call.

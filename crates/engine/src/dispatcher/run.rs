@@ -174,7 +174,7 @@ impl Runner {
                             },
                         );
                     }
-                    let issued = clock::now();
+                    let issued = self.disk.ready_at().unwrap_or_else(clock::now);
                     // Where `submit` moves the data, that is the disk's time and not the host's.
                     if !self.at_once {
                         self.state.issued_late(tag, issued.saturating_since(now));

@@ -325,6 +325,11 @@ impl Disk for UringDisk {
         self.opened.way == Way::Inline
     }
 
+    fn ready_at(&self) -> Option<Time> {
+        let last = self.ready.last().map(|done| done.at);
+        last.filter(|_| self.completes_at_once())
+    }
+
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
         let ring = self.ring.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         if self.ready.is_empty() {
