@@ -114,7 +114,7 @@ impl Server {
         let (data, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
         let app = Arc::new(App::new(pool, absolute(&config.data)));
-        for warning in app.status().warnings {
+        for warning in app.pool.warnings() {
             tracing::warn!("{warning}");
         }
         let (ending, ended) = watch::channel(false);
@@ -203,7 +203,7 @@ pub fn pool_failure(error: engine::pool::PoolError) -> Failure {
     use engine::pool::PoolError;
     let help = match &error {
         PoolError::Disk { .. } | PoolError::Missing { .. } | PoolError::Metadata(_) => Some(
-            "`clockwise pool check` says more; `clockwise pool create` makes a new pool of the disks",
+            "`clockwise pool check` says more; `clockwise pool create` makes a new pool of the disks, and what is on them is lost",
         ),
         _ => None,
     };

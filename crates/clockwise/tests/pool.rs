@@ -74,7 +74,8 @@ fn a_new_pool_is_sound_and_is_not_made_twice_by_accident() {
             .iter()
             .all(|finding| finding["is_error"] == false)
     );
-    site.run(&["pool", "create"]).fails(1, &["disk-0"]);
+    site.run(&["pool", "create"])
+        .fails(1, &["disk-0", "would be lost", "--force"]);
     site.run(&["pool", "create", "--force"]).done();
     assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
 }

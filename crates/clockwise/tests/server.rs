@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use common::{Outcome, Site, call, noise};
+use common::{Outcome, Site, call, clockwise, noise};
 use serde_json::json;
 
 /// Whether the tools of libnbd are here; a test that is skipped says so.
@@ -162,13 +163,70 @@ fn every_reading_call_answers_as_it_is_described() {
             .out
             .contains("not measured")
     );
+    let one = site.run(&["disk", "show", "0"]).done().out;
     assert!(
-        !site.json(&["status"])["warnings"]
+        one.contains("warning: ") && one.contains("on this disk"),
+        "{one}"
+    );
+    let warnings = site.json(&["status"])["warnings"].clone();
+    let disk = site.path("disk-0").display().to_string();
+    assert!(
+        warnings
             .as_array()
             .expect("warnings")
-            .is_empty()
+            .iter()
+            .any(|warning| warning["what"].is_string()
+                && warning["concerns"]
+                    .as_array()
+                    .is_some_and(|names| names.contains(&json!(disk)))),
+        "{warnings}"
     );
     assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn watching_ends_with_who_watches() {
+    let (site, server) = Site::serving(1);
+    let mut watching = clockwise()
+        .arg("--config")
+        .arg(site.config())
+        .args(["status", "--watch", "--interval", "10ms"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(watching.stdout.take().expect("it is piped")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(first.starts_with("pool test"), "{first}");
+    // From here on nobody reads; a command that did not notice would run for ever.
+    drop(lines);
+    assert_eq!(watching.wait().expect("it ends").code(), Some(0));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn programs_get_every_error_as_json() {
+    let site = Site::new(1);
+    for (arguments, says) in [
+        (&["--json", "volume", "create", "v"][..], "--size"),
+        (&["volume", "list", "--colour", "--json"], "--colour"),
+        (&["--json", "volume", "list"], "no server"),
+    ] {
+        let outcome = site.run(arguments);
+        let error: serde_json::Value = serde_json::from_str(&outcome.err)
+            .unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+        let what = error["what"].as_str().expect("what");
+        assert!(what.contains(says), "{error}");
+        let kind = if outcome.code == 2 {
+            "bad-input"
+        } else {
+            "failed"
+        };
+        assert_eq!(error["kind"], kind, "{outcome:?}");
+        assert!(
+            error["help"].is_string() && outcome.out.is_empty(),
+            "{outcome:?}"
+        );
+    }
 }
 
 #[test]

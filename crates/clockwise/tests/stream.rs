@@ -30,6 +30,40 @@ fn play(site: &Site, arguments: &[&str]) -> common::Outcome {
     site.run(&[&fixed, arguments].concat())
 }
 
+/// Checks the distributions of a report against the account of each block: they have two digits.
+#[track_caller]
+fn tells_of_every_block(report: &Value, lines: &str) {
+    let mut rows = lines.lines();
+    let head: Vec<&str> = rows.next().expect("a head").split(',').collect();
+    let column = |name| head.iter().position(|column| *column == name).expect(name);
+    let columns = ["submitted_ns", "deadline_ns", "completed_ns"].map(column);
+    let times = rows.map(|row| {
+        let cells: Vec<u64> = row
+            .split(',')
+            .map(|cell| cell.parse().expect(cell))
+            .collect();
+        columns.map(|column| cells[column])
+    });
+    let (responses, margins): (Vec<u64>, Vec<u64>) = times
+        .map(|[submitted, deadline, completed]| {
+            (completed - submitted, deadline.saturating_sub(completed))
+        })
+        .unzip();
+    for (name, values) in [("response", responses), ("margin", margins)] {
+        let told = &report[name];
+        let close = |key: &str, wanted: u64| {
+            let told = told[key].as_u64().expect(key);
+            assert!(
+                told.abs_diff(wanted) <= wanted / 50,
+                "{name} {key} is told as {told} and was {wanted}: {values:?}"
+            );
+        };
+        assert_eq!(told["count"], values.len());
+        close("mean_ns", values.iter().sum::<u64>() / values.len() as u64);
+        close("max_ns", *values.iter().max().expect("blocks"));
+    }
+}
+
 #[test]
 fn what_is_recorded_is_played() {
     let (site, server) = site();
@@ -51,6 +85,7 @@ fn what_is_recorded_is_played() {
     assert_eq!(report["pace"]["blocks"], 16);
     let lines = String::from_utf8(common::read(&site.path("blocks.csv"))).expect("text");
     assert_eq!(lines.lines().count(), 17, "{lines}");
+    tells_of_every_block(&report, &lines);
     let report = play(&site, &["--rate", "250KB/s", "--to", &to, "--seconds", "4"])
         .done()
         .json();

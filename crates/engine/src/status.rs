@@ -1,6 +1,7 @@
 //! What is promised and what happened, as plain values for people and programs. Times are in
 //! nanoseconds.
 
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use sched::units::{Nanos, Time};
@@ -166,6 +167,25 @@ pub struct MemoryStatus {
     pub asked_back_bytes: u64,
 }
 
+/// Something that is not as it should be, in words for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Warning {
+    /// What.
+    pub what: String,
+    /// The disks and parts of the host that it is about, by name; none if it is the whole pool.
+    pub concerns: Vec<String>,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match self.concerns.as_slice() {
+            [] => Ok(()),
+            concerns => write!(f, " ({})", concerns.join(", ")),
+        }
+    }
+}
+
 /// The pool.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PoolStatus {
@@ -178,7 +198,7 @@ pub struct PoolStatus {
     /// How long ago the window for latencies began.
     pub window_ns: u64,
     /// What is not as it should be.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// Its extent size.
     pub extent_bytes: u64,
     /// Bytes in volumes.

@@ -346,7 +346,10 @@ fn the_floor_is_what_was_asked_for() {
         let status = pool.status();
         assert!((status.disks[0].floor - expected).abs() < 1e-6);
         assert_eq!(
-            status.warnings.iter().any(|text| text.contains("floor")),
+            status
+                .warnings
+                .iter()
+                .any(|warning| warning.what.contains("floor")),
             expected == 0.0
         );
     }

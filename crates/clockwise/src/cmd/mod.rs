@@ -3,6 +3,7 @@
 
 mod admit;
 mod output;
+mod picture;
 mod pool;
 mod serve;
 mod status;
@@ -22,12 +23,16 @@ use crate::failure::{Failure, FailureKind, io_failure};
 
 pub use output::Output;
 pub(crate) use output::{percent, short, table};
+pub(crate) use picture::wrapped;
 pub(crate) use serve::start_log;
 pub use status::{latency as latency_text, render as render_status};
-pub(crate) use warnings::grouped as grouped_warnings;
+pub(crate) use warnings::lines as warning_lines;
 
 /// Where the server's control socket is when nothing else is said.
 pub const DEFAULT_SOCKET: &str = "/run/clockwise/api.sock";
+
+/// Where help shows the options that every command takes.
+const EVERYWHERE: &str = "Options of every command";
 
 /// A QoS-aware volume manager and media server: streams that reserve bandwidth get a guarantee,
 /// everything else shares the same disks in the time that is provably left.
@@ -43,13 +48,13 @@ pub const DEFAULT_SOCKET: &str = "/run/clockwise/api.sock";
 )]
 pub struct Cli {
     /// Print one JSON value instead of text for people; errors too, on standard error.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
     /// The server's control socket [default: that of the configuration, or /run/clockwise/api.sock].
-    #[arg(long, global = true, value_name = "PATH", env = "CLOCKWISE_SOCKET")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "PATH", env = "CLOCKWISE_SOCKET")]
     pub socket: Option<PathBuf>,
     /// The configuration [default: clockwise.toml, where a command needs one].
-    #[arg(long, global = true, value_name = "FILE", env = "CLOCKWISE_CONFIG")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILE", env = "CLOCKWISE_CONFIG")]
     pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -147,6 +152,18 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     }
 }
 
+/// A command line that makes no sense, for programs.
+fn usage_failure(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let (what, help) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let failure = Failure::bad_input(one_line(what.strip_prefix("error: ").unwrap_or(what)));
+    match one_line(help) {
+        help if help.is_empty() => failure,
+        help => failure.help(help),
+    }
+}
+
 /// The whole program.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -159,8 +176,13 @@ pub fn main() -> ExitCode {
             } else {
                 ExitCode::SUCCESS
             };
-            // A reader that has gone does not want to know.
-            let _ = error.print();
+            let wants_json = std::env::args_os().any(|argument| argument == "--json");
+            if error.use_stderr() && wants_json {
+                Output::new(true).failure(&usage_failure(&error));
+            } else {
+                // A reader that has gone does not want to know.
+                let _ = error.print();
+            }
             return code;
         }
     };

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use super::picture::picture;
 use crate::failure::Failure;
 
 /// Where a command's results go.
@@ -63,6 +65,16 @@ impl Output {
         }
     }
 
+    /// Whether anybody is left to read standard output: a pipe may have lost its reader.
+    #[must_use]
+    pub fn has_reader(&self) -> bool {
+        let out = io::stdout();
+        let mut waits = [PollFd::new(&out, PollFlags::empty())];
+        // A pipe without a reader is in error at once; what cannot be asked is taken to be read.
+        poll(&mut waits, Some(&Timespec::default())).is_err()
+            || !waits[0].revents().contains(PollFlags::ERR)
+    }
+
     /// Says something by the way, on standard error, to people only.
     pub fn note(&self, text: &str) {
         if !self.is_json {
@@ -79,9 +91,10 @@ impl Output {
 
     /// Shows a picture in the place of the one before.
     pub fn picture(&self, text: &str) {
-        // Home, text, and away with what is left of the last picture. Nobody to show it to is no
-        // failure of the command.
-        let _ = write!(io::stderr().lock(), "\x1b[H\x1b[2J{text}");
+        let mut err = io::stderr().lock();
+        let picture = picture(text, &err);
+        // Nobody to show it to is no failure of the command.
+        let _ = err.write_all(picture.as_bytes());
     }
 
     /// Prints a failure.
@@ -111,6 +124,25 @@ impl Output {
         bar.set_style(style);
         bar.set_prefix(what);
         bar
+    }
+
+    /// Does `work`, and shows meanwhile that it is being done, for things whose length nobody knows.
+    pub fn during<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        let target = if self.is_json {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+                .expect("the template is a constant and right"),
+        );
+        bar.set_message(what);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let done = work();
+        bar.finish_and_clear();
+        done
     }
 
     /// A bar for bytes; of unknown length when `total` is `None`.
@@ -173,6 +205,13 @@ pub(super) fn list(pairs: &[(&str, String)]) -> String {
         .iter()
         .map(|(name, value)| format!("{name:<width$}  {value}\n"))
         .collect()
+}
+
+/// How many of something: `1 disk`, `2 disks`.
+#[must_use]
+pub(super) fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 /// A share of 1 in percent.

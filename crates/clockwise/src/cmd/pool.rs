@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use engine::pool::{CreateOptions, Pool};
+use engine::pool::{CreateOptions, Pool, PoolError};
 use sched::units::{Bytes, Nanos};
 
-use super::output::{list, percent, short, table};
+use super::output::{counted, list, percent, short, table};
 use super::{Cli, Output, block_on, warnings};
 use crate::disks::{self, Absent};
 use crate::failure::{Failure, FailureKind};
@@ -19,9 +19,9 @@ use crate::server::pool_failure;
 pub enum PoolCommand {
     /// Make a pool of the configuration's disks; what is on them is lost. No server may run.
     Create {
-        /// The extent size, such as 64MiB [default: that of the configuration, or by the rule that
-        /// a whole-extent access is about 90 % transfer].
-        #[arg(long, value_parser = parse_size)]
+        /// The size of extents, such as 64MiB [default: that of the configuration, or one of which a
+        /// whole-extent access is about 90 % transfer].
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         extent: Option<Bytes>,
         /// Take disks that belong to a pool already.
         #[arg(long)]
@@ -75,12 +75,22 @@ fn create(
     };
     let opened = disks::open(&config, Absent::Make)?;
     let count = opened.disks.len();
-    Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
+    Pool::create(&opened.memory, opened.disks, &options).map_err(|error| {
+        let is_taken = matches!(error, PoolError::Disk { .. }) && !force;
+        let failure = pool_failure(error);
+        if !is_taken {
+            return failure;
+        }
+        failure.help(
+            "`clockwise pool check` says what is on it; --force takes disks of a pool all the same",
+        )
+    })?;
     let made = serde_json::json!({ "name": options.name, "disks": count });
     output.result(&made, || {
         format!(
-            "made pool {:?} of {count} disks; serve it with `clockwise serve`\n",
-            options.name
+            "made pool {:?} of {}; serve it with `clockwise serve`\n",
+            options.name,
+            counted(count as u64, "disk")
         )
     })?;
     Ok(ExitCode::SUCCESS)
@@ -112,14 +122,14 @@ fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
             })
             .collect();
         text += &format!(
-            "pool {:?}: {} volumes and {} records examined, {}\n",
+            "pool {:?}: {} and {} examined, {}\n",
             report.name,
-            report.volumes,
-            report.records,
+            counted(report.volumes, "volume"),
+            counted(report.records, "record"),
             if errors == 0 {
                 "sound".to_owned()
             } else {
-                format!("{errors} errors")
+                counted(errors as u64, "error")
             }
         );
         text
@@ -176,10 +186,8 @@ pub(super) fn run_disk(
                     Failure::bad_input(format!("there is no disk {wanted:?}"))
                         .help("`clockwise disk show` lists the disks")
                 })?;
-            let mut own = status.warnings;
-            own.retain(|warning| warning.starts_with(&format!("{}: ", found.name)));
             output.result(found, || {
-                disk_text(found) + &warnings::lines(&own, [found.name.as_str()])
+                disk_text(found) + &warnings::of_disk(&status.warnings, &found.name)
             })?;
         }
     }

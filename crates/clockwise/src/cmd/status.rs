@@ -8,6 +8,7 @@ use std::time::Duration;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::output::{percent, short, table};
+use super::picture::picture;
 use super::{Output, block_on, warnings};
 use crate::client::ApiClient;
 use crate::failure::Failure;
@@ -17,11 +18,11 @@ use crate::quantity::{Rate, Size, Span, parse_time};
 /// What to show.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Show it again and again until Ctrl-C.
+    /// Show it again and again until Ctrl-C; with --json, a value each time.
     #[arg(long)]
     watch: bool,
     /// How often, with --watch.
-    #[arg(long, value_parser = parse_time, default_value = "1s", requires = "watch")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1s", requires = "watch")]
     interval: Nanos,
 }
 
@@ -35,12 +36,11 @@ pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<Ex
             }
             let status: StatusView = client.get("/v1/status").await?;
             if args.watch && !output.is_json() && std::io::stdout().is_terminal() {
-                // Home, text, and away with what is left of the last picture.
-                output.bytes(format!("\x1b[H\x1b[2J{}", render(&status)).as_bytes())?;
+                output.bytes(picture(&render(&status), std::io::stdout()).as_bytes())?;
             } else {
                 output.result(&status, || render(&status))?;
             }
-            if !args.watch {
+            if !args.watch || !output.has_reader() {
                 return Ok(ExitCode::SUCCESS);
             }
         }

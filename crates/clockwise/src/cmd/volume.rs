@@ -58,8 +58,8 @@ pub enum VolumeCommand {
     Create {
         /// Its name.
         name: String,
-        /// Its size, such as 100GiB; rounded up to whole extents.
-        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+        /// Its size, such as 100GiB; it takes whole extents of the disks.
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
         /// Where it goes.
         #[command(flatten)]
@@ -77,7 +77,7 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
         /// The new size.
-        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
         /// Where the new extents go.
         #[command(flatten)]
@@ -88,7 +88,7 @@ pub enum VolumeCommand {
         /// Its name.
         name: String,
         /// The new size.
-        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
     },
     /// Move a volume's extents elsewhere, in use or not, in the time that streams leave.
@@ -231,6 +231,22 @@ fn move_extents(
     moved
 }
 
+/// Who has a volume open, each kind once, with how many there are of it.
+fn users(volume: &VolumeView) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for user in &volume.users {
+        match kinds.iter_mut().find(|(kind, _)| kind == user) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((user, 1)),
+        }
+    }
+    let text = kinds.iter().map(|(kind, count)| match count {
+        1 => (*kind).to_owned(),
+        _ => format!("{kind} ({count} times)"),
+    });
+    text.collect::<Vec<_>>().join(", ")
+}
+
 fn volumes_text(volumes: &[VolumeView]) -> String {
     if volumes.is_empty() {
         return "there are no volumes; make one with `clockwise volume create NAME --size SIZE`\n"
@@ -245,7 +261,7 @@ fn volumes_text(volumes: &[VolumeView]) -> String {
                 Size(Bytes(volume.size_bytes)).to_string(),
                 Size(Bytes(volume.written_bytes)).to_string(),
                 volume.extents.to_string(),
-                volume.users.join(", "),
+                users(volume),
             ]
         }),
     )
@@ -270,7 +286,7 @@ fn volume_text(volume: &VolumeView) -> String {
             if volume.users.is_empty() {
                 "nobody".to_owned()
             } else {
-                volume.users.join(", ")
+                users(volume)
             },
         ),
     ];

@@ -1,75 +1,48 @@
-//! Warnings for people: one line for what is the same of several disks.
+//! Warnings for people: a line each, with the disks and parts of the host that it is about.
 
 use super::output::short;
+use crate::http::view::WarningView;
 
-/// A warning, and the disks that it is about.
-struct Group<'a> {
-    what: &'a str,
-    disks: Vec<&'a str>,
-}
-
-/// `warnings` with those that differ only in the disk that they begin with put together, in the order
-/// in which each comes first.
-#[must_use]
-pub(crate) fn grouped<'a>(
-    warnings: &'a [String],
-    disks: impl IntoIterator<Item = &'a str>,
-) -> Vec<String> {
-    let disks: Vec<&str> = disks.into_iter().collect();
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for warning in warnings {
-        let (disk, what) = match of_disk(warning, &disks) {
-            Some((disk, what)) => (Some(disk), what),
-            None => (None, warning.as_str()),
-        };
-        let place = groups
-            .iter()
-            .position(|group| group.what == what && group.disks.is_empty() == disk.is_none());
-        let group = match place {
-            Some(place) => &mut groups[place],
-            None => {
-                groups.push(Group {
-                    what,
-                    disks: Vec::new(),
-                });
-                groups.last_mut().expect("one was pushed")
-            }
-        };
-        if let Some(disk) = disk.filter(|disk| !group.disks.contains(disk)) {
-            group.disks.push(disk);
+/// The names that a warning is about, of a pool that has these disks: all of its disks are not named
+/// one by one.
+fn concerned(warning: &WarningView, disks: &[&str]) -> String {
+    let is_about = |disk: &&str| warning.concerns.iter().any(|other| other == disk);
+    let is_about_all = disks.len() > 1 && disks.iter().all(is_about);
+    let mut names = Vec::new();
+    if is_about_all {
+        names.push(format!("all {} disks", disks.len()));
+    }
+    for name in &warning.concerns {
+        if !(is_about_all && disks.contains(&name.as_str())) {
+            names.push(short(name));
         }
     }
-    groups
+    names.join(", ")
+}
+
+/// The warnings of a pool of `disks`, a line each, as every command shows them.
+#[must_use]
+pub(crate) fn lines<'a>(
+    warnings: &[WarningView],
+    disks: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let disks: Vec<&str> = disks.into_iter().collect();
+    warnings
         .iter()
-        .map(|group| match group.disks.as_slice() {
-            [] => group.what.to_owned(),
-            [one] => format!("{}: {}", short(one), group.what),
-            all if all.len() == disks.len() => format!("all {} disks: {}", all.len(), group.what),
-            some => {
-                let names: Vec<String> = some.iter().map(|disk| short(disk)).collect();
-                format!("{}: {}", names.join(", "), group.what)
-            }
+        .map(|warning| match concerned(warning, &disks).as_str() {
+            "" => format!("warning: {}\n", warning.what),
+            names => format!("warning: {} ({names})\n", warning.what),
         })
         .collect()
 }
 
-/// The disk that a warning begins with, and what it says of it.
-fn of_disk<'a>(warning: &'a str, disks: &[&'a str]) -> Option<(&'a str, &'a str)> {
-    disks.iter().find_map(|disk| {
-        let what = warning.strip_prefix(disk)?.strip_prefix(": ")?;
-        Some((*disk, what))
-    })
-}
-
-/// The same, a line each, as every command shows them.
+/// The warnings that are about a disk, which they need not name then.
 #[must_use]
-pub(crate) fn lines<'a>(
-    warnings: &'a [String],
-    disks: impl IntoIterator<Item = &'a str>,
-) -> String {
-    grouped(warnings, disks)
-        .into_iter()
-        .map(|warning| format!("warning: {warning}\n"))
+pub(super) fn of_disk(warnings: &[WarningView], disk: &str) -> String {
+    warnings
+        .iter()
+        .filter(|warning| warning.concerns.iter().any(|name| name == disk))
+        .map(|warning| format!("warning: {}\n", warning.what))
         .collect()
 }
 
@@ -78,27 +51,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_same_of_several_disks_is_said_once() {
+    fn all_disks_are_named_together_and_some_one_by_one() {
+        let warning = |what: &str, concerns: &[&str]| WarningView {
+            what: what.to_owned(),
+            concerns: concerns.iter().map(|name| (*name).to_owned()).collect(),
+        };
         let warnings = [
-            "/d/a: not measured",
-            "/d/b: not measured",
-            "/d/a: not measured",
-            "memory is not locked",
-            "/d/a: hot",
-            "/d/c: not measured",
-            "/d/a: cold",
-            "/d/c: cold",
-        ]
-        .map(str::to_owned);
+            warning("not measured", &["/d/a", "/d/b", "/d/c"]),
+            warning("no hurry", &["/d/a", "/d/b", "/d/c", "the pool's worker"]),
+            warning("hot", &["/d/a", "/d/c"]),
+            warning("no floor", &[]),
+        ];
+        let disks = ["/d/a", "/d/b", "/d/c"];
         assert_eq!(
-            grouped(&warnings, ["/d/a", "/d/b", "/d/c"]),
-            [
-                "all 3 disks: not measured",
-                "memory is not locked",
-                "a: hot",
-                "a, c: cold",
-            ]
+            lines(&warnings, disks),
+            "warning: not measured (all 3 disks)\n\
+             warning: no hurry (all 3 disks, the pool's worker)\n\
+             warning: hot (a, c)\n\
+             warning: no floor\n"
         );
-        assert_eq!(grouped(&warnings[..1], ["/d/a"]), ["a: not measured"]);
+        assert_eq!(
+            lines(&warnings[2..3], ["/d/a"]),
+            "warning: hot (a, c)\n",
+            "one disk is named"
+        );
+        assert_eq!(
+            of_disk(&warnings, "/d/b"),
+            "warning: not measured\nwarning: no hurry\n"
+        );
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::process::{End, is_there, run, run_until};
+use super::process::{End, Ending, Ends, is_there, run, run_until};
 use crate::failure::{Failure, io_failure};
 
 /// What `fio` does over NBD, in words.
@@ -149,7 +149,7 @@ fn letters(seed: u32) -> Vec<u8> {
 /// Writes what `fio` is going to read, once: holes would be read without a disk.
 pub(super) async fn prepare(
     target: &Target,
-    mut stop: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Ending>,
 ) -> Result<(), Failure> {
     let export = on_export(&target.uri).to_vec();
     let files = target.files.as_ref();
@@ -163,16 +163,23 @@ pub(super) async fn prepare(
             "--end_fsync=1",
         ];
         let arguments = fixed.map(str::to_owned).into_iter().chain(reach);
-        run_until("fio", arguments, &target.scratch, &mut stop).await?;
+        run_until(
+            "fio",
+            arguments,
+            &target.scratch,
+            Ends::WhenTold,
+            &mut ending,
+        )
+        .await?;
     }
     Ok(())
 }
 
-/// Clones, archives and deletes until `stop`.
+/// Clones, archives and deletes until it is to end.
 async fn churn(
     repository: &Path,
     folder: &Path,
-    mut stop: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Ending>,
 ) -> Result<(u64, u64), Failure> {
     let (mut clones, mut archives) = (0, 0);
     let clone = folder.join("clone").to_string_lossy().into_owned();
@@ -187,7 +194,14 @@ async fn churn(
     ];
     loop {
         for (program, arguments) in &steps {
-            let end = run_until(program, arguments.iter(), folder, &mut stop).await?;
+            let end = run_until(
+                program,
+                arguments.iter(),
+                folder,
+                Ends::WhenTold,
+                &mut ending,
+            )
+            .await?;
             if end.is_stopped() {
                 return Ok((clones, archives));
             }
@@ -235,42 +249,45 @@ fn files_options(folder: &Path, seconds: u64) -> Vec<String> {
     options
 }
 
-/// Runs fio until its time is over or `stop`, and reads what it says.
+/// Runs fio until its time is over, and reads what it says.
 async fn fio(
     options: Vec<String>,
     folder: &Path,
-    mut stop: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Ending>,
 ) -> Result<(Seen, Seen), Failure> {
-    match run_until("fio", options, folder, &mut stop).await? {
-        End::Stopped(text) | End::Done(text) => Ok(seen(&text)),
-    }
+    let (End::Stopped(text) | End::Done(text)) =
+        run_until("fio", options, folder, Ends::ByItself, &mut ending).await?;
+    seen(&text).ok_or_else(|| {
+        Failure::failed("fio did not say in time what it has measured")
+            .help("a request of it was not answered for a long time: this machine is very busy")
+    })
 }
 
-/// Reads and writes of a report of `fio`.
-fn seen(text: &str) -> (Seen, Seen) {
-    let start = text.find('{').unwrap_or(0);
-    let report: serde_json::Value = serde_json::from_str(&text[start..]).unwrap_or_default();
+/// Reads and writes of a report of `fio`, if that is one.
+fn seen(text: &str) -> Option<(Seen, Seen)> {
+    let report = &text[text.find('{')?..];
+    let report: serde_json::Value = serde_json::from_str(report).ok()?;
     let of = |op: &str| {
-        let op = &report["jobs"][0][op];
-        Seen {
-            count: op["total_ios"].as_u64().unwrap_or(0),
-            mean_ns: op["lat_ns"]["mean"].as_f64().unwrap_or(0.0) as u64,
-            max_ns: op["lat_ns"]["max"].as_u64().unwrap_or(0),
-        }
+        let op = report.pointer("/jobs/0")?.get(op)?;
+        Some(Seen {
+            count: op["total_ios"].as_u64()?,
+            mean_ns: op["lat_ns"]["mean"].as_f64()? as u64,
+            max_ns: op["lat_ns"]["max"].as_u64()?,
+        })
     };
-    (of("read"), of("write"))
+    Some((of("read")?, of("write")?))
 }
 
-/// Loads `target` for `seconds`, or until `stop`.
+/// Loads `target` for `seconds`, or until it is to end.
 pub(super) async fn load(
     target: Target,
     seconds: u64,
-    stop: watch::Receiver<bool>,
+    ending: watch::Receiver<Ending>,
 ) -> Result<FileLoad, Failure> {
     let desks = fio(
         desks_options(&target.uri, seconds),
         &target.scratch,
-        stop.clone(),
+        ending.clone(),
     );
     let Some((folder, repository)) = &target.files else {
         let (nbd_reads, nbd_writes) = desks.await?;
@@ -280,8 +297,8 @@ pub(super) async fn load(
             ..FileLoad::default()
         });
     };
-    let files = fio(files_options(folder, seconds), folder, stop.clone());
-    let churn = churn(repository, folder, stop);
+    let files = fio(files_options(folder, seconds), folder, ending.clone());
+    let churn = churn(repository, folder, ending);
     let (desks, files, churned) = tokio::join!(desks, files, churn);
     let ((nbd_reads, nbd_writes), (file_reads, file_writes)) = (desks?, files?);
     let (clones, archives) = churned?;
@@ -305,7 +322,7 @@ mod tests {
         let report = r#"fio: something to note
             { "jobs": [ { "read": { "total_ios": 3, "lat_ns": { "mean": 1500.5, "max": 9000 } },
                           "write": { "total_ios": 0, "lat_ns": { "mean": 0.0, "max": 0 } } } ] }"#;
-        let (reads, writes) = seen(report);
+        let (reads, writes) = seen(report).unwrap();
         assert_eq!(
             reads,
             Seen {
@@ -315,6 +332,10 @@ mod tests {
             }
         );
         assert_eq!(writes, Seen::default());
-        assert_eq!(seen("killed"), (Seen::default(), Seen::default()));
+        assert_eq!(seen("killed"), None);
+        assert_eq!(
+            seen("fio: terminating on signal 15\n{ \"jobs\": [] }"),
+            None
+        );
     }
 }

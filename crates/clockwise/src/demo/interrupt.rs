@@ -8,18 +8,19 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::process::{Ending, told_to_end};
 use crate::failure::Failure;
 
 /// The signal that came, if one did. Clones tell of the same one.
 #[derive(Clone)]
 pub(super) struct Interrupt {
-    stop: watch::Receiver<bool>,
+    ending: watch::Receiver<Ending>,
     signal: Arc<AtomicU8>,
 }
 
 impl Interrupt {
     pub(super) fn listen(runtime: &Runtime) -> Result<Self, Failure> {
-        let (sender, stop) = watch::channel(false);
+        let (sender, ending) = watch::channel(Ending::NotYet);
         let number = Arc::<AtomicU8>::default();
         let _guard = runtime.enter();
         let failed =
@@ -35,26 +36,25 @@ impl Interrupt {
                 _ = hang_up.recv() => SignalKind::hangup(),
             };
             came.store(kind.as_raw_value() as u8, Ordering::Relaxed);
-            sender.send_replace(true);
+            sender.send_replace(Ending::AtOnce);
             // Keeps the channel, so that nobody takes its end for a signal that was not given.
             std::future::pending::<()>().await;
         });
         Ok(Self {
-            stop,
+            ending,
             signal: number,
         })
     }
 
     /// The number of the signal that came.
     pub(super) fn signal(&self) -> Option<u8> {
-        self.stop
-            .borrow()
-            .then(|| self.signal.load(Ordering::Relaxed))
+        let is_ending = *self.ending.borrow() != Ending::NotYet;
+        is_ending.then(|| self.signal.load(Ordering::Relaxed))
     }
 
-    /// What programs are stopped by.
-    pub(super) fn as_stop(&self) -> watch::Receiver<bool> {
-        self.stop.clone()
+    /// What programs are ended by.
+    pub(super) fn as_ending(&self) -> watch::Receiver<Ending> {
+        self.ending.clone()
     }
 
     /// Goes on unless a signal came.
@@ -67,10 +67,10 @@ impl Interrupt {
 
     /// Waits for `time`, unless a signal comes.
     pub(super) fn wait(&self, runtime: &Runtime, time: Duration) -> Result<(), Failure> {
-        let mut stop = self.stop.clone();
+        let mut ending = self.ending.clone();
         // Time passes or the signal comes; the check tells which it was.
-        let _ = runtime
-            .block_on(async { tokio::time::timeout(time, stop.wait_for(|stop| *stop)).await });
+        let _ =
+            runtime.block_on(async { tokio::time::timeout(time, told_to_end(&mut ending)).await });
         self.check()
     }
 }

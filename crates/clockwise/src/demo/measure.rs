@@ -62,11 +62,13 @@ impl Stage<'_> {
             }
             status = serving.get("/v1/status")?;
             let line = line(&status, begun.elapsed(), seconds);
+            let best_effort = format!("best effort: {}", latency_text(&status.best_effort));
             if self.output.has_pictures() {
+                let picture = picture(&status, too_much);
                 self.output
-                    .picture(&format!("{line}\n\n{}", picture(&status, too_much)));
+                    .picture(&format!("{line}\n{best_effort}\n\n{picture}"));
             } else if pictures % PICTURES_PER_LINE == 0 {
-                self.output.note(&line);
+                self.output.note(&format!("{line}; {best_effort}"));
             }
             pictures += 1;
         }
@@ -83,10 +85,9 @@ fn line(status: &StatusView, elapsed: Duration, seconds: u64) -> String {
     let blocks: u64 = status.streams.iter().map(|stream| stream.blocks).sum();
     let misses: u64 = status.streams.iter().map(|stream| stream.misses).sum();
     format!(
-        "scheduler {}, {:.0} of {seconds} s: {blocks} blocks, {misses} deadlines missed; best effort {}",
+        "scheduler {}, {:.0} of {seconds} s: {blocks} blocks, {misses} deadlines missed",
         status.scheduler,
         elapsed.as_secs_f64(),
-        latency_text(&status.best_effort),
     )
 }
 

@@ -28,8 +28,9 @@ use std::process::ExitCode;
 
 use tokio::runtime::Runtime;
 
-use crate::cmd::{Output, grouped_warnings};
+use crate::cmd::Output;
 use crate::failure::Failure;
+use crate::http::view::WarningView;
 use interrupt::Interrupt;
 use mount::Mounted;
 use plan::{DRIVE, DRIVES};
@@ -49,7 +50,7 @@ pub struct Args {
     /// How long to record and play.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Where to keep the drives' data [default: a folder of its own in /var/tmp].
+    /// In which folder to make one for the drives' data [default: /var/tmp].
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
     /// Leave the drives' data there at the end.
@@ -80,7 +81,17 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
             })
         }
         (Err(_), Some(signal)) => {
-            output.note("interrupted; nothing is left behind");
+            let left = if args.keep {
+                "what the drives have is kept"
+            } else {
+                "nothing is left behind"
+            };
+            let interrupted = format!("interrupted; {left}");
+            if output.is_json() {
+                output.failure(&Failure::failed(interrupted));
+            } else {
+                output.note(&interrupted);
+            }
             Ok(ExitCode::from(SIGNALLED + signal))
         }
         (Err(failure), None) => Err(failure),
@@ -96,7 +107,8 @@ fn show(
     files::require_fio()?;
     let room = plan::room(args.seconds, !args.no_edf, CLIPS);
     let scratch = Scratch::new(args.scratch.as_deref(), args.keep, room)?;
-    let (clips, source) = media::clips(scratch.path())?;
+    let (clips, source) =
+        output.during("looking for two videos", || media::clips(scratch.path()))?;
     let note = Mounted::obstacle().map(|obstacle| {
         format!("The file load goes through fio over NBD instead of a mounted ext4: {obstacle}.")
     });
@@ -129,12 +141,9 @@ fn show(
     let mut warnings = Vec::new();
     for (index, (scheduler, seconds)) in runs.into_iter().enumerate() {
         let run = stage.run(scheduler, seconds, index == 0)?;
-        warnings.extend(run.warnings);
+        add_warnings(&mut warnings, run.warnings);
         phases.push(run.phase);
     }
-    let drives = (0..DRIVES).map(|drive| scratch.path().join(format!("drive-{drive}")));
-    let drives: Vec<String> = drives.map(|drive| drive.display().to_string()).collect();
-    let warnings = grouped_warnings(&warnings, drives.iter().map(String::as_str));
     // What plain EDF misses is no promise of ours: it blocks for as long as best effort takes.
     let is_kept = phases.first().is_some_and(|phase| phase.misses == 0)
         && phases.iter().all(|phase| phase.different() == 0);
@@ -150,4 +159,18 @@ fn show(
         phases,
         is_kept,
     })
+}
+
+/// Adds what is new in `more`: most is the same in each run.
+fn add_warnings(warnings: &mut Vec<WarningView>, more: Vec<WarningView>) {
+    for warning in more {
+        match warnings.iter_mut().find(|known| known.what == warning.what) {
+            None => warnings.push(warning),
+            Some(known) => {
+                let mut concerns = warning.concerns;
+                concerns.retain(|name| !known.concerns.contains(name));
+                known.concerns.append(&mut concerns);
+            }
+        }
+    }
 }

@@ -4,58 +4,70 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::files::{self, FileLoad, Target};
+use super::interrupt::Interrupt;
 use super::measure::Measured;
 use super::mount::Mounted;
 use super::plan::RATE;
+use super::process::{Ending, told_to_end};
 use super::report::{Phase, Promise, Recording, TooMuch};
 use super::stage::{Serving, Stage};
 use super::streams::Ended;
 use super::text::refusal_text;
 use super::volumes::{DESKS_VOLUME, FILES_VOLUME};
 use crate::failure::Failure;
-use crate::http::view::StatusView;
+use crate::http::view::{StatusView, WarningView};
 use crate::session::SessionView;
 
 /// A finished run.
 pub(super) struct Run {
     pub(super) phase: Phase,
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<WarningView>,
 }
 
 /// Tells the file load to end, and waits for it.
 struct Load<'a> {
     runtime: &'a Runtime,
-    stop: watch::Sender<bool>,
+    ending: watch::Sender<Ending>,
     task: Option<tokio::task::JoinHandle<Result<FileLoad, Failure>>>,
 }
 
 impl<'a> Load<'a> {
     fn start(runtime: &'a Runtime, target: Target, seconds: u64) -> Self {
-        let (stop, stopped) = watch::channel(false);
+        let (ending, ended) = watch::channel(Ending::NotYet);
         Self {
             runtime,
-            stop,
-            task: Some(runtime.spawn(files::load(target, seconds, stopped))),
+            ending,
+            task: Some(runtime.spawn(files::load(target, seconds, ended))),
         }
     }
 
-    fn end(&mut self) -> Result<FileLoad, Failure> {
-        self.stop.send_replace(true);
-        match self.task.take() {
-            Some(task) => self
-                .runtime
-                .block_on(task)
-                .map_err(|error| Failure::failed(format!("the file load failed: {error}")))?,
-            None => Err(Failure::failed("the file load has ended")),
-        }
+    /// Ends it with what it has to say, unless somebody wants it to be gone.
+    fn end(mut self, interrupt: &Interrupt) -> Result<FileLoad, Failure> {
+        self.ending.send_replace(Ending::WithReport);
+        let Some(mut task) = self.task.take() else {
+            return Err(Failure::failed("the file load has ended"));
+        };
+        let mut interrupted = interrupt.as_ending();
+        let result = self.runtime.block_on(async {
+            tokio::select! {
+                result = &mut task => result,
+                () = told_to_end(&mut interrupted) => {
+                    self.ending.send_replace(Ending::AtOnce);
+                    task.await
+                }
+            }
+        });
+        interrupt.check()?;
+        result.map_err(|error| Failure::failed(format!("the file load failed: {error}")))?
     }
 }
 
 impl Drop for Load<'_> {
     fn drop(&mut self) {
-        if self.task.is_some() {
+        self.ending.send_replace(Ending::AtOnce);
+        if let Some(task) = self.task.take() {
             // Its result is of no use any more; that it has ended is.
-            let _ = self.end();
+            let _ = self.runtime.block_on(task);
         }
     }
 }
@@ -71,23 +83,33 @@ impl Stage<'_> {
         let mut serving = self.serve(scheduler)?;
         if is_first {
             self.make_volumes(&serving)?;
+        } else {
+            let text = format!("The same with scheduler {scheduler}, for {seconds} s ...");
+            self.output.note(&text);
         }
-        let capacity = self.capacity(&serving)?;
-        let (mounted, target) = self.make_files(is_first)?;
+        let output = self.output;
+        let capacity = output.during("asking admission how many streams fit", || {
+            self.capacity(&serving)
+        })?;
+        let (mounted, target) =
+            output.during("preparing the file load", || self.make_files(is_first))?;
         self.make_recordings(&serving, scheduler, seconds)?;
-        let streams = self.start_streams(&serving, scheduler, &capacity)?;
+        let streams = output.during("starting the streams", || {
+            self.start_streams(&serving, scheduler, &capacity)
+        })?;
         let promise = Promise {
             recorded: streams.recorded(),
             played: streams.played(),
             capacity: capacity.iter().sum(),
         };
-        self.output.note(&promise.text());
         let too_much = self.ask_too_much(&serving, &capacity, streams.block())?;
-        self.output.note(&refusal_text(&too_much));
-        let mut load = Load::start(self.runtime, target, seconds);
+        if is_first {
+            output.note(&promise.text());
+            output.note(&refusal_text(&too_much));
+        }
+        let load = Load::start(self.runtime, target, seconds);
         let measured = self.measure(&serving, &streams, seconds, &too_much)?;
-        let file_load = load.end()?;
-        drop(load);
+        let file_load = load.end(&self.interrupt)?;
         let ended = self.end_streams(&serving, streams)?;
         let recordings = self.compare_all(&serving, &ended)?;
         drop(mounted);
@@ -116,7 +138,7 @@ impl Stage<'_> {
         self.interrupt.check()?;
         if is_first {
             self.runtime
-                .block_on(files::prepare(&target, self.interrupt.as_stop()))?;
+                .block_on(files::prepare(&target, self.interrupt.as_ending()))?;
             self.interrupt.check()?;
         }
         Ok((mounted, target))

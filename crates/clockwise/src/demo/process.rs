@@ -17,6 +17,45 @@ use crate::failure::Failure;
 /// How long a program has to end when it is asked to, before it is made to.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How long a program that ends by itself may take when it should have ended: longer than any request
+/// of it takes.
+const REPORT_GRACE: Duration = Duration::from_secs(30);
+
+/// Whether programs are to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    /// They run on.
+    NotYet,
+    /// Those that do not end by themselves are to end; the others have something to say.
+    WithReport,
+    /// They are to be gone.
+    AtOnce,
+}
+
+/// How a program comes to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ends {
+    /// It is ended when it is time to.
+    WhenTold,
+    /// By itself, at about that time, with a report.
+    ByItself,
+}
+
+/// Resolves when programs are to end, or nobody is left to say so.
+pub(super) async fn told_to_end(ending: &mut watch::Receiver<Ending>) {
+    let _ = ending.wait_for(|ending| *ending != Ending::NotYet).await;
+}
+
+/// Resolves when a program is to be ended.
+async fn overdue(ending: &mut watch::Receiver<Ending>, ends: Ends) {
+    told_to_end(ending).await;
+    if ends == Ends::ByItself {
+        let at_once = ending.wait_for(|ending| *ending == Ending::AtOnce);
+        // Either is the end of the wait.
+        let _ = tokio::time::timeout(REPORT_GRACE, at_once).await;
+    }
+}
+
 /// Whether there is a program of this name.
 pub(super) fn is_there(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -86,12 +125,13 @@ impl End {
     }
 }
 
-/// Runs a command to its end, or until `stop` says so; then it and what it started are ended.
+/// Runs a command to its end, or until `ending` says so; then it and what it started are ended.
 pub(super) async fn run_until<S: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = S>,
     folder: &Path,
-    stop: &mut watch::Receiver<bool>,
+    ends: Ends,
+    ending: &mut watch::Receiver<Ending>,
 ) -> Result<End, Failure> {
     let mut command = AsyncCommand::from(command(program, arguments));
     command
@@ -122,7 +162,7 @@ pub(super) async fn run_until<S: AsRef<OsStr>>(
     });
     let status = tokio::select! {
         status = child.wait() => status.map_err(failed)?,
-        () = told_to_stop(stop) => {
+        () = overdue(ending, ends) => {
             end_group(&mut child, group).await;
             let (out, _) = collected.await.unwrap_or_default();
             return Ok(End::Stopped(String::from_utf8_lossy(&out).into_owned()));
@@ -138,11 +178,7 @@ pub(super) async fn run_until<S: AsRef<OsStr>>(
     )))
 }
 
-/// Resolves when `stop` says so, or nobody is left to say it.
-async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
-}
-
+/// Asks a program and what it started to end, and makes them when they take too long.
 async fn end_group(child: &mut Child, group: Option<Pid>) {
     let signal = |signal| {
         if let Some(group) = group {

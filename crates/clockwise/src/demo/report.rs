@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::files::FileLoad;
 use super::media::ClipSource;
 use crate::http::RefusalView;
-use crate::http::view::{DiskView, LatencyView};
+use crate::http::view::{DiskView, LatencyView, WarningView};
 
 /// A recording, compared with what was sent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -106,7 +106,7 @@ pub(super) struct Report {
     /// Why the file load was not on a mounted file system, if it was not.
     pub file_load_note: Option<String>,
     /// What is not as it should be on this machine.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<WarningView>,
     /// The run that counts, and the one beside it.
     pub phases: Vec<Phase>,
     /// Whether every promise was kept and every byte is right.

@@ -170,7 +170,16 @@ impl From<Refusal> for Problem {
                 })
             },
             Refusal::Invalid { what: part, reason } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason).at(part)
+                let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason).at(part);
+                match part {
+                    "the block size" => {
+                        problem.help("take one such as 256KiB or 1MiB, or none: the pool proposes one")
+                    }
+                    "the range" => problem.help(
+                        "sizes in KiB, MiB or GiB are whole sectors; `clockwise volume show` tells the volume's",
+                    ),
+                    _ => problem,
+                }
             }
             Refusal::Memory { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, what)
                 .help("use smaller blocks, end other streams, or give the server more memory"),
@@ -186,7 +195,13 @@ impl From<SessionError> for Problem {
             SessionError::Token | SessionError::Ended(_) => StatusCode::CONFLICT,
             SessionError::Closing => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self::new(status, error.to_string())
+        let problem = Self::new(status, error.to_string());
+        match error {
+            SessionError::Unknown(_) | SessionError::Ended(_) => {
+                problem.help("`clockwise stream list` shows which there are")
+            }
+            SessionError::Token | SessionError::Closing => problem,
+        }
     }
 }
 

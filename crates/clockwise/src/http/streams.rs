@@ -78,7 +78,7 @@ async fn reserve(
 }
 
 fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
-    let volume = pool.open_volume(&ask.volume)?;
+    let volume = pool.open_volume_for(&ask.volume, "a stream")?;
     let size = volume.size().get();
     let past_end = || {
         Problem::new(

@@ -228,6 +228,17 @@ view! {
 }
 
 view! {
+    /// Something that is not as it should be.
+    #[derive(Eq)]
+    WarningView from engine::status::Warning {
+        /// What, in words.
+        what: String,
+        /// The disks and parts of the host that it is about, by name; none if it is the whole pool.
+        concerns: Vec<String>,
+    }
+}
+
+view! {
     /// Everything at once.
     StatusView from engine::status::PoolStatus {
         /// The pool's name.
@@ -238,8 +249,6 @@ view! {
         uptime_ns: u64,
         /// How long ago the window for latencies began.
         window_ns: u64,
-        /// What is not as it should be.
-        warnings: Vec<String>,
         /// Its extent size.
         extent_bytes: u64,
         /// Bytes in volumes.
@@ -252,6 +261,8 @@ view! {
         best_effort: LatencyView,
     }
     lists {
+        /// What is not as it should be.
+        warnings: WarningView,
         /// Its disks.
         disks: DiskView,
         /// Its open streams.
@@ -287,7 +298,7 @@ pub struct PoolView {
     /// How many streams are open.
     pub streams: u64,
     /// What is not as it should be.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<WarningView>,
 }
 
 impl From<StatusView> for PoolView {

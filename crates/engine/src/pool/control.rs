@@ -17,7 +17,7 @@ use crate::front::charge::Charge;
 use crate::front::volume_core::VolumeCore;
 use crate::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use crate::mover;
-use crate::status::{self, PoolStatus};
+use crate::status::{self, PoolStatus, Warning};
 use crate::stream::{self, Refusal, Stream, StreamSpec};
 
 /// Disks that are served together. See the [module](super).
@@ -82,7 +82,7 @@ impl Pool {
 
     /// What is not as it should be, for people: missing permissions, guessed profiles, no floor.
     #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<Warning> {
         self.core.warnings.clone()
     }
 

@@ -19,6 +19,7 @@ use crate::front::volume_core::VolumeCore;
 use crate::front::worker::Worker;
 use crate::latency::Histogram;
 use crate::raw;
+use crate::status::Warning;
 
 /// What everything that belongs to an open pool shares.
 ///
@@ -42,7 +43,7 @@ pub(crate) struct PoolCore {
     window: AtomicU64,
     closed: AtomicBool,
     pub(crate) policy: Policy,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Warning>,
     pub(crate) geometry: Geometry,
     free_bytes: Mutex<u64>,
     /// The largest block of a disk: what requests must be multiples of.
@@ -57,7 +58,7 @@ pub(crate) struct CoreParts {
     pub(crate) worker: Arc<Worker>,
     pub(crate) meta: Meta,
     pub(crate) policy: Policy,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl PoolCore {

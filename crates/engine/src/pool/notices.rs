@@ -1,26 +1,31 @@
 //! What is not as it should be, in words for people: each thing once, with whom it concerns.
 
 use crate::rt::Denied;
+use crate::status::Warning;
 
 /// Things to tell, in the order in which they were first noted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notices(Vec<(String, Vec<String>)>);
+pub(super) struct Notices(Vec<Warning>);
 
 impl Notices {
     /// `what` is so for `whom`.
     pub(super) fn add(&mut self, what: String, whom: &str) {
-        let known = self.0.iter_mut().find(|(known, _)| *known == what);
-        let concerned = match known {
-            Some((_, concerned)) => concerned,
-            None => {
-                self.0.push((what, Vec::new()));
-                let last = self.0.len() - 1;
-                &mut self.0[last].1
-            }
-        };
-        if !concerned.iter().any(|other| other == whom) {
-            concerned.push(whom.to_owned());
+        match self.0.iter_mut().find(|known| known.what == what) {
+            Some(known) if known.concerns.iter().any(|other| other == whom) => {}
+            Some(known) => known.concerns.push(whom.to_owned()),
+            None => self.0.push(Warning {
+                what,
+                concerns: vec![whom.to_owned()],
+            }),
         }
+    }
+
+    /// Something is so for the whole pool.
+    pub(super) fn add_of_pool(&mut self, what: impl Into<String>) {
+        self.0.push(Warning {
+            what: what.into(),
+            concerns: Vec::new(),
+        });
     }
 
     /// The host refused something.
@@ -35,10 +40,9 @@ impl Notices {
         }
     }
 
-    /// A line for each thing.
-    pub(super) fn into_lines(self) -> Vec<String> {
-        let line = |(what, whom): (String, Vec<String>)| format!("{what} ({})", whom.join(", "));
-        self.0.into_iter().map(line).collect()
+    /// All of it.
+    pub(super) fn into_warnings(self) -> Vec<Warning> {
+        self.0
     }
 }
 
@@ -54,11 +58,18 @@ mod tests {
             notices.add_denied(&denied, disk);
         }
         notices.add("too small".to_owned(), "b");
+        notices.add_of_pool("no floor");
+        let lines: Vec<_> = notices
+            .into_warnings()
+            .iter()
+            .map(Warning::to_string)
+            .collect();
         assert_eq!(
-            notices.into_lines(),
+            lines,
             [
                 "refused by the host: to hurry: not permitted (a, b)",
-                "too small (b)"
+                "too small (b)",
+                "no floor"
             ]
         );
     }

@@ -186,7 +186,7 @@ fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
             return Err(PoolError::Disk {
                 disk: candidate.name.clone(),
                 reason: format!(
-                    "{}: belongs to a pool already; what is on it would be lost (force it if that is meant)",
+                    "{}: belongs to a pool already; what is on it would be lost",
                     candidate.name
                 ),
             });
@@ -225,17 +225,15 @@ fn assemble(
     for refused in memory.refused() {
         notices.add_refused(refused, "the buffers");
     }
-    let mut warnings = notices.into_lines();
     if !policy.guarantees() {
-        warnings.push(format!(
+        notices.add_of_pool(format!(
             "the scheduler {} is for comparison: under it, streams can miss deadlines",
             policy.name()
         ));
     }
     if options.floor == Floor::None {
-        warnings.push(
-            "best effort has no floor: where streams fill a disk, file systems on it may wait for ever"
-                .to_owned(),
+        notices.add_of_pool(
+            "best effort has no floor: where streams fill a disk, file systems on it may wait for ever",
         );
     }
     Ok(PoolCore::new(CoreParts {
@@ -245,7 +243,7 @@ fn assemble(
         worker,
         meta,
         policy,
-        warnings,
+        warnings: notices.into_warnings(),
     }))
 }
 

@@ -31,7 +31,7 @@ pub struct Common {
     #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
     rate: BytesPerSecond,
     /// The size of a block, the unit of transfer, such as 256KiB [default: proposed by the pool].
-    #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     block: Option<Bytes>,
     /// Where in the volume to begin.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]

@@ -3,7 +3,8 @@
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use crate::cmd::latency_text as latency;
-use crate::cmd::output::{list, table};
+use crate::cmd::output::{counted, list, table};
+use crate::http::ask::StreamOp;
 use crate::quantity::{Rate, Size, Span};
 use crate::session::{SessionState, SessionView};
 
@@ -25,32 +26,37 @@ pub(super) fn report_text(report: &SessionView) -> String {
             "stream",
             format!(
                 "{} ({} of volume {})",
-                report.stream.name, report.stream.op, report.stream.volume
+                report.stream.name,
+                match report.op {
+                    StreamOp::Record => "recording",
+                    StreamOp::Play => "playing",
+                },
+                report.stream.volume
             ),
         ),
         ("state", state_text(&report.state)),
         (
             "promised",
             format!(
-                "{} in blocks of {} on {} disks",
+                "{} in blocks of {} on {}",
                 Rate(BytesPerSecond(report.stream.rate_bytes_per_second)),
                 Size(Bytes(report.stream.block_bytes)),
-                report.stream.disks.len()
+                counted(report.stream.disks.len() as u64, "disk")
             ),
         ),
         (
             "moved",
             format!(
-                "{} in {} blocks",
+                "{} in {}",
                 Size(Bytes(report.pace.bytes)),
-                report.pace.blocks
+                counted(report.pace.blocks, "block")
             ),
         ),
         (
             "late",
             format!(
-                "{} blocks, the worst by {}",
-                report.pace.misses,
+                "{}, the worst by {}",
+                counted(report.pace.misses, "block"),
                 span(report.pace.late_net_max_ns)
             ),
         ),
@@ -58,13 +64,13 @@ pub(super) fn report_text(report: &SessionView) -> String {
             "  with the host's own",
             format!("the worst by {}", span(report.pace.late_max_ns)),
         ),
-        ("early", format!("{} blocks", report.stream.early)),
+        ("early", counted(report.stream.early, "request")),
         ("response of blocks", latency(&report.response)),
         ("before the deadline", latency(&report.margin)),
-        ("underruns", format!("{} times", report.pace.underruns)),
+        ("underruns", counted(report.pace.underruns, "time")),
         (
             "waited for this end",
-            format!("{} times", report.pace.waited_for_peer),
+            counted(report.pace.waited_for_peer, "time"),
         ),
     ])
 }
@@ -84,7 +90,10 @@ pub(super) fn sessions_text(sessions: &[SessionView]) -> String {
                 session.id.to_string(),
                 session.stream.name.clone(),
                 session.stream.volume.clone(),
-                session.stream.op.clone(),
+                match session.op {
+                    StreamOp::Record => "record".to_owned(),
+                    StreamOp::Play => "play".to_owned(),
+                },
                 Rate(BytesPerSecond(session.stream.rate_bytes_per_second)).to_string(),
                 session.pace.blocks.to_string(),
                 session.pace.misses.to_string(),

@@ -87,7 +87,7 @@ impl Exports for PoolExports {
         }
         let volume = self
             .pool
-            .open_volume(name)
+            .open_volume_for(name, "an NBD client")
             .map_err(|error| (RefusalKind::Unknown, error.to_string()))?;
         let options = ClientOptions {
             fixed: Bytes(FIXED_BYTES as u64),
