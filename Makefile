@@ -16,7 +16,7 @@ help: ## list the targets
 demo: ## build, then record, play and load a file system at once; ARGS="--seconds 20" and the like
 	@tools/setup demo
 	cargo build --release --locked -p clockwise
-	target/release/clockwise demo $(ARGS)
+	cargo run --quiet --release --locked -p clockwise -- demo $(ARGS)
 
 test: ## everything that can be right or wrong
 	@tools/setup test
