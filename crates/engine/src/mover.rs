@@ -14,6 +14,7 @@
 //! lock when the switch is made, so that a stream that comes in between has the last word.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use sched::request::{Op as Direction, Urgency};
@@ -30,6 +31,10 @@ use crate::raw::RawIo;
 
 /// Passes over an extent in which no write is held back.
 const PASSES_FREE: u32 = 8;
+
+/// How long to wait between two looks whether reads of an extent's previous place have ended. They
+/// tell nobody: it would cost every read a look whether a move waits for it.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Moves the extents of a volume that are not where `placement` wants them.
 pub(crate) fn run(
@@ -83,6 +88,15 @@ struct Mover<'a> {
     index: u32,
 }
 
+/// What came of an attempt to begin.
+enum Begin {
+    Begun(Move),
+    /// The volume has been cut, and the extent is no more.
+    Gone,
+    /// Reads are on their way to where the extent was before its last move.
+    StillRead,
+}
+
 /// What came of an attempt to switch.
 enum Switch {
     Done,
@@ -92,8 +106,14 @@ enum Switch {
 
 impl Mover<'_> {
     fn run(&self, placement: &Placement, go_on: &mut dyn FnMut() -> bool) -> Result<(), PoolError> {
-        let Some(moved) = self.begin(placement)? else {
-            return Ok(());
+        let moved = loop {
+            match self.begin(placement)? {
+                Begin::Begun(moved) => break moved,
+                Begin::Gone => return Ok(()),
+                // Moved a moment ago: a read that began before that is still on its way.
+                Begin::StillRead if go_on() => std::thread::sleep(LOOK_AGAIN),
+                Begin::StillRead => return Err(PoolError::Stopped),
+            }
         };
         let result = self.copy_and_switch(moved, go_on);
         // Writes that were refused while the extent was frozen may go on.
@@ -101,8 +121,8 @@ impl Mover<'_> {
         result
     }
 
-    /// Reserves the new place. `None`: the extent is no more.
-    fn begin(&self, placement: &Placement) -> Result<Option<Move>, PoolError> {
+    /// Reserves the new place.
+    fn begin(&self, placement: &Placement) -> Result<Begin, PoolError> {
         let mut meta = self.pool.meta.lock();
         if let Some(reason) = meta.failed() {
             return Err(PoolError::MetadataFailed(reason.to_owned()));
@@ -110,7 +130,8 @@ impl Mover<'_> {
         let begun = meta.state.begin_move(self.volume.id, self.index, placement);
         let moved = match begun {
             Ok(moved) => moved,
-            Err(VolumeError::NoSuchExtent { .. }) => return Ok(None),
+            Err(VolumeError::NoSuchExtent { .. }) => return Ok(Begin::Gone),
+            Err(VolumeError::StillRead { .. }) => return Ok(Begin::StillRead),
             Err(error) => return Err(PoolError::from_plan(error, self.pool.extent_bytes())),
         };
         let allowed = self.allowed(&self.pool.admission.lock(), &moved);
@@ -118,7 +139,7 @@ impl Mover<'_> {
             meta.state.cancel_move(moved);
             return Err(error);
         }
-        Ok(Some(moved))
+        Ok(Begin::Begun(moved))
     }
 
     /// Whether the reservations that the extent is part of allow the move.

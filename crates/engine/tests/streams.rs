@@ -284,7 +284,15 @@ fn reservations_keep_their_extents_where_they_are() {
         pool.shrink("v", Bytes(4 * MIB)),
         Err(PoolError::Reserved { .. })
     ));
-    let grown = pool.grow("v", Bytes(10 * MIB), &on_disk(1)).unwrap();
+    for elsewhere in [on_disk(1), within] {
+        let grown = pool.grow("v", Bytes(10 * MIB), &elsewhere);
+        assert!(
+            matches!(grown, Err(PoolError::Reserved { .. })),
+            "{grown:?}"
+        );
+    }
+    let grown = pool.grow("v", Bytes(10 * MIB), &Placement::default());
+    let grown = grown.unwrap();
     assert_eq!(grown.extents_by_disk, [("disk0".to_owned(), 10)]);
     assert!(matches!(
         pool.delete_volume("v"),

@@ -117,6 +117,12 @@ pub enum VolumeError {
         /// Its index in the volume.
         extent: u32,
     },
+    /// Reads are on their way to where the extent was before its last move.
+    #[error("requests to the previous place of extent {extent} are still under way")]
+    StillRead {
+        /// Its index in the volume.
+        extent: u32,
+    },
     /// The move is not at the point where it can be finished.
     #[error("the move is not finished: {0}")]
     MoveUnfinished(&'static str),

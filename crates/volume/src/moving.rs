@@ -129,8 +129,8 @@ impl PoolState {
     /// what to copy. The reservation is in memory only. Possible while a transaction is under way.
     ///
     /// # Errors
-    /// No room there; the extent is being moved, or requests to its previous place are still in
-    /// flight.
+    /// No room there; the extent is being moved; requests to its previous place are still in flight,
+    /// so that it has to be tried again.
     pub fn begin_move(
         &mut self,
         volume: VolumeId,
@@ -149,8 +149,11 @@ impl PoolState {
             asked: extent,
             have,
         })?;
-        if self.moving.contains_key(&(volume, extent)) || found.lingers() {
+        if self.moving.contains_key(&(volume, extent)) {
             return Err(VolumeError::BeingMoved { extent });
+        }
+        if found.lingers() {
+            return Err(VolumeError::StillRead { extent });
         }
         let taken = self.take(target, 1, None, 0, 0)?;
         let (source, target) = (found.place(), taken[0]);

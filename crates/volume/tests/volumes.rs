@@ -387,7 +387,7 @@ fn an_extent_waits_for_requests_on_their_way_to_it() {
         .pool
         .begin_move(a, 0, &Placement::default())
         .unwrap_err();
-    assert_eq!(again, VolumeError::BeingMoved { extent: 0 });
+    assert_eq!(again, VolumeError::StillRead { extent: 0 });
     let b = world.create("b", EXTENT, Placement::default()).unwrap();
     assert_eq!(
         (places(&world, a), places(&world, b)),

@@ -35,7 +35,7 @@ pub struct PlacementArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     to_byte: Option<Bytes>,
     /// Neighbouring extents on one disk before the next disk is taken.
-    #[arg(long, value_name = "EXTENTS", default_value_t = 1)]
+    #[arg(long, value_name = "EXTENTS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     run: u32,
 }
 

@@ -112,19 +112,23 @@ impl From<PoolError> for Problem {
                 .help("`clockwise volume list` shows which there are"),
             PoolError::VolumeExists(_) => Self::new(StatusCode::CONFLICT, what)
                 .help("choose another name, or delete that volume first"),
-            PoolError::BadName { .. } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, what).at("name")
-            }
-            PoolError::BadSize { .. }
-            | PoolError::BadPlacement(_)
-            | PoolError::NoSuchScheduler(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what),
+            PoolError::BadName { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what)
+                .at("name")
+                .help("a name has 1 to 255 bytes, no slash and no control characters"),
+            PoolError::BadSize { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what).help(
+                "`clockwise volume show` has its present size, `clockwise pool show` what is free",
+            ),
+            PoolError::BadPlacement(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what)
+                .help("`clockwise disk show` lists the disks and their sizes"),
+            PoolError::NoSuchScheduler(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what),
             PoolError::NoSpace { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what)
                 .help("ask for less, allow more disks or zones, or delete or shrink a volume"),
             PoolError::InUse { .. } => Self::new(StatusCode::CONFLICT, what)
                 .help("end those uses first, then do this again"),
-            PoolError::Reserved { .. } => {
-                Self::new(StatusCode::CONFLICT, what).help("end the stream first")
-            }
+            PoolError::BeingMoved { .. } => Self::new(StatusCode::CONFLICT, what)
+                .help("wait until the move has ended, or stop it, and do this again"),
+            PoolError::Reserved { .. } => Self::new(StatusCode::CONFLICT, what)
+                .help("end the stream first, or ask for what it allows"),
             PoolError::Stopped => Self::new(StatusCode::CONFLICT, what),
             PoolError::Closed => Self::new(StatusCode::SERVICE_UNAVAILABLE, what),
             PoolError::Poisoned { .. } | PoolError::MetadataFailed(_) => {

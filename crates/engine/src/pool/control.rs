@@ -171,7 +171,8 @@ impl Pool {
     /// stream reserves part of it, it keeps to the disks and zones that it has.
     ///
     /// # Errors
-    /// When it is that large already, or there is no space where it should go.
+    /// When it is that large already, or there is no space where it should go, or a stream reserves
+    /// part of it and `placement` names disks, a zone or bytes.
     pub fn grow(
         &self,
         name: &str,
@@ -183,17 +184,26 @@ impl Pool {
         let asked = placement::resolve(&self.core, placement)?;
         let zones = placement::all_zones(&self.core);
         let mut meta = self.core.meta.lock();
-        let reserved = self.core.admission.lock().reserver(volume.id, None);
-        let like = match reserved {
-            Some(_) => Some(
-                meta.state
-                    .placement_like(volume.id, &zones)
-                    .map_err(|error| PoolError::from_plan(error, self.extent()))?,
-            ),
-            None => None,
+        let reserver = self.core.admission.lock().reserver(volume.id, None);
+        let placement = match reserver {
+            Some(stream) if placement.says_where() => {
+                return Err(reserved(
+                    &volume,
+                    stream,
+                    "it grows only on the disks and in the zones that it has; do not say where",
+                ));
+            }
+            Some(_) => {
+                let like = meta.state.placement_like(volume.id, &zones);
+                let like = like.map_err(|error| PoolError::from_plan(error, self.extent()))?;
+                volume::Placement {
+                    run: asked.run,
+                    ..like
+                }
+            }
+            None => asked,
         };
-        let placement = like.as_ref().unwrap_or(&asked);
-        meta.change(&self.core, |state| state.grow(volume.id, size, placement))?;
+        meta.change(&self.core, |state| state.grow(volume.id, size, &placement))?;
         drop(meta);
         Ok(volumes::info(&self.core, &volume))
     }
@@ -238,7 +248,9 @@ impl Pool {
         self.open_check()?;
         let volume = self.find(name)?;
         let placement = placement::resolve(&self.core, placement)?;
-        mover::run(&self.core, &volume, &placement, progress)?;
+        // Nobody deletes it meanwhile.
+        let moved = self.open_volume_for(name, "a move of its extents")?;
+        mover::run(&self.core, moved.core(), &placement, progress)?;
         Ok(volumes::info(&self.core, &volume))
     }
 

@@ -56,12 +56,14 @@ pub enum PoolError {
     #[error("placement: {0}")]
     BadPlacement(String),
     /// Not enough space where it should go.
-    #[error("{needed} extents are needed and {free} are free there")]
+    #[error("{needed} extents are needed and {free} are free {place}")]
     NoSpace {
         /// Extents needed.
         needed: u64,
         /// Extents free where the placement allows.
         free: u64,
+        /// Where: in the pool, or on which disks, by number, and in what runs.
+        place: String,
     },
     /// Somebody uses it.
     #[error("volume {volume:?} is in use by {}", .users.join(", "))]
@@ -70,6 +72,12 @@ pub enum PoolError {
         volume: String,
         /// Who, by name.
         users: Vec<String>,
+    },
+    /// A part of the volume that it concerns is being moved.
+    #[error("extent {extent} of the volume is being moved")]
+    BeingMoved {
+        /// Which extent of the volume.
+        extent: u32,
     },
     /// A reservation forbids it.
     #[error("stream {stream:?} reserves that part of volume {volume:?}: {reason}")]
@@ -129,13 +137,18 @@ impl PoolError {
             VolumeError::NoSpace { asked, free, .. } => Self::NoSpace {
                 needed: asked.0.div_ceil(extent_bytes.0.max(1)),
                 free: extents(free),
+                place: "in the pool".to_owned(),
             },
             VolumeError::NoRoomThere {
-                wanted, missing, ..
+                wanted,
+                missing,
+                place,
             } => Self::NoSpace {
                 needed: u64::from(wanted),
                 free: u64::from(wanted.saturating_sub(missing)),
+                place,
             },
+            VolumeError::BeingMoved { extent } => Self::BeingMoved { extent },
             VolumeError::SizeZero
             | VolumeError::SizeOverflows(_)
             | VolumeError::WrongDirection { .. }
@@ -154,9 +167,9 @@ impl PoolError {
             VolumeError::BadPlacement(_)
             | VolumeError::NoSuchDisk(_)
             | VolumeError::NoSuchPlace(_)
-            | VolumeError::NoSuchExtent { .. }
-            | VolumeError::BeingMoved { .. } => Self::BadPlacement(text),
+            | VolumeError::NoSuchExtent { .. } => Self::BadPlacement(text),
             VolumeError::BadDiskCount { .. }
+            | VolumeError::PoolTooSmall { .. }
             | VolumeError::DiskTooSmall { .. }
             | VolumeError::DiskTooLarge { .. } => Self::Disk {
                 disk: String::new(),

@@ -102,6 +102,13 @@ pub struct Placement {
     pub run_extents: u32,
 }
 
+impl Placement {
+    /// Whether it leaves out any place of the pool.
+    pub(crate) fn says_where(&self) -> bool {
+        !self.disks.is_empty() || self.zone.is_some() || self.bytes.is_some()
+    }
+}
+
 /// A volume to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeSpec {

@@ -39,9 +39,16 @@ pub(crate) fn resolve(
             within.extend(stretch(pool, disk, placement)?);
         }
         if within.is_empty() {
-            return Err(PoolError::BadPlacement(
-                "no disk has anything of that zone in those bytes".to_owned(),
-            ));
+            let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
+            let of = match placement.zone {
+                Some(zone) => format!("zone {zone} of any disk"),
+                None => "any disk".to_owned(),
+            };
+            let what = format!(
+                "bytes {} to {} hold nothing of {of}",
+                bytes.start, bytes.end
+            );
+            return Err(PoolError::BadPlacement(what));
         }
     }
     Ok(volume::Placement {

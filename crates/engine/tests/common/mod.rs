@@ -109,6 +109,18 @@ impl Platter {
         self.released.notify_all();
     }
 
+    /// The sectors that are full of this byte, in order.
+    pub fn sectors_full_of(&self, byte: u8) -> Vec<u64> {
+        let content = self.content.lock().unwrap();
+        let full = content
+            .current
+            .iter()
+            .filter(|(_, data)| **data == [byte; SECTOR]);
+        let mut sectors: Vec<u64> = full.map(|(sector, _)| *sector).collect();
+        sectors.sort_unstable();
+        sectors
+    }
+
     fn write(&self, start: u64, bytes: &[u8], durable: bool) {
         let mut content = self.content.lock().unwrap();
         for (index, data) in bytes.chunks_exact(SECTOR).enumerate() {
@@ -286,9 +298,6 @@ pub const MIB: u64 = 1 << 20;
 impl Rig {
     /// `count` disks of `bytes` each.
     pub fn new(count: usize, bytes: u64, durability: Durability) -> Self {
-        let platters: Vec<_> = (0..count)
-            .map(|_| Platter::new(bytes, durability))
-            .collect();
         let sectors = SectorCount(bytes / SECTOR as u64);
         let profile = DriveProfile::new(ProfileSpec {
             name: "memory".into(),
@@ -308,6 +317,14 @@ impl Rig {
             worst_case: Vec::new(),
         })
         .unwrap();
+        Self::of_drives(count, profile, durability)
+    }
+
+    /// `count` disks as large and, to the scheduler, as slow as such a drive.
+    pub fn of_drives(count: usize, profile: DriveProfile, durability: Durability) -> Self {
+        let bytes = profile.capacity().0 * SECTOR as u64;
+        let platter = |_| Platter::new(bytes, durability);
+        let platters: Vec<_> = (0..count).map(platter).collect();
         let mut config = MemoryConfig::new(Bytes::from_mib(64));
         config.lock = false;
         Self {
