@@ -454,6 +454,38 @@ fn short_memory_makes_clients_slow_and_not_fail() {
 }
 
 #[test]
+fn clients_that_take_no_replies_keep_nobody_out() {
+    let rig = Rig::with(&[("v", 64)], NbdConfig::default(), Bytes::from_mib(8));
+    let connect = || Wire::structured(&rig.socket, "v");
+    let (mut other, mut stuck) = (connect(), [connect(), connect(), connect()]);
+    let data = pattern(1, 6 << 20);
+    assert_eq!(other.write(0, 0, &data).error, 0);
+    // Replies to all of these are far more than there is memory, and none of them is taken.
+    for wire in &mut stuck {
+        for cookie in 0..32 {
+            wire.request(cmd::READ, 0, cookie, cookie % 6 * MIB, 1 << 20);
+        }
+    }
+    while rig.server().status().read_bytes < 4 * MIB {
+        std::thread::yield_now();
+    }
+    // Whoever is connected goes on.
+    for base in [8, 16, 24] {
+        let reply = other.write(0, base * MIB, &data);
+        assert_eq!(reply.error, 0, "{}", reply.text);
+    }
+    // Whoever comes is told to come again at worst.
+    let mut newcomer = Wire::connect(&rig.socket);
+    while let Err(text) = newcomer.try_go("v") {
+        assert!(text.contains("no memory is free"), "{text}");
+    }
+    newcomer.request(cmd::READ, 0, 1, 24 * MIB, 4096);
+    assert!(newcomer.simple_reply(4096).data == [(0, data[..4096].to_vec())]);
+    drop(stuck);
+    assert!(other.read_range(8 * MIB, 6 << 20) == data);
+}
+
+#[test]
 fn shutting_down_answers_what_is_in_flight() {
     let mut rig = Rig::new(&[("v", 8)]);
     let mut wire = Wire::structured(&rig.socket, "v");

@@ -354,6 +354,13 @@ impl Wire {
     }
 
     fn go(&mut self, volume: &str) {
+        if let Err(text) = self.try_go(volume) {
+            panic!("refused: {text}");
+        }
+    }
+
+    /// Enters transmission on `volume`, or is told why not.
+    pub(crate) fn try_go(&mut self, volume: &str) -> Result<(), String> {
         let mut data = (volume.len() as u32).to_be_bytes().to_vec();
         data.extend_from_slice(volume.as_bytes());
         data.extend_from_slice(&[0, 1, 0, 3]);
@@ -361,9 +368,9 @@ impl Wire {
         loop {
             let (_, kind, data) = self.option_reply();
             match kind {
-                1 => return,
+                1 => return Ok(()),
                 3 => {}
-                _ => panic!("refused: {}", String::from_utf8_lossy(&data)),
+                _ => return Err(String::from_utf8_lossy(&data).into_owned()),
             }
         }
     }

@@ -1,15 +1,18 @@
 //! Whose memory is whose: pages, slots and accounts under one lock.
 //!
 //! How much an account may have is decided by [`sched::memory::MemoryShares`]; this carries the
-//! decisions out on pages. The two can differ for a while: memory that was taken back counts as
-//! free for the policy at once, but its pages only return when the last transfer that uses them has
-//! ended. A grant that finds no pages yet waits for them.
+//! decisions out on pages. A buffer that its holder drops while a transfer uses it is the account's
+//! until the transfer ends: data that a client does not take from its socket is not free. Only
+//! memory that is taken by force counts as free for the policy at once, while its pages return when
+//! the last transfer has ended. A grant that finds no pages yet waits for them, and whoever has
+//! them is told that it is late.
 //!
 //! | the account's | is |
 //! |---|---|
 //! | `fixed` | pages set aside for it; its fixed buffers lie there and nowhere else |
 //! | `granted` | variable pages the policy says it holds |
-//! | `used` | of these, pages in buffers that it has |
+//! | `used` | of these, pages in buffers that it has or that transfers still use |
+//! | `pinned` | pages taken from it that transfers still use |
 //! | `waiting`, `missed` | variable pages that threads wait for, or were refused last |
 
 mod pages;
@@ -86,6 +89,7 @@ impl Ledger {
             vacant: true,
             dropped: false,
             revoked: false,
+            pinned: false,
             returned: true,
         };
         Self {
@@ -135,6 +139,8 @@ impl Ledger {
             waiting: 0,
             missed: 0,
             asked: VecDeque::new(),
+            pinned: 0,
+            taken_at: Time::ZERO,
             live: 0,
             closed: false,
         };
@@ -165,49 +171,47 @@ impl Ledger {
     /// The holder of a buffer lets go of it.
     pub(crate) fn drop_handle(&mut self, now: Time, index: u32, slots: &[Slot]) {
         let hand_back = slots[index as usize].drop_handle();
-        let entry = &mut self.entries[index as usize];
-        entry.dropped = true;
-        let (id, part, count, revoked) = (
-            entry.account,
-            entry.part,
-            entry.pages.len() as u32,
-            entry.revoked,
-        );
+        self.entries[index as usize].dropped = true;
         if hand_back {
-            self.hand_back(index);
+            self.hand_back(now, index);
         }
         if self.entries[index as usize].returned {
             self.vacate(index, slots);
         }
-        if part == Part::Variable && !revoked {
-            let record = self
-                .accounts
-                .get_mut(&id)
-                .expect("a buffer keeps its account");
-            record.used -= count;
-            self.give_back(now, id, count);
-        }
         self.settle(now, slots);
     }
 
-    /// The last transfer of a dropped or revoked buffer has ended.
-    pub(crate) fn reap(&mut self, index: u32, slots: &[Slot]) {
-        self.hand_back(index);
+    /// The last transfer of a dropped or revoked buffer has ended. To be settled afterwards.
+    pub(crate) fn reap(&mut self, now: Time, index: u32, slots: &[Slot]) {
+        self.hand_back(now, index);
         if self.entries[index as usize].dropped {
             self.vacate(index, slots);
         }
     }
 
-    fn hand_back(&mut self, index: u32) {
+    fn hand_back(&mut self, now: Time, index: u32) {
         let entry = &mut self.entries[index as usize];
         debug_assert!(!entry.returned && !entry.vacant, "pages handed back twice");
         entry.returned = true;
         self.news = true;
+        let was_pinned = std::mem::take(&mut entry.pinned);
+        // What was taken is not the account's any more.
+        let is_theirs = entry.part == Part::Variable && !entry.revoked;
         let (id, part, pages) = (entry.account, entry.part, entry.pages.clone());
+        let count = pages.len() as u32;
         self.put_pages(id, part, pages);
         if let Some(record) = self.accounts.get_mut(&id) {
             record.live -= 1;
+            if was_pinned {
+                record.pinned -= count;
+            }
+            if is_theirs {
+                record.used -= count;
+            }
             record.tell_starved();
+        }
+        if is_theirs {
+            self.give_back(now, id, count);
         }
         self.forget_if_over(id);
     }
@@ -257,10 +261,14 @@ impl Ledger {
         std::mem::take(&mut self.new_deadline)
     }
 
-    /// What the account is asked to give back, and by when.
+    /// What the account is asked to give back, and by when: in the past if it was taken and transfers
+    /// still use it.
     pub(crate) fn owed(&self, id: AccountId) -> Option<(Bytes, Time)> {
-        let record = self.accounts.get(&id).filter(|record| record.owed() > 0)?;
-        Some((bytes_of(record.owed()), record.asked.front()?.0))
+        let record = self.accounts.get(&id)?;
+        let asked = record.asked.iter().find(|ask| ask.1 > 0).map(|ask| ask.0);
+        let late = (record.pinned > 0).then_some(record.taken_at);
+        let by = late.or(asked)?;
+        Some((bytes_of(record.owed() + record.pinned), by))
     }
 
     /// Whether an account waits for memory or for pages.
@@ -269,6 +277,7 @@ impl Ledger {
             record.waiting > 0
                 || record.missed > 0
                 || record.fixed_missing > 0
+                || record.pinned > 0
                 || !record.fixed_granted
                 || (record.closed && record.live > 0)
         })

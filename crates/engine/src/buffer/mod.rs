@@ -178,6 +178,7 @@ struct Inner {
     keeper_bell: Doorbell,
     stopping: AtomicBool,
     clock: Arc<dyn Clock>,
+    give_back_within: Nanos,
 }
 
 impl Memory {
@@ -222,6 +223,7 @@ impl Memory {
             stopping: AtomicBool::new(false),
             mapping,
             clock,
+            give_back_within: config.give_back_within,
         });
         let keeper = if keep {
             let kept = Arc::clone(&inner);
@@ -244,11 +246,11 @@ impl Memory {
         &self.0.refused
     }
 
-    /// Opens an account with `fixed` bytes that are its own until it is closed. Waits, at most about
+    /// Opens an account with `fixed` bytes that are its own until it is closed. Waits, at most twice
     /// the time to give back, while others make room for them.
     ///
     /// # Errors
-    /// When that much is not available.
+    /// When that much is not available, or was not given up in that time.
     pub fn open_account(&self, name: &str, fixed: Bytes) -> Result<Account, MemoryError> {
         let inner = &self.0.inner;
         let event = Arc::new(EventFd::new().map_err(|error| MemoryError::Host(error.to_string()))?);
@@ -263,12 +265,15 @@ impl Memory {
         )?;
         // From here on dropping the account closes it again.
         let account = Account::new(self.clone(), id, event);
+        // What is taken at the end of that time may still be in use by a transfer that nobody can
+        // hurry: whoever opens an account may be the one that has to end it.
+        let until = inner.clock.now() + inner.give_back_within + inner.give_back_within;
         while !ledger.is_ready(id) {
-            if self.0.keeper.is_none() {
+            if self.0.keeper.is_none() || inner.clock.now() >= until {
                 drop(ledger);
                 return Err(MemoryError::NotNow);
             }
-            ledger = inner.sleep(ledger, None);
+            ledger = inner.sleep(ledger, Some(until));
         }
         drop(ledger);
         Ok(account)
@@ -339,7 +344,13 @@ impl Inner {
 
     /// Hands back the memory of buffers whose last use has ended.
     fn reap(&self, ledger: &mut Ledger) {
-        self.ended.take_all(|index| ledger.reap(index, &self.slots));
+        if self.ended.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        self.ended
+            .take_all(|index| ledger.reap(now, index, &self.slots));
+        ledger.settle(now, &self.slots);
     }
 
     /// Wakes whom a change of the ledger concerns. To be called before the lock is let go of.

@@ -246,6 +246,38 @@ fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     assert!(poor.allocate(size).is_ok());
 }
 
+/// Data on its way to a client that does not take it: its buffers are dropped, its memory is not free.
+#[test]
+fn what_a_transfer_uses_is_held_by_whoever_dropped_it() {
+    let (memory, clock) = manual();
+    let (greedy, held, poor) = crowded(&memory);
+    let pieces = held
+        .iter()
+        .map(|buffer| buffer.segments(Op::Write, 0..4096));
+    let mut sending: Vec<_> = pieces.map(Result::unwrap).collect();
+    let variable = || memory.usage()[0].variable;
+    let before = variable();
+    drop(held);
+    assert_eq!(variable(), before, "it counts as given back");
+    let size = memory.size().0 as usize / 4;
+    assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
+    let (_, by) = greedy.asked_back().unwrap();
+    // What is sent in time is given back.
+    drop(sending.pop());
+    assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
+    assert!(variable() < before);
+    clock.advance_to(by);
+    memory.tick();
+    // Taken, but not there: it is told so until it is.
+    assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
+    assert!(greedy.asked_back().unwrap().1 <= by);
+    drop(sending);
+    assert!(poor.allocate(size).is_ok());
+    assert_eq!(greedy.asked_back(), None);
+    drop((greedy, poor));
+    assert_eq!((memory.free(), memory.usage()), (memory.size(), Vec::new()));
+}
+
 #[test]
 fn a_thread_that_waits_gets_memory_when_the_time_to_give_back_is_over() {
     let config = MemoryConfig {

@@ -81,6 +81,14 @@ impl Connection {
         }
     }
 
+    /// Whether it is the client that keeps it from going on, and not a disk.
+    pub(super) fn waits_for_client(&self) -> bool {
+        match &self.phase {
+            Phase::Handshake(_) => true,
+            Phase::Session(session) => session.waits_for_client(),
+        }
+    }
+
     /// Lets it end as soon as what is in flight has been answered.
     pub(super) fn drain(&mut self) {
         self.draining = true;

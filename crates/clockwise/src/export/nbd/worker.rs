@@ -80,6 +80,9 @@ impl Mailbox {
     }
 }
 
+/// How long to wait before looking again at a connection whose time is up because of a disk.
+const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
+
 /// What an event is about. The generation tells a connection from a later one in the same place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Token {
@@ -368,13 +371,16 @@ impl Worker {
                 return;
             }
             self.deadlines.pop();
-            let Some(until) = self
-                .connection(token)
-                .and_then(|connection| connection.deadline())
-            else {
+            let Some(connection) = self.connection(token) else {
                 continue;
             };
-            if until <= now {
+            let Some(until) = connection.deadline() else {
+                continue;
+            };
+            if until <= now && !connection.waits_for_client() {
+                // A disk has the memory, and its answer is not the client's to hurry.
+                self.deadlines.push(Reverse((now + LOOK_AGAIN, token)));
+            } else if until <= now {
                 tracing::info!("a block export connection ran out of time");
                 self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
                 self.remove(token);

@@ -46,6 +46,7 @@ impl Ledger {
             vacant: false,
             dropped: false,
             revoked: false,
+            pinned: false,
             returned: false,
         };
         Ok(Placed {

@@ -20,7 +20,7 @@ impl Ledger {
     }
 
     /// Carries out what the policy has decided.
-    pub(super) fn settle(&mut self, now: Time, slots: &[Slot]) {
+    pub(crate) fn settle(&mut self, now: Time, slots: &[Slot]) {
         while let Some(action) = self.shares.next_action() {
             match action {
                 MemoryAction::GrantFixed { client, .. } => {
@@ -81,11 +81,16 @@ impl Ledger {
             entry.revoked = true;
             let taken = entry.pages.len() as u32;
             let hand_back = slots[index].revoke();
+            entry.pinned = !hand_back;
             if let Some(record) = self.accounts.get_mut(&id) {
                 record.used -= taken;
+                if !hand_back {
+                    record.pinned += taken;
+                    record.taken_at = now;
+                }
             }
             if hand_back {
-                self.hand_back(index as u32);
+                self.hand_back(now, index as u32);
             }
             left = left.saturating_sub(taken);
         }

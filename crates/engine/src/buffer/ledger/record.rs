@@ -29,6 +29,8 @@ pub(super) struct Entry {
     pub(super) dropped: bool,
     /// It was taken from its holder.
     pub(super) revoked: bool,
+    /// It was taken while transfers used it, and they still do.
+    pub(super) pinned: bool,
     /// Its pages have been handed back.
     pub(super) returned: bool,
 }
@@ -36,7 +38,7 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn can_be_taken(&self, from: AccountId) -> bool {
         let is_theirs = !self.vacant && self.account == from && self.part == Part::Variable;
-        is_theirs && !self.dropped && !self.revoked
+        is_theirs && !self.revoked
     }
 }
 
@@ -60,6 +62,9 @@ pub(super) struct Record {
     pub(super) missed: u32,
     /// What it is asked to give back: by when, and how much.
     pub(super) asked: VecDeque<(Time, u32)>,
+    /// Pages that were taken from it and that transfers still use, and when that last happened.
+    pub(super) pinned: u32,
+    pub(super) taken_at: Time,
     /// Buffers whose pages have not been handed back.
     pub(super) live: u32,
     pub(super) closed: bool,

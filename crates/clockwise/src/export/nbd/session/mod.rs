@@ -171,6 +171,13 @@ impl Session {
         self.client.account().asked_back().map(|(_, until)| until)
     }
 
+    /// Whether memory is held by what the client does not take, or does not send the rest of.
+    pub(super) fn waits_for_client(&self) -> bool {
+        let is_filling =
+            matches!(&self.next, Next::Parts(parts) if parts.filling.is_some() && !self.readable);
+        is_filling || (self.replies.pending() > 0 && !self.writable)
+    }
+
     /// Memory may have been asked back, or have become free.
     pub(super) fn memory_event(&mut self) {
         self.asked_back = self.give_back_until().is_some();
