@@ -4,6 +4,8 @@
 //! file. Every error names the file, the line, what is wrong and what would be right; unknown keys
 //! are errors, because a misspelt key that is silently ignored is worse than no server.
 
+mod patience;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +74,8 @@ struct File {
     memory: Memory,
     #[serde(default)]
     scheduler: Scheduler,
+    #[serde(default)]
+    patience: patience::Section,
     #[serde(default)]
     disk: Vec<Spanned<DiskSection>>,
 }
@@ -222,12 +226,15 @@ impl Config {
                 .transpose()?,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
-            open: open_options(
-                source,
-                &file.scheduler,
-                file.pool.name,
-                file.server.realtime,
-            )?,
+            open: OpenOptions {
+                patience: file.patience.checked(source)?,
+                ..open_options(
+                    source,
+                    &file.scheduler,
+                    file.pool.name,
+                    file.server.realtime,
+                )?
+            },
             api,
             disks,
         })
@@ -284,7 +291,7 @@ fn open_options(
         (None, Some(slice), Some(period)) if slice <= period => Floor::Server { slice, period },
         _ => {
             return Err(source
-                .wrong(section(source, "scheduler"), "the floor is given by halves, or twice")
+                .wrong(head_of(source, "scheduler"), "the floor is given by halves, or twice")
                 .help("give `floor` as a share, or `floor_slice` and a `floor_period` that is not shorter"));
         }
     };
@@ -301,7 +308,7 @@ fn open_options(
 }
 
 /// Where a section's head stands.
-fn section(source: &SourceFile<'_>, name: &str) -> std::ops::Range<usize> {
+fn head_of(source: &SourceFile<'_>, name: &str) -> std::ops::Range<usize> {
     let head = format!("[{name}]");
     source
         .text

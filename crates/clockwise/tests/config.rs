@@ -70,6 +70,26 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["by halves"],
         ),
         (
+            format!("[patience]\nstalled_after = 2\n{disk}"),
+            ":2:17",
+            &["a text with a unit"],
+        ),
+        (
+            format!("[patience]\nstalled_after = \"1ms\"\n{disk}"),
+            ":1:1",
+            &["`stalled_after` is 1.0 ms", "at least 100.0 ms"],
+        ),
+        (
+            format!("[patience]\ngive_up_after = \"2s\"\n{disk}"),
+            ":1:1",
+            &["given up after 2.00 s", "longer than `stalled_after`"],
+        ),
+        (
+            format!("[patience]\nforever = true\n{disk}"),
+            ":2:1",
+            &["unknown field `forever`", "help"],
+        ),
+        (
             "[server]\napi = \"a\"\n".to_owned(),
             ":1:1",
             &["no disks are named", "[[disk]]"],
