@@ -216,6 +216,13 @@ impl Buffer {
         self.account.inner().slots[self.slot as usize].is_revoked()
     }
 
+    /// Whether it has been taken back, or will be as soon as what was read into it has been used: the
+    /// thing to do is to drop it.
+    #[must_use]
+    pub fn is_wanted_back(&self) -> bool {
+        self.account.inner().slots[self.slot as usize].is_wanted_back()
+    }
+
     /// Reads it.
     ///
     /// # Errors

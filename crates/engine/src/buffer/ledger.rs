@@ -5,14 +5,17 @@
 //! until the transfer ends: data that a client does not take from its socket is not free. Only
 //! memory that is taken by force counts as free for the policy at once, while its pages return when
 //! the last transfer has ended. A grant that finds no pages yet waits for them, and whoever has
-//! them is told that it is late.
+//! them is told that it is late. A buffer that a disk is still reading into is *spared*, and so is one
+//! whose data nobody has used yet: its holder can have the data until half the time to give back after
+//! the transfer, and a client that asked in good time for what a disk took long to read is not refused
+//! it. Nothing more can be read into such a buffer, so that nobody keeps it that way.
 //!
 //! | the account's | is |
 //! |---|---|
 //! | `fixed` | pages set aside for it; its fixed buffers lie there and nowhere else |
 //! | `granted` | variable pages the policy says it holds |
 //! | `used` | of these, pages in buffers that it has or that transfers still use |
-//! | `pinned` | pages taken from it that transfers still use |
+//! | `pinned` | pages taken from it that transfers still use, or that are spared |
 //! | `waiting`, `missed` | variable pages that threads wait for, or were refused last |
 
 mod pages;
@@ -24,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sched::memory::{ClientId, MemoryShares};
-use sched::units::{Bytes, Time};
+use sched::units::{Bytes, Nanos, Time};
 
 use super::holes::Holes;
 use super::mapping::PAGE_BYTES;
@@ -64,6 +67,10 @@ pub(crate) struct Ledger {
     news: bool,
     /// Since last asked: whether somebody has been asked to give back, by when.
     new_deadline: bool,
+    /// Entries that are spared, among others that were.
+    spared: Vec<u32>,
+    /// How long a buffer is spared after the transfer that fills it.
+    respite: Nanos,
 }
 
 fn bytes_of(pages: u32) -> Bytes {
@@ -76,12 +83,7 @@ fn pages_of(bytes: Bytes) -> u32 {
 }
 
 impl Ledger {
-    pub(crate) fn new(
-        page_count: u32,
-        slot_count: u32,
-        reserve: Bytes,
-        grace: sched::units::Nanos,
-    ) -> Self {
+    pub(crate) fn new(page_count: u32, slot_count: u32, reserve: Bytes, grace: Nanos) -> Self {
         let vacant_entry = Entry {
             pages: 0..0,
             account: AccountId(0),
@@ -90,6 +92,7 @@ impl Ledger {
             dropped: false,
             revoked: false,
             pinned: false,
+            spared: None,
             returned: true,
         };
         Self {
@@ -103,6 +106,8 @@ impl Ledger {
             next_account: 1,
             news: false,
             new_deadline: false,
+            spared: Vec::new(),
+            respite: Nanos(grace.0 / 2),
         }
     }
 
@@ -194,6 +199,7 @@ impl Ledger {
         debug_assert!(!entry.returned && !entry.vacant, "pages handed back twice");
         entry.returned = true;
         self.news = true;
+        entry.spared = None;
         let was_pinned = std::mem::take(&mut entry.pinned);
         // What was taken is not the account's any more.
         let is_theirs = entry.part == Part::Variable && !entry.revoked;

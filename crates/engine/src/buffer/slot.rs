@@ -5,9 +5,13 @@
 //! accesses are no concern of Rust's memory model). A buffer's memory goes back once it has been
 //! dropped or revoked *and* nobody uses it; whoever ends the last use finds that out, exactly once.
 //!
+//! What a transfer has put into it is *unread* until somebody uses it in another way. A buffer that is
+//! wanted back while it is unread can be spared: nothing is put into it any more, and what is in it can
+//! still be had.
+//!
 //! ```text
-//!   63      62      61    60        59..40             39..20               19..0
-//!   revoked dropped freed exclusive transfers into it  transfers out of it  readers
+//!   63      62      61    59     58     57        56..38             37..19               18..0
+//!   revoked dropped freed spared unread exclusive transfers into it  transfers out of it  readers
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,18 +31,20 @@ pub(crate) enum Use {
     Fill,
 }
 
-const COUNT_BITS: u32 = 20;
+const COUNT_BITS: u32 = 19;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 const READ: u64 = 1;
 const SOURCE: u64 = 1 << COUNT_BITS;
 const FILL: u64 = 1 << (2 * COUNT_BITS);
-const EXCLUSIVE: u64 = 1 << 60;
+const EXCLUSIVE: u64 = 1 << (3 * COUNT_BITS);
+const UNREAD: u64 = 1 << 58;
+const SPARED: u64 = 1 << 59;
 const FREED: u64 = 1 << 61;
 const DROPPED: u64 = 1 << 62;
 const REVOKED: u64 = 1 << 63;
 const IN_USE: u64 = EXCLUSIVE | (EXCLUSIVE - 1);
 
-const _: () = assert!(3 * COUNT_BITS == 60);
+const _: () = assert!(EXCLUSIVE < UNREAD);
 
 impl Use {
     const fn unit(self) -> u64 {
@@ -60,6 +66,22 @@ impl Use {
         }
     }
 
+    /// The bits that, if any is set, have taken this use from the holder.
+    const fn barriers(self) -> u64 {
+        match self {
+            Self::Read | Self::Source => REVOKED | DROPPED,
+            Self::Exclusive | Self::Fill => REVOKED | DROPPED | SPARED,
+        }
+    }
+
+    /// The state once this use has begun.
+    const fn begun(self, state: u64) -> u64 {
+        match self {
+            Self::Fill => (state + FILL) | UNREAD,
+            _ => (state + self.unit()) & !UNREAD,
+        }
+    }
+
     /// The bits that count uses of this kind.
     const fn counter(self) -> u64 {
         match self {
@@ -78,7 +100,7 @@ impl Slot {
     pub(crate) fn begin(&self, how: Use) -> Result<(), BufferError> {
         let mut state = self.0.load(Ordering::Acquire);
         loop {
-            if state & (REVOKED | DROPPED) != 0 {
+            if state & how.barriers() != 0 {
                 return Err(BufferError::Revoked);
             }
             if state & how.conflicts() != 0 || state & how.counter() == how.counter() {
@@ -86,7 +108,7 @@ impl Slot {
             }
             match self.0.compare_exchange_weak(
                 state,
-                state + how.unit(),
+                how.begun(state),
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
@@ -139,6 +161,31 @@ impl Slot {
     /// Whether it has been revoked.
     pub(crate) fn is_revoked(&self) -> bool {
         self.0.load(Ordering::Acquire) & REVOKED != 0
+    }
+
+    /// Spares it, if what a transfer puts or has put into it has not been read. Whether it did.
+    #[must_use]
+    pub(crate) fn spare(&self) -> bool {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                (state & (UNREAD | REVOKED | DROPPED) == UNREAD).then_some(state | SPARED)
+            })
+            .is_ok()
+    }
+
+    /// Whether its holder should let go of it: it has been revoked, or will be.
+    pub(crate) fn is_wanted_back(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (REVOKED | SPARED) != 0
+    }
+
+    /// Whether nobody has used what a transfer puts or has put into it.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.0.load(Ordering::Acquire) & UNREAD != 0
+    }
+
+    /// Whether a transfer is putting data into it.
+    pub(crate) fn is_being_filled(&self) -> bool {
+        self.0.load(Ordering::Acquire) & Use::Fill.counter() != 0
     }
 
     /// Makes it new, for another buffer.

@@ -227,7 +227,7 @@ fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     let (greedy, held, poor) = crowded(&memory);
     let transfers: Vec<_> = held
         .iter()
-        .map(|buffer| buffer.segments(Op::Read, 0..4096).unwrap())
+        .map(|buffer| buffer.segments(Op::Write, 0..4096).unwrap())
         .collect();
     let size = memory.size().0 as usize / 4;
     assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
@@ -237,12 +237,79 @@ fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     assert_eq!(
         poor.allocate(size),
         Err(MemoryError::NotNow),
-        "the disk may still write there"
+        "the disk may still read there"
     );
-    for transfer in &transfers {
-        transfer.fill_zero();
-    }
     drop(transfers);
+    assert!(poor.allocate(size).is_ok());
+}
+
+/// A disk may take longer than the time to give back. What it reads reaches who asked for it.
+#[test]
+fn what_a_disk_reads_is_not_taken_before_its_reader_had_it() {
+    for honest in [true, false] {
+        let (memory, clock) = manual();
+        let (greedy, mut held, poor) = crowded(&memory);
+        let transfers: Vec<_> = held
+            .iter()
+            .map(|buffer| buffer.segments(Op::Read, 0..4096).unwrap())
+            .collect();
+        let size = memory.size().0 as usize / 4;
+        assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
+        clock.advance_to(greedy.asked_back().unwrap().1);
+        for _ in 0..5 {
+            let next = memory.tick().expect("it is looked at again");
+            assert!(!held.iter().any(Buffer::is_revoked), "taken under the disk");
+            assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
+            assert!(next > clock.now());
+            clock.advance_to(next);
+        }
+        let wanted: Vec<_> = held.iter().filter(|held| held.is_wanted_back()).collect();
+        assert!(!wanted.is_empty());
+        for buffer in wanted {
+            let again = buffer.segments(Op::Read, 0..4096).unwrap_err();
+            assert_eq!(again, BufferError::Revoked, "it could be kept for ever");
+        }
+        drop(transfers);
+        memory.tick();
+        let sent = held
+            .iter()
+            .map(|buffer| buffer.segments(Op::Write, 0..4096));
+        assert_eq!(sent.filter(Result::is_err).count(), 0, "its reader lost it");
+        if honest {
+            held.clear();
+        } else {
+            // Kept after that, it is taken.
+            while let Some(next) = memory.tick() {
+                clock.advance_to(next);
+            }
+            assert!(held.iter().any(Buffer::is_revoked));
+        }
+        assert!(poor.allocate(size).is_ok());
+        assert_eq!(greedy.asked_back(), None);
+        drop((held, greedy, poor));
+        assert_eq!((memory.free(), memory.usage()), (memory.size(), Vec::new()));
+    }
+}
+
+/// The time to give back is over just after a disk is done: who asked still gets the data, and then
+/// the memory is taken, whether it is let go of or not.
+#[test]
+fn what_a_disk_has_just_read_is_still_there_for_its_reader() {
+    let (memory, clock) = manual();
+    let (greedy, held, poor) = crowded(&memory);
+    for buffer in &held {
+        drop(buffer.segments(Op::Read, 0..4096).unwrap());
+    }
+    let size = memory.size().0 as usize / 4;
+    assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
+    clock.advance_to(greedy.asked_back().unwrap().1);
+    let next = memory.tick().expect("it is looked at again");
+    for buffer in &held {
+        assert!(buffer.with(|_| ()).is_ok(), "its reader lost it");
+    }
+    clock.advance_to(next);
+    memory.tick();
+    assert!(held.iter().any(Buffer::is_revoked));
     assert!(poor.allocate(size).is_ok());
 }
 

@@ -20,7 +20,8 @@ pub(super) struct Spare {
 impl Spare {
     /// A buffer of exactly `size` bytes, if one is at hand.
     pub(super) fn take(&mut self, size: usize) -> Option<Buffer> {
-        if self.free.last()?.size() != size {
+        let last = self.free.last()?;
+        if last.size() != size || last.is_wanted_back() {
             self.clear_free();
             return None;
         }
@@ -43,7 +44,7 @@ impl Spare {
     }
 
     fn has_room(&mut self, buffer: &Buffer) -> bool {
-        let fits = self.bytes + buffer.size() <= KEPT_BYTES_MAX;
+        let fits = self.bytes + buffer.size() <= KEPT_BYTES_MAX && !buffer.is_wanted_back();
         if fits {
             self.bytes += buffer.size();
         }

@@ -47,6 +47,7 @@ impl Ledger {
             dropped: false,
             revoked: false,
             pinned: false,
+            spared: None,
             returned: false,
         };
         Ok(Placed {

@@ -5,6 +5,7 @@ use sched::units::Time;
 
 use super::super::AccountId;
 use super::super::slot::Slot;
+use super::record::Spared;
 use super::{Ledger, account, pages_of};
 
 impl Ledger {
@@ -16,7 +17,9 @@ impl Ledger {
             record.asked.retain(|ask| ask.0 > now);
         }
         self.settle(now, slots);
-        self.shares.next_deadline()
+        let next = [self.shares.next_deadline(), self.end_respites(now, slots)];
+        self.settle(now, slots);
+        next.into_iter().flatten().min()
     }
 
     /// Carries out what the policy has decided.
@@ -80,7 +83,16 @@ impl Ledger {
             let entry = &mut self.entries[index];
             entry.revoked = true;
             let taken = entry.pages.len() as u32;
-            let hand_back = slots[index].revoke();
+            // While a transfer fills it, its pages could not be had anyway.
+            entry.spared = slots[index].spare().then_some(Spared {
+                look_at: now + self.respite,
+                has_ended: false,
+            });
+            if entry.spared.is_some() {
+                self.spared.push(index as u32);
+                self.new_deadline = true;
+            }
+            let hand_back = entry.spared.is_none() && slots[index].revoke();
             entry.pinned = !hand_back;
             if let Some(record) = self.accounts.get_mut(&id) {
                 record.used -= taken;
@@ -100,6 +112,34 @@ impl Ledger {
             record.event.signal();
             self.give_back(now, id, idle);
         }
+    }
+
+    /// Takes what was spared and is due: it has been read, or the transfer ended a respite ago.
+    /// Returns when there will next be something to look at.
+    fn end_respites(&mut self, now: Time, slots: &[Slot]) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        for index in std::mem::take(&mut self.spared) {
+            let entry = &mut self.entries[index as usize];
+            let Some(spared) = &mut entry.spared else {
+                continue;
+            };
+            let slot = &slots[index as usize];
+            if spared.look_at <= now {
+                let is_filled = slot.is_being_filled();
+                if !slot.is_unread() || (spared.has_ended && !is_filled) {
+                    entry.spared = None;
+                    if slot.revoke() {
+                        self.hand_back(now, index);
+                    }
+                    continue;
+                }
+                spared.has_ended = !is_filled;
+                spared.look_at = now + self.respite;
+            }
+            next = [next, Some(spared.look_at)].into_iter().flatten().min();
+            self.spared.push(index);
+        }
+        next
     }
 
     /// Finds pages for fixed parts that are granted.

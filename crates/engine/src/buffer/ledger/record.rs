@@ -29,10 +29,21 @@ pub(super) struct Entry {
     pub(super) dropped: bool,
     /// It was taken from its holder.
     pub(super) revoked: bool,
-    /// It was taken while transfers used it, and they still do.
+    /// It was taken while transfers used it, and they still do, or it is spared.
     pub(super) pinned: bool,
+    /// It was taken while data was being put into it, and its holder may have the data first.
+    pub(super) spared: Option<Spared>,
     /// Its pages have been handed back.
     pub(super) returned: bool,
+}
+
+/// The respite of a buffer that is taken while a transfer fills it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spared {
+    /// When to look at it again.
+    pub(super) look_at: Time,
+    /// The transfer had ended at the last look.
+    pub(super) has_ended: bool,
 }
 
 impl Entry {

@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use engine::buffer::{Buffer, MemoryError};
+use engine::buffer::{Buffer, BufferError, MemoryError};
 use engine::front::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
@@ -106,6 +106,8 @@ impl Session {
             Op::Write
         };
         let submitted = match buffer.segments(direction, 0..size) {
+            // Taken since the connection got it. Nothing is in it yet: another does as well.
+            Err(BufferError::Revoked) if direction == Op::Read => return,
             Err(error) => {
                 pending.fail(Errno::NoMemory, error.to_string());
                 None
