@@ -453,6 +453,39 @@ fn short_memory_makes_clients_slow_and_not_fail() {
     }
 }
 
+/// A disk that has more to do than it can in the time in which memory is to be given back.
+#[test]
+fn memory_that_is_short_on_a_slow_disk_makes_nobody_fail() {
+    let rig = Rig::slow(&[("v", 64)], Bytes::from_mib(8));
+    let data = pattern(1, 4 << 20);
+    let mut writer = Wire::structured(&rig.socket, "v");
+    assert_eq!(writer.write(0, 0, &data).error, 0);
+    let readers: Vec<_> = (0..6)
+        .map(|_| {
+            let (socket, data) = (rig.socket.clone(), data.clone());
+            std::thread::spawn(move || {
+                let mut wire = Wire::structured(&socket, "v");
+                for _ in 0..2 {
+                    for cookie in 0..4 {
+                        wire.request(cmd::READ, 0, cookie, cookie * MIB, 1 << 20);
+                    }
+                    for _ in 0..4 {
+                        let reply = wire.structured_reply();
+                        assert_eq!(reply.error, 0, "{}", reply.text);
+                        let begin = (reply.cookie * MIB) as usize;
+                        let read: Vec<u8> =
+                            reply.data.into_iter().flat_map(|part| part.1).collect();
+                        assert!(read == data[begin..][..1 << 20], "other bytes at {begin}");
+                    }
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
+
 #[test]
 fn clients_that_take_no_replies_keep_nobody_out() {
     let rig = Rig::with(&[("v", 64)], NbdConfig::default(), Bytes::from_mib(8));

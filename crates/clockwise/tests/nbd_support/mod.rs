@@ -21,6 +21,8 @@ use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
+use sim::emulator::{DriveOptions, EmulatedDrive};
+use sim::plant::PlantSpec;
 
 /// How long any client program may take.
 const TOOL_WITHIN: Duration = Duration::from_secs(120);
@@ -35,7 +37,16 @@ pub(crate) struct Rig {
     pub(crate) socket: PathBuf,
     pub(crate) tcp: SocketAddr,
     folder: tempfile::TempDir,
-    disks: usize,
+    disks: Disks,
+}
+
+/// What a pool lies on.
+#[derive(Clone, Copy)]
+enum Disks {
+    /// So many files.
+    Files(usize),
+    /// One emulated drive that takes its time.
+    Drive,
 }
 
 impl Rig {
@@ -47,12 +58,17 @@ impl Rig {
     /// The same with a configuration of the server, whose addresses are set here, and a size for
     /// the pool's memory.
     pub(crate) fn with(volumes: &[(&str, u64)], config: NbdConfig, memory: Bytes) -> Self {
+        Self::on(Disks::Files(2), volumes, config, memory)
+    }
+
+    /// The same on an emulated Atlas-II, the way it was in 1998: 10 MB/s.
+    pub(crate) fn slow(volumes: &[(&str, u64)], memory: Bytes) -> Self {
+        Self::on(Disks::Drive, volumes, NbdConfig::default(), memory)
+    }
+
+    fn on(disks: Disks, volumes: &[(&str, u64)], config: NbdConfig, memory: Bytes) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let disks = 2;
-        for number in 0..disks {
-            let file = std::fs::File::create(disk_path(folder.path(), number)).unwrap();
-            file.set_len(512 << 20).unwrap();
-        }
+        disks.make(folder.path());
         let options = CreateOptions {
             name: "test".into(),
             extent_bytes: Some(Bytes::from_mib(1)),
@@ -148,15 +164,48 @@ fn memory_of(size: Bytes) -> Memory {
     .unwrap()
 }
 
-fn open_disks(folder: &Path, disks: usize, memory: &Memory) -> Vec<PoolDisk> {
-    (0..disks)
+impl Disks {
+    fn make(self, folder: &Path) {
+        match self {
+            Self::Files(count) => {
+                for number in 0..count {
+                    let file = std::fs::File::create(disk_path(folder, number)).unwrap();
+                    file.set_len(512 << 20).unwrap();
+                }
+            }
+            Self::Drive => {
+                let plant = PlantSpec::built_in("quantum-atlas-ii").unwrap();
+                let options = DriveOptions::default();
+                EmulatedDrive::create(&disk_path(folder, 0), plant, &options).unwrap();
+            }
+        }
+    }
+}
+
+fn open_disks(folder: &Path, disks: Disks, memory: &Memory) -> Vec<PoolDisk> {
+    let count = match disks {
+        Disks::Files(count) => count,
+        Disks::Drive => 1,
+    };
+    (0..count)
         .map(|number| {
             let path = disk_path(folder, number);
-            let disk = UringDisk::open(&path, memory, PLACES).unwrap();
-            let profile = DriveProfile::conservative(DriveKind::File, disk.capacity()).unwrap();
+            let (disk, profile): (Box<dyn Disk>, _) = match disks {
+                Disks::Files(_) => {
+                    let disk = UringDisk::open(&path, memory, PLACES).unwrap();
+                    let profile = DriveProfile::conservative(DriveKind::File, disk.capacity());
+                    (Box::new(disk), profile.unwrap())
+                }
+                Disks::Drive => {
+                    let plant = PlantSpec::built_in("quantum-atlas-ii").unwrap();
+                    let disk = EmulatedDrive::open(&path, plant, &DriveOptions::default());
+                    let profile = DriveProfile::shipped("quantum-atlas-ii");
+                    (Box::new(disk.unwrap()), profile.unwrap())
+                }
+            };
             PoolDisk {
                 name: path.display().to_string(),
-                disk: Box::new(disk),
+                disk,
                 profile: Arc::new(profile),
                 profile_is_measured: false,
             }
@@ -164,7 +213,7 @@ fn open_disks(folder: &Path, disks: usize, memory: &Memory) -> Vec<PoolDisk> {
         .collect()
 }
 
-fn open_pool(folder: &Path, disks: usize, memory: Memory) -> Arc<Pool> {
+fn open_pool(folder: &Path, disks: Disks, memory: Memory) -> Arc<Pool> {
     let options = OpenOptions {
         realtime: false,
         ..OpenOptions::default()

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sched::units::Time;
 
 use super::handshake::{Handshake, Progress};
-use super::session::{Broken, Outcome, Session};
+use super::session::{Broken, Outcome, Session, Verdict};
 
 /// A connection.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Connection {
     handshake_until: Time,
     /// Whether it waits for its turn.
     pub(super) queued: bool,
+    /// When the worker looks whether the client does in time what it has to.
+    pub(super) next_look: Option<Time>,
     /// Whether its requests are no longer taken.
     draining: bool,
 }
@@ -41,6 +43,7 @@ impl Connection {
             phase: Phase::Handshake(Box::new(handshake)),
             handshake_until,
             queued: false,
+            next_look: None,
             draining: false,
         }
     }
@@ -72,20 +75,13 @@ impl Connection {
         }
     }
 
-    /// Until when the client has to have done something, if there is such a time: its handshake,
-    /// or giving back memory that others need.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Handshake(_) => Some(self.handshake_until),
-            Phase::Session(session) => session.give_back_until(),
-        }
-    }
-
-    /// Whether it is the client that keeps it from going on, and not a disk.
-    pub(super) fn waits_for_client(&self) -> bool {
-        match &self.phase {
-            Phase::Handshake(_) => true,
-            Phase::Session(session) => session.waits_for_client(),
+    /// Looks whether the client does in time what has to be done in time: its handshake, or giving
+    /// back memory that others need.
+    pub(super) fn look(&mut self, now: Time) -> Verdict {
+        match &mut self.phase {
+            Phase::Handshake(_) if self.handshake_until <= now => Verdict::Overdue,
+            Phase::Handshake(_) => Verdict::LookAt(self.handshake_until),
+            Phase::Session(session) => session.look(now),
         }
     }
 

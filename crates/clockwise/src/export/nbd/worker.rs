@@ -20,7 +20,7 @@ use sched::units::{Nanos, Time};
 use super::connection::Connection;
 use super::exports::PoolExports;
 use super::handshake::Handshake;
-use super::session::Outcome;
+use super::session::{Outcome, Verdict};
 use super::stats::Stats;
 
 /// How many events are fetched at a time.
@@ -79,9 +79,6 @@ impl Mailbox {
         self.event.signal();
     }
 }
-
-/// How long to wait before looking again at a connection whose time is up because of a disk.
-const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
 
 /// What an event is about. The generation tells a connection from a later one in the same place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -228,9 +225,7 @@ impl Worker {
             Source::Completions => {}
             Source::Memory => {
                 connection.memory_event();
-                if let Some(until) = connection.deadline() {
-                    self.deadlines.push(Reverse((until, token)));
-                }
+                self.look_at(clock::now(), token);
             }
         }
         self.enqueue(token);
@@ -294,7 +289,7 @@ impl Worker {
             self.remove(token);
             return;
         }
-        self.deadlines.push(Reverse((until, token)));
+        self.look_at(until, token);
         self.enqueue(token);
     }
 
@@ -374,19 +369,31 @@ impl Worker {
             let Some(connection) = self.connection(token) else {
                 continue;
             };
-            let Some(until) = connection.deadline() else {
+            if connection.next_look != Some(at) {
+                // It has been put off or forward since.
                 continue;
-            };
-            if until <= now && !connection.waits_for_client() {
-                // A disk has the memory, and its answer is not the client's to hurry.
-                self.deadlines.push(Reverse((now + LOOK_AGAIN, token)));
-            } else if until <= now {
-                tracing::info!("a block export connection ran out of time");
-                self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
-                self.remove(token);
-            } else {
-                self.deadlines.push(Reverse((until, token)));
             }
+            connection.next_look = None;
+            match connection.look(now) {
+                Verdict::Fine => {}
+                Verdict::LookAt(at) => self.look_at(at, token),
+                Verdict::Overdue => {
+                    tracing::info!("a block export connection ran out of time");
+                    self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
+                    self.remove(token);
+                }
+            }
+        }
+    }
+
+    /// Looks at a connection at that time, or sooner if that is foreseen.
+    fn look_at(&mut self, at: Time, token: Token) {
+        let Some(connection) = self.connection(token) else {
+            return;
+        };
+        if connection.next_look.is_none_or(|next| at < next) {
+            connection.next_look = Some(at);
+            self.deadlines.push(Reverse((at, token)));
         }
     }
 

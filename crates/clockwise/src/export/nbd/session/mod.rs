@@ -27,7 +27,7 @@ use std::sync::Arc;
 use engine::buffer::{Buffer, SendQueue};
 use engine::front::{Client, VolumeOp};
 use engine::pool::Volume;
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 
 use super::ahead::Ahead;
 use super::input::Input;
@@ -50,6 +50,12 @@ pub(super) const PARTS_MAX: usize = 512;
 /// Requests after which the disks are told and what is done is answered, although the socket has more:
 /// so the client works on answers while the rest is being done, instead of by turns with the server.
 const BATCH_REQUESTS: usize = 8;
+
+/// How long a client has for what it holds up, once the time to give back is over.
+const CLIENT_WITHIN: Nanos = Nanos::from_millis(500);
+
+/// How long to wait before looking again at a client whose time is up because of a disk.
+const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
 
 const _: () = assert!(FIXED_BYTES.is_multiple_of(4096) && PART_BYTES.is_multiple_of(FIXED_BYTES));
 
@@ -129,6 +135,29 @@ pub(super) struct Session {
     pub(super) hung_up: bool,
     pub(super) writable: bool,
     pub(super) turn: Turn,
+    /// Bytes of replies that the client has taken, and payloads that it has sent.
+    sent: u64,
+    payloads: u64,
+    debt: Option<Debt>,
+}
+
+/// What the client has to have done, and until when, because others need the memory that it holds.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    sent: u64,
+    payloads: u64,
+    until: Time,
+}
+
+/// What a look at the time came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Nothing has to be done by any time.
+    Fine,
+    /// To be looked at again then.
+    LookAt(Time),
+    /// Its time is up.
+    Overdue,
 }
 
 impl Session {
@@ -159,6 +188,9 @@ impl Session {
             hung_up: false,
             writable: true,
             turn: Turn::default(),
+            sent: 0,
+            payloads: 0,
+            debt: None,
         }
     }
 
@@ -171,11 +203,45 @@ impl Session {
         self.client.account().asked_back().map(|(_, until)| until)
     }
 
-    /// Whether memory is held by what the client does not take, or does not send the rest of.
-    pub(super) fn waits_for_client(&self) -> bool {
-        let is_filling =
+    /// Looks whether the client gives back in time.
+    ///
+    /// A client that has not when the time is over has as long again for just what it holds up then:
+    /// it may have got its reply a moment ago. A disk's part in this is not the client's to hurry.
+    pub(super) fn look(&mut self, now: Time) -> Verdict {
+        if let Some(debt) = self.debt {
+            if self.sent >= debt.sent && self.payloads >= debt.payloads {
+                self.debt = None;
+            } else if debt.until <= now {
+                return Verdict::Overdue;
+            } else {
+                return Verdict::LookAt(debt.until);
+            }
+        }
+        match self.give_back_until() {
+            None => Verdict::Fine,
+            Some(until) if until > now => Verdict::LookAt(until),
+            Some(_) => Verdict::LookAt(self.note_debt(now).unwrap_or(now + LOOK_AGAIN)),
+        }
+    }
+
+    /// Notes what memory is held by what the client does not take, or does not send the rest of.
+    /// Returns until when it has to have done so, if there is any.
+    fn note_debt(&mut self, now: Time) -> Option<Time> {
+        let sends =
             matches!(&self.next, Next::Parts(parts) if parts.filling.is_some() && !self.readable);
-        is_filling || (self.replies.pending() > 0 && !self.writable)
+        let takes = self.replies.pending() > 0 && !self.writable;
+        let until = now + CLIENT_WITHIN;
+        self.debt = (sends || takes).then(|| Debt {
+            sent: self.sent
+                + if takes {
+                    self.replies.pending() as u64
+                } else {
+                    0
+                },
+            payloads: self.payloads + u64::from(sends),
+            until,
+        });
+        self.debt.map(|debt| debt.until)
     }
 
     /// Memory may have been asked back, or have become free.
@@ -234,8 +300,10 @@ impl Session {
     }
 
     fn send(&mut self, socket: BorrowedFd<'_>) -> Result<(), Broken> {
-        if self.writable && self.replies.pending() > 0 {
+        let pending = self.replies.pending();
+        if self.writable && pending > 0 {
             self.writable = self.replies.send(socket)?;
+            self.sent += (pending - self.replies.pending()) as u64;
             if self.writable {
                 self.spare.sent();
             }

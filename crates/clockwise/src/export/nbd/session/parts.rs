@@ -98,6 +98,7 @@ impl Session {
             return;
         };
         let size = buffer.size().min(parts.left);
+        self.payloads += u64::from(parts.op != VolumeOp::Read);
         let pending = self.pending.get(parts.id);
         let number = pending.parts.len();
         let direction = if parts.op == VolumeOp::Read {
