@@ -58,8 +58,8 @@ pub struct Timing {
     pub completed: Time,
     /// When it was due, if it had a deadline.
     pub deadline: Option<Time>,
-    /// For how long the host is known to have kept the disk from its work, on this request or those
-    /// before it, between `submitted` and `completed`.
+    /// How much of a miss is the host's: for how long it is known to have kept the disk from its work,
+    /// on this request or those before it, without the disk having caught up since.
     pub host_late: Nanos,
     /// By how much its pieces took longer than predicted, net of the host's delays.
     pub overrun: Nanos,

@@ -56,6 +56,7 @@
 //! Which best-effort request (that is the caller's order), positions and predictions, clocks,
 //! counting of misses and overruns.
 
+mod busy;
 mod changes;
 mod choose;
 mod known;
@@ -166,6 +167,8 @@ struct InService {
     delays_since: Option<Time>,
     /// Whether it has no claim of its own: best effort, or an early job.
     in_slack: bool,
+    /// When the job is released that it is, or is a piece of; `None`: best effort.
+    release: Option<Time>,
 }
 
 /// What is known of S between computations.
@@ -195,6 +198,8 @@ pub struct Core {
     releases: SlotHeap,
     in_service: Vec<InService>,
     last_start: Option<Time>,
+    /// Since when some released job has been queued or in service at every instant.
+    busy_since: Option<Time>,
     burst: bool,
     /// What best effort is owed by early jobs, in percent of a nanosecond.
     owed: i64,
@@ -224,6 +229,7 @@ impl Core {
             releases: SlotHeap::default(),
             in_service: Vec::with_capacity(options.outstanding as usize),
             last_start: None,
+            busy_since: None,
             burst: false,
             owed: 0,
             contended: false,
@@ -264,6 +270,7 @@ impl Core {
         cost: Nanos,
     ) -> Result<Window, ArriveError> {
         let slot = self.slot(id).ok_or(ArriveError::NoTask)?;
+        self.note_busy(now);
         let earliest = self.earliest_release(now);
         let task = &mut self.tasks[slot as usize];
         if task.leaving {
@@ -283,6 +290,7 @@ impl Core {
     /// A job of which nothing was served is taken back; later ones of the task move up to earlier
     /// slots where they may (see [`Core::window`]). False if there is no such job.
     pub fn withdraw(&mut self, now: Time, id: TaskId, job: JobKey) -> bool {
+        self.note_busy(now);
         let Some((slot, index)) = self.find(id, job) else {
             return false;
         };
@@ -299,6 +307,7 @@ impl Core {
     /// A job that was served in pieces is over, whatever is left of it; its slot is spent. False if
     /// there is no such job at the head of its task.
     pub fn end_job(&mut self, now: Time, id: TaskId, job: JobKey) -> bool {
+        self.note_busy(now);
         let Some((slot, 0)) = self.find(id, job) else {
             return false;
         };
@@ -352,53 +361,11 @@ impl Core {
         };
         if job.window.release <= now {
             self.released.insert((job.window.deadline, id), slot);
+            self.busy_since.get_or_insert(now);
             self.note_release(job.window.release);
         } else {
             self.early.insert((job.window.deadline, id), slot);
             self.releases.insert((job.window.release, id), slot);
-        }
-    }
-
-    /// What is in service without a claim delays what was just released.
-    fn note_release(&mut self, at: Time) {
-        for entry in self.in_service.iter_mut().filter(|entry| entry.in_slack) {
-            let at = at.max(entry.started);
-            entry.delays_since = Some(entry.delays_since.map_or(at, |since| since.min(at)));
-        }
-    }
-
-    /// Early jobs whose time has come are released.
-    fn promote(&mut self, now: Time) {
-        while let Some(((release, id), slot)) = self.releases.first()
-            && release <= now
-        {
-            self.releases.remove(slot);
-            self.early.remove(slot);
-            self.released.insert(
-                (self.tasks[slot as usize].queue[0].window.deadline, id),
-                slot,
-            );
-            self.note_release(release);
-        }
-    }
-
-    fn catch_up(&mut self, now: Time) {
-        self.promote(now);
-        if self.leaving > 0 {
-            self.bid_farewell(now);
-        }
-    }
-
-    /// No released job queued or in service: every deadline is a whole period away again.
-    fn rest(&mut self, now: Time) {
-        self.promote(now);
-        if self.released.is_empty()
-            && self
-                .in_service
-                .iter()
-                .all(|entry| entry.in_slack && entry.delays_since.is_none())
-        {
-            self.allowance.replenish();
         }
     }
 

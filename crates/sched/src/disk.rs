@@ -200,6 +200,18 @@ impl DiskScheduler {
         self.table.len() == 0
     }
 
+    /// Since when at every instant some released real-time request has been queued or on the disk; `None`:
+    /// there is none now.
+    pub fn busy_since(&mut self, now: Time) -> Option<Time> {
+        self.core.busy_since(now)
+    }
+
+    /// By how much a real-time request may be late at most, now or later, if from now on the disk is kept
+    /// from nothing and takes no longer than predicted. `None`: the scheduler in use cannot tell.
+    pub fn shortfall(&mut self, now: Time) -> Option<Nanos> {
+        self.core.shortfall(now)
+    }
+
     /// Actual against predicted times by size class: class n has pieces of 2^n sectors and more.
     #[must_use]
     pub fn service_records(&self) -> &[ServiceRecord; SIZE_CLASSES] {

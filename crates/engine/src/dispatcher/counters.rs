@@ -4,14 +4,8 @@
 //! ([`sched::disk::DiskReport`]), in the disk's time, in which a late host is a late disk; here the
 //! two are told apart.
 //!
-//! # Whose lateness it is
-//!
-//! A disk that can tell (an emulated drive) reports by how much the host delayed each completion, and
-//! the dispatcher knows how late its own timer was, and how long after the decision a disk that does
-//! not work in `submit` had its request: a thread that loses its processor in between makes the disk
-//! look slow. While the host delays one request, those behind it wait as well. So the host's delays
-//! are summed up over the life of the disk, and a request is charged to the host for what the sum
-//! grew by between its submission and its completion.
+//! How much of a miss is the host's is found out in `host_debt`; an overrun is the host's as far as it
+//! delayed that one piece.
 
 use std::collections::HashMap;
 
@@ -90,7 +84,6 @@ pub struct Counters {
     pub busy: Nanos,
     /// Per task that has joined and not left.
     pub tasks: HashMap<TaskId, TaskCounters>,
-    host_late_sum: Nanos,
 }
 
 /// How a request went, for the counters.
@@ -125,17 +118,10 @@ impl Counters {
             host_late: Tally::default(),
             busy: Nanos::ZERO,
             tasks: HashMap::new(),
-            host_late_sum: Nanos::ZERO,
         }
     }
 
-    /// All of the host's delays so far.
-    pub(super) fn host_late_sum(&self) -> Nanos {
-        self.host_late_sum
-    }
-
     pub(super) fn host_was_late(&mut self, by: Nanos) {
-        self.host_late_sum += by;
         if by >= HOST_LATE_MIN {
             self.host_late.note(by);
         }

@@ -21,6 +21,7 @@
 //! plane; and any order of requests, which belongs to `sched`.
 
 mod counters;
+mod host_debt;
 mod inbox;
 mod loan;
 mod request;

@@ -3,11 +3,13 @@
 //! No thread, no clock, no I/O: the same object runs behind a thread in the server, in virtual time in
 //! a simulator, and step by step in tests. Whoever drives it reports events with the time at which
 //! they happened and then carries out [`DispatcherState::next_action`] until that is to sleep. What goes
-//! wrong with a disk, and then, is in `faults`; tasks and reports are in `control`.
+//! wrong with a disk, and then, is in `faults`; what the host delays, in `host`; tasks and reports are in
+//! `control`.
 
 mod check;
 mod control;
 mod faults;
+mod host;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +20,8 @@ use sched::task::TaskId;
 use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 
 use super::Patience;
-use super::counters::{Counters, HOST_LATE_MIN, Outcome};
+use super::counters::{Counters, Outcome};
+use super::host_debt::HostDebt;
 use super::request::Io;
 use super::slots::{Places, Slots, index_of};
 use crate::buffer::Segments;
@@ -105,8 +108,6 @@ struct Entry {
     /// `None` once it has been answered.
     target: Option<Target>,
     timing: Timing,
-    /// The host's delays before this request came.
-    host_late_before: Nanos,
     /// How late the host was to give the disk the piece that is on it.
     issued_late: Nanos,
     phase: Phase,
@@ -122,6 +123,7 @@ pub struct DispatcherState {
     entries: Vec<Option<Entry>>,
     live: usize,
     on_disk: usize,
+    /// How many pieces the disk is given at a time.
     disk_places: usize,
     answers: VecDeque<Answer>,
     leaving: Vec<(TaskId, LeaveReply)>,
@@ -129,6 +131,7 @@ pub struct DispatcherState {
     floor: Option<TaskId>,
     health: Health,
     counters: Counters,
+    debt: HostDebt,
     patience: Patience,
     /// When the disk last completed something, or was given something while it had nothing.
     progress: Time,
@@ -139,6 +142,9 @@ pub struct DispatcherState {
     hurried: bool,
     /// When the scheduler wanted to be asked again.
     alarm: Option<Time>,
+    /// Since when something has happened that may change what it would decide, while there is room on the
+    /// disk.
+    decision_due: Option<Time>,
     /// No event is reported as earlier than another before it.
     last: Time,
     events: u64,
@@ -168,6 +174,7 @@ impl DispatcherState {
         patience: Patience,
     ) -> Self {
         let total = slots.places().total() as usize;
+        let disk_places = disk_places.min(scheduler.profile().outstanding() as usize);
         Self {
             scheduler,
             entries: (0..total).map(|_| None).collect(),
@@ -181,12 +188,14 @@ impl DispatcherState {
             floor: None,
             health: Health::default(),
             counters: Counters::new(),
+            debt: HostDebt::default(),
             patience,
             progress: Time::ZERO,
             deaf: false,
             stopping: false,
             hurried: false,
             alarm: None,
+            decision_due: None,
             last: Time::ZERO,
             events: 0,
             slots,
@@ -215,7 +224,6 @@ impl DispatcherState {
             segments: Some(io.segments),
             target: Some(io.target),
             timing,
-            host_late_before: self.counters.host_late_sum(),
             issued_late: Nanos::ZERO,
             phase: Phase::Queued,
         };
@@ -245,20 +253,6 @@ impl DispatcherState {
         }
     }
 
-    /// The disk had the piece `tag` so long after the decision to issue it: the thread was kept from its
-    /// work in between. Ordinary costs of issuing are none of this.
-    pub fn issued_late(&mut self, tag: u64, by: Nanos) {
-        if by < HOST_LATE_MIN {
-            return;
-        }
-        let id = RequestId(tag);
-        let entry = self.entries.get_mut(index_of(id)).and_then(Option::as_mut);
-        if let Some(entry) = entry.filter(|entry| entry.id == id && entry.phase == Phase::OnDisk) {
-            entry.issued_late = by;
-            self.counters.host_was_late(by);
-        }
-    }
-
     /// A piece has ended on the disk.
     pub fn done(&mut self, now: Time, done: &Done) {
         let id = RequestId(done.tag);
@@ -273,11 +267,14 @@ impl DispatcherState {
         self.progress = at;
         self.health.stalled = false;
         self.health.given_up = false;
-        self.counters.host_was_late(done.host_late);
+        let due = Time(at.0.saturating_sub(done.host_late.0));
+        self.host_took(due, at);
+        self.entry_mut(id).timing.host_late = self.debt.owed();
         match done.result {
             Ok(()) => self.succeeded(id, at, done.host_late),
             Err(error) => self.failed(id, at, error),
         }
+        self.limit_debt(at);
         self.retry_leaves(at);
     }
 
@@ -329,22 +326,18 @@ impl DispatcherState {
     /// What to do at `now`.
     pub fn next_action(&mut self, now: Time) -> Action {
         let now = self.last.max(now);
-        if let Some(alarm) = self.alarm.take()
-            && self.on_disk == 0
-        {
-            // The scheduler would have acted then; only the host kept it from it.
-            self.counters.host_was_late(now.saturating_since(alarm));
-        }
         self.check_stall(now);
         if let Some(answer) = self.answers.pop_front() {
             return Action::Answer(answer);
         }
         let serves = self.health.gone.is_none() && !self.health.given_up;
         if !serves || self.on_disk >= self.disk_places {
+            (self.alarm, self.decision_due) = (None, None);
             return Action::Sleep {
                 until: self.stall_at(),
             };
         }
+        self.decision_made(now);
         match self.scheduler.decide(now) {
             Decision::Issue(dispatch) => self.issue(now, &dispatch),
             Decision::Wait { until } => {
@@ -398,12 +391,6 @@ impl DispatcherState {
             .expect("a request ends once");
         self.live -= 1;
         entry.timing.completed = at;
-        let in_system = at.saturating_since(entry.timing.submitted);
-        let host_late = self
-            .counters
-            .host_late_sum()
-            .saturating_sub(entry.host_late_before);
-        entry.timing.host_late = host_late.min(in_system);
         let timing = entry.timing;
         self.counters.request(&Outcome {
             class: entry.class,
@@ -435,6 +422,7 @@ impl DispatcherState {
     /// Notes that something happened, not before what happened last.
     fn event(&mut self, at: Time) -> Time {
         self.last = self.last.max(at);
+        self.decision_due.get_or_insert(self.last);
         self.events += 1;
         if cfg!(debug_assertions) {
             self.check();

@@ -1,6 +1,7 @@
 //! Dispatchers on a disk in memory.
 
 mod faults;
+mod host;
 mod machine;
 
 use std::collections::HashMap;

@@ -98,6 +98,8 @@ impl Core {
     /// Whether a best-effort request may go while released jobs wait.
     pub(super) fn may_precede(&mut self, now: Time, need: Nanos) -> bool {
         match self.options.policy {
+            // S(t) is about deadlines to come: of one that has passed it would say that it is no matter.
+            Policy::Exact if self.is_late(now) => false,
             Policy::Exact => {
                 if self.burst && !self.at_least(now, self.options.burst_threshold) {
                     return false;

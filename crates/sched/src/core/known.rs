@@ -10,6 +10,9 @@ impl Core {
     /// value would take more than a bounded time to find.
     pub fn slack(&mut self, now: Time) -> Nanos {
         self.catch_up(now);
+        if self.is_late(now) {
+            return Nanos::ZERO;
+        }
         let value = match self.compute(now, u64::MAX) {
             Found::Least { value, .. } => value,
             Found::Unknown => self.fallback(now),

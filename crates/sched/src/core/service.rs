@@ -11,16 +11,16 @@ impl Core {
     /// When the job is not the first of its task, or a piece is longer than what is left of it.
     pub fn start(&mut self, now: Time, service: Service) {
         let waiting = !self.released.is_empty();
-        let (cost, in_slack) = match service {
+        let (cost, release) = match service {
             Service::BestEffort(cost) => {
                 self.account_best_effort(cost, waiting);
-                (cost, true)
+                (cost, None)
             }
             Service::Job(id, job) | Service::Piece(id, job, _) => {
                 let (slot, index) = self.find(id, job).expect("a queued job is started");
                 assert_eq!(index, 0, "a task's jobs are served in order");
                 let task = &mut self.tasks[slot as usize];
-                let early = task.queue[0].window.release > now;
+                let release = task.queue[0].window.release;
                 let cost = if let Service::Piece(_, _, cost) = service {
                     let head = &mut task.queue[0];
                     head.remaining = head
@@ -37,15 +37,16 @@ impl Core {
                     cost
                 };
                 self.refresh(slot, now);
-                if early {
+                if release > now {
                     self.account_early(cost, waiting);
                 }
-                (cost, early)
+                (cost, Some(release))
             }
         };
         if waiting && self.released.is_empty() {
             self.allowance.published_left = self.allowance.published;
         }
+        let in_slack = release.is_none_or(|release| release > now);
         let delays_since = (in_slack && waiting).then_some(now);
         self.in_service.push(InService {
             service,
@@ -53,6 +54,7 @@ impl Core {
             until: now + cost,
             delays_since,
             in_slack,
+            release,
         });
         self.last_start = Some(now);
     }
@@ -82,7 +84,7 @@ impl Core {
     /// # Panics
     /// When it was not started.
     pub fn finish(&mut self, now: Time, service: Service) {
-        self.promote(now);
+        self.note_busy(now);
         let place = self
             .in_service
             .iter()

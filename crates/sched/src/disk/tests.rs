@@ -523,6 +523,81 @@ fn overruns_and_misses_are_counted_where_they_happen() {
 }
 
 #[test]
+fn what_is_late_already_goes_before_best_effort() {
+    let mut disk = atlas(SchedulerConfig::default());
+    disk.join(at(0), TaskId(1), task(200, 1_000), TaskKind::Stream, at(0))
+        .unwrap();
+    disk.submit(at(0), request(1, 0, 1_024, Class::Stream(TaskId(1))))
+        .unwrap();
+    disk.submit(at(0), sync(2, 100)).unwrap();
+    assert_eq!(
+        issued(&mut disk, at(0)).id,
+        RequestId(2),
+        "there is time for both"
+    );
+    // The drive took 1.2 s. The next deadline of the stream is far away, the last one has passed.
+    disk.completed(at(1_200), RequestId(2)).unwrap();
+    disk.submit(at(1_200), sync(3, 100)).unwrap();
+    assert_eq!(disk.report(at(1_200)).slack, Some(Nanos::ZERO));
+    assert_eq!(issued(&mut disk, at(1_200)).id, RequestId(1));
+}
+
+#[test]
+fn a_busy_interval_is_from_the_first_release_to_the_last_completion() {
+    let mut disk = atlas(SchedulerConfig::default());
+    for id in 1..=2 {
+        disk.join(at(0), TaskId(id), task(200, 1_000), TaskKind::Stream, at(0))
+            .unwrap();
+    }
+    let block = |id, task| request(id, 0, 1_024, Class::Stream(TaskId(task)));
+    assert_eq!(disk.busy_since(at(5)), None);
+    disk.submit(at(10), block(1, 1)).unwrap();
+    issued(&mut disk, at(10));
+    disk.submit(at(20), block(2, 2)).unwrap();
+    disk.completed(at(100), RequestId(1)).unwrap();
+    assert_eq!(
+        disk.busy_since(at(100)),
+        Some(at(10)),
+        "the other one waits"
+    );
+    issued(&mut disk, at(100));
+    assert_eq!(disk.busy_since(at(150)), Some(at(10)));
+    disk.completed(at(200), RequestId(2)).unwrap();
+    assert_eq!(disk.busy_since(at(200)), None);
+    // An early block has a claim from its release on, in the queue or on the disk.
+    disk.submit(at(300), block(3, 1)).unwrap();
+    issued(&mut disk, at(300));
+    assert_eq!(disk.busy_since(at(1_009)), None);
+    assert_eq!(disk.busy_since(at(1_500)), Some(at(1_010)));
+    disk.completed(at(1_600), RequestId(3)).unwrap();
+    assert_eq!(disk.busy_since(at(1_600)), None);
+}
+
+#[test]
+fn what_is_missing_is_known_to_the_nanosecond() {
+    for (policy, known) in [(Policy::Exact, true), (Policy::DeltaL, false)] {
+        let mut disk = atlas(SchedulerConfig {
+            policy,
+            ..SchedulerConfig::default()
+        });
+        disk.join(at(0), TaskId(1), task(200, 1_000), TaskKind::Stream, at(0))
+            .unwrap();
+        assert_eq!(disk.shortfall(at(0)), Some(Nanos::ZERO), "nobody waits");
+        disk.submit(at(0), request(1, 0, 1_024, Class::Stream(TaskId(1))))
+            .unwrap();
+        let worst =
+            disk.predictor()
+                .worst_case(Sector(0)..Sector(1_024), Op::Read, SectorCount(1_024));
+        let last = at(1_000) + Nanos::ZERO - worst;
+        let if_known = |missing| known.then_some(missing);
+        assert_eq!(disk.shortfall(last), if_known(Nanos::ZERO));
+        let later = last + Nanos::from_millis(3);
+        assert_eq!(disk.shortfall(later), if_known(Nanos::from_millis(3)));
+        assert_eq!(disk.shortfall(at(1_000)), None, "it is late already");
+    }
+}
+
+#[test]
 fn a_failed_request_is_gone_and_the_head_is_anywhere() {
     let mut disk = atlas(SchedulerConfig::default());
     disk.submit(at(0), sync(1, 100)).unwrap();
