@@ -130,6 +130,10 @@ enum Control {
         id: TaskId,
         reply: oneshot::Sender<Option<Time>>,
     },
+    EndSpan {
+        id: TaskId,
+        last_deadline: Time,
+    },
     SetDeltaL {
         corrected: Nanos,
         published: Nanos,
@@ -402,6 +406,12 @@ impl DispatcherHandle {
     /// When the dispatcher has stopped.
     pub fn leave(&self, id: TaskId) -> Result<Option<Time>, Stopped> {
         self.ask(|reply| Control::Leave { id, reply })
+    }
+
+    /// The time of a task is over: its queued requests that are due after `last_deadline` are cancelled, and
+    /// so are those that still come. It leaves when its stream is closed.
+    pub fn end_span(&self, id: TaskId, last_deadline: Time) {
+        self.control(Control::EndSpan { id, last_deadline });
     }
 
     /// Tells the scheduler delta-L of the tasks that have joined: corrected, and as published, which

@@ -141,6 +141,7 @@ impl Runner {
                 self.state
                     .leave(now, id, Box::new(move |free_from| tell(reply, free_from)));
             }
+            Control::EndSpan { id, last_deadline } => self.state.end_span(now, id, last_deadline),
             Control::SetDeltaL {
                 corrected,
                 published,

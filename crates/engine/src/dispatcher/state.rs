@@ -127,6 +127,8 @@ pub struct DispatcherState {
     disk_places: usize,
     answers: VecDeque<Answer>,
     leaving: Vec<(TaskId, LeaveReply)>,
+    /// Tasks whose time is over, and the last deadline they may still have.
+    ending: Vec<(TaskId, Time)>,
     /// The task that keeps best effort from starving.
     floor: Option<TaskId>,
     health: Health,
@@ -185,6 +187,7 @@ impl DispatcherState {
             // twice the places covers what may be queued between two rounds of actions.
             answers: VecDeque::with_capacity(2 * total),
             leaving: Vec::new(),
+            ending: Vec::new(),
             floor: None,
             health: Health::default(),
             counters: Counters::new(),
@@ -244,12 +247,16 @@ impl DispatcherState {
                 .err()
                 .map(IoError::Refused)
         });
+        let outlives = refused.is_none() && self.outlives(&entry);
         let place = &mut self.entries[index_of(id)];
         debug_assert!(place.is_none(), "a place was used twice");
         *place = Some(entry);
         self.live += 1;
         if let Some(error) = refused {
             self.finish(id, Err(error), now);
+        } else if outlives {
+            self.scheduler.cancel(now, id);
+            self.finish(id, Err(IoError::Cancelled), now);
         }
     }
 

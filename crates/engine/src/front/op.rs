@@ -168,6 +168,13 @@ impl Op {
                     in_use.written();
                 }
             }
+            Err(IoError::Cancelled) => {
+                // Nothing of it has been written.
+                drop(hold);
+                active.failure.get_or_insert(IoFailure::Cancelled {
+                    reason: "the time of its stream was over before it was due",
+                });
+            }
             Err(error) => {
                 drop(hold);
                 let failure = disk.failure(is_write, start, count, error);

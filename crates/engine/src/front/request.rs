@@ -261,7 +261,8 @@ pub enum IoFailure {
         /// What failed.
         reason: String,
     },
-    /// The pool was closed, or the volume shrunk below the request, while it waited.
+    /// The pool was closed, the volume shrunk below the request, or the time of its stream was over, while
+    /// it waited.
     #[error("cancelled: {reason}")]
     Cancelled {
         /// Why.

@@ -118,7 +118,7 @@ fn expire(pool: &Arc<PoolCore>, timer: &Timer) {
     match timer {
         Timer::SpanEnds(stream) => {
             if let Some(stream) = stream.upgrade() {
-                stream.begin_close();
+                stream.end_span();
             }
         }
         Timer::Freed => {

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::{Condvar, Mutex, RwLock};
 use sched::request::{Op as Direction, Served};
 use sched::task::{TaskId, TaskParams};
-use sched::units::{Bytes, BytesPerSecond, Nanos};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
+use super::open::BUFFERS_PER_DISK;
 use super::reserve::Span;
-use crate::completion::Completion;
+use crate::completion::{Completion, IoError};
 use crate::front::volume_core::VolumeCore;
 use crate::front::worker::Job;
 use crate::front::{IoFailure, SubmitError, Timeliness, VolumeOp, VolumeRequest};
@@ -236,6 +237,21 @@ impl StreamCore {
         }
     }
 
+    /// The span is over: no more blocks are taken, and of those that are in the disks' queues only what is
+    /// due by the last deadline that the books know of is served.
+    pub(crate) fn end_span(self: &Arc<Self>) {
+        self.begin_close();
+        let tasks = self.tasks();
+        let Some(until) = self.span.and_then(|span| span.until) else {
+            return;
+        };
+        let longest = tasks.iter().map(|task| task.params.period()).max();
+        let last = last_deadline(until, longest.unwrap_or(Nanos::ZERO), self.disk_count());
+        for task in tasks {
+            self.pool.disks[task.disk].handle.end_span(task.id, last);
+        }
+    }
+
     /// Whether this call is the one that has to give the reservation up.
     pub(crate) fn begin_leave(&self) -> bool {
         self.is_closing()
@@ -284,6 +300,13 @@ impl StreamCore {
     }
 }
 
+/// The last deadline of a stream's blocks that were submitted by `until`, unless it asked for more than it
+/// had reserved: as many requests as there are buffers may follow each other, all on one disk.
+pub(super) fn last_deadline(until: Time, longest: Nanos, disks: usize) -> Time {
+    let blocks = BUFFERS_PER_DISK * disks as u64;
+    until.saturating_add(Nanos(longest.0.saturating_mul(blocks)))
+}
+
 /// The word for a direction.
 pub(crate) fn op_name(op: Direction) -> &'static str {
     match op {
@@ -327,7 +350,8 @@ impl Evidence {
         if timing.overrun > Nanos::ZERO {
             self.overruns.fetch_add(1, Relaxed);
         }
-        if completion.result.is_err() {
+        let failed = completion.result.err();
+        if failed.is_some_and(|error| error != IoError::Cancelled) {
             self.errors.fetch_add(1, Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use sched::disk::TaskKind;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Time};
 
-use super::core::{StreamCore, StreamParts, StreamTask};
+use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
 use super::reserve::{self, Refusal, Span, Stream, StreamSpec};
 use crate::clock;
@@ -186,10 +186,8 @@ fn book_span(
             "it ends before it begins, or has passed",
         ));
     }
-    // As many requests as there are buffers may follow each other, all on one disk.
     let disks: BTreeSet<usize> = needs.iter().map(|need| need.disk).collect();
-    let blocks = BUFFERS_PER_DISK * disks.len() as u64;
-    let until = until.saturating_add(Nanos(longest.0.saturating_mul(blocks + 1)));
+    let until = last_deadline(until, longest, disks.len()).saturating_add(longest);
     Ok((first, book::Span { from, until }))
 }
 

@@ -143,6 +143,17 @@ impl DiskScheduler {
         }
     }
 
+    /// When a stream's queued request is due; `None` for others, and for what is on the disk.
+    #[must_use]
+    pub fn deadline(&self, id: RequestId) -> Option<Time> {
+        let request = self.table.request(self.table.find(id)?);
+        let Class::Stream(task) = request.class else {
+            return None;
+        };
+        let window = self.core.window(task, JobKey(id.0));
+        window.map(|window| window.deadline)
+    }
+
     /// Takes a request off the queue. `false`: it is on the disk, or unknown.
     pub fn cancel(&mut self, now: Time, id: RequestId) -> bool {
         let Some(slot) = self.table.find(id) else {

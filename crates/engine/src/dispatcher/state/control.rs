@@ -6,7 +6,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
 use super::super::counters::TaskCounters;
-use super::{DispatcherReport, DispatcherState, LeaveReply};
+use super::{DispatcherReport, DispatcherState, Entry, LeaveReply, Phase};
 use crate::completion::IoError;
 
 impl DispatcherState {
@@ -49,6 +49,38 @@ impl DispatcherState {
         self.retry_leaves(now);
     }
 
+    /// The time of a task is over: what it has queued, or will yet have, that is due after
+    /// `last_deadline` is cancelled. A stream that asked for more than it had reserved would otherwise
+    /// stay for as long as its requests are early.
+    pub fn end_span(&mut self, now: Time, id: TaskId, last_deadline: Time) {
+        let now = self.event(now);
+        if !self.counters.tasks.contains_key(&id) {
+            return;
+        }
+        self.ending.push((id, last_deadline));
+        for index in 0..self.entries.len() {
+            let outlives = |entry: &Entry| entry.phase == Phase::Queued && self.outlives(entry);
+            let entry = self.entries[index].as_ref();
+            if let Some(id) = entry.filter(|entry| outlives(entry)).map(|entry| entry.id) {
+                self.scheduler.cancel(now, id);
+                self.finish(id, Err(IoError::Cancelled), now);
+            }
+        }
+        self.retry_leaves(now);
+    }
+
+    /// Whether a queued request is due after the time of its task.
+    pub(super) fn outlives(&self, entry: &Entry) -> bool {
+        let Class::Stream(task) = entry.class else {
+            return false;
+        };
+        let ending = self.ending.iter().find(|(ending, _)| *ending == task);
+        ending.is_some_and(|(_, last_deadline)| {
+            let due = self.scheduler.deadline(entry.id);
+            due.is_some_and(|due| due > *last_deadline)
+        })
+    }
+
     pub(super) fn retry_leaves(&mut self, now: Time) {
         let mut at = 0;
         while at < self.leaving.len() {
@@ -65,6 +97,7 @@ impl DispatcherState {
             let (_, reply) = self.leaving.swap_remove(at);
             let free_from = self.scheduler.leave(now, task);
             self.counters.tasks.remove(&task);
+            self.ending.retain(|(ending, _)| *ending != task);
             self.floor = self.floor.filter(|floor| *floor != task);
             reply(free_from);
         }

@@ -4,7 +4,7 @@ use super::*;
 
 /// A step of a random life: what happens, to what.
 fn step() -> impl Strategy<Value = (u8, u64, u64)> {
-    (0u8..12, 0u64..SECTORS.0 - 64, 1u64..64)
+    (0u8..13, 0u64..SECTORS.0 - 64, 1u64..64)
 }
 
 #[test]
@@ -93,6 +93,7 @@ proptest! {
                 8 => state.cancel(now, ids[start as usize % ids.len()]),
                 9 => now = now.saturating_add(Nanos::from_millis(count * 100)),
                 10 if count < 4 => state.poison(now),
+                12 => state.end_span(now, TaskId(1), now.saturating_add(Nanos::from_millis(start * 10))),
                 11 if count < 2 => state.gone(now, DiskError::Gone { errno: libc::ENODEV }),
                 _ => {}
             }

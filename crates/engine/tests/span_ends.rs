@@ -1,0 +1,123 @@
+//! The end of a planned span: what the stream had reserved is still served, what it asked for beyond that
+//! does not outlive it.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use common::{MIB, Rig, client, filled, volume};
+use engine::buffer::Buffer;
+use engine::clock;
+use engine::disk::Durability;
+use engine::front::{IoFailure, VolumeOp, VolumeRequest};
+use engine::pool::{Pool, Volume};
+use engine::stream::{Span, Stream, StreamSpec};
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+
+const WRITE: VolumeOp = VolumeOp::Write { durable: false };
+
+/// A block a minute, for the next 3 s: long enough to ask for a few of them in.
+fn reserve(pool: &Pool, volume: &Arc<Volume>) -> Stream {
+    let now = clock::now();
+    let spec = StreamSpec {
+        name: "camera".into(),
+        volume: Arc::clone(volume),
+        range: None,
+        rate: BytesPerSecond(MIB / 60),
+        block: Bytes(MIB),
+        op: Op::Write,
+        span: Some(Span {
+            from: now,
+            until: Some(now + Nanos::from_secs(3)),
+        }),
+        wraps: true,
+    };
+    pool.reserve(spec).unwrap()
+}
+
+fn ask(stream: &Stream, block: u64) -> Buffer {
+    let (buffer, memory) = filled(stream.client(), &vec![block as u8; MIB as usize]);
+    let request = VolumeRequest::transfer(stream.volume(), WRITE, Bytes(block * MIB), memory);
+    let request = request.on(stream).user_data(block);
+    stream.client().submit(request).unwrap();
+    buffer
+}
+
+/// Waits until the stream takes no more blocks.
+fn wait_closed(stream: &Stream) {
+    let buffer = stream.client().account().allocate_wait(512, None).unwrap();
+    let refused = || {
+        let memory = buffer.segments(Op::Read, 0..512).unwrap();
+        let request = VolumeRequest::transfer(stream.volume(), VolumeOp::Read, Bytes(0), memory);
+        // Never taken: the stream writes. What it says tells whether it is closed.
+        let error = stream.client().submit(request.on(stream)).unwrap_err();
+        error.to_string().contains("is closed")
+    };
+    while !refused() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_a_greedy_stream_has_queued_beyond_its_span_is_cancelled() {
+    let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 8 * MIB);
+    let stream = reserve(&pool, &volume);
+    // Early, and served at once: the next one is due after two minutes.
+    drop(ask(&stream, 0));
+    stream.client().wait(None).unwrap().result.unwrap();
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    let held = [ask(&stream, 1), ask(&stream, 2)];
+    // The one is on the disk, which does not answer; the other would be due 57 s after the last block
+    // that may follow a span of 3 s.
+    let cancelled = stream.client().wait(None).unwrap();
+    assert_eq!(cancelled.user_data, 2);
+    assert!(
+        matches!(cancelled.result, Err(IoFailure::Cancelled { .. })),
+        "{:?}",
+        cancelled.result
+    );
+    rig.platters[0].stalled.store(false, Ordering::SeqCst);
+    let on_disk = stream.client().wait(None).unwrap();
+    assert_eq!((on_disk.user_data, on_disk.result), (1, Ok(())));
+    drop(held);
+    let status = stream.close();
+    assert_eq!((status.blocks, status.errors), (2, 0));
+    let told = status.failed.unwrap();
+    assert!(told.contains("time of its stream was over"), "{told}");
+    assert!(pool.status().streams.is_empty());
+    // A write that was never begun makes nobody wonder what is on the disk.
+    let writer = client(&pool);
+    writer
+        .write_at(&volume, Bytes(2 * MIB), &[7; 4096])
+        .unwrap();
+    let mut read = [0; 8192];
+    writer.read_at(&volume, Bytes(2 * MIB), &mut read).unwrap();
+    assert_eq!(
+        (read[..4096] == [7; 4096], read[4096..] == [0; 4096]),
+        (true, true)
+    );
+    assert_eq!(pool.status().disks[0].errors, 0);
+}
+
+#[test]
+fn what_a_stream_had_reserved_is_served_after_its_span() {
+    let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 8 * MIB);
+    let stream = reserve(&pool, &volume);
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    let held = [ask(&stream, 0), ask(&stream, 1)];
+    wait_closed(&stream);
+    // Whoever asks for a report is served after what has been said to the disk before.
+    assert_eq!(pool.status().streams.len(), 1);
+    assert!(stream.client().poll().is_none());
+    rig.platters[0].stalled.store(false, Ordering::SeqCst);
+    for block in 0..2 {
+        let done = stream.client().wait(None).unwrap();
+        assert_eq!((done.user_data, done.result), (block, Ok(())));
+    }
+    drop(held);
+    assert_eq!(stream.close().blocks, 2);
+}
