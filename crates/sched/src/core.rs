@@ -21,6 +21,7 @@
 //! 2. When one no longer fits while released jobs wait, a *burst* begins: released jobs only, so that
 //!    the two long seeks between the real-time and the best-effort areas are paid once a burst and not
 //!    once a job. It ends when no released job is left, or when S(t) has grown to the threshold.
+//!    One that has to leave a reserve begins a burst for its kind only.
 //! 3. With no released job queued, early jobs and best effort share what is left: the early job with
 //!    the earliest deadline (the stream that exceeds its rate the least), against the best-effort
 //!    request, in a stated proportion of time. An early job of deadline d needs only fit the slack of
@@ -201,6 +202,8 @@ pub struct Core {
     /// Since when some released job has been queued or in service at every instant.
     busy_since: Option<Time>,
     burst: bool,
+    /// A burst for best effort that has to leave a reserve; the rest of it still goes.
+    reserve_burst: bool,
     /// What best effort is owed by early jobs, in percent of a nanosecond.
     owed: i64,
     /// The last choice was between the two, and went to the one whose turn it was.
@@ -231,6 +234,7 @@ impl Core {
             last_start: None,
             busy_since: None,
             burst: false,
+            reserve_burst: false,
             owed: 0,
             contended: false,
             held_up: false,
@@ -396,7 +400,10 @@ impl Core {
         }
         out.push(u64::from(self.last_start == Some(now)));
         out.extend(match self.options.policy {
-            Policy::Exact => [u64::from(self.burst), self.owed as u64],
+            Policy::Exact => [
+                u64::from(self.burst) | u64::from(self.reserve_burst) << 1,
+                self.owed as u64,
+            ],
             Policy::DeltaL => [self.allowance.left as u64, self.owed as u64],
             Policy::DeltaLPublished => [self.allowance.published_left as u64, self.owed as u64],
             Policy::Lst | Policy::Edf => [0, self.owed as u64],

@@ -3,6 +3,9 @@
 
 #![allow(clippy::print_stdout)] // a random test says its seed
 
+mod common;
+
+use common::disk::{atlas, request};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::admission::Admission;
@@ -10,12 +13,10 @@ use sched::best_effort::BestEffortOrder;
 use sched::core::Policy;
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
-use sched::profile::DriveProfile;
-use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, Served, Urgency};
+use sched::request::{Class, Decision, Dispatch, Op, Order, RequestId, Served, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 const CAPACITY: u64 = 8_890_760;
 const SERVER: TaskId = TaskId(1_000);
@@ -63,14 +64,13 @@ struct Run {
 
 impl Run {
     fn new(seed: u64, policy: Policy, order: BestEffortOrder, load: f64) -> Self {
-        let profile = Arc::new(DriveProfile::shipped("quantum-atlas-ii").unwrap());
         let config = SchedulerConfig {
             policy,
             order,
             queue_max: 512,
             ..SchedulerConfig::default()
         };
-        let mut disk = DiskScheduler::new(profile, config);
+        let mut disk = atlas(config);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut admission = Admission::new();
         let slice = disk.piece_max() + Nanos::from_millis(rng.random_range(0..30));
@@ -133,17 +133,10 @@ impl Run {
     }
 
     fn submit(&mut self, class: Class, op: Op, count: u64, order: Order) {
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
         let start = Sector(self.rng.random_range(0..CAPACITY - count));
-        let request = Request {
-            id,
-            op,
-            start,
-            count: SectorCount(count),
-            class,
-            order,
-        };
+        let mut request = request(&mut self.next_id, class, op, start, count);
+        request.order = order;
+        let id = request.id;
         self.disk.submit(self.now, request).unwrap();
         self.queued.insert(
             id,

@@ -6,16 +6,17 @@
 
 #![allow(clippy::print_stdout, reason = "a random test says its seed")]
 
-use std::collections::HashMap;
-use std::sync::Arc;
+mod common;
 
+use std::collections::HashMap;
+
+use common::disk::atlas;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use sched::book::{Book, Span};
 use sched::core::Policy;
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
-use sched::profile::DriveProfile;
 use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
@@ -60,7 +61,6 @@ fn part(params: TaskParams) -> u64 {
 
 impl Run {
     fn new(seed: u64, policy: Policy) -> Self {
-        let profile = Arc::new(DriveProfile::shipped("quantum-atlas-ii").expect("shipped"));
         let config = SchedulerConfig {
             policy,
             queue_max: QUEUE_MAX,
@@ -68,7 +68,7 @@ impl Run {
         };
         let mut run = Self {
             label: format!("seed {seed}, {policy}"),
-            disk: DiskScheduler::new(profile, config),
+            disk: atlas(config),
             book: Book::new(),
             members: Vec::new(),
             leaving: Vec::new(),

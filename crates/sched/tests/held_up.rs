@@ -4,9 +4,11 @@
 
 #![allow(clippy::print_stdout, reason = "a random test says its seed")]
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod common;
 
+use std::collections::BTreeMap;
+
+use common::disk::{atlas, request};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::admission::Admission;
@@ -14,8 +16,7 @@ use sched::best_effort::BestEffortOrder;
 use sched::core::Policy;
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
-use sched::profile::DriveProfile;
-use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, Urgency};
+use sched::request::{Class, Decision, Dispatch, Op, RequestId, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
@@ -35,7 +36,6 @@ struct Run {
 
 impl Run {
     fn new(policy: Policy, order: BestEffortOrder) -> Self {
-        let profile = Arc::new(DriveProfile::shipped("quantum-atlas-ii").expect("shipped"));
         let config = SchedulerConfig {
             policy,
             order,
@@ -43,7 +43,7 @@ impl Run {
             ..SchedulerConfig::default()
         };
         Self {
-            disk: DiskScheduler::new(profile, config),
+            disk: atlas(config),
             now: Time(0),
             head: None,
             next_id: 0,
@@ -71,21 +71,12 @@ impl Run {
     }
 
     fn submit(&mut self, class: Class, op: Op, start: Sector, count: u64) -> RequestId {
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        let request = Request {
-            id,
-            op,
-            start,
-            count: SectorCount(count),
-            class,
-            order: Order::default(),
-        };
+        let request = request(&mut self.next_id, class, op, start, count);
         self.disk.submit(self.now, request).expect("there is room");
         if !matches!(class, Class::Stream(_)) {
-            self.queued.insert(id, (op, start, self.now));
+            self.queued.insert(request.id, (op, start, self.now));
         }
-        id
+        request.id
     }
 
     /// The disk takes the whole predicted time, or `percent` of it. Whether the request is complete.

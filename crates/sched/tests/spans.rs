@@ -1,13 +1,13 @@
 //! Reservations that are planned: one ends before another begins, and together they would be more than
 //! the disk.
 
-use std::sync::Arc;
+mod common;
 
+use common::disk::{atlas, request};
 use sched::book::{Book, Span};
 use sched::core::Policy;
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
-use sched::profile::DriveProfile;
-use sched::request::{Class, Decision, Op, Order, Request, RequestId, Served, Urgency};
+use sched::request::{Class, Decision, Op, Served, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
@@ -31,12 +31,11 @@ struct Run {
 
 impl Run {
     fn new(policy: Policy, percent: u64) -> Self {
-        let profile = Arc::new(DriveProfile::shipped("quantum-atlas-ii").expect("shipped"));
         let config = SchedulerConfig {
             policy,
             ..SchedulerConfig::default()
         };
-        let disk = DiskScheduler::new(profile, config);
+        let disk = atlas(config);
         let all = Sector(0)..Sector(CAPACITY);
         let service = disk
             .predictor()
@@ -70,15 +69,7 @@ impl Run {
 
     fn submit(&mut self, class: Class) {
         let start = Sector(self.next_id * 7_919_993 % (CAPACITY - SECTORS));
-        let request = Request {
-            id: RequestId(self.next_id),
-            op: Op::Read,
-            start,
-            count: SectorCount(SECTORS),
-            class,
-            order: Order::default(),
-        };
-        self.next_id += 1;
+        let request = request(&mut self.next_id, class, Op::Read, start, SECTORS);
         self.disk.submit(self.now, request).expect("there is room");
     }
 

@@ -10,6 +10,20 @@ impl Core {
     /// # Panics
     /// In builds with debug assertions, when the disk has no free place.
     pub fn choose(&mut self, now: Time, best_effort: Option<Nanos>) -> Choice {
+        self.choose_leaving(now, best_effort, Nanos::ZERO)
+    }
+
+    /// The same, where `exact` lets the best-effort request go before released jobs only if so much
+    /// of the slack is left after it.
+    ///
+    /// # Panics
+    /// As [`Core::choose`].
+    pub fn choose_leaving(
+        &mut self,
+        now: Time,
+        best_effort: Option<Nanos>,
+        reserve: Nanos,
+    ) -> Choice {
         debug_assert!(
             self.in_service.len() < self.options.outstanding as usize,
             "the disk has a free place"
@@ -19,13 +33,13 @@ impl Core {
         if let Some((_, slot)) = self.released.first() {
             if let Some(need) = best_effort
                 && self.options.outstanding == 1
-                && self.may_precede(now, need)
+                && self.may_precede(now, need, reserve)
             {
                 return Choice::BestEffort;
             }
             return Choice::RealTime(self.tasks[slot as usize].id, self.head(slot));
         }
-        self.burst = false;
+        (self.burst, self.reserve_burst) = (false, false);
         if self.in_service.len() as u32 + 1 == self.options.outstanding
             && self.options.outstanding > 1
         {
@@ -96,13 +110,17 @@ impl Core {
     }
 
     /// Whether a best-effort request may go while released jobs wait.
-    pub(super) fn may_precede(&mut self, now: Time, need: Nanos) -> bool {
+    pub(super) fn may_precede(&mut self, now: Time, need: Nanos, reserve: Nanos) -> bool {
         match self.options.policy {
             // S(t) is about deadlines to come: of one that has passed it would say that it is no matter.
             Policy::Exact if self.is_late(now) => false,
             Policy::Exact => {
                 if self.burst && !self.at_least(now, self.options.burst_threshold) {
                     return false;
+                }
+                self.burst = false;
+                if !reserve.is_zero() {
+                    return self.may_precede_leaving(now, need.saturating_add(reserve));
                 }
                 self.burst = !self.at_least(now, need);
                 !self.burst
@@ -112,6 +130,16 @@ impl Core {
             Policy::Lst => need <= self.until_latest_start(now),
             Policy::Edf => false,
         }
+    }
+
+    /// Whether a best-effort request that has to leave a reserve may go while released jobs wait.
+    /// One that may not begins a burst for its kind only: what it left is there for the others.
+    fn may_precede_leaving(&mut self, now: Time, need: Nanos) -> bool {
+        if self.reserve_burst && !self.at_least(now, self.options.burst_threshold) {
+            return false;
+        }
+        self.reserve_burst = !self.at_least(now, need);
+        !self.reserve_burst
     }
 
     /// Whether a best-effort request may go while no released job waits.

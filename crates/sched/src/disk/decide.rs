@@ -7,7 +7,7 @@ use crate::core::{Choice, JobKey, Service};
 use crate::request::{Decision, Dispatch, RequestId, Served};
 use crate::server::Open;
 use crate::task::TaskId;
-use crate::units::{SectorCount, Time};
+use crate::units::{Nanos, SectorCount, Time};
 
 impl DiskScheduler {
     /// What to do now. To be asked again after each event and after each `Issue`.
@@ -25,7 +25,8 @@ impl DiskScheduler {
             let next_container = self.servers.advance(now, &mut self.core);
             let mut pick = self.pick(Scope::All, now);
             let need = |pick: Option<(Pick, Dispatch)>| pick.map(|(_, piece)| piece.predicted);
-            let mut choice = self.core.choose(now, need(pick));
+            let reserve = pick.map_or(Nanos::ZERO, |(pick, _)| self.reserve(pick));
+            let mut choice = self.core.choose_leaving(now, need(pick), reserve);
             let mut hold = None;
             if self.core.held_up()
                 && let Some((held_up, _)) = pick
@@ -68,6 +69,18 @@ impl DiskScheduler {
                     return Decision::Wait { until };
                 }
             }
+        }
+    }
+
+    /// The slack that a request leaves where it goes before released real-time requests. Nobody waits
+    /// for an asynchronous one; were it to take the last of the slack, a synchronous one that comes
+    /// a moment later would wait for all that is released. Whatever comes next fits in the longest
+    /// piece; an aged request has waited long enough to leave nothing.
+    fn reserve(&self, pick: Pick) -> Nanos {
+        if pick.is_aged() || self.queue.is_synchronous(pick.slot) {
+            Nanos::ZERO
+        } else {
+            self.piece_max
         }
     }
 

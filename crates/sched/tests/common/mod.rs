@@ -6,6 +6,7 @@
     reason = "every test file uses a part of it, and prints seeds"
 )]
 
+pub(crate) mod disk;
 pub(crate) mod model;
 
 use sched::admission::{Admission, Refusal};
