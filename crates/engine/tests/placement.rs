@@ -117,14 +117,25 @@ fn in_runs() {
         ..Placement::default()
     };
     create(&pool, "v", 9, &runs).unwrap();
-    let places = places(&rig, &pool, "v");
-    for run in places.chunks(3) {
+    // It grows as it is when nothing else is said.
+    let same = Placement::default();
+    pool.grow("v", Bytes(18 * MIB), &same).unwrap();
+    let found = places(&rig, &pool, "v");
+    for run in found.chunks(3) {
         let (disk, at) = run[0];
         assert_eq!(run, [(disk, at), (disk, at + MIB), (disk, at + 2 * MIB)]);
     }
-    let mut turn = vec![places[0].0, places[3].0, places[6].0];
+    let turns: Vec<usize> = found.iter().step_by(3).map(|(disk, _)| *disk).collect();
+    let mut turn = turns[..3].to_vec();
     turn.sort_unstable();
-    assert_eq!(turn, [0, 1, 2]);
+    assert_eq!((turn, &turns[..3]), (vec![0, 1, 2], &turns[3..]));
+    let single = Placement {
+        run_extents: 1,
+        ..Placement::default()
+    };
+    pool.grow("v", Bytes(20 * MIB), &single).unwrap();
+    let added = disks(&places(&rig, &pool, "v")[18..]);
+    assert_ne!(added[0], added[1]);
 }
 
 #[test]

@@ -291,8 +291,36 @@ impl PoolState {
         Ok((found.name.as_str(), &found.map))
     }
 
-    /// A placement that keeps to what a volume has: its disks in their rotation, strictly, and of
-    /// the stretches given for each disk (its zones) those that it uses.
+    /// How many neighbouring extents a volume has on one disk before the next disk's turn comes. It is
+    /// not recorded: its first two runs tell. Where they are not alike, or there is only one, it is 1.
+    ///
+    /// # Errors
+    /// No such volume.
+    pub fn run_of(&self, volume: VolumeId) -> Result<u32, VolumeError> {
+        let (_, map) = self.volume(volume)?;
+        let mut lengths = [0_u32; 2];
+        let mut run = 0;
+        let mut before: Option<Place> = None;
+        for place in map.places() {
+            match before {
+                None => {}
+                Some(before) if place.disk == before.disk && place.extent == before.extent + 1 => {}
+                Some(_) if run == 1 => break,
+                Some(before) if place.disk == before.disk => return Ok(1),
+                Some(_) => run = 1,
+            }
+            lengths[run] += 1;
+            before = Some(place);
+        }
+        // The second may be the volume's end, and short.
+        let [first, second] = lengths;
+        let is_end = (first + second) as usize == map.extents().len();
+        let is_run = second > 0 && (second == first || (is_end && second < first));
+        Ok(if is_run { first } else { 1 })
+    }
+
+    /// A placement that keeps to what a volume has: its disks in their rotation, strictly, in runs
+    /// of the same length, and of the stretches given for each disk (its zones) those that it uses.
     ///
     /// # Errors
     /// No such volume.
@@ -327,7 +355,7 @@ impl PoolState {
         Ok(Placement {
             disks,
             within,
-            run: 1,
+            run: self.run_of(volume)?,
             strict: true,
         })
     }

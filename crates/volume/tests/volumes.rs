@@ -341,6 +341,37 @@ fn growing_under_a_reservation_keeps_to_zone_and_turn() {
 }
 
 #[test]
+fn the_length_of_runs_is_seen_where_there_is_one() {
+    let mut world = world(2, 64);
+    let run = |run| Placement {
+        run,
+        ..Placement::default()
+    };
+    let on_one = Placement {
+        disks: vec![DiskNumber(0)],
+        ..run(4)
+    };
+    for (number, (extents, placement, seen)) in [
+        (12, run(4), 4),
+        (6, run(4), 4),
+        (6, run(1), 1),
+        (1, run(1), 1),
+        // A run that may not be full yet, and disks that take no turns.
+        (4, run(4), 1),
+        (8, on_one, 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = number.to_string();
+        let volume = world.create(&name, extents * EXTENT, placement).unwrap();
+        assert_eq!(world.pool.run_of(volume), Ok(seen), "the {number}th");
+        let like = world.pool.placement_like(volume, &[]).unwrap();
+        assert_eq!(like.run, seen, "the {number}th");
+    }
+}
+
+#[test]
 fn bad_extents_are_not_used_again() {
     let mut world = world(1, 24);
     let a = world.create("a", 3 * EXTENT, Placement::default()).unwrap();

@@ -34,9 +34,10 @@ pub struct PlacementArgs {
     /// Only up to this byte of each disk.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     to_byte: Option<Bytes>,
-    /// Neighbouring extents on one disk before the next disk is taken.
-    #[arg(long, value_name = "EXTENTS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    run: u32,
+    /// Neighbouring extents on one disk before the next disk is taken [default: 1, or where a volume
+    /// grows, as many as it has].
+    #[arg(long, value_name = "EXTENTS", value_parser = clap::value_parser!(u32).range(1..))]
+    run: Option<u32>,
 }
 
 impl PlacementArgs {
@@ -46,7 +47,7 @@ impl PlacementArgs {
             zone: self.zone,
             from_byte: self.from_byte.map(Bytes::get),
             to_byte: self.to_byte.map(Bytes::get),
-            run_extents: self.run,
+            run_extents: self.run.unwrap_or(0),
         }
     }
 }

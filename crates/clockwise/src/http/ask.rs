@@ -15,7 +15,8 @@ pub struct PlacementAsk {
     pub from_byte: Option<u64>,
     /// Up to this byte of each disk, exclusive.
     pub to_byte: Option<u64>,
-    /// Neighbouring extents on one disk before the next disk is taken.
+    /// Neighbouring extents on one disk before the next disk is taken. 0: one, or where a volume
+    /// grows, as many as it has.
     pub run_extents: u32,
 }
 

@@ -167,8 +167,9 @@ impl Pool {
             .ok_or_else(|| PoolError::NoSuchVolume(name.to_owned()))
     }
 
-    /// Adds space to a volume, in use or not, up to `size` in all; durable when it returns. While a
-    /// stream reserves part of it, it keeps to the disks and zones that it has.
+    /// Adds space to a volume, in use or not, up to `size` in all; durable when it returns. What is
+    /// added lies in runs of as many extents as what is there, unless `placement` says how many. While
+    /// a stream reserves part of it, it keeps to the disks and zones that it has.
     ///
     /// # Errors
     /// When it is that large already, or there is no space where it should go, or a stream reserves
@@ -181,10 +182,14 @@ impl Pool {
     ) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
         let volume = self.find(name)?;
-        let asked = placement::resolve(&self.core, placement)?;
+        let mut asked = placement::resolve(&self.core, placement)?;
         let zones = placement::all_zones(&self.core);
         let mut meta = self.core.meta.lock();
         let reserver = self.core.admission.lock().reserver(volume.id, None);
+        if placement.run_extents == 0 {
+            let own = meta.state.run_of(volume.id);
+            asked.run = own.map_err(|error| PoolError::from_plan(error, self.extent()))?;
+        }
         let placement = match reserver {
             Some(stream) if placement.says_where() => {
                 return Err(reserved(

@@ -97,8 +97,8 @@ pub struct Placement {
     pub zone: Option<usize>,
     /// In these bytes of each disk.
     pub bytes: Option<Range<u64>>,
-    /// How many neighbouring extents on one disk before the next disk is taken; 0 and 1 are the
-    /// same.
+    /// How many neighbouring extents on one disk before the next disk is taken. 0: one, or where a
+    /// volume grows, as many as it has.
     pub run_extents: u32,
 }
 
