@@ -8,7 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::disk::{atlas, request};
+use common::disk::{request, scheduler};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::admission::Admission;
@@ -36,6 +36,10 @@ struct Run {
 
 impl Run {
     fn new(policy: Policy, order: BestEffortOrder) -> Self {
+        Self::on("quantum-atlas-ii", policy, order)
+    }
+
+    fn on(drive: &str, policy: Policy, order: BestEffortOrder) -> Self {
         let config = SchedulerConfig {
             policy,
             order,
@@ -43,7 +47,7 @@ impl Run {
             ..SchedulerConfig::default()
         };
         Self {
-            disk: atlas(config),
+            disk: scheduler(drive, config),
             now: Time(0),
             head: None,
             next_id: 0,
@@ -308,4 +312,36 @@ fn what_is_far_is_served_in_its_own_turn() {
         println!("phase {phase}: after {:?}", corner.run.now);
     }
     assert!(waited > 0, "in no phase was its own turn needed");
+}
+
+/// Both neighbours are writes, before which the head has to settle; behind them is a read. Nothing will
+/// change by itself, so it is found.
+#[test]
+fn what_fits_is_found_behind_neighbours_that_do_not() {
+    const UNIT: u64 = 8;
+    let mut run = Run::on("hdd-8tb-7200", Policy::Exact, BestEffortOrder::Scan);
+    let sync = Class::BestEffort(Urgency::Sync);
+    run.submit(sync, Op::Read, Sector(8_000), UNIT);
+    let first = issued(&mut run);
+    run.serve(&first, 100);
+    let (head, at) = (run.head, Sector(8_160));
+    let predictor = run.disk.predictor();
+    let room = predictor.predict(head, Op::Read, at, SectorCount(UNIT));
+    let write = |at| predictor.predict(head, Op::Write, Sector(at), SectorCount(UNIT));
+    assert!(write(8_080).min(write(7_920)) > room, "{room}");
+    // Slack at rest is what the period leaves.
+    let service = Nanos::from_millis(50);
+    assert!(run.stream(1, service, service + room));
+    run.submit(sync, Op::Write, Sector(8_080), UNIT);
+    run.submit(sync, Op::Write, Sector(7_920), UNIT);
+    let read = run.submit(sync, Op::Read, at, UNIT);
+    assert_eq!(issued(&mut run).id, read);
+}
+
+/// What is issued now.
+fn issued(run: &mut Run) -> Dispatch {
+    match run.disk.decide(run.now) {
+        Decision::Issue(piece) => piece,
+        Decision::Wait { until } => panic!("it waits until {until:?}"),
+    }
 }

@@ -13,6 +13,8 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 
 const CAPACITY: u64 = 8_890_760;
 const SECTORS: u64 = 128;
+/// By how much the periods differ.
+const STEP: Nanos = Nanos(10_000);
 const TODAY: TaskId = TaskId(1);
 const LATER: TaskId = TaskId(2);
 
@@ -23,7 +25,8 @@ fn seconds(seconds: u64) -> Time {
 struct Run {
     disk: DiskScheduler,
     book: Book,
-    params: TaskParams,
+    today: TaskParams,
+    later: TaskParams,
     now: Time,
     next_id: u64,
     slack_pieces: u64,
@@ -40,24 +43,30 @@ impl Run {
         let service = disk
             .predictor()
             .worst_case(all, Op::Read, SectorCount(SECTORS));
-        // One period for both, so that a common multiple is known.
-        let period = Nanos(service.get() * 100 / percent);
+        // Periods whose least common multiple is known, and so long that both tasks together would be
+        // found to need more than the disk.
+        let period = service.get() * 100 / percent / STEP.get() * STEP.get();
+        let params = |period| TaskParams::new(service, Nanos(period)).expect("a task");
         Self {
             disk,
             book: Book::new(),
-            params: TaskParams::new(service, period).expect("a task"),
+            today: params(period),
+            later: params(period + STEP.get()),
             now: Time(0),
             next_id: 0,
             slack_pieces: 0,
         }
     }
 
+    fn params(&self, id: TaskId) -> TaskParams {
+        if id == TODAY { self.today } else { self.later }
+    }
+
     fn join(&mut self, id: TaskId, span: Span) {
-        self.book
-            .join(id, self.params, span)
-            .expect("they do not meet");
+        let params = self.params(id);
+        self.book.join(id, params, span).expect("they do not meet");
         self.disk
-            .join(self.now, id, self.params, TaskKind::Stream, span.from)
+            .join(self.now, id, params, TaskKind::Stream, span.from)
             .expect("admitted");
         self.tell();
     }
@@ -79,7 +88,7 @@ impl Run {
         while self.now < until {
             if due <= self.now {
                 self.submit(Class::Stream(id));
-                due = due.max(self.now) + self.params.period();
+                due = due.max(self.now) + self.params(id).period();
             }
             let report = self.disk.report(self.now);
             if report.queued_sync < 4 {

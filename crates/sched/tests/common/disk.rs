@@ -9,7 +9,12 @@ use sched::units::{Sector, SectorCount};
 
 /// The scheduler of an idle Atlas-II.
 pub(crate) fn atlas(config: SchedulerConfig) -> DiskScheduler {
-    let profile = DriveProfile::shipped("quantum-atlas-ii").expect("shipped");
+    scheduler("quantum-atlas-ii", config)
+}
+
+/// The scheduler of an idle disk with this profile.
+pub(crate) fn scheduler(drive: &str, config: SchedulerConfig) -> DiskScheduler {
+    let profile = DriveProfile::shipped(drive).expect("shipped");
     DiskScheduler::new(Arc::new(profile), config)
 }
 
