@@ -15,6 +15,9 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Failure, FailureKind};
 use crate::http::Problem;
 
+/// What to do about a server that is not understood.
+const STRANGER: &str = "the server and this command are probably of different versions, or something else listens there";
+
 /// Where the server listens, and how to ask it something.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
@@ -89,7 +92,7 @@ impl ApiClient {
             Vec::new()
         } else {
             serde_json::to_vec(body)
-                .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?
+                .map_err(|error| Failure::bug(format!("cannot write the request: {error}")))?
         };
         let (status, body) = self.exchange(method, path, body).await?;
         if status.is_success() {
@@ -97,7 +100,7 @@ impl ApiClient {
                 Failure::failed(format!(
                     "the server's answer to {path} is not what was expected: {error}"
                 ))
-                .help("the server and this command are probably of different versions")
+                .help(STRANGER)
             });
         }
         Err(match serde_json::from_slice::<Problem>(&body) {
@@ -105,7 +108,8 @@ impl ApiClient {
             Err(_) => Failure::failed(format!(
                 "the server answers {status}: {}",
                 String::from_utf8_lossy(&body)
-            )),
+            ))
+            .help(STRANGER),
         })
     }
 
@@ -121,6 +125,7 @@ impl ApiClient {
             .map_err(|error| self.unreachable(&error))?;
         let lost = |error: hyper::Error| {
             Failure::failed(format!("the connection to the server was lost: {error}"))
+                .help("the server has ended or is ending: its log says why; `clockwise status` shows whether it is back")
         };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
@@ -132,9 +137,7 @@ impl ApiClient {
             .header("host", "clockwise")
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| {
-                Failure::bad_input(format!("{path} is not a path of the API: {error}"))
-            })?;
+            .map_err(|error| Failure::bug(format!("{path} is not a path of the API: {error}")))?;
         let response = sender.send_request(request).await.map_err(lost)?;
         let status = response.status();
         let body = response
@@ -180,7 +183,7 @@ impl ApiClient {
             kind: FailureKind::Failed,
             what,
             place: None,
-            help: Some(help.to_owned()),
+            help: help.to_owned(),
             refusal: None,
         }
     }

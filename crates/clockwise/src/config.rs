@@ -382,13 +382,15 @@ fn disk(
     if let Some(outstanding) = &section.outstanding
         && !(1..=OUTSTANDING_MAX).contains(outstanding.get_ref())
     {
-        return Err(source.wrong(
-            outstanding.span(),
-            format!(
-                "`outstanding` is {}; it must be 1 to {OUTSTANDING_MAX}",
-                outstanding.get_ref()
-            ),
-        ));
+        return Err(source
+            .wrong(
+                outstanding.span(),
+                format!(
+                    "`outstanding` is {}; it must be 1 to {OUTSTANDING_MAX}",
+                    outstanding.get_ref()
+                ),
+            )
+            .help("take it out: the profile says how many there were when it was measured"));
     }
     let profile = section
         .profile
@@ -433,10 +435,13 @@ fn plant(
         });
     }
     let path = folder.join(text);
-    let file =
-        SourceFile::read(&path).map_err(|failure| source.wrong(name.span(), failure.what))?;
-    PlantSpec::parse(&file.text)
-        .map_err(|error| source.wrong(name.span(), format!("{}: {error}", path.display())))
+    let file = SourceFile::read(&path)
+        .map_err(|failure| source.wrong(name.span(), failure.what).help(failure.help))?;
+    PlantSpec::parse(&file.text).map_err(|error| {
+        source
+            .wrong(name.span(), format!("{}: {error}", path.display()))
+            .help("correct that file, or name a built-in model")
+    })
 }
 
 /// Whether a name means a file, not something that is built in.
@@ -459,12 +464,15 @@ fn profile(
         });
     }
     let path = folder.join(text);
-    let file =
-        SourceFile::read(&path).map_err(|failure| source.wrong(name.span(), failure.what))?;
-    DriveProfile::from_toml(&file.text).map_err(|error| match error {
-        ProfileError::Toml(error) => {
-            file.wrong(error.span().unwrap_or(0..0), error.message().trim_end())
+    let file = SourceFile::read(&path)
+        .map_err(|failure| source.wrong(name.span(), failure.what).help(failure.help))?;
+    DriveProfile::from_toml(&file.text).map_err(|error| {
+        match error {
+            ProfileError::Toml(error) => {
+                file.wrong(error.span().unwrap_or(0..0), error.message().trim_end())
+            }
+            other => file.wrong(0..0, other.to_string()),
         }
-        other => file.wrong(0..0, other.to_string()),
+        .help("docs/reference/profile.md describes every key of a profile")
     })
 }

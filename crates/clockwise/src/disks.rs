@@ -21,7 +21,7 @@ use sched::units::SectorCount;
 use sim::emulator::{DriveOptions, EmulatedDrive};
 
 use crate::config::{Config, DiskConfig, DiskKind};
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, Wrong};
 
 /// Whether files of the configuration that are not there are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,14 +69,8 @@ pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
     Ok(opened)
 }
 
-fn wrong(disk: &DiskConfig, what: impl std::fmt::Display) -> Failure {
-    Failure {
-        kind: FailureKind::BadInput,
-        what: format!("disk {}: {what}", disk.path.display()),
-        place: Some(Box::new(disk.place.clone())),
-        help: None,
-        refusal: None,
-    }
+fn wrong(disk: &DiskConfig, what: impl std::fmt::Display) -> Wrong {
+    Failure::bad_input(format!("disk {}: {what}", disk.path.display())).at(disk.place.clone())
 }
 
 /// The failure to open a disk that is there.
@@ -91,7 +85,12 @@ fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
             .help("correct `durability`, or leave it out: the server finds out what the disk does"),
         ErrorKind::PermissionDenied => wrong(disk, error)
             .help("run this as root, or as a member of the group that owns the disk"),
-        _ => wrong(disk, error),
+        ErrorKind::InvalidData => {
+            wrong(disk, error).help("name the `plant` that it was made with, or another file")
+        }
+        _ => {
+            wrong(disk, error).help("check the path, the cable and the disk; `dmesg` may say more")
+        }
     }
 }
 
@@ -139,12 +138,17 @@ fn make_file(disk: &DiskConfig) -> Result<(), Failure> {
         .create_new(true)
         .mode(0o600)
         .open(&disk.path)
-        .map_err(|error| wrong(disk, format!("cannot make it: {error}")))?;
+        .map_err(|error| not_made(disk, &error))?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.get()).map_err(|error| {
         // A half-made file would be taken for a disk the next time; there was none before.
         let _ = std::fs::remove_file(&disk.path);
-        wrong(disk, format!("cannot make it: {}", io::Error::from(error)))
+        not_made(disk, &error.into())
     })
+}
+
+fn not_made(disk: &DiskConfig, error: &io::Error) -> Failure {
+    wrong(disk, format!("cannot make it: {error}"))
+        .help("see that its folder is there, may be written and has room for `size`")
 }
 
 fn open_one(disk: &DiskConfig, is_to_be_made: bool, memory: &Memory) -> Result<PoolDisk, Failure> {
@@ -189,10 +193,9 @@ fn once_released<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 }
 
 fn emulated(disk: &DiskConfig, is_to_be_made: bool) -> Result<Box<dyn Disk>, Failure> {
-    let plant = disk
-        .plant
-        .clone()
-        .ok_or_else(|| wrong(disk, "it has no plant"))?;
+    let plant = disk.plant.clone().ok_or_else(|| {
+        wrong(disk, "it has no plant").help("name the model that it behaves as with `plant`")
+    })?;
     let options = DriveOptions::default();
     let drive = if is_to_be_made {
         EmulatedDrive::create(&disk.path, plant, &options)
@@ -213,6 +216,9 @@ fn emulated(disk: &DiskConfig, is_to_be_made: bool) -> Result<Box<dyn Disk>, Fai
     Ok(Box::new(drive))
 }
 
+/// What to do about a disk that no profile can be guessed for.
+const PROFILE_HELP: &str = "name a `profile` that was measured on it";
+
 /// The profile to go by, and whether it was measured: the one that the configuration names, or a
 /// cautious one by kind; at the depth that the configuration says.
 fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile>, bool), Failure> {
@@ -226,7 +232,8 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
                 DiskKind::Block => DriveKind::SolidState,
             };
             Arc::new(
-                DriveProfile::conservative(kind, capacity).map_err(|error| wrong(disk, error))?,
+                DriveProfile::conservative(kind, capacity)
+                    .map_err(|error| wrong(disk, error).help(PROFILE_HELP))?,
             )
         }
     };
@@ -236,7 +243,9 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
             // The times of a profile hold at its own depth; at another they are a guess.
             let mut spec = profile.spec().clone();
             spec.outstanding = outstanding;
-            let deeper = DriveProfile::new(spec).map_err(|error| wrong(disk, error))?;
+            let deeper = DriveProfile::new(spec).map_err(|error| {
+                wrong(disk, error).help("take `outstanding` out, or name another profile")
+            })?;
             Ok((
                 Arc::new(deeper),
                 is_measured && outstanding < profile.outstanding(),

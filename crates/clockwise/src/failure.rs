@@ -4,6 +4,7 @@
 //! what was asked, 1 everything else. People read it on standard error; with `--json` it is one
 //! object there.
 
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
@@ -78,7 +79,7 @@ impl Place {
     }
 }
 
-/// A failure, as it is told to the user.
+/// A failure, as it is told to the user. It begins as a [`Wrong`]; there is none without help.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Failure {
     /// Which exit status.
@@ -89,50 +90,70 @@ pub struct Failure {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Box<Place>>,
     /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub help: Option<String>,
+    pub help: String,
     /// For a reservation that does not fit: the numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<RefusalView>>,
 }
 
-impl Failure {
+/// What is wrong and where; a [`Failure`] when it says what to do about it as well.
+#[must_use]
+#[derive(Debug)]
+pub struct Wrong {
+    kind: FailureKind,
+    what: String,
+    place: Option<Box<Place>>,
+}
+
+impl Wrong {
     fn new(kind: FailureKind, what: impl Into<String>) -> Self {
         Self {
             kind,
             what: what.into(),
             place: None,
-            help: None,
-            refusal: None,
         }
     }
 
-    /// Something could not be done.
-    pub fn failed(what: impl Into<String>) -> Self {
-        Self::new(FailureKind::Failed, what)
-    }
-
-    /// Something asked makes no sense.
-    pub fn bad_input(what: impl Into<String>) -> Self {
-        Self::new(FailureKind::BadInput, what)
-    }
-
-    /// Something asked does not fit.
-    pub fn refused(what: impl Into<String>) -> Self {
-        Self::new(FailureKind::Refused, what)
-    }
-
     /// The same, at a place in a file.
-    #[must_use]
-    pub fn at(mut self, file: &Path, text: &str, span: Range<usize>) -> Self {
-        self.place = Some(Box::new(Place::new(file, text, span)));
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(Box::new(place));
         self
     }
 
-    /// The same, with what to do about it.
+    /// With what to do about it.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Failure {
+        Failure {
+            kind: self.kind,
+            what: self.what,
+            place: self.place,
+            help: help.into(),
+            refusal: None,
+        }
+    }
+}
+
+impl Failure {
+    /// Something could not be done.
+    pub fn failed(what: impl Into<String>) -> Wrong {
+        Wrong::new(FailureKind::Failed, what)
+    }
+
+    /// Something asked makes no sense.
+    pub fn bad_input(what: impl Into<String>) -> Wrong {
+        Wrong::new(FailureKind::BadInput, what)
+    }
+
+    /// A part of this program failed where it cannot.
+    #[must_use]
+    pub fn bug(what: impl Into<String>) -> Self {
+        Self::failed(what).help("this is an error of Clockwise; please report it with the log")
+    }
+
+    /// The same, with something better to do about it.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = help.into();
         self
     }
 
@@ -150,9 +171,7 @@ impl Failure {
                     .annotation(AnnotationKind::Primary.span(place.span.clone())),
             ),
         };
-        if let Some(help) = &self.help {
-            group = group.element(Level::HELP.message(help.as_str()));
-        }
+        group = group.element(Level::HELP.message(self.help.as_str()));
         let renderer = if colour {
             Renderer::styled()
         } else {
@@ -162,9 +181,33 @@ impl Failure {
     }
 }
 
+/// What to do about an error of the operating system.
+fn host_help(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "check the path: a part of it is not there",
+        ErrorKind::PermissionDenied => "do it as somebody who may, such as root, or change who may",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "make room there, or name a place with more"
+        }
+        ErrorKind::AlreadyExists => "take away what is there, or name another path",
+        ErrorKind::IsADirectory => "name a file; this is a folder",
+        ErrorKind::NotADirectory => "check the path: a part of it is no folder",
+        ErrorKind::AddrInUse => "end what listens there, or name another address",
+        ErrorKind::ReadOnlyFilesystem => "name a place that can be written",
+        _ => {
+            "that is the operating system's reason; `dmesg` may say more, and `ulimit -a` which limits there are"
+        }
+    }
+}
+
 /// The failure of an operation on a path: `cannot read x: no such file`.
-pub fn io_failure(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("cannot {doing} {}: {error}", path.display()))
+pub fn io_failure(doing: &str, path: &Path, error: &io::Error) -> Failure {
+    host_failure(&format!("{doing} {}", path.display()), error)
+}
+
+/// The failure of something that the operating system does: `cannot start a thread: no memory`.
+pub fn host_failure(doing: &str, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot {doing}: {error}")).help(host_help(error))
 }
 
 /// The content of a text file, and values of it that know where they stand.
@@ -188,6 +231,7 @@ impl<'a> SourceFile<'a> {
         })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             Failure::bad_input(format!("{} is not a text file: {error}", path.display()))
+                .help("name a text file, in UTF-8")
         })?;
         Ok(Self { path, text })
     }
@@ -196,7 +240,7 @@ impl<'a> SourceFile<'a> {
     ///
     /// # Errors
     /// When it is not, with the place.
-    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
+    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> Result<T, Wrong> {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..self.text.len().min(1));
             self.wrong(span, error.message().trim_end())
@@ -204,8 +248,8 @@ impl<'a> SourceFile<'a> {
     }
 
     /// Something wrong at `span`.
-    pub fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Failure {
-        Failure::bad_input(what).at(self.path, &self.text, span)
+    pub fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Wrong {
+        Failure::bad_input(what).at(Place::new(self.path, &self.text, span))
     }
 }
 
@@ -224,7 +268,7 @@ mod tests {
     #[test]
     fn a_failure_shows_where_and_what_to_do() {
         let failure = Failure::bad_input("no such key")
-            .at(Path::new("x.toml"), "a = 1\nb = 2\n", 6..7)
+            .at(Place::new(Path::new("x.toml"), "a = 1\nb = 2\n", 6..7))
             .help("take it out");
         let text = failure.render(false);
         assert!(text.contains("x.toml:2:1"), "{text}");

@@ -218,20 +218,7 @@ pub struct Size(pub Bytes);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        let bytes = self.0.get();
-        if bytes < 1024 {
-            return f.pad(&format!("{bytes} B"));
-        }
-        let power = (bytes.ilog2() / 10).min(6);
-        let unit = UNITS[power as usize - 1];
-        let value = bytes as f64 / (1u64 << (10 * power)) as f64;
-        let text = if bytes.is_multiple_of(1 << (10 * power)) {
-            format!("{value:.0} {unit}")
-        } else {
-            format!("{value:.*} {unit}", if value < 100.0 { 2 } else { 1 })
-        };
-        f.pad(&text)
+        self.0.fmt(f)
     }
 }
 

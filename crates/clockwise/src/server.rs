@@ -109,7 +109,7 @@ impl Server {
         let opening = config.clone();
         let pool = tokio::task::spawn_blocking(move || open_pool(&opening))
             .await
-            .map_err(|error| Failure::failed(format!("opening the pool failed: {error}")))??;
+            .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))??;
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let (data, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
@@ -171,14 +171,20 @@ impl Server {
             closing.pool.close()
         })
         .await
-        .map_err(|error| Failure::failed(format!("ending the pool failed: {error}")))?;
+        .map_err(|error| Failure::bug(format!("ending the pool failed: {error}")))?;
         for task in tasks {
             let abort = task.abort_handle();
             if tokio::time::timeout(SHUTDOWN_WITHIN, task).await.is_err() {
                 abort.abort();
             }
         }
-        closed.map_err(|error| Failure::failed(format!("the pool did not end cleanly: {error}")))
+        closed.map_err(|error| {
+            let failure = pool_failure(error);
+            Failure {
+                what: format!("the pool did not end cleanly: {}", failure.what),
+                ..failure
+            }
+        })
     }
 }
 
@@ -200,18 +206,7 @@ pub fn open_pool(config: &Config) -> Result<Arc<Pool>, Failure> {
 
 /// The failure of a pool that could not be made, opened or checked.
 pub fn pool_failure(error: engine::pool::PoolError) -> Failure {
-    use engine::pool::PoolError;
-    let help = match &error {
-        PoolError::Disk { .. } | PoolError::Missing { .. } | PoolError::Metadata(_) => Some(
-            "`clockwise pool check` says more; `clockwise pool create` makes a new pool of the disks, and what is on them is lost",
-        ),
-        _ => None,
-    };
-    let failure = Failure::failed(error.to_string());
-    match help {
-        Some(help) => failure.help(help),
-        None => failure,
-    }
+    http::Problem::from(error).into_failure()
 }
 
 fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, Failure> {
@@ -229,7 +224,11 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
     };
     nbd::Server::start(Arc::clone(pool), &nbd)
         .map(Some)
-        .map_err(|error| Failure::failed(error.to_string()))
+        .map_err(|error| {
+            Failure::failed(error.to_string()).help(
+                "name another socket or address under [nbd], end what uses it, or see that it may be used",
+            )
+        })
 }
 
 /// Resolves when the server ends.

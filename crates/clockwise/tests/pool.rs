@@ -3,50 +3,8 @@
 
 mod common;
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-
+use common::damage::{SECOND_COPY, make_newer, tear};
 use common::{DISK_MIB, Site};
-
-/// One block of metadata.
-const BLOCK: usize = 4096;
-
-/// Where the second copy of a disk's superblock begins.
-const SECOND_COPY: u64 = DISK_MIB * (1 << 20) - BLOCK as u64;
-
-fn change(disk: &Path, at: u64, change: impl FnOnce(&mut [u8; BLOCK])) {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(disk)
-        .expect("the disk is there");
-    let mut block = [0; BLOCK];
-    file.read_exact_at(&mut block, at).expect("it can be read");
-    change(&mut block);
-    file.write_all_at(&block, at).expect("it can be written");
-}
-
-/// A torn write: the first half is new, the second never came.
-fn tear(disk: &Path, at: u64) {
-    change(disk, at, |block| block[64..512].fill(0xa5));
-}
-
-/// CRC-64/NVME, bit by bit: the format's checksum, from its definition and not from its code.
-fn checksum(bytes: &[u8]) -> u64 {
-    let mut crc = u64::MAX;
-    for byte in bytes {
-        crc ^= u64::from(*byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 {
-                (crc >> 1) ^ 0x9a6c_9329_ac4b_c9b5
-            } else {
-                crc >> 1
-            };
-        }
-    }
-    !crc
-}
 
 /// What is wrong is a check's result, not its failure: it is on standard output.
 #[track_caller]
@@ -78,6 +36,60 @@ fn a_new_pool_is_sound_and_is_not_made_twice_by_accident() {
         .fails(1, &["disk-0", "would be lost", "--force"]);
     site.run(&["pool", "create", "--force"]).done();
     assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
+}
+
+#[test]
+fn an_extent_size_that_is_none_makes_no_pool_and_harms_none() {
+    let site = Site::new(1);
+    let refused = |extent: &str, words: &[&str]| {
+        let outcome = site.run(&["pool", "create", &format!("--extent={extent}")]);
+        outcome.fails(2, words);
+        assert!(
+            !outcome.err.contains("`clockwise pool create`"),
+            "{outcome:?}"
+        );
+        outcome
+    };
+    let power = &[
+        "the extent size",
+        "a power of two from 64 KiB to 1 GiB",
+        "such as 1 MiB",
+    ];
+    for (extent, told) in [
+        ("100KB", "97.66 KiB"),
+        ("1.5MiB", "1.50 MiB"),
+        ("32KiB", "32 KiB"),
+        ("2GiB", "2 GiB"),
+        ("512", "512 B"),
+        ("18446744073709551615", "16.00 EiB"),
+    ] {
+        refused(extent, power).fails(2, &[told]);
+    }
+    refused("0", &["--extent", "zero"]);
+    refused("-1MiB", &["--extent", "negative"]);
+    refused("99999999999999PiB", &["--extent", "too large"]);
+    refused("much", &["--extent", "not a number"]);
+    assert!(!site.path("disk-0").exists(), "a disk was made for nothing");
+    // A size that is one, but not for disks like these.
+    refused(
+        "1GiB",
+        &["disk-0", "too small", "64 MiB", "smaller extents"],
+    );
+    site.run(&["pool", "create", "--extent", "1MiB"]).done();
+    let before = common::read(&site.path("disk-0"));
+    for extent in ["100KB", "1GiB"] {
+        let forced = site.run(&["pool", "create", "--force", "--extent", extent]);
+        forced.fails(2, &["extent"]);
+    }
+    assert!(
+        before == common::read(&site.path("disk-0")),
+        "the pool was harmed"
+    );
+    // The configuration's own is checked in the same way.
+    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let wrong = text.replace("extent = \"1MiB\"", "extent = \"3MiB\"");
+    std::fs::write(site.config(), wrong).expect("the configuration can be written");
+    site.run(&["pool", "create", "--force"]).fails(2, power);
 }
 
 #[test]
@@ -148,12 +160,7 @@ fn two_torn_copies_are_told_and_nothing_is_written() {
 fn a_newer_version_is_told_from_damage() {
     let site = pool(1);
     for at in [0, SECOND_COPY] {
-        change(&site.path("disk-0"), at, |block| {
-            block[8..12].copy_from_slice(&99u32.to_le_bytes());
-            block[16..24].fill(0);
-            let sum = checksum(block);
-            block[16..24].copy_from_slice(&sum.to_le_bytes());
-        });
+        make_newer(&site.path("disk-0"), at);
     }
     site.run(&["serve"]).fails(1, &["disk-0", "version 99"]);
 }

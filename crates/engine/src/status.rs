@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use sched::units::{Nanos, Time};
+use sched::units::{Nanos, SECTOR_BYTES, Time};
 use serde::Serialize;
 
 use crate::clock;
@@ -57,6 +57,8 @@ pub struct DiskStatus {
     pub durability: String,
     /// Requests it is given at a time.
     pub outstanding: u32,
+    /// Where its zones begin, in bytes, the outermost first.
+    pub zone_starts_bytes: Vec<u64>,
     /// The share of its time that is promised, of 1.
     pub utilization_promised: f64,
     /// The share of its time it was busy since the window began, of 1.
@@ -121,7 +123,7 @@ pub struct StreamStatus {
     pub name: String,
     /// Its volume.
     pub volume: String,
-    /// `read` or `write`.
+    /// `record` or `play`.
     pub op: String,
     /// Its rate in bytes per second.
     pub rate_bytes_per_second: u64,
@@ -257,6 +259,16 @@ pub(crate) fn pool(core: &PoolCore) -> PoolStatus {
     }
 }
 
+/// Where the zones of a disk begin that have a part of it.
+fn zone_starts(disk: &DiskCore) -> Vec<u64> {
+    (0..disk.predictor.zone_count())
+        .map_while(|zone| disk.predictor.zone_range(zone))
+        .map(|range| range.start)
+        .take_while(|start| start.0 < disk.capacity.0)
+        .map(|start| start.0 * SECTOR_BYTES)
+        .collect()
+}
+
 fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
     let disk = &core.disks[index];
     let (promised, delta_l, floor) = {
@@ -278,6 +290,7 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         profile_is_measured: disk.profile_is_measured,
         durability: durability_name(disk.durability).to_owned(),
         outstanding: disk.profile.outstanding(),
+        zone_starts_bytes: zone_starts(disk),
         utilization_promised: promised,
         utilization_measured: 0.0,
         delta_l_ns: delta_l.0,

@@ -260,7 +260,7 @@ fn blocks_of_4096_bytes_are_what_requests_are_multiples_of() {
                 ..
             }
         ));
-        assert!(error.to_string().contains("multiple of 4096"), "{error}");
+        assert!(error.to_string().contains("multiple of 4 KiB"), "{error}");
     }
     let data: Vec<u8> = (0..3 * MIB).map(|at| (at / 4096 % 251) as u8).collect();
     writer.write_at(&volume, Bytes(4096), &data).unwrap();

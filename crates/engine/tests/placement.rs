@@ -225,8 +225,8 @@ fn where_there_is_nothing_or_no_room_is_told() {
     };
     let refused = create(&pool, "v", 4, &narrow).unwrap_err().to_string();
     let told = [
-        "4 extents are needed",
-        "3 are free",
+        "4 extents (4 MiB) are needed",
+        "3 (3 MiB) are free",
         "on disk 1, within the given range",
     ];
     assert!(told.iter().all(|word| refused.contains(word)), "{refused}");

@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: floating point (reports convert at the edge) and any way to read a clock.
 
+use alloc::format;
 use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Mul, Sub, SubAssign};
@@ -318,6 +319,27 @@ impl fmt::Debug for Bytes {
     }
 }
 
+impl fmt::Display for Bytes {
+    /// In the binary unit a person would choose: exact where it is a whole number of them, three
+    /// digits at least where it is not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let bytes = self.0;
+        if bytes < 1024 {
+            return f.pad(&format!("{bytes} B"));
+        }
+        let power = bytes.ilog2() / 10;
+        let unit = UNITS[power as usize - 1];
+        let value = bytes as f64 / (1u64 << (10 * power)) as f64;
+        let text = if bytes.is_multiple_of(1 << (10 * power)) {
+            format!("{value:.0} {unit}")
+        } else {
+            format!("{value:.*} {unit}", if value < 100.0 { 2 } else { 1 })
+        };
+        f.pad(&text)
+    }
+}
+
 impl fmt::Debug for BytesPerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} B/s", self.0)
@@ -341,6 +363,16 @@ mod tests {
     fn only_whole_sectors_are_sectors() {
         assert_eq!(Bytes(1024).sectors(), Some(SectorCount(2)));
         assert_eq!(Bytes(1025).sectors(), None);
+    }
+
+    #[test]
+    fn sizes_print_in_a_unit_a_person_would_choose() {
+        assert_eq!(Bytes(1023).to_string(), "1023 B");
+        assert_eq!(Bytes::from_mib(64).to_string(), "64 MiB");
+        assert_eq!(Bytes(100_000).to_string(), "97.66 KiB");
+        assert_eq!(Bytes::from_mib(1500).to_string(), "1.46 GiB");
+        assert_eq!(Bytes(1 << 62).to_string(), "4 EiB");
+        assert_eq!(format!("{:>8}", Bytes::from_kib(4)), "   4 KiB");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use sched::units::Bytes;
 
 use crate::medium::{Candidate, Medium};
-use crate::open::{Problem, check_owners, read_pool};
+use crate::open::{check_owners, read_pool};
 use crate::pool::Uuid;
+use crate::problem::Problem;
 
 /// What a check has found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,6 @@
 //! What can go wrong, in words that say what to do.
 
-use sched::units::{Bytes, SECTOR_BYTES};
+use sched::units::{Bytes, SECTOR_BYTES, SectorCount};
 
 use crate::place::{DiskNumber, Place, VolumeId};
 
@@ -40,11 +40,12 @@ pub enum VolumeError {
     #[error("a volume's size must be more than zero")]
     SizeZero,
     /// Not a number of sectors.
-    #[error("a size of {} bytes is more than can be counted in whole sectors", .0.0)]
+    #[error("{0} are more than can be counted in whole sectors")]
     SizeOverflows(Bytes),
     /// More than the pool holds.
-    #[error("{asked} bytes asked for, but {free} bytes are free ({good} bytes in the pool, {reserved} kept for metadata)",
-        asked = asked.0, free = free.0, good = good.0, reserved = reserved.0)]
+    #[error(
+        "{asked} asked for, but {free} are free ({good} in the pool, {reserved} kept for metadata)"
+    )]
     NoSpace {
         /// The additional bytes needed, whole extents.
         asked: Bytes,
@@ -71,7 +72,7 @@ pub enum VolumeError {
     #[error("bad placement: {0}")]
     BadPlacement(String),
     /// To grow is to become larger.
-    #[error("the volume has {now} bytes already; {asked} would not make it {direction}", now = now.0, asked = asked.0)]
+    #[error("the volume has {now} already; {asked} would not make it {direction}")]
     WrongDirection {
         /// The present size.
         now: Bytes,
@@ -81,8 +82,7 @@ pub enum VolumeError {
         direction: &'static str,
     },
     /// A volume of more extents than there can be.
-    #[error("{asked} bytes need more than {max} extents of {extent} bytes, the most a volume can have; use a pool of larger extents",
-        asked = asked.0, extent = extent.0)]
+    #[error("{asked} need more than {max} extents of {extent}, the most a volume can have")]
     TooManyExtents {
         /// The size asked for.
         asked: Bytes,
@@ -127,7 +127,7 @@ pub enum VolumeError {
     #[error("the move is not finished: {0}")]
     MoveUnfinished(&'static str),
     /// The extent size is not one.
-    #[error("an extent of {asked} bytes: must be a power of two from 64 KiB to 1 GiB", asked = .0.0)]
+    #[error("{0} is no extent size: it must be a power of two from 64 KiB to 1 GiB")]
     BadExtentSize(Bytes),
     /// A pool of no disks or too many.
     #[error("a pool has 1 to {max} disks, not {asked}")]
@@ -138,7 +138,7 @@ pub enum VolumeError {
         max: usize,
     },
     /// A disk too small.
-    #[error("disk {name} is too small: {sectors} sectors, at least {least} are needed")]
+    #[error("disk {name} is too small: it has {}, and at least {} are needed", SectorCount(*.sectors).bytes(), SectorCount(*.least).bytes())]
     DiskTooSmall {
         /// The disk.
         name: String,
@@ -148,9 +148,7 @@ pub enum VolumeError {
         least: u64,
     },
     /// Disks too small all together.
-    #[error(
-        "the disks have {extents} extents in all; at least {least} are needed (smaller extents would give more)"
-    )]
+    #[error("the disks have {extents} extents in all; at least {least} are needed")]
     PoolTooSmall {
         /// What there is.
         extents: u64,
@@ -158,7 +156,7 @@ pub enum VolumeError {
         least: u64,
     },
     /// A disk too large.
-    #[error("disk {name} has more than {max} extents; use larger extents")]
+    #[error("disk {name} has more than {max} extents")]
     DiskTooLarge {
         /// The disk.
         name: String,
@@ -171,7 +169,7 @@ pub enum VolumeError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
     /// Not whole sectors.
-    #[error("offset {offset} and length {length} must be multiples of {SECTOR_BYTES}")]
+    #[error("offset {offset} B and length {length} B must be multiples of {SECTOR_BYTES} B")]
     Misaligned {
         /// The offset, bytes.
         offset: u64,
@@ -179,7 +177,7 @@ pub enum MapError {
         length: u64,
     },
     /// Beyond the end.
-    #[error("offset {offset} plus length {length} is past the end of the volume at {size}")]
+    #[error("offset {offset} B plus length {length} B is past the end of the volume at {}", Bytes(*.size))]
     PastEnd {
         /// The offset, bytes.
         offset: u64,

@@ -7,9 +7,9 @@ use sched::units::Sector;
 use crate::disk::superblock::{Superblock, SuperblockError, second_copy_at};
 use crate::limits::BLOCK_BYTES;
 use crate::medium::{Candidate, Medium};
-use crate::open::Problem;
 use crate::place::DiskNumber;
 use crate::pool::Uuid;
+use crate::problem::Problem;
 
 /// A disk of the pool, found.
 #[derive(Clone, Debug)]

@@ -15,10 +15,11 @@ use crate::image::{NodeAt, NodeImage};
 use crate::log::{LogState, budget, extents_for_blocks, log_extents_max, node_blocks};
 use crate::map::VolumeMap;
 use crate::medium::{Candidate, Medium};
-use crate::open::{OpenError, Opened, Problem, check_owners, read_pool};
+use crate::open::{Opened, check_owners, read_pool};
 use crate::place::{DiskNumber, Geometry, Place, VolumeId};
 use crate::placement::{DiskRange, Placement};
 use crate::plan::Draft;
+use crate::problem::{OpenError, Problem};
 
 /// A pool's or a disk's identity: 128 random bits.
 pub type Uuid = [u8; 16];

@@ -12,9 +12,9 @@ use crate::identify::Found;
 use crate::image::{Image, NodeAt};
 use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
 use crate::medium::Medium;
-use crate::open::Problem;
 use crate::place::{Geometry, Place};
 use crate::pool::Uuid;
+use crate::problem::Problem;
 
 /// How far beyond the end of the log to look for records that say it should not have ended: 1 MiB.
 /// A lost record in the middle of a log has its successors right behind it.
@@ -123,10 +123,12 @@ impl<'a> Reader<'a> {
             next_volume: table.next_volume,
             ..Image::default()
         };
+        let disks = self.disks;
         for (volume, located) in &table.nodes {
             let damaged = |what: String| {
                 let at = describe(located.position);
                 Problem::NodeDamaged {
+                    disk: disk_name(disks, located.position),
                     volume: volume.0,
                     at,
                     what,
@@ -156,6 +158,7 @@ impl<'a> Reader<'a> {
                 Ok(bad.len() >= count as usize)
             };
             let damaged = |what: String| Problem::BadListDamaged {
+                disk: disk_name(disks, located.position),
                 at: describe(located.position),
                 what,
             };
@@ -232,6 +235,7 @@ impl<'a> Reader<'a> {
         if !self.exists(table.log) {
             let (at, what) = (describe(table.log), "there is no such place".to_owned());
             return Err(Problem::LogImpossible {
+                disk: disk_name(self.disks, table.log),
                 at,
                 sequence: table.next_sequence,
                 what,
@@ -267,7 +271,7 @@ impl<'a> Reader<'a> {
             }
             pending.push((record.change, located));
             if header.commit {
-                apply_transaction(image, &mut pending)?;
+                apply_transaction(self.disks, image, &mut pending)?;
                 tail = ahead.clone();
             }
         }
@@ -295,6 +299,7 @@ impl<'a> Reader<'a> {
             }
             if header.epoch == table.generation && header.transaction > tail.sequence {
                 return Err(Problem::LogDamaged {
+                    disk: disk_name(self.disks, tail.at),
                     at: describe(tail.at),
                     sequence: tail.sequence,
                 });
@@ -306,6 +311,7 @@ impl<'a> Reader<'a> {
 }
 
 fn apply_transaction(
+    disks: &[Found],
     image: &mut Image,
     pending: &mut Vec<(Change, Located)>,
 ) -> Result<(), Problem> {
@@ -313,6 +319,7 @@ fn apply_transaction(
         return Ok(());
     };
     let impossible = |at: &Located, what: String| Problem::LogImpossible {
+        disk: disk_name(disks, at.position),
         at: describe(at.position),
         sequence: at.sequence,
         what,
@@ -334,6 +341,13 @@ fn apply_transaction(
     }
 }
 
-pub(crate) fn describe(at: Position) -> String {
+/// The disk that a position is on, by name; a damaged table may say any number.
+fn disk_name(disks: &[Found], at: Position) -> String {
+    let number = at.place.disk.0;
+    let disk = disks.get(usize::from(number));
+    disk.map_or_else(|| format!("disk {number}"), |disk| disk.name.clone())
+}
+
+fn describe(at: Position) -> String {
     format!("{} block {}", at.place, at.block)
 }

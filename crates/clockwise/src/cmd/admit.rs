@@ -129,7 +129,9 @@ fn time(
     }
     match value.get_ref().nanos(unit) {
         Ok(nanos) => Ok((nanos, value.span())),
-        Err(reason) => Err(source.wrong(value.span(), format!("{name} cannot be used: {reason}"))),
+        Err(reason) => Err(source
+            .wrong(value.span(), format!("{name} cannot be used: {reason}"))
+            .help("give a number above zero and up to 584 years, such as 4000 or 2.5")),
     }
 }
 
@@ -173,7 +175,9 @@ struct Tasks {
 }
 
 fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
-    let file: TaskFile = source.parse()?;
+    let file: TaskFile = source
+        .parse()
+        .map_err(|wrong| wrong.help("`clockwise admit --help` shows a file with every key"))?;
     if file.task.is_empty() {
         return Err(source
             .wrong(0..0, "there are no tasks in the file")
@@ -206,8 +210,11 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
                 ("period_ms", &task.period_ms, 1_000_000),
             ],
         )?;
-        let params = TaskParams::new(service, period)
-            .map_err(|error| source.wrong(period_span, error.to_string()))?;
+        let params = TaskParams::new(service, period).map_err(|error| {
+            source
+                .wrong(period_span, error.to_string())
+                .help("give a period that is at least as long as a request takes")
+        })?;
         let count = count(source, task.count.as_ref(), tasks.params.len() as u64)?;
         let name = task
             .name
@@ -239,11 +246,15 @@ fn count(
         {
             Ok(count)
         }
-        Ok(count) if count > 0 => Err(source.wrong(
-            given.span(),
-            format!("count is too large: the most is {TASKS_MAX} tasks in all"),
-        )),
-        _ => Err(source.wrong(given.span(), "count must be at least 1")),
+        Ok(count) if count > 0 => Err(source
+            .wrong(
+                given.span(),
+                format!("count is too large: the most is {TASKS_MAX} tasks in all"),
+            )
+            .help("one task with the rate of many stands for them")),
+        _ => Err(source
+            .wrong(given.span(), "count must be at least 1")
+            .help("take the task out if there is none of it")),
     }
 }
 

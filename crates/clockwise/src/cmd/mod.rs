@@ -15,11 +15,12 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
 use crate::config::{Config, DEFAULT_PATH};
-use crate::failure::{Failure, FailureKind, io_failure};
+use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 
 pub use output::Output;
 pub(crate) use output::{percent, short, table};
@@ -123,7 +124,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?
+        .map_err(|error| host_failure("start", &error))?
         .block_on(work)
 }
 
@@ -140,13 +141,15 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "clockwise", &mut script);
-            output.bytes(&script)?;
-            Ok(ExitCode::SUCCESS)
+            output.whole(&script, "script")
         }
         Command::Man { folder } => {
             std::fs::create_dir_all(folder)
                 .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
                 .map_err(|error| io_failure("write manual pages to", folder, &error))?;
+            if output.is_json() {
+                output.result(&serde_json::json!({ "folder": folder }), String::new)?;
+            }
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -154,12 +157,17 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
 
 /// A command line that makes no sense, for programs.
 fn usage_failure(error: &clap::Error) -> Failure {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // People get the help itself.
+        return Failure::bad_input("the command line ends where a command is expected")
+            .help("the same with --help lists the commands that there are");
+    }
     let text = error.render().to_string();
     let (what, help) = text.split_once("\n\n").unwrap_or((&text, ""));
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let failure = Failure::bad_input(one_line(what.strip_prefix("error: ").unwrap_or(what)));
     match one_line(help) {
-        help if help.is_empty() => failure,
+        help if help.is_empty() => failure.help("`clockwise --help` lists the commands"),
         help => failure.help(help),
     }
 }

@@ -1,6 +1,7 @@
 //! What commands print: tables and sentences for people, or one JSON value for programs.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -9,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::picture::picture;
-use crate::failure::Failure;
+use crate::failure::{Failure, host_failure};
 
 /// Where a command's results go.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ impl Output {
     ) -> Result<(), Failure> {
         let mut line = if self.is_json {
             serde_json::to_string_pretty(value)
-                .map_err(|error| Failure::failed(format!("cannot write the result: {error}")))?
+                .map_err(|error| Failure::bug(format!("cannot write the result: {error}")))?
         } else {
             text()
         };
@@ -58,11 +59,25 @@ impl Output {
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match out.write_all(bytes).and_then(|()| out.flush()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
-                "cannot write to standard output: {error}"
-            ))),
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(host_failure("write to standard output", &error))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Prints a file's worth of text as it is; for programs as the member `name` of an object.
+    ///
+    /// # Errors
+    /// As [`Output::bytes`].
+    pub fn whole(&self, text: &[u8], name: &str) -> Result<ExitCode, Failure> {
+        if self.is_json {
+            let text = String::from_utf8_lossy(text);
+            self.result(&serde_json::json!({ name: text }), String::new)?;
+        } else {
+            self.bytes(text)?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Whether anybody is left to read standard output: a pipe may have lost its reader.
@@ -128,6 +143,15 @@ impl Output {
 
     /// Does `work`, and shows meanwhile that it is being done, for things whose length nobody knows.
     pub fn during<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        let bar = self.spinner(what);
+        let done = work();
+        bar.finish_and_clear();
+        done
+    }
+
+    /// Shows that something is being done whose length nobody knows, until it is finished.
+    #[must_use]
+    pub fn spinner(&self, what: &'static str) -> ProgressBar {
         let target = if self.is_json {
             ProgressDrawTarget::hidden()
         } else {
@@ -140,9 +164,7 @@ impl Output {
         );
         bar.set_message(what);
         bar.enable_steady_tick(Duration::from_millis(200));
-        let done = work();
-        bar.finish_and_clear();
-        done
+        bar
     }
 
     /// A bar for bytes; of unknown length when `total` is `None`.

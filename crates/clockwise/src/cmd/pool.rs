@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use engine::pool::{CreateOptions, Pool, PoolError};
+use engine::pool::{CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
 
 use super::output::{counted, list, percent, short, table};
@@ -21,7 +21,7 @@ pub enum PoolCommand {
     Create {
         /// The size of extents, such as 64MiB [default: that of the configuration, or one of which a
         /// whole-extent access is about 90 % transfer].
-        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         extent: Option<Bytes>,
         /// Take disks that belong to a pool already.
         #[arg(long)]
@@ -73,17 +73,12 @@ fn create(
         extent_bytes: extent.or(config.extent),
         force,
     };
-    let opened = disks::open(&config, Absent::Make)?;
-    let count = opened.disks.len();
-    Pool::create(&opened.memory, opened.disks, &options).map_err(|error| {
-        let is_taken = matches!(error, PoolError::Disk { .. }) && !force;
-        let failure = pool_failure(error);
-        if !is_taken {
-            return failure;
-        }
-        failure.help(
-            "`clockwise pool check` says what is on it; --force takes disks of a pool all the same",
-        )
+    // Before any file is made for it.
+    options.check().map_err(pool_failure)?;
+    let count = config.disks.len();
+    output.during("making the pool", || {
+        let opened = disks::open(&config, Absent::Make)?;
+        Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)
     })?;
     let made = serde_json::json!({ "name": options.name, "disks": count });
     output.result(&made, || {
@@ -98,8 +93,10 @@ fn create(
 
 fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     let config = cli.configuration()?;
-    let opened = disks::open(&config, Absent::Refuse)?;
-    let mut report = Pool::check(&opened.memory, opened.disks).map_err(pool_failure)?;
+    let mut report = output.during("examining the pool", || {
+        let opened = disks::open(&config, Absent::Refuse)?;
+        Pool::check(&opened.memory, opened.disks).map_err(pool_failure)
+    })?;
     // Disks know their pool by a number; what people call it is in the configuration.
     report.name = config.open.name;
     let errors = report
@@ -118,7 +115,10 @@ fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
                     .as_deref()
                     .map(|disk| format!("{disk}: "))
                     .unwrap_or_default();
-                format!("{kind}: {disk}{}\n", finding.what)
+                format!(
+                    "{kind}: {disk}{}\n  help: {}\n",
+                    finding.what, finding.remedy
+                )
             })
             .collect();
         text += &format!(
@@ -230,6 +230,15 @@ fn disks_text(disks: &[DiskView]) -> String {
     )
 }
 
+/// The zones of a disk, as `--zone` takes them.
+fn zones(disk: &DiskView) -> String {
+    let starts = disk.zone_starts_bytes.iter().enumerate();
+    let starts: Vec<String> = starts
+        .map(|(zone, start)| format!("{zone} from {}", Size(Bytes(*start))))
+        .collect();
+    starts.join(", ")
+}
+
 fn disk_text(disk: &DiskView) -> String {
     let span = |nanos| Span(Nanos(nanos)).to_string();
     list(&[
@@ -238,6 +247,7 @@ fn disk_text(disk: &DiskView) -> String {
         ("profile", profile(disk)),
         ("requests at a time", disk.outstanding.to_string()),
         ("durability", disk.durability.clone()),
+        ("zones", zones(disk)),
         ("promised", percent(disk.utilization_promised)),
         ("kept for best effort", percent(disk.floor)),
         ("busy", percent(disk.utilization_measured)),

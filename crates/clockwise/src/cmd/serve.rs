@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Cli, Output};
 use crate::config::EXAMPLE;
-use crate::failure::Failure;
+use crate::failure::{Failure, host_failure};
 use crate::server::Server;
 
 /// How the server is run.
@@ -32,8 +32,7 @@ pub(crate) fn start_log(default: &str) {
 
 pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     if args.print_example {
-        output.bytes(EXAMPLE.as_bytes())?;
-        return Ok(ExitCode::SUCCESS);
+        return output.whole(EXAMPLE.as_bytes(), "example");
     }
     let config = cli.configuration()?;
     start_log("info");
@@ -41,13 +40,15 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+        .map_err(|error| host_failure("start the server's threads", &error))?;
     runtime.block_on(async {
-        let unavailable =
-            |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
+        let unavailable = |error: std::io::Error| host_failure("wait for signals", &error);
         let mut terminate = signal(SignalKind::terminate()).map_err(unavailable)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(unavailable)?;
-        let server = Server::start(&config).await?;
+        let opening = output.spinner("opening the pool");
+        let server = Server::start(&config).await;
+        opening.finish_and_clear();
+        let server = server?;
         tracing::info!(
             pool = server.app().pool.name(),
             api = %config.api.display(),
@@ -55,6 +56,17 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
             nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
             "serving"
         );
+        if output.is_json() {
+            // Who waits for it to be ready need not read the log.
+            let serving = serde_json::json!({
+                "pool": server.app().pool.name(),
+                "api": config.api,
+                "data": config.data,
+                "nbd_unix": config.nbd_unix,
+                "nbd_tcp": server.nbd_tcp(),
+            });
+            output.result(&serving, String::new)?;
+        }
         let signal = tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",

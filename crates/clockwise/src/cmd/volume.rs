@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::http::ask::{
     CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
 };
-use crate::http::view::VolumeView;
+use crate::http::view::{PlaceView, PoolView, VolumeView};
 use crate::quantity::{Size, parse_size};
 
 /// How often the progress of a move is asked for.
@@ -25,8 +25,8 @@ pub struct PlacementArgs {
     /// Only on this disk; may be given several times [default: all disks in turn].
     #[arg(long, value_name = "NAME")]
     disk: Vec<String>,
-    /// Only in this zone of each disk; 0 is the outermost and fastest.
-    #[arg(long)]
+    /// Only in this zone of each disk, as `disk show DISK` lists them; 0 is the outermost and fastest.
+    #[arg(long, allow_negative_numbers = true)]
     zone: Option<usize>,
     /// Only from this byte of each disk on, such as 1TB.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
@@ -36,7 +36,7 @@ pub struct PlacementArgs {
     to_byte: Option<Bytes>,
     /// Neighbouring extents on one disk before the next disk is taken [default: 1, or where a volume
     /// grows, as many as it has].
-    #[arg(long, value_name = "EXTENTS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "EXTENTS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     run: Option<u32>,
 }
 
@@ -72,6 +72,9 @@ pub enum VolumeCommand {
     Show {
         /// Its name.
         name: String,
+        /// Show instead where its extents lie, in the volume's order.
+        #[arg(long)]
+        places: bool,
     },
     /// Add space to a volume, in use or not.
     Grow {
@@ -156,32 +159,55 @@ pub(super) fn run(
                 size_bytes: size.get(),
                 placement: placement.ask(),
             };
-            block_on(client.post("/v1/volumes", &ask))?
+            output.during("making the volume", || {
+                block_on(client.post("/v1/volumes", &ask))
+            })?
         }
-        VolumeCommand::Show { name } => block_on(client.get(&path(name)?))?,
+        VolumeCommand::Show { name, places: true } => {
+            let places = places(client, &path(name)?)?;
+            output.result(&places, || places_text(&places))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        VolumeCommand::Show { name, .. } => block_on(client.get(&path(name)?))?,
         VolumeCommand::Grow {
             name,
             size,
             placement,
-        } => resize(client, name, *size, Direction::Grow, placement.ask())?,
-        VolumeCommand::Shrink { name, size } => resize(
-            client,
-            name,
-            *size,
-            Direction::Shrink,
-            PlacementAsk::default(),
-        )?,
+        } => output.during("growing the volume", || {
+            resize(client, name, *size, Direction::Grow, placement.ask())
+        })?,
+        VolumeCommand::Shrink { name, size } => output.during("shrinking the volume", || {
+            let nowhere = PlacementAsk::default();
+            resize(client, name, *size, Direction::Shrink, nowhere)
+        })?,
         VolumeCommand::Move { name, placement } => {
             move_extents(client, name, placement.ask(), output)?
         }
         VolumeCommand::Delete { name } => {
-            let last: VolumeView = block_on(client.delete(&path(name)?))?;
+            let path = path(name)?;
+            let last: VolumeView =
+                output.during("deleting the volume", || block_on(client.delete(&path)))?;
             output.result(&last, || format!("deleted volume {:?}\n", last.name))?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     output.result(&volume, || volume_text(&volume))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a volume lies, a page at a time until there is no more.
+fn places(client: &ApiClient, volume: &str) -> Result<Vec<PlaceView>, Failure> {
+    let extent = block_on(client.get::<PoolView>("/v1/pool"))?.extent_bytes;
+    let mut all: Vec<PlaceView> = Vec::new();
+    let mut from = 0;
+    loop {
+        let page: Vec<PlaceView> = block_on(client.get(&format!("{volume}/places?from={from}")))?;
+        let Some(last) = page.last() else {
+            return Ok(all);
+        };
+        from = last.offset_bytes + last.extents * extent;
+        all.extend(page);
+    }
 }
 
 fn resize(
@@ -230,6 +256,24 @@ fn move_extents(
     });
     bar.finish_and_clear();
     moved
+}
+
+fn places_text(places: &[PlaceView]) -> String {
+    let size = |bytes| Size(Bytes(bytes)).to_string();
+    table(
+        ["FROM", "EXTENTS", "DISK", "ZONE", "ON DISK FROM", "TO"],
+        &[0, 1, 3, 4, 5],
+        places.iter().map(|place| {
+            [
+                size(place.offset_bytes),
+                place.extents.to_string(),
+                place.disk.clone(),
+                place.zone.to_string(),
+                size(place.from_byte),
+                size(place.to_byte),
+            ]
+        }),
+    )
 }
 
 /// Who has a volume open, each kind once, with how many there are of it.

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::process::{Ending, told_to_end};
-use crate::failure::Failure;
+use crate::failure::{Failure, host_failure};
 
 /// The signal that came, if one did. Clones tell of the same one.
 #[derive(Clone)]
@@ -23,8 +23,7 @@ impl Interrupt {
         let (sender, ending) = watch::channel(Ending::NotYet);
         let number = Arc::<AtomicU8>::default();
         let _guard = runtime.enter();
-        let failed =
-            |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
+        let failed = |error: std::io::Error| host_failure("wait for signals", &error);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
@@ -60,7 +59,7 @@ impl Interrupt {
     /// Goes on unless a signal came.
     pub(super) fn check(&self) -> Result<(), Failure> {
         match self.signal() {
-            Some(_) => Err(Failure::failed("interrupted")),
+            Some(_) => Err(Failure::failed("interrupted").help("run it again")),
             None => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 
 use super::process::{is_there, run};
-use crate::failure::{Failure, io_failure};
+use crate::failure::{Failure, host_failure, io_failure};
 use crate::session::{Reserved, data};
 
 /// Bytes that a client moves at a time.
@@ -109,7 +109,8 @@ fn shared_folders() -> Vec<PathBuf> {
 fn read_clip(file: &Path) -> Result<Clip, Failure> {
     let bytes = std::fs::read(file).map_err(|error| io_failure("read", file, &error))?;
     if bytes.is_empty() {
-        return Err(Failure::failed(format!("{} is empty", file.display())));
+        return Err(Failure::failed(format!("{} is empty", file.display()))
+            .help("put a video there, or take it away: the demo makes a clip of its own then"));
     }
     let name = file.file_stem().map_or_else(
         || "clip".to_owned(),
@@ -206,8 +207,7 @@ impl Peer {
         work: impl FnOnce(&UnixStream, &Count) + Send + 'static,
     ) -> Result<Self, Failure> {
         let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
-        let failed =
-            |error: std::io::Error| Failure::failed(format!("cannot start a stream: {error}"));
+        let failed = |error: std::io::Error| host_failure("start a stream", &error);
         let count = Arc::<Count>::default();
         let (theirs, counting) = (connection.try_clone().map_err(failed)?, Arc::clone(&count));
         let thread = std::thread::Builder::new()

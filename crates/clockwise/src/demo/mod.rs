@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use tokio::runtime::Runtime;
 
 use crate::cmd::Output;
-use crate::failure::Failure;
+use crate::failure::{Failure, host_failure};
 use crate::http::view::WarningView;
 use interrupt::Interrupt;
 use mount::Mounted;
@@ -48,7 +48,7 @@ const SIGNALLED: u8 = 128;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// How long to record and play.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, default_value_t = 60, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// In which folder to make one for the drives' data [default: /var/tmp].
     #[arg(long, value_name = "FOLDER")]
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+        .map_err(|error| host_failure("start", &error))?;
     let interrupt = Interrupt::listen(&runtime)?;
     let result = show(args, output, &runtime, interrupt.clone());
     match (result, interrupt.signal()) {
@@ -88,7 +88,10 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
             };
             let interrupted = format!("interrupted; {left}");
             if output.is_json() {
-                output.failure(&Failure::failed(interrupted));
+                output.failure(
+                    &Failure::failed(interrupted)
+                        .help("run it again, with fewer --seconds if it took too long"),
+                );
             } else {
                 output.note(&interrupted);
             }

@@ -6,7 +6,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use super::process::{command, is_there, run};
-use crate::failure::{Failure, io_failure};
+use crate::failure::{Failure, host_failure, io_failure};
+
+/// What to do about an `nbdfuse` that does not work.
+const NBDFUSE_HELP: &str =
+    "see that /dev/fuse is there and may be used; `make setup` as root installs nbdfuse";
 
 /// How long `nbdfuse` may take until its file is there.
 const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
@@ -94,8 +98,7 @@ impl Mounted {
 
     fn start_nbdfuse(&mut self, uri: &str) -> Result<(), Failure> {
         let image = self.fuse.join("volume");
-        let failed =
-            |error: std::io::Error| Failure::failed(format!("cannot run nbdfuse: {error}"));
+        let failed = |error: std::io::Error| host_failure("run nbdfuse", &error).help(NBDFUSE_HELP);
         let child = command("nbdfuse", [image.to_string_lossy().as_ref(), uri])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -115,12 +118,16 @@ impl Mounted {
                 self.nbdfuse = None;
                 return Err(Failure::failed(format!(
                     "nbdfuse ended ({status}) instead of serving {uri}"
-                )));
+                ))
+                .help(NBDFUSE_HELP));
             }
             if begun.elapsed() > NBDFUSE_WITHIN {
                 return Err(Failure::failed(format!(
                     "nbdfuse did not serve {uri} within {NBDFUSE_WITHIN:?}"
-                )));
+                ))
+                .help(
+                    "this machine is very busy, or its FUSE does not work; `dmesg` may say more",
+                ));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -45,7 +45,7 @@ impl<'a> Load<'a> {
     fn end(mut self, interrupt: &Interrupt) -> Result<FileLoad, Failure> {
         self.ending.send_replace(Ending::WithReport);
         let Some(mut task) = self.task.take() else {
-            return Err(Failure::failed("the file load has ended"));
+            return Err(Failure::bug("the file load has ended"));
         };
         let mut interrupted = interrupt.as_ending();
         let result = self.runtime.block_on(async {
@@ -58,7 +58,7 @@ impl<'a> Load<'a> {
             }
         });
         interrupt.check()?;
-        result.map_err(|error| Failure::failed(format!("the file load failed: {error}")))?
+        result.map_err(|error| Failure::bug(format!("the file load failed: {error}")))?
     }
 }
 

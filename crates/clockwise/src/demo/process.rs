@@ -12,7 +12,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command as AsyncCommand};
 use tokio::sync::watch;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, host_failure};
+
+/// What to do about a program that failed.
+const BROKEN_HELP: &str =
+    "the program says why; run the demo with --keep to look at what it worked on";
 
 /// How long a program has to end when it is asked to, before it is made to.
 const GRACE: Duration = Duration::from_secs(3);
@@ -97,7 +101,7 @@ pub(super) fn run<S: AsRef<OsStr>>(
 ) -> Result<Output, Failure> {
     let output = command(program, arguments)
         .output()
-        .map_err(|error| Failure::failed(format!("cannot run {program}: {error}")))?;
+        .map_err(|error| not_run(program, &error))?;
     if output.status.success() {
         return Ok(output);
     }
@@ -106,7 +110,13 @@ pub(super) fn run<S: AsRef<OsStr>>(
         "{program} failed ({}): {}",
         output.status,
         said.trim()
-    )))
+    ))
+    .help(BROKEN_HELP))
+}
+
+fn not_run(program: &str, error: &io::Error) -> Failure {
+    host_failure(&format!("run {program}"), error)
+        .help("install what is missing with `make setup` as root")
 }
 
 /// How a program that may be interrupted came to its end.
@@ -139,7 +149,7 @@ pub(super) async fn run_until<S: AsRef<OsStr>>(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let failed = |error: io::Error| Failure::failed(format!("cannot run {program}: {error}"));
+    let failed = |error: io::Error| not_run(program, &error);
     let mut child = command.spawn().map_err(failed)?;
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
@@ -175,7 +185,8 @@ pub(super) async fn run_until<S: AsRef<OsStr>>(
     Err(Failure::failed(format!(
         "{program} failed ({status}): {}",
         String::from_utf8_lossy(&err).trim()
-    )))
+    ))
+    .help(BROKEN_HELP))
 }
 
 /// Asks a program and what it started to end, and makes them when they take too long.

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use sched::units::Bytes;
 
 use super::process::run;
-use crate::failure::{Failure, FailureKind, io_failure};
+use crate::failure::{Failure, io_failure};
 use crate::quantity::Size;
 
 /// How the folders of demos begin.
@@ -101,20 +101,13 @@ fn check_room(parent: &Path, needed: Bytes) -> Result<(), Failure> {
     if free >= needed {
         return Ok(());
     }
-    Err(Failure {
-        kind: FailureKind::Failed,
-        what: format!(
-            "{} has {} free, and the demo may write up to {}",
-            parent.display(),
-            Size(free),
-            Size(needed)
-        ),
-        place: None,
-        help: Some(
-            "name a folder with more room with --scratch, or run it for fewer --seconds".to_owned(),
-        ),
-        refusal: None,
-    })
+    Err(Failure::failed(format!(
+        "{} has {} free, and the demo may write up to {}",
+        parent.display(),
+        Size(free),
+        Size(needed)
+    ))
+    .help("name a folder with more room with --scratch, or run it for fewer --seconds"))
 }
 
 /// Takes down and removes what demos in `parent` left that were killed. What cannot be removed,

@@ -140,9 +140,11 @@ impl Stage<'_> {
                 .collect();
             let mut sessions = Vec::with_capacity(ends.len());
             for end in ends {
-                sessions.push(end.await.map_err(|error| {
-                    Failure::failed(format!("ending a stream failed: {error}"))
-                })??);
+                sessions.push(
+                    end.await.map_err(|error| {
+                        Failure::bug(format!("ending a stream failed: {error}"))
+                    })??,
+                );
             }
             Ok(sessions)
         })
@@ -250,7 +252,7 @@ impl Stage<'_> {
                 refusal: failure.refusal.map(|refusal| *refusal),
             }),
             Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::failed(format!(
+            Ok(_) => Err(Failure::bug(format!(
                 "{} more fit, though admission said less",
                 Rate(rate)
             ))),
@@ -274,7 +276,9 @@ impl Stage<'_> {
             .iter()
             .find_map(|session| session.stream.failed.clone())
         {
-            return Err(Failure::failed(format!("a stream broke: {reason}")));
+            return Err(Failure::failed(format!("a stream broke: {reason}")).help(
+                "the scratch folder may be full; run it with --keep to look at what is there",
+            ));
         }
         let mut ended = Ended {
             recordings: Vec::new(),

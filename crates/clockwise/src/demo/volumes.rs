@@ -17,6 +17,10 @@ use crate::failure::Failure;
 /// Bytes that are written and compared at a time.
 const PIECE: Bytes = Bytes::from_mib(4);
 
+/// What to do about an emulated drive that fails.
+const DRIVE_HELP: &str =
+    "the scratch folder may be full or broken: name another with --scratch, and see `dmesg`";
+
 /// The volume with the file system.
 pub(super) const FILES_VOLUME: &str = "files";
 
@@ -36,7 +40,7 @@ pub(super) fn recording_volume(scheduler: &str, number: usize) -> String {
 /// A client of the pool, best effort.
 fn best_effort(pool: &Pool) -> Result<Client, Failure> {
     pool.client("demo", ClientOptions::default())
-        .map_err(|error| Failure::failed(error.to_string()))
+        .map_err(|refusal| crate::http::Problem::from(refusal).into_failure())
 }
 
 impl Stage<'_> {
@@ -81,7 +85,7 @@ impl Stage<'_> {
         });
         bar.finish_and_clear();
         for result in filled {
-            result.map_err(|_| Failure::failed("recording a clip failed"))??;
+            result.map_err(|_| Failure::bug("recording a clip failed"))??;
         }
         Ok(())
     }
@@ -94,8 +98,9 @@ impl Stage<'_> {
         clip: &Clip,
         bar: &ProgressBar,
     ) -> Result<(), Failure> {
-        let failed =
-            |error: &dyn std::fmt::Display| Failure::failed(format!("recording {volume}: {error}"));
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::failed(format!("recording {volume}: {error}")).help(DRIVE_HELP)
+        };
         let client = best_effort(pool)?;
         let open = pool.open_volume(volume).map_err(|error| failed(&error))?;
         let content = clip.looped(CLIP.get() as usize);
@@ -135,8 +140,9 @@ impl Stage<'_> {
         len: u64,
         bar: &ProgressBar,
     ) -> Result<u64, Failure> {
-        let failed =
-            |error: &dyn std::fmt::Display| Failure::failed(format!("reading {volume}: {error}"));
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::failed(format!("reading {volume}: {error}")).help(DRIVE_HELP)
+        };
         let client = best_effort(&serving.pool)?;
         let open = serving
             .pool

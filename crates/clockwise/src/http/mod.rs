@@ -5,6 +5,7 @@
 //! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | what there is and what happened |
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
+//! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
@@ -25,7 +26,7 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};
@@ -100,9 +101,12 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> 
 }
 
 fn bad_body(rejection: &JsonRejection) -> Problem {
-    Problem::new(rejection.status(), rejection.body_text())
-        .at("the request's body")
-        .help("GET /v1/openapi.json describes what each call takes")
+    Problem::new(
+        rejection.status(),
+        rejection.body_text(),
+        "GET /v1/openapi.json describes what each call takes",
+    )
+    .at("the request's body")
 }
 
 /// A part of the path, or a problem that says what is wrong with it.
@@ -118,7 +122,35 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned + Send> FromRequestParts<S> 
             .await
             .map(|axum::extract::Path(value)| Self(value))
             .map_err(|rejection: PathRejection| {
-                Problem::new(rejection.status(), rejection.body_text()).at("the path")
+                Problem::new(
+                    rejection.status(),
+                    rejection.body_text(),
+                    "GET /v1/openapi.json describes what each path takes",
+                )
+                .at("the path")
+            })
+    }
+}
+
+/// What follows the question mark of a path, or a problem that says what is wrong with it.
+struct QueryPart<T>(T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for QueryPart<T> {
+    type Rejection = Problem;
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        state: &S,
+    ) -> Result<Self, Problem> {
+        axum::extract::Query::<T>::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Query(value)| Self(value))
+            .map_err(|rejection: QueryRejection| {
+                Problem::new(
+                    rejection.status(),
+                    rejection.body_text(),
+                    "GET /v1/openapi.json describes what each path takes",
+                )
+                .at("the query")
             })
     }
 }
@@ -135,8 +167,8 @@ async fn answer<T: Send + 'static>(
             Err(Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the server failed at this call",
-            )
-            .help("its log says more; please report it"))
+                "its log says more; please report it",
+            ))
         }
     }
 }
@@ -162,14 +194,14 @@ async fn disk(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer
         if number < disks.len() {
             return Ok(disks.swap_remove(number));
         }
-        Err(
-            Problem::new(StatusCode::NOT_FOUND, format!("there is no disk {number}")).help(
-                format!(
-                    "the disks are numbered 0 to {}",
-                    disks.len().saturating_sub(1)
-                ),
+        Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no disk {number}"),
+            format!(
+                "the disks are numbered 0 to {}",
+                disks.len().saturating_sub(1)
             ),
-        )
+        ))
     })
     .await
 }
@@ -228,8 +260,8 @@ pub fn router(app: Shared) -> Router {
             Problem::new(
                 StatusCode::NOT_FOUND,
                 format!("there is nothing at {}", request.uri().path()),
+                "GET /v1/openapi.json lists what there is",
             )
-            .help("GET /v1/openapi.json lists what there is")
         })
         .method_not_allowed_fallback(|request: Request| async move {
             Problem::new(
@@ -239,8 +271,8 @@ pub fn router(app: Shared) -> Router {
                     request.uri().path(),
                     request.method()
                 ),
+                "GET /v1/openapi.json lists what there is",
             )
-            .help("GET /v1/openapi.json lists what there is")
         })
         .with_state(app)
 }

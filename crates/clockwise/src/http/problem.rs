@@ -46,21 +46,20 @@ pub struct Problem {
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// What to do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub help: Option<String>,
+    pub help: String,
     /// For a reservation that does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<RefusalView>>,
 }
 
 impl Problem {
-    /// A problem without more to say.
-    pub fn new(status: StatusCode, what: impl Into<String>) -> Self {
+    /// What is wrong, and what to do about it.
+    pub fn new(status: StatusCode, what: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             status: status.as_u16(),
             what: what.into(),
             place: None,
-            help: None,
+            help: help.into(),
             refusal: None,
         }
     }
@@ -69,13 +68,6 @@ impl Problem {
     #[must_use]
     pub fn at(mut self, place: impl Into<String>) -> Self {
         self.place = Some(place.into());
-        self
-    }
-
-    /// The same, with what to do.
-    #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
         self
     }
 
@@ -104,44 +96,104 @@ impl Problem {
     }
 }
 
+/// The status of a problem with a pool: 4xx what the caller can put right, 5xx what it cannot.
+fn status_of(error: &PoolError) -> StatusCode {
+    match error {
+        PoolError::NoSuchVolume(_) => StatusCode::NOT_FOUND,
+        PoolError::VolumeExists(_)
+        | PoolError::InUse { .. }
+        | PoolError::BeingMoved { .. }
+        | PoolError::Reserved { .. }
+        | PoolError::Taken { .. }
+        | PoolError::Stopped => StatusCode::CONFLICT,
+        PoolError::BadName { .. }
+        | PoolError::BadSize { .. }
+        | PoolError::BadPlacement(_)
+        | PoolError::NoSuchScheduler(_)
+        | PoolError::NoDisks
+        | PoolError::Unsuited { .. }
+        | PoolError::NoSpace { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        PoolError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+        PoolError::Poisoned { .. }
+        | PoolError::MetadataFailed(_)
+        | PoolError::Disk { .. }
+        | PoolError::Missing { .. }
+        | PoolError::Metadata(_)
+        | PoolError::Io(_)
+        | PoolError::Host { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// What to do about a problem with a pool.
+fn help_of(error: &PoolError) -> String {
+    match error {
+        PoolError::NoSuchVolume(_) => "`clockwise volume list` shows which there are",
+        PoolError::VolumeExists(_) => "choose another name, or delete that volume first",
+        PoolError::BadName { .. } => {
+            "a name has 1 to 255 bytes, no slash and no control characters"
+        }
+        PoolError::BadSize {
+            what: what @ "the volume's size",
+            remedy,
+            ..
+        } => {
+            return format!(
+                "{remedy}; `clockwise volume show` tells {what}, `clockwise pool show` what is free"
+            );
+        }
+        PoolError::BadSize { remedy, .. } | PoolError::Unsuited { remedy, .. } => remedy,
+        PoolError::BadPlacement(_) => {
+            "`clockwise disk show` lists the disks and their sizes, `clockwise disk show DISK` the zones of one"
+        }
+        PoolError::NoSuchScheduler(_) => "name one of those, or none: it is exact then",
+        PoolError::NoSpace { .. } => {
+            "ask for less, allow more disks or zones, or delete or shrink a volume"
+        }
+        PoolError::InUse { .. } => "end those uses first, then do this again",
+        PoolError::BeingMoved { .. } => {
+            "wait until the move has ended, or stop it, and do this again"
+        }
+        PoolError::Reserved { .. } => "end the stream first, or ask for what it allows",
+        PoolError::Stopped => {
+            "what has been moved stays where it is; ask for the move again to go on with it"
+        }
+        PoolError::Closed => "the server is ending: start it again with `clockwise serve`",
+        PoolError::Poisoned { .. } | PoolError::MetadataFailed(_) => {
+            "restart the server; if it happens again, `clockwise pool check` says more"
+        }
+        PoolError::NoDisks => "name at least one disk in the configuration",
+        PoolError::Taken { .. } => {
+            "`clockwise pool check` says what is on it; --force takes disks of a pool all the same"
+        }
+        PoolError::Disk { remedy, .. } | PoolError::Missing { remedy, .. } => {
+            return format!(
+                "{remedy}; `clockwise pool check` says more (`clockwise pool create` makes a new pool, and all that is on the disks is lost)"
+            );
+        }
+        PoolError::Metadata(_) => {
+            "`clockwise pool check` says more when no server runs; please report what it says"
+        }
+        PoolError::Io(_) => {
+            "`clockwise status` shows which disk has failed, and the server's log and `dmesg` why"
+        }
+        PoolError::Host { .. } => {
+            "give the server more memory, descriptors or threads: `ulimit -a` shows its limits"
+        }
+    }
+    .to_owned()
+}
+
 impl From<PoolError> for Problem {
     fn from(error: PoolError) -> Self {
-        let what = error.to_string();
-        match &error {
-            PoolError::NoSuchVolume(_) => Self::new(StatusCode::NOT_FOUND, what)
-                .help("`clockwise volume list` shows which there are"),
-            PoolError::VolumeExists(_) => Self::new(StatusCode::CONFLICT, what)
-                .help("choose another name, or delete that volume first"),
-            PoolError::BadName { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what)
-                .at("name")
-                .help("a name has 1 to 255 bytes, no slash and no control characters"),
-            PoolError::BadSize { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what).help(
-                "`clockwise volume show` has its present size, `clockwise pool show` what is free",
-            ),
-            PoolError::BadPlacement(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what)
-                .help("`clockwise disk show` lists the disks and their sizes"),
-            PoolError::NoSuchScheduler(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what),
-            PoolError::NoSpace { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, what)
-                .help("ask for less, allow more disks or zones, or delete or shrink a volume"),
-            PoolError::InUse { .. } => Self::new(StatusCode::CONFLICT, what)
-                .help("end those uses first, then do this again"),
-            PoolError::BeingMoved { .. } => Self::new(StatusCode::CONFLICT, what)
-                .help("wait until the move has ended, or stop it, and do this again"),
-            PoolError::Reserved { .. } => Self::new(StatusCode::CONFLICT, what)
-                .help("end the stream first, or ask for what it allows"),
-            PoolError::Stopped => Self::new(StatusCode::CONFLICT, what),
-            PoolError::Closed => Self::new(StatusCode::SERVICE_UNAVAILABLE, what),
-            PoolError::Poisoned { .. } | PoolError::MetadataFailed(_) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, what).help(
-                    "restart the server; if it happens again, `clockwise pool check` says more",
-                )
-            }
-            PoolError::NoDisks
-            | PoolError::Disk { .. }
-            | PoolError::Missing { .. }
-            | PoolError::Metadata(_)
-            | PoolError::Io(_)
-            | PoolError::Host { .. } => Self::new(StatusCode::INTERNAL_SERVER_ERROR, what),
+        let problem = Self::new(status_of(&error), error.to_string(), help_of(&error));
+        match error {
+            PoolError::BadName { .. } => problem.at("name"),
+            // Which size is the place; then it need not be said in the sentence.
+            PoolError::BadSize { what, reason, .. } => Self {
+                what: reason,
+                ..problem.at(what)
+            },
+            _ => problem,
         }
     }
 }
@@ -153,40 +205,39 @@ impl From<Refusal> for Problem {
             Refusal::Load {
                 disk,
                 rate_that_fits,
-            } => Self {
-                refusal: Some(Box::new(RefusalView {
-                    disk: disk.disk,
-                    utilization: disk.utilization,
-                    service_ns: disk.service_ns,
-                    period_ns: disk.period_ns,
-                    refused_by: disk.refused_by,
-                    interval_ns: disk.interval_ns,
-                    short_by_ns: disk.short_by_ns,
-                    task: disk.task,
-                    rate_that_fits: rate_that_fits.map(|rate| rate.get()),
-                })),
-                ..Self::new(StatusCode::CONFLICT, what).help(match rate_that_fits {
+            } => {
+                let help = match rate_that_fits {
                     Some(rate) => format!(
                         "ask for at most {}, use larger blocks, or end other streams",
                         Rate(rate)
                     ),
                     None => "end other streams, or use larger blocks".to_owned(),
-                })
-            },
-            Refusal::Invalid { what: part, reason } => {
-                let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason).at(part);
-                match part {
-                    "the block size" => {
-                        problem.help("take one such as 256KiB or 1MiB, or none: the pool proposes one")
-                    }
-                    "the range" => problem.help(
-                        "sizes in KiB, MiB or GiB are whole sectors; `clockwise volume show` tells the volume's",
-                    ),
-                    _ => problem,
+                };
+                Self {
+                    refusal: Some(Box::new(RefusalView {
+                        disk: disk.disk,
+                        utilization: disk.utilization,
+                        service_ns: disk.service_ns,
+                        period_ns: disk.period_ns,
+                        refused_by: disk.refused_by,
+                        interval_ns: disk.interval_ns,
+                        short_by_ns: disk.short_by_ns,
+                        task: disk.task,
+                        rate_that_fits: rate_that_fits.map(|rate| rate.get()),
+                    })),
+                    ..Self::new(StatusCode::CONFLICT, what, help)
                 }
             }
-            Refusal::Memory { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, what)
-                .help("use smaller blocks, end other streams, or give the server more memory"),
+            Refusal::Invalid {
+                what: part,
+                reason,
+                remedy,
+            } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, reason, remedy).at(part),
+            Refusal::Memory { .. } => Self::new(
+                StatusCode::INSUFFICIENT_STORAGE,
+                what,
+                "use smaller blocks, end other streams, or give the server more memory (`total` in [memory])",
+            ),
             Refusal::Pool(error) => Self::from(error),
         }
     }
@@ -194,18 +245,29 @@ impl From<Refusal> for Problem {
 
 impl From<SessionError> for Problem {
     fn from(error: SessionError) -> Self {
-        let status = match error {
-            SessionError::Unknown(_) => StatusCode::NOT_FOUND,
-            SessionError::Token | SessionError::Ended(_) => StatusCode::CONFLICT,
-            SessionError::Closing => StatusCode::SERVICE_UNAVAILABLE,
+        let (status, help) = match error {
+            SessionError::Unknown(_) => (
+                StatusCode::NOT_FOUND,
+                "`clockwise stream list` shows which there are",
+            ),
+            SessionError::Ended(_) => (
+                StatusCode::CONFLICT,
+                "`clockwise stream list` shows which there are; reserve a new one to go on",
+            ),
+            SessionError::Token => (
+                StatusCode::CONFLICT,
+                "reserve a stream and connect at once, with the token of the answer",
+            ),
+            SessionError::Closing => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "start the server again with `clockwise serve`",
+            ),
+            SessionError::Host(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "end other streams, or give the server more descriptors (`ulimit -n`)",
+            ),
         };
-        let problem = Self::new(status, error.to_string());
-        match error {
-            SessionError::Unknown(_) | SessionError::Ended(_) => {
-                problem.help("`clockwise stream list` shows which there are")
-            }
-            SessionError::Token | SessionError::Closing => problem,
-        }
+        Self::new(status, error.to_string(), help)
     }
 }
 
@@ -220,3 +282,6 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests;

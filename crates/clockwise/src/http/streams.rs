@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use engine::pool::Pool;
 use engine::stream::StreamSpec;
@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use super::ask::{ChangeRate, ReserveStream, StreamOp};
 use super::view::StreamView;
-use super::{Answer, Body, PathPart, Problem, Shared, answer};
+use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, answer};
 use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionView};
 
 /// Memory for a stream whose block size the pool is to propose: two buffers a disk of it are what a
@@ -64,8 +64,7 @@ async fn reserve(
             .map_or(RESERVATION_WAIT, Duration::from_millis);
         let session = app
             .sessions
-            .add(stream, ask.op, ask.limit_bytes.map(Bytes), wait)
-            .map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+            .add(stream, ask.op, ask.limit_bytes.map(Bytes), wait)?;
         Ok(Reserved {
             id: session.id(),
             data_socket: app.data_socket.clone(),
@@ -84,12 +83,13 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
         Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             format!(
-                "the range reaches past the end of volume {:?}, which has {size} bytes",
-                ask.volume
+                "the range is empty or reaches past the end of volume {:?}, which has {}",
+                ask.volume,
+                Bytes(size)
             ),
+            "grow the volume, or choose a range within it",
         )
         .at("offset_bytes and length_bytes")
-        .help("grow the volume, or choose a range within it")
     };
     let end = match ask.length_bytes {
         Some(length) => ask.offset_bytes.checked_add(length).ok_or_else(past_end)?,
@@ -161,10 +161,10 @@ struct BlocksQuery {
 async fn blocks(
     state: State<Shared>,
     PathPart(id): PathPart<u64>,
-    query: Query<BlocksQuery>,
+    QueryPart(query): QueryPart<BlocksQuery>,
 ) -> Answer<Vec<BlockView>> {
     answer(state.0, move |app| {
-        Ok(app.sessions.get(id)?.blocks(query.0.from, BLOCKS_PAGE_MAX))
+        Ok(app.sessions.get(id)?.blocks(query.from, BLOCKS_PAGE_MAX))
     })
     .await
 }

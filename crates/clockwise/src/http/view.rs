@@ -75,6 +75,8 @@ view! {
         durability: String,
         /// Requests it is given at a time.
         outstanding: u32,
+        /// Where its zones begin, in bytes, the outermost first.
+        zone_starts_bytes: Vec<u64>,
         /// The share of its time that is promised.
         utilization_promised: f64,
         /// The share of its time it was busy since the window began.
@@ -141,7 +143,7 @@ view! {
         name: String,
         /// Its volume.
         volume: String,
-        /// `read` or `write`.
+        /// `record` or `play`.
         op: String,
         /// Its rate.
         rate_bytes_per_second: u64,
@@ -184,6 +186,25 @@ pub struct ExtentsOnDisk {
 impl From<(String, u64)> for ExtentsOnDisk {
     fn from((disk, extents): (String, u64)) -> Self {
         Self { disk, extents }
+    }
+}
+
+view! {
+    /// Neighbouring extents of a volume that are neighbours in one zone of a disk as well.
+    #[derive(Eq)]
+    PlaceView from engine::pool::PlaceRun {
+        /// Where in the volume they begin.
+        offset_bytes: u64,
+        /// How many there are.
+        extents: u64,
+        /// The disk's name.
+        disk: String,
+        /// Where on the disk they begin.
+        from_byte: u64,
+        /// Where on the disk they end.
+        to_byte: u64,
+        /// The zone of the disk.
+        zone: u64,
     }
 }
 

@@ -8,12 +8,17 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use engine::pool::VolumeSpec;
 use sched::units::Bytes;
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ask::{CreateVolume, Direction, MoveProgress, MoveVolume, ResizeVolume};
-use super::view::VolumeView;
-use super::{Answer, App, Body, PathPart, Problem, Shared, answer};
+use super::view::{PlaceView, VolumeView};
+use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, answer};
+
+/// The most runs of places of one answer.
+const PLACES_PAGE_MAX: usize = 4096;
 
 /// A move under way.
 #[derive(Debug, Default)]
@@ -41,6 +46,7 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
         .routes(routes!(show, resize, delete))
+        .routes(routes!(places))
         .routes(routes!(move_progress, move_extents, move_stop))
 }
 
@@ -83,6 +89,30 @@ async fn create(
 async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
         Ok(VolumeView::from(app.pool.volume_info(&name)?))
+    })
+    .await
+}
+
+/// Where to begin.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct PlacesQuery {
+    /// A byte of the volume; from the extent with it on (default 0).
+    #[serde(default)]
+    from: u64,
+}
+
+/// Where a volume lies, in its own order: at most 4,096 runs of neighbouring extents.
+#[utoipa::path(get, path = "/v1/volumes/{name}/places", params(("name" = String, Path), PlacesQuery),
+    responses((status = 200, body = Vec<PlaceView>), (status = 404, body = Problem)))]
+async fn places(
+    state: State<Shared>,
+    PathPart(name): PathPart<String>,
+    QueryPart(query): QueryPart<PlacesQuery>,
+) -> Answer<Vec<PlaceView>> {
+    answer(state.0, move |app| {
+        let runs = app.pool.volume_places(&name, query.from, PLACES_PAGE_MAX)?;
+        Ok(runs.into_iter().map(PlaceView::from).collect())
     })
     .await
 }
@@ -132,6 +162,7 @@ fn no_move(name: &str) -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
         format!("volume {name:?} is not being moved"),
+        "POST to the same path begins a move",
     )
 }
 
@@ -177,8 +208,8 @@ async fn move_extents(
                 return Err(Problem::new(
                     StatusCode::CONFLICT,
                     format!("volume {name:?} is being moved already"),
-                )
-                .help("wait for it, or stop it with DELETE on the same path"));
+                    "wait for it, or stop it with DELETE on the same path (Ctrl-C in the command that moves it)",
+                ));
             }
             std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Arc::clone(&one)),
         };

@@ -79,6 +79,7 @@ pub fn deny(connection: &mut UnixStream, reason: &str) {
 pub fn connect(socket: &Path, token: &str) -> Result<UnixStream, Failure> {
     let failed = |error: io::Error| {
         Failure::failed(format!("the data socket {}: {error}", socket.display()))
+            .help("see that you may use it, as `permissions` in the server's configuration says, and that the server still runs")
     };
     let mut connection = UnixStream::connect(socket).map_err(failed)?;
     connection
@@ -86,9 +87,11 @@ pub fn connect(socket: &Path, token: &str) -> Result<UnixStream, Failure> {
         .map_err(failed)?;
     match read_line(&mut connection).map_err(failed)?.as_str() {
         "ok" => Ok(connection),
-        answer => Err(Failure::failed(
-            answer.strip_prefix("error ").unwrap_or(answer),
-        )),
+        answer => Err(
+            Failure::failed(answer.strip_prefix("error ").unwrap_or(answer)).help(
+                "reserve the stream again; `clockwise stream list` shows what became of this one",
+            ),
+        ),
     }
 }
 

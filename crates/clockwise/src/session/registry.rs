@@ -36,6 +36,9 @@ pub enum SessionError {
     /// The server is going down.
     #[error("the server is ending")]
     Closing,
+    /// The host gave no descriptor or no random numbers.
+    #[error("no stream can be taken on: {0}")]
+    Host(String),
 }
 
 /// How a session came to its end.
@@ -282,12 +285,13 @@ impl Sessions {
         op: StreamOp,
         limit: Option<Bytes>,
         wait: Duration,
-    ) -> Result<Arc<Session>, std::io::Error> {
-        let token = token()?;
-        let stop = Stop::new()?;
+    ) -> Result<Arc<Session>, SessionError> {
+        let host = |error: std::io::Error| SessionError::Host(error.to_string());
+        let token = token().map_err(host)?;
+        let stop = Stop::new().map_err(host)?;
         let mut registry = lock(&self.registry);
         if registry.is_closing {
-            return Err(std::io::Error::other(SessionError::Closing));
+            return Err(SessionError::Closing);
         }
         registry.next += 1;
         let session = Arc::new(Session {

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses its part of this")]
 
+pub(crate) mod damage;
+pub(crate) mod told;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

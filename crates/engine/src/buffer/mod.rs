@@ -96,7 +96,7 @@ impl MemoryConfig {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More was asked for than is, or could ever become, available to the account.
-    #[error("{asked:?} of memory asked for, {available:?} could be had")]
+    #[error("{asked} of memory asked for, {available} could be had")]
     TooMuch {
         /// The bytes asked for.
         asked: Bytes,

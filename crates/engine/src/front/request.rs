@@ -144,7 +144,7 @@ impl<'a> VolumeRequest<'a> {
 pub enum SubmitError {
     /// Part of the range lies past the end.
     #[error(
-        "{len} bytes at offset {offset} reach past the end of volume {volume:?}, which has {size} bytes"
+        "{} at offset {offset} B reach past the end of volume {volume:?}, which has {}", Bytes(*.len), Bytes(*.size)
     )]
     PastEnd {
         /// The volume's name.
@@ -157,7 +157,7 @@ pub enum SubmitError {
         len: u64,
     },
     /// Not whole sectors.
-    #[error("{what} is {bytes} bytes; it must be a multiple of {alignment}")]
+    #[error("{what} is {bytes} B; it must be a multiple of {}", Bytes(*.alignment))]
     Misaligned {
         /// Which of the numbers.
         what: &'static str,
@@ -168,7 +168,7 @@ pub enum SubmitError {
     },
     /// The memory is not of the request's length, is missing, or came with an operation that takes
     /// none.
-    #[error("the request is for {len} bytes, its memory has {memory}")]
+    #[error("the request is for {len} B, its memory has {memory} B")]
     LengthMismatch {
         /// The size of the memory in bytes.
         memory: u64,
@@ -179,13 +179,13 @@ pub enum SubmitError {
     #[error("the memory was pinned for the other direction")]
     WrongDirection,
     /// A transfer longer than a request may be.
-    #[error("the request is for {bytes} bytes; the most is {}", REQUEST_BYTES_MAX.0)]
+    #[error("the request is for {}; the most is {REQUEST_BYTES_MAX}", Bytes(*.bytes))]
     TooLarge {
         /// The request's length in bytes.
         bytes: u64,
     },
     /// Nothing to transfer.
-    #[error("the request is for 0 bytes")]
+    #[error("the request is for nothing")]
     Empty,
     /// A buffer that belongs to somebody else.
     #[error(
@@ -199,7 +199,7 @@ pub enum SubmitError {
         volume: String,
     },
     /// The stream reads and the request writes, or the other way round, or it is of another volume.
-    #[error("stream {stream:?} is reserved for {reserved}; this request is {asked}")]
+    #[error("stream {stream:?} is reserved to {reserved}; this request is {asked}")]
     NotOfStream {
         /// The stream's name.
         stream: String,

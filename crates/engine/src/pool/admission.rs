@@ -18,6 +18,7 @@ use volume::VolumeId;
 use super::disks::DiskCore;
 use crate::stream::core::{StreamCore, StreamTask};
 use crate::stream::needs::Need;
+use crate::stream::reserve::RETRY_REMEDY;
 use crate::stream::{DiskRefusal, Refusal};
 
 /// How many rates are tried between one that fits and one that does not: to a millionth of it.
@@ -330,6 +331,7 @@ impl Admission {
             return Err(Refusal::Invalid {
                 what: "the reservation",
                 reason,
+                remedy: RETRY_REMEDY,
             });
         }
         Ok(id)

@@ -16,6 +16,8 @@ pub struct CheckFinding {
     pub disk: Option<String>,
     /// What.
     pub what: String,
+    /// What to do about it.
+    pub remedy: &'static str,
     /// Whether data or metadata is at stake, or it is only worth knowing.
     pub is_error: bool,
 }
@@ -60,9 +62,13 @@ impl Pool {
 }
 
 fn finding(problem: &Problem, is_error: bool) -> CheckFinding {
+    let text = problem.to_string();
+    let about = problem.disk().map(|disk| format!("{disk}: "));
+    let what = about.and_then(|about| text.strip_prefix(&about).map(str::to_owned));
     CheckFinding {
-        disk: None,
-        what: problem.to_string(),
+        disk: problem.disk().map(str::to_owned),
+        what: what.unwrap_or(text),
+        remedy: problem.remedy(),
         is_error,
     }
 }

@@ -10,7 +10,7 @@ use super::core::PoolCore;
 use super::error::PoolError;
 use super::options::{Placement, Progress, VolumeSpec};
 use super::placement;
-use super::volumes::{self, Volume, VolumeInfo};
+use super::volumes::{self, PlaceRun, Volume, VolumeInfo};
 use crate::buffer::{Memory, MemoryError};
 use crate::clock;
 use crate::front::charge::Charge;
@@ -145,6 +145,20 @@ impl Pool {
     /// When there is none of that name.
     pub fn volume_info(&self, name: &str) -> Result<VolumeInfo, PoolError> {
         Ok(volumes::info(&self.core, &*self.find(name)?))
+    }
+
+    /// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte
+    /// `from` on.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn volume_places(
+        &self,
+        name: &str,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<PlaceRun>, PoolError> {
+        Ok(volumes::places(&self.core, &*self.find(name)?, from, limit))
     }
 
     /// Opens a volume for I/O. It may be open any number of times.
@@ -300,6 +314,7 @@ impl Pool {
                 let params = params.map_err(|error| Refusal::Invalid {
                     what: "the reservation",
                     reason: error.to_string(),
+                    remedy: "ask for a slice that is shorter than its period",
                 })?;
                 let mut admission = core.admission.lock();
                 let (reserved, tasks) =
@@ -398,6 +413,7 @@ pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
         other => Refusal::Invalid {
             what: "memory",
             reason: other.to_string(),
+            remedy: "try again when others have given memory back, or give the server more",
         },
     }
 }

@@ -5,6 +5,10 @@ use volume::VolumeError;
 
 use crate::front::IoFailure;
 
+/// What to do about an extent size that is none.
+const EXTENT_REMEDY: &str =
+    "take one such as 1 MiB or 64 MiB, or none: one that suits the drives is taken then";
+
 /// A pool operation failed. Nothing has changed unless the variant says so.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
@@ -16,8 +20,24 @@ pub enum PoolError {
     Disk {
         /// The disk, by the name it was given with; empty if several are concerned.
         disk: String,
-        /// Which disks, what is wrong with each, and what to do.
+        /// Which disks, and what is wrong with each.
         reason: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A disk that a pool is to be made of belongs to one.
+    #[error("{disk}: belongs to a pool already; what is on it would be lost")]
+    Taken {
+        /// The disk, by the name it was given with.
+        disk: String,
+    },
+    /// No pool of that extent size can be made of these disks.
+    #[error("{reason}")]
+    Unsuited {
+        /// Why not.
+        reason: String,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// Disks of the pool are not there.
     #[error("pool {pool:?} is incomplete: {missing}")]
@@ -26,6 +46,8 @@ pub enum PoolError {
         pool: String,
         /// Which disks, by number and id.
         missing: String,
+        /// What to do about it.
+        remedy: String,
     },
     /// The pool's metadata cannot be read or makes no sense.
     #[error("the pool's metadata: {0}")]
@@ -51,12 +73,14 @@ pub enum PoolError {
         what: &'static str,
         /// Why not.
         reason: String,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// Not a placement in this pool.
     #[error("placement: {0}")]
     BadPlacement(String),
     /// Not enough space where it should go.
-    #[error("{needed} extents are needed and {free} are free {place}")]
+    #[error("{needed} extents ({}) are needed and {free} ({}) are free {place}", size(*.needed, *.extent), size(*.free, *.extent))]
     NoSpace {
         /// Extents needed.
         needed: u64,
@@ -64,6 +88,8 @@ pub enum PoolError {
         free: u64,
         /// Where: in the pool, or on which disks, by number, and in what runs.
         place: String,
+        /// The size of an extent.
+        extent: Bytes,
     },
     /// Somebody uses it.
     #[error("volume {volume:?} is in use by {}", .users.join(", "))]
@@ -123,6 +149,10 @@ pub enum PoolError {
     Closed,
 }
 
+fn size(extents: u64, extent: Bytes) -> Bytes {
+    Bytes(extents.saturating_mul(extent.0))
+}
+
 impl PoolError {
     /// What the plan of a change says, in the pool's terms. `extent_bytes` is the pool's extent size.
     pub(crate) fn from_plan(error: VolumeError, extent_bytes: Bytes) -> Self {
@@ -138,6 +168,7 @@ impl PoolError {
                 needed: asked.0.div_ceil(extent_bytes.0.max(1)),
                 free: extents(free),
                 place: "in the pool".to_owned(),
+                extent: extent_bytes,
             },
             VolumeError::NoRoomThere {
                 wanted,
@@ -147,33 +178,49 @@ impl PoolError {
                 needed: u64::from(wanted),
                 free: u64::from(wanted.saturating_sub(missing)),
                 place,
+                extent: extent_bytes,
             },
             VolumeError::BeingMoved { extent } => Self::BeingMoved { extent },
-            VolumeError::SizeZero
-            | VolumeError::SizeOverflows(_)
-            | VolumeError::WrongDirection { .. }
-            | VolumeError::TooManyExtents { .. } => Self::BadSize {
+            VolumeError::SizeZero | VolumeError::SizeOverflows(_) => Self::BadSize {
                 what: "the volume's size",
                 reason: text,
+                remedy: "ask for at least one byte and no more than the pool has free",
+            },
+            VolumeError::WrongDirection { .. } => Self::BadSize {
+                what: "the volume's size",
+                reason: text,
+                remedy: "grow it to a larger size, or shrink it to a smaller one",
+            },
+            VolumeError::TooManyExtents { .. } => Self::BadSize {
+                what: "the volume's size",
+                reason: text,
+                remedy: "ask for less, or make a pool of larger extents",
             },
             VolumeError::BadExtentSize(_) => Self::BadSize {
                 what: "the extent size",
                 reason: text,
+                remedy: EXTENT_REMEDY,
             },
             VolumeError::TooManyVolumes(_) => Self::BadSize {
                 what: "the number of volumes",
                 reason: text,
+                remedy: "delete a volume that is not needed any more",
             },
             VolumeError::BadPlacement(_)
             | VolumeError::NoSuchDisk(_)
             | VolumeError::NoSuchPlace(_)
             | VolumeError::NoSuchExtent { .. } => Self::BadPlacement(text),
-            VolumeError::BadDiskCount { .. }
-            | VolumeError::PoolTooSmall { .. }
-            | VolumeError::DiskTooSmall { .. }
-            | VolumeError::DiskTooLarge { .. } => Self::Disk {
-                disk: String::new(),
+            VolumeError::BadDiskCount { .. } => Self::Unsuited {
                 reason: text,
+                remedy: "name fewer disks, and make another pool of the others",
+            },
+            VolumeError::PoolTooSmall { .. } | VolumeError::DiskTooSmall { .. } => Self::Unsuited {
+                reason: text,
+                remedy: "take smaller extents, or larger disks",
+            },
+            VolumeError::DiskTooLarge { .. } => Self::Unsuited {
+                reason: text,
+                remedy: "take larger extents",
             },
             VolumeError::Poisoned => Self::MetadataFailed(text),
             _ => Self::Metadata(text),

@@ -24,4 +24,4 @@ pub use check::{CheckFinding, CheckReport};
 pub use control::Pool;
 pub use error::PoolError;
 pub use options::{CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec};
-pub use volumes::{BlockRun, Volume, VolumeInfo};
+pub use volumes::{BlockRun, PlaceRun, Volume, VolumeInfo};

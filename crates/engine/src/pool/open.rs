@@ -26,6 +26,10 @@ use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
 /// The extent size where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
 
+/// What to do about a floor that a disk cannot have.
+const FLOOR_REMEDY: &str =
+    "give best effort a smaller share, or a longer period, or none of its own";
+
 /// The engine's own transfers, for metadata.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
     RawIo::new(memory, "metadata", Urgency::Sync).map_err(raw_failure)
@@ -43,16 +47,22 @@ pub(crate) fn raw_failure(error: RawError) -> PoolError {
 
 /// Why a pool does not open, in the pool's terms.
 pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
+    let mut remedies: Vec<&str> = error.problems.iter().map(Problem::remedy).collect();
+    let mut said = std::collections::HashSet::new();
+    remedies.retain(|remedy| said.insert(*remedy));
+    let remedy = remedies.join("; ");
     let is_missing = |problem: &Problem| matches!(problem, Problem::Missing { .. });
     if error.problems.iter().any(is_missing) {
         return PoolError::Missing {
             pool: name.to_owned(),
             missing: error.to_string(),
+            remedy,
         };
     }
     PoolError::Disk {
         disk: String::new(),
         reason: error.to_string(),
+        remedy,
     }
 }
 
@@ -142,6 +152,7 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<(),
             return Err(PoolError::Disk {
                 disk: candidate.name.clone(),
                 reason: format!("{}: given twice", candidate.name),
+                remedy: "name each disk once".to_owned(),
             });
         }
     }
@@ -183,12 +194,8 @@ fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
                 .all(|problem| matches!(problem, Problem::NotOurs { .. })),
         };
         if !is_free {
-            return Err(PoolError::Disk {
+            return Err(PoolError::Taken {
                 disk: candidate.name.clone(),
-                reason: format!(
-                    "{}: belongs to a pool already; what is on it would be lost",
-                    candidate.name
-                ),
             });
         }
     }
@@ -267,6 +274,7 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
             .map_err(|refusal| PoolError::BadSize {
                 what: "the floor",
                 reason: refusal.to_string(),
+                remedy: FLOOR_REMEDY,
             })?;
         admission.floors[index] = Some(params);
     }
@@ -289,5 +297,6 @@ fn floor_params(floor: Floor, predictor: &Predictor) -> Result<Option<TaskParams
         .map_err(|error| PoolError::BadSize {
             what: "the floor",
             reason: error.to_string(),
+            remedy: FLOOR_REMEDY,
         })
 }

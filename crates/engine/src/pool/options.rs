@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use sched::profile::DriveProfile;
 use sched::units::{Bytes, Nanos};
+use volume::{Geometry, VolumeError};
 
+use super::error::PoolError;
 use crate::disk::Disk;
 use crate::dispatcher::Patience;
 
@@ -31,6 +33,21 @@ pub struct CreateOptions {
     pub extent_bytes: Option<Bytes>,
     /// Whether to take disks that belong to a pool already. What is on them is lost.
     pub force: bool,
+}
+
+impl CreateOptions {
+    /// Checks what can be checked without disks.
+    ///
+    /// # Errors
+    /// When the extent size is none.
+    pub fn check(&self) -> Result<(), PoolError> {
+        match self.extent_bytes {
+            Some(size) if Geometry::new(size).is_none() => {
+                Err(PoolError::from_plan(VolumeError::BadExtentSize(size), size))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The part of every disk that best effort without a reservation keeps, whatever streams reserve.

@@ -1,6 +1,6 @@
 //! Where a volume is to go: from disks' names and zones to numbers and sectors.
 
-use sched::units::{SECTOR_BYTES, Sector};
+use sched::units::{Bytes, SECTOR_BYTES, Sector};
 use volume::{DiskNumber, DiskRange};
 
 use super::core::PoolCore;
@@ -39,16 +39,7 @@ pub(crate) fn resolve(
             within.extend(stretch(pool, disk, placement)?);
         }
         if within.is_empty() {
-            let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
-            let of = match placement.zone {
-                Some(zone) => format!("zone {zone} of any disk"),
-                None => "any disk".to_owned(),
-            };
-            let what = format!(
-                "bytes {} to {} hold nothing of {of}",
-                bytes.start, bytes.end
-            );
-            return Err(PoolError::BadPlacement(what));
+            return Err(PoolError::BadPlacement(nothing_of(placement)));
         }
     }
     Ok(volume::Placement {
@@ -57,6 +48,21 @@ pub(crate) fn resolve(
         run: placement.run_extents.max(1),
         strict: false,
     })
+}
+
+/// What a placement says that allows nothing.
+fn nothing_of(placement: &Placement) -> String {
+    let of = match placement.zone {
+        Some(zone) => format!("zone {zone} of any disk"),
+        None => "any disk".to_owned(),
+    };
+    let bytes = placement.bytes.clone().unwrap_or(0..u64::MAX);
+    let (from, to) = (Bytes(bytes.start), Bytes(bytes.end));
+    if to == Bytes::MAX {
+        format!("there is nothing of {of} from {from} on")
+    } else {
+        format!("there is nothing of {of} from {from} up to {to}")
+    }
 }
 
 /// The stretch of a disk that the placement allows, if any.

@@ -77,6 +77,9 @@ pub(super) fn start(disks: Vec<PoolDisk>, service: Service) -> Result<Started, P
                 started.stop();
                 return Err(PoolError::Disk {
                     reason: format!("{name}: cannot be used: {error}"),
+                    remedy:
+                        "check the disk, and that this process may have threads and descriptors"
+                            .to_owned(),
                     disk: name,
                 });
             }
@@ -100,9 +103,9 @@ fn start_one(
     let capacity = SectorCount(disk.capacity().0.min(profile.capacity().0));
     if capacity < disk.capacity() {
         let what = format!(
-            "the profile {:?} ends at {} bytes; the rest of the disk is not used",
+            "the profile {:?} ends at {}; the rest of the disk is not used",
             profile.name(),
-            capacity.bytes().0
+            capacity.bytes()
         );
         notices.add(what, &name);
     }

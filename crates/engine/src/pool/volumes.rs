@@ -26,6 +26,23 @@ pub struct BlockRun {
     pub hole: bool,
 }
 
+/// Neighbouring extents of a volume that are neighbours in one zone of a disk as well.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct PlaceRun {
+    /// Where in the volume they begin, in bytes.
+    pub offset_bytes: u64,
+    /// How many there are.
+    pub extents: u64,
+    /// The disk's name.
+    pub disk: String,
+    /// Where on the disk they begin, in bytes.
+    pub from_byte: u64,
+    /// Where on the disk they end, in bytes.
+    pub to_byte: u64,
+    /// The zone of the disk.
+    pub zone: u64,
+}
+
 /// What is known of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct VolumeInfo {
@@ -137,6 +154,44 @@ impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Volume").field(&self.core.name).finish()
     }
+}
+
+/// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte `from` on.
+pub(crate) fn places(
+    pool: &PoolCore,
+    volume: &VolumeCore,
+    from: u64,
+    limit: usize,
+) -> Vec<PlaceRun> {
+    let map = volume.map();
+    let geometry = map.geometry();
+    let extent_bytes = geometry.extent_bytes().0;
+    let first = usize::try_from(from / extent_bytes).unwrap_or(usize::MAX);
+    let mut runs: Vec<PlaceRun> = Vec::new();
+    for (index, extent) in map.extents().iter().enumerate().skip(first) {
+        let place = extent.place();
+        let disk = &pool.disks[usize::from(place.disk.0)];
+        let start = geometry.sector_of(place);
+        let zone = disk.predictor.zone_of(start) as u64;
+        let from_byte = start.0 * SECTOR_BYTES;
+        let is_full = runs.len() == limit;
+        match runs.last_mut() {
+            Some(run) if run.disk == disk.name && run.to_byte == from_byte && run.zone == zone => {
+                run.extents += 1;
+                run.to_byte += extent_bytes;
+            }
+            _ if is_full => break,
+            _ => runs.push(PlaceRun {
+                offset_bytes: index as u64 * extent_bytes,
+                extents: 1,
+                disk: disk.name.clone(),
+                from_byte,
+                to_byte: from_byte + extent_bytes,
+                zone,
+            }),
+        }
+    }
+    runs
 }
 
 /// What is known of a volume.

@@ -152,10 +152,11 @@ impl StreamCore {
         Err(SubmitError::NotOfStream {
             stream: self.name.clone(),
             reserved: format!(
-                "{}s of blocks of {} bytes in {:?} of volume {:?}{}",
+                "{} blocks of {} from {} to {} of volume {:?}{}",
                 op_name(self.op),
-                self.block.0,
-                self.range,
+                self.block,
+                Bytes(self.range.start),
+                Bytes(self.range.end),
                 self.volume.name,
                 if self.is_closing() {
                     ", and is closed"
@@ -164,9 +165,9 @@ impl StreamCore {
                 },
             ),
             asked: format!(
-                "{:?} of {} bytes at {} of volume {:?}",
+                "{:?} of {} at {} B of volume {:?}",
                 request.op,
-                request.len.0,
+                request.len,
                 request.offset.0,
                 request.volume.name()
             ),
@@ -310,8 +311,8 @@ pub(super) fn last_deadline(until: Time, longest: Nanos, disks: usize) -> Time {
 /// The word for a direction.
 pub(crate) fn op_name(op: Direction) -> &'static str {
     match op {
-        Direction::Read => "read",
-        Direction::Write => "write",
+        Direction::Read => "play",
+        Direction::Write => "record",
     }
 }
 

@@ -10,7 +10,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Time};
 
 use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
-use super::reserve::{self, Refusal, Span, Stream, StreamSpec};
+use super::reserve::{self, RETRY_REMEDY, Refusal, Span, Stream, StreamSpec};
 use crate::clock;
 use crate::front::charge::Charge;
 use crate::front::{Client, REQUEST_BYTES_MAX};
@@ -22,10 +22,20 @@ use crate::pool::core::PoolCore;
 /// Blocks of a stream in flight or being filled, for each disk that it touches (thesis 6.5.3).
 pub(super) const BUFFERS_PER_DISK: u64 = 2;
 
-fn invalid(what: &'static str, reason: impl Into<String>) -> Refusal {
+/// What to do about a block size that is none.
+const BLOCK_REMEDY: &str = "take one such as 256 KiB or 1 MiB, or none: the pool proposes one";
+
+/// What to do about a range that is none.
+const RANGE_REMEDY: &str = "give it within the volume's size and in whole sectors, as all sizes in KiB, MiB or GiB are, or grow the volume";
+
+/// What to do about a rate that is none.
+const RATE_REMEDY: &str = "ask for the rate at which the bytes come or go, such as 1.2 MB/s";
+
+fn invalid(what: &'static str, reason: impl Into<String>, remedy: &'static str) -> Refusal {
     Refusal::Invalid {
         what,
         reason: reason.into(),
+        remedy,
     }
 }
 
@@ -47,8 +57,8 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     // Under the lock nothing that a reservation forbids can change its place.
     let needs = path.needs(&volume.map(), &pool.disks);
     if disks_of(&needs) != disk_count {
-        let reason = "extents were moved to other disks at this moment; try again";
-        return Err(invalid("the volume", reason));
+        let reason = "extents were moved to other disks at this moment";
+        return Err(invalid("the volume", reason, RETRY_REMEDY));
     }
     let now = clock::now();
     admission.prune(now);
@@ -106,14 +116,27 @@ fn disks_of(needs: &[Need]) -> u64 {
     disks.len() as u64
 }
 
+/// A range to the byte, because that is what is wrong with it.
+fn described(range: &std::ops::Range<u64>) -> String {
+    format!("from {} B to {} B", range.start, range.end)
+}
+
 /// What is wrong with the numbers, or the stream's way through the volume.
 fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
     let volume = &spec.volume;
     if !Arc::ptr_eq(volume.pool(), pool) {
-        return Err(invalid("the volume", "it belongs to another pool"));
+        return Err(invalid(
+            "the volume",
+            "it belongs to another pool",
+            "open it in the pool that is to carry the stream",
+        ));
     }
     if spec.rate.0 == 0 {
-        return Err(invalid("the rate", "it must be at least 1 B/s"));
+        return Err(invalid(
+            "the rate",
+            "it must be at least 1 B/s",
+            RATE_REMEDY,
+        ));
     }
     let grain = volume.alignment().0;
     let extent = pool.extent_bytes().0;
@@ -121,27 +144,35 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
     let fits = block != 0 && (extent.is_multiple_of(block) || block.is_multiple_of(extent));
     if !block.is_multiple_of(grain) || !fits {
         let reason = format!(
-            "{block} bytes is not a multiple of {grain} that divides the extent size of {extent} bytes or is a multiple of it"
+            "{} ({block} B) is not a multiple of {} that divides the extent size of {} or is a multiple of it",
+            spec.block,
+            Bytes(grain),
+            Bytes(extent)
         );
-        return Err(invalid("the block size", reason));
+        return Err(invalid("the block size", reason, BLOCK_REMEDY));
     }
     if block > REQUEST_BYTES_MAX.0 {
         let reason = format!(
-            "{block} bytes is more than the {} that a request may have",
-            REQUEST_BYTES_MAX.0
+            "{} is more than the {REQUEST_BYTES_MAX} that a request may have",
+            spec.block
         );
-        return Err(invalid("the block size", reason));
+        return Err(invalid("the block size", reason, BLOCK_REMEDY));
     }
     let size = volume.size().0;
     let range = spec.range.clone().unwrap_or(0..size);
     if range.start >= range.end || range.end > size {
-        let reason = format!("{range:?} is empty or reaches past the volume's end at {size}");
-        return Err(invalid("the range", reason));
+        let reason = format!(
+            "{} is empty or reaches past the volume's end at {}",
+            described(&range),
+            Bytes(size)
+        );
+        return Err(invalid("the range", reason, RANGE_REMEDY));
     }
     if !range.start.is_multiple_of(SECTOR_BYTES) || !range.end.is_multiple_of(SECTOR_BYTES) {
         return Err(invalid(
             "the range",
-            format!("{range:?} is not whole sectors"),
+            format!("{} is not whole sectors", described(&range)),
+            RANGE_REMEDY,
         ));
     }
     if spec.op == Direction::Write
@@ -184,6 +215,7 @@ fn book_span(
         return Err(invalid(
             "the time span",
             "it ends before it begins, or has passed",
+            "give one that ends after it begins and after now",
         ));
     }
     let disks: BTreeSet<usize> = needs.iter().map(|need| need.disk).collect();
@@ -210,6 +242,7 @@ fn join(
             return Err(Refusal::Invalid {
                 what: "the reservation",
                 reason: format!("disk {:?}: {reason}", disk.name),
+                remedy: RETRY_REMEDY,
             });
         }
     }
@@ -225,7 +258,11 @@ fn join(
 /// of the old task, which is when the new one begins.
 pub(crate) fn change_rate(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Refusal> {
     if rate.0 == 0 {
-        return Err(invalid("the rate", "it must be at least 1 B/s"));
+        return Err(invalid(
+            "the rate",
+            "it must be at least 1 B/s",
+            RATE_REMEDY,
+        ));
     }
     stream.pause();
     let result = change_paused(stream, rate);
@@ -236,7 +273,7 @@ pub(crate) fn change_rate(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Res
 fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Refusal> {
     let pool = &stream.pool;
     if stream.is_closing() || pool.is_closed() {
-        return Err(invalid("the stream", "it is closed"));
+        return Err(invalid("the stream", "it is closed", "reserve a new one"));
     }
     let path = Path {
         range: stream.range.clone(),

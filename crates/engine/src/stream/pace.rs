@@ -123,7 +123,7 @@ pub enum PaceError {
         failure: IoFailure,
     },
     /// The stream is of the other direction.
-    #[error("the stream is reserved for {reserved}")]
+    #[error("the stream is reserved to {reserved}")]
     Direction {
         /// What it is reserved for.
         reserved: &'static str,

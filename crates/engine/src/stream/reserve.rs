@@ -67,6 +67,9 @@ pub struct DiskRefusal {
     pub task: Option<String>,
 }
 
+/// What to do when things were changing just then.
+pub(crate) const RETRY_REMEDY: &str = "ask again: something else was being changed at this moment";
+
 /// Why a reservation is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
@@ -85,10 +88,12 @@ pub enum Refusal {
         what: &'static str,
         /// What is wrong with it.
         reason: String,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// Not enough memory can be guaranteed for its buffers.
     #[error(
-        "the stream needs {needed} bytes of buffers that nobody else may use; {available} can be guaranteed"
+        "the stream needs {} of buffers that nobody else may use; {} can be guaranteed", Bytes(*.needed), Bytes(*.available)
     )]
     Memory {
         /// What it needs, in bytes.

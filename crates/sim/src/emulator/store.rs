@@ -13,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use sched::request::Op;
-use sched::units::{SECTOR_BYTES, Sector, SectorCount};
+use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 
 use super::DriveOptions;
 
@@ -75,8 +75,10 @@ impl Store {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "{} is not this drive: it has {bytes} bytes, the drive {expected}",
-                    path.display()
+                    "{} is not this drive: it has {}, the drive {}",
+                    path.display(),
+                    Bytes(bytes),
+                    Bytes(expected)
                 ),
             ));
         }

@@ -40,7 +40,7 @@ pub struct Common {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     length: Option<Bytes>,
     /// End after this many seconds' worth of bytes.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     seconds: Option<u64>,
     /// A name for people [default: the volume's].
     #[arg(long)]
@@ -87,7 +87,7 @@ pub enum StreamCommand {
         /// Its number.
         id: u64,
         /// The new rate.
-        #[arg(value_parser = parse_rate)]
+        #[arg(value_parser = parse_rate, allow_hyphen_values = true)]
         rate: BytesPerSecond,
     },
     /// End a stream.

@@ -36,15 +36,18 @@ impl Source {
             .map_err(|error| io_failure("read", path, &error))?;
         if metadata.is_dir() || repeat && !metadata.is_file() {
             return Err(Failure::bad_input(format!(
-                "{} is not a file that can be read",
-                path.display()
-            )));
+                "{} is not a file that can be read{}",
+                path.display(),
+                if repeat { " again and again" } else { "" }
+            ))
+            .help("name a file with --from, or `-` for standard input without --loop"));
         }
         if repeat && metadata.len() == 0 {
             return Err(Failure::bad_input(format!(
                 "{} is empty, and would be for ever",
                 path.display()
-            )));
+            ))
+            .help("name a file with something in it, or leave out --loop"));
         }
         Ok(Self::File { file, repeat })
     }

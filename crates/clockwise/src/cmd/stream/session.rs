@@ -16,12 +16,15 @@ use super::peer::Peer;
 use super::report::report_text;
 use crate::client::ApiClient;
 use crate::cmd::{Output, block_on};
-use crate::failure::{Failure, io_failure};
+use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::ask::{ReserveStream, StreamOp};
 use crate::session::{BlockView, Reserved, SessionState, SessionView, data};
 
 /// How often the report is asked for while a stream runs.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What to do about a stream that broke.
+const EARLY_HELP: &str = "what was complete is kept; `clockwise status` shows whether a disk has failed, the server's log says more";
 
 /// A whole session: reserve, move, report.
 pub(super) fn session(
@@ -57,7 +60,7 @@ pub(super) fn session(
         let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
         let handle = connection
             .try_clone()
-            .map_err(|error| Failure::failed(error.to_string()))?;
+            .map_err(|error| host_failure("use the data connection", &error))?;
         let bar = output.byte_progress(limit, what);
         let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
         let moved = accompany(client, &path, moving, &handle, ask.op, &bar).await;
@@ -66,7 +69,9 @@ pub(super) fn session(
             write_blocks(client, &path, file).await?;
         }
         let report: SessionView = client.delete(&path).await?;
-        moved.map_err(|error| Failure::failed(format!("{what} ended early: {error}")))?;
+        moved.map_err(|error| {
+            Failure::failed(format!("{what} ended early: {error}")).help(EARLY_HELP)
+        })?;
         Ok(report)
     })?;
     output.result(&report, || report_text(&report))?;
@@ -136,7 +141,7 @@ async fn write_blocks(client: &ApiClient, path: &str, file: &Path) -> Result<(),
     if file == Path::new("-") {
         return io::stderr()
             .write_all(text.as_bytes())
-            .map_err(|error| Failure::failed(error.to_string()));
+            .map_err(|error| host_failure("write to standard error", &error));
     }
     std::fs::write(file, text).map_err(|error| io_failure("write", file, &error))
 }
@@ -144,7 +149,7 @@ async fn write_blocks(client: &ApiClient, path: &str, file: &Path) -> Result<(),
 /// The exit status that a report deserves.
 fn conclude(report: &SessionView) -> Result<ExitCode, Failure> {
     if let SessionState::Failed(reason) = &report.state {
-        return Err(Failure::failed(format!("the stream ended early: {reason}")));
+        return Err(Failure::failed(format!("the stream ended early: {reason}")).help(EARLY_HELP));
     }
     if report.pace.misses > 0 {
         return Err(Failure::failed(format!(

@@ -1,0 +1,219 @@
+//! Every error that the engine and the sessions have is a problem that says what to do.
+//!
+//! The `match`es are without a wildcard on purpose: an error that is new does not compile here until
+//! it is among those that are looked at.
+
+use engine::front::IoFailure;
+use engine::stream::DiskRefusal;
+use sched::units::{Bytes, BytesPerSecond, SectorCount};
+
+use super::*;
+
+/// One of each kind.
+fn pool_errors() -> Vec<PoolError> {
+    let text = || "cam".to_owned();
+    vec![
+        PoolError::NoDisks,
+        PoolError::Disk {
+            disk: text(),
+            reason: "cam: is stale".to_owned(),
+            remedy: "name the disk that was there last".to_owned(),
+        },
+        PoolError::Taken { disk: text() },
+        PoolError::Unsuited {
+            reason: "disk cam is too small".to_owned(),
+            remedy: "take smaller extents",
+        },
+        PoolError::Missing {
+            pool: text(),
+            missing: "disk 1".to_owned(),
+            remedy: "bring the disk back".to_owned(),
+        },
+        PoolError::Metadata("no sense in it".to_owned()),
+        PoolError::NoSuchVolume(text()),
+        PoolError::VolumeExists(text()),
+        PoolError::BadName {
+            name: "a/b".to_owned(),
+            reason: "it has a slash in it".to_owned(),
+        },
+        PoolError::BadSize {
+            what: "the volume's size",
+            reason: "it is zero".to_owned(),
+            remedy: "ask for at least one byte",
+        },
+        PoolError::BadPlacement("no such disk".to_owned()),
+        PoolError::NoSpace {
+            needed: 1 << 30,
+            free: 53,
+            place: "in the pool".to_owned(),
+            extent: Bytes::from_mib(1),
+        },
+        PoolError::InUse {
+            volume: text(),
+            users: vec!["a stream".to_owned()],
+        },
+        PoolError::BeingMoved { extent: 3 },
+        PoolError::Reserved {
+            volume: text(),
+            stream: text(),
+            reason: "it cannot be cut off".to_owned(),
+        },
+        PoolError::Poisoned {
+            volume: text(),
+            reason: "a write failed".to_owned(),
+        },
+        PoolError::MetadataFailed("a write failed".to_owned()),
+        PoolError::Io(IoFailure::Disk {
+            disk: text(),
+            op: "write",
+            sector: 8,
+            sectors: SectorCount(8),
+            reason: "no medium".to_owned(),
+        }),
+        PoolError::Host {
+            what: "threads",
+            error: std::io::Error::other("too many"),
+        },
+        PoolError::Stopped,
+        PoolError::NoSuchScheduler("fifo".to_owned()),
+        PoolError::Closed,
+    ]
+}
+
+/// The place of a kind in [`pool_errors`].
+fn number(error: &PoolError) -> usize {
+    match error {
+        PoolError::NoDisks => 0,
+        PoolError::Disk { .. } => 1,
+        PoolError::Taken { .. } => 2,
+        PoolError::Unsuited { .. } => 3,
+        PoolError::Missing { .. } => 4,
+        PoolError::Metadata(_) => 5,
+        PoolError::NoSuchVolume(_) => 6,
+        PoolError::VolumeExists(_) => 7,
+        PoolError::BadName { .. } => 8,
+        PoolError::BadSize { .. } => 9,
+        PoolError::BadPlacement(_) => 10,
+        PoolError::NoSpace { .. } => 11,
+        PoolError::InUse { .. } => 12,
+        PoolError::BeingMoved { .. } => 13,
+        PoolError::Reserved { .. } => 14,
+        PoolError::Poisoned { .. } => 15,
+        PoolError::MetadataFailed(_) => 16,
+        PoolError::Io(_) => 17,
+        PoolError::Host { .. } => 18,
+        PoolError::Stopped => 19,
+        PoolError::NoSuchScheduler(_) => 20,
+        PoolError::Closed => 21,
+    }
+}
+
+fn refusals() -> Vec<Refusal> {
+    let load = |rate_that_fits| Refusal::Load {
+        disk: Box::new(DiskRefusal {
+            disk: "cam".to_owned(),
+            utilization: 0.5,
+            service_ns: 4_000_000,
+            period_ns: 5_000_000,
+            refused_by: "blocking".to_owned(),
+            interval_ns: Some(1_000_000),
+            short_by_ns: Some(1_000),
+            task: None,
+        }),
+        rate_that_fits,
+    };
+    vec![
+        load(Some(BytesPerSecond(1_000_000))),
+        load(None),
+        Refusal::Invalid {
+            what: "the rate",
+            reason: "it must be at least 1 B/s".to_owned(),
+            remedy: "ask for the rate at which the bytes come",
+        },
+        Refusal::Memory {
+            needed: 128 << 20,
+            available: 64 << 20,
+        },
+        Refusal::Pool(PoolError::Closed),
+    ]
+}
+
+fn session_errors() -> Vec<SessionError> {
+    vec![
+        SessionError::Unknown(7),
+        SessionError::Token,
+        SessionError::Ended(7),
+        SessionError::Closing,
+        SessionError::Host("too many open files".to_owned()),
+    ]
+}
+
+/// What it says, and that it says what to do, in words that a person can use.
+#[track_caller]
+fn is_told(problem: Problem) {
+    assert!(problem.what.len() > 5, "{problem:?}");
+    assert!(problem.help.split(' ').count() > 2, "{problem:?}");
+    for text in [&problem.what, &problem.help] {
+        let is_raw = |word: &&str| word.len() > 6 && word.bytes().all(|byte| byte.is_ascii_digit());
+        let words: Vec<&str> = text.split([' ', ',', ';', ':', '(', ')']).collect();
+        let raw = words.iter().position(is_raw);
+        // Extents are counted; their size stands beside it.
+        assert!(
+            raw.is_none_or(|at| words.get(at + 1) == Some(&"extents")),
+            "a raw number in {text:?}"
+        );
+    }
+    assert!((400..600).contains(&problem.status), "{problem:?}");
+    let what = problem.what.clone();
+    let failure = problem.into_failure();
+    assert!(failure.what.ends_with(&what), "{failure:?}");
+    assert!(failure.render(false).contains("help: "), "{failure:?}");
+}
+
+#[test]
+fn every_error_of_a_pool_says_what_to_do() {
+    let errors = pool_errors();
+    let numbers: Vec<usize> = errors.iter().map(number).collect();
+    assert_eq!(numbers, (0..22).collect::<Vec<_>>());
+    errors.into_iter().map(Problem::from).for_each(is_told);
+}
+
+#[test]
+fn every_refusal_and_every_error_of_a_session_says_what_to_do() {
+    for refusal in refusals() {
+        match refusal {
+            Refusal::Load { .. }
+            | Refusal::Invalid { .. }
+            | Refusal::Memory { .. }
+            | Refusal::Pool(_) => is_told(Problem::from(refusal)),
+        }
+    }
+    for error in session_errors() {
+        match error {
+            SessionError::Unknown(_)
+            | SessionError::Token
+            | SessionError::Ended(_)
+            | SessionError::Closing
+            | SessionError::Host(_) => is_told(Problem::from(error)),
+        }
+    }
+}
+
+#[test]
+fn what_the_caller_can_put_right_ends_with_status_2() {
+    let kind = |error: PoolError| Problem::from(error).into_failure().kind;
+    for (index, wanted) in [
+        (0, FailureKind::BadInput),
+        (2, FailureKind::Failed),
+        (3, FailureKind::BadInput),
+        (6, FailureKind::BadInput),
+        (7, FailureKind::Failed),
+        (9, FailureKind::BadInput),
+        (11, FailureKind::BadInput),
+        (17, FailureKind::Failed),
+    ] {
+        let error = pool_errors().swap_remove(index);
+        let text = error.to_string();
+        assert_eq!(kind(error), wanted, "{text}");
+    }
+}
