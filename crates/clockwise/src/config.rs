@@ -253,11 +253,15 @@ fn permissions(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<u32, F
     }
 }
 
+/// An address; a port alone is on the loopback address, because there is no access rule on TCP.
 fn tcp(source: &SourceFile<'_>, text: &Spanned<String>) -> Result<std::net::SocketAddr, Failure> {
+    if let Ok(port) = text.get_ref().parse::<u16>() {
+        return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
+    }
     text.get_ref().parse().map_err(|_| {
         source
             .wrong(text.span(), format!("`{}` is not an address and a port", text.get_ref()))
-            .help("write an address of this host and a port, such as \"127.0.0.1:10809\" or \"[::1]:10809\"")
+            .help("write a port, such as \"10809\", for this host alone, or an address and a port, such as \"192.0.2.1:10809\" or \"[::1]:10809\"")
     })
 }
 

@@ -42,6 +42,17 @@ pub struct ByClass {
     pub container: u64,
 }
 
+/// Requests completed, by on whose account and whether somebody waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Completed {
+    /// Of streams.
+    pub streams: u64,
+    /// Best effort that somebody waits for: reads, forced writes, flushes.
+    pub sync: u64,
+    /// Best effort that nobody waits for.
+    pub asynchronous: u64,
+}
+
 /// One disk.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DiskStatus {
@@ -73,6 +84,8 @@ pub struct DiskStatus {
     pub queued: u64,
     /// Requests served since the pool was opened.
     pub served: ByClass,
+    /// Requests completed since then; one that was divided is served in parts.
+    pub completed: Completed,
     /// Deadlines missed, net of the host's lateness.
     pub misses: u64,
     /// The worst lateness.
@@ -298,6 +311,7 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         floor,
         queued: 0,
         served: ByClass::default(),
+        completed: Completed::default(),
         misses: 0,
         late_max_ns: 0,
         late_net_max_ns: 0,
@@ -336,6 +350,11 @@ fn fill(status: &mut DiskStatus, disk: &DiskCore, report: &DispatcherReport) {
         early: scheduler.served.early,
         slack: scheduler.served.slack,
         container: scheduler.served.container,
+    };
+    status.completed = Completed {
+        streams: counters.stream_latency_us.len(),
+        sync: counters.sync_latency_us.len(),
+        asynchronous: counters.async_latency_us.len(),
     };
     status.misses = counters.missed.count;
     status.late_max_ns = counters.missed_gross.max.0;

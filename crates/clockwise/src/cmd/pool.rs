@@ -7,6 +7,7 @@ use engine::pool::{CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
 
 use super::output::{counted, list, percent, short, table};
+use super::status::slack;
 use super::{Cli, Output, block_on, warnings};
 use crate::disks::{self, Absent};
 use crate::failure::{Failure, FailureKind};
@@ -252,13 +253,20 @@ fn disk_text(disk: &DiskView) -> String {
         ("kept for best effort", percent(disk.floor)),
         ("busy", percent(disk.utilization_measured)),
         ("delta-L", span(disk.delta_l_ns)),
-        ("slack now", span(disk.slack_ns)),
+        ("slack now", slack(disk.slack_ns)),
         ("served in their turn", disk.served.real_time.to_string()),
         ("served early", disk.served.early.to_string()),
         ("best effort in slack", disk.served.slack.to_string()),
         (
             "best effort in containers",
             disk.served.container.to_string(),
+        ),
+        (
+            "requests completed",
+            format!(
+                "{} of streams, {} that somebody waited for, {} that nobody did",
+                disk.completed.streams, disk.completed.sync, disk.completed.asynchronous
+            ),
         ),
         ("deadlines missed", disk.misses.to_string()),
         ("worst lateness", span(disk.late_net_max_ns)),

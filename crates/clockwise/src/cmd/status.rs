@@ -51,6 +51,15 @@ fn span(nanos: u64) -> String {
     Span(Nanos(nanos)).to_string()
 }
 
+/// Slack for people. Where nothing is promised there is no end to it.
+pub(super) fn slack(nanos: u64) -> String {
+    if nanos >= i64::MAX as u64 {
+        "any".to_owned()
+    } else {
+        span(nanos)
+    }
+}
+
 /// A latency distribution in one line.
 #[must_use]
 pub fn latency(latency: &LatencyView) -> String {
@@ -134,7 +143,7 @@ fn disks(status: &StatusView) -> String {
                 percent(disk.utilization_measured),
                 percent(disk.floor),
                 span(disk.delta_l_ns),
-                span(disk.slack_ns),
+                slack(disk.slack_ns),
                 disk.queued.to_string(),
                 disk.served.real_time.to_string(),
                 disk.served.early.to_string(),

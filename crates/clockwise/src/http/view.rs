@@ -61,6 +61,19 @@ view! {
 }
 
 view! {
+    /// Requests completed, by on whose account and whether somebody waits.
+    #[derive(Copy, Default)]
+    CompletedView from engine::status::Completed {
+        /// Of streams.
+        streams: u64,
+        /// Best effort that somebody waits for: reads, forced writes, flushes.
+        sync: u64,
+        /// Best effort that nobody waits for.
+        asynchronous: u64,
+    }
+}
+
+view! {
     /// A disk: what it is, what is promised of it, and what happened.
     DiskView from engine::status::DiskStatus {
         /// Its name.
@@ -91,6 +104,8 @@ view! {
         queued: u64,
         /// Requests served since the pool was opened.
         served: ByClassView,
+        /// Requests completed since then; one that was divided is served in parts.
+        completed: CompletedView,
         /// Deadlines missed, net of the host's own lateness.
         misses: u64,
         /// The worst lateness.

@@ -8,7 +8,7 @@ pub(crate) mod told;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -139,6 +139,22 @@ impl Site {
         (site, serve)
     }
 
+    /// Serves the pool with `--json`; returns when the server says that it is ready.
+    pub(crate) fn serve_json(&self) -> Ready {
+        let mut child = clockwise()
+            .arg("--config")
+            .arg(self.config())
+            .args(["--json", "serve"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        let out = child.stdout.take().expect("it is piped");
+        let mut rest = serde_json::Deserializer::from_reader(out).into_iter();
+        let said = rest.next().and_then(Result::ok).unwrap_or(Value::Null);
+        Ready { child, said, rest }
+    }
+
     /// Serves the pool; returns when the server is ready.
     #[track_caller]
     pub(crate) fn serve(&self) -> Serve {
@@ -173,6 +189,34 @@ impl Site {
             Ok(()) => serve,
             Err(error) => panic!("the server is not ready ({error}): {}", serve.kill()),
         }
+    }
+}
+
+/// A server that has said to programs that it is ready, and does not outlive its test.
+pub(crate) struct Ready {
+    child: Child,
+    /// What it said.
+    pub(crate) said: Value,
+    rest: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<ChildStdout>, Value>,
+}
+
+impl Ready {
+    /// SIGTERM; checks that it ends well and has said nothing more.
+    #[track_caller]
+    pub(crate) fn terminate(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+        assert!(self.rest.next().is_none(), "one value and no more");
+        let status = self.child.wait().expect("it can be waited for");
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

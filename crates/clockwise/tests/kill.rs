@@ -1,0 +1,203 @@
+//! A server that is killed while clients write: at whatever moment that is, what was acknowledged as
+//! durable is there afterwards. And one that is told to end while streams run.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "a test that is skipped, and a seed, are said"
+)]
+
+mod common;
+mod nbd_support;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+
+use common::{Site, call, noise};
+use nbd_support::{Wire, cmd, pattern};
+use serde_json::json;
+
+/// Blocks of the volume; each is written again and again.
+const BLOCKS: u64 = 64;
+
+const BLOCK: usize = 4096;
+
+/// How often the server is killed.
+const ROUNDS: u64 = 12;
+
+/// What a writer was told about one write.
+enum Told {
+    /// It is answered; it is durable after the next flush.
+    Answered { block: u64, version: u64 },
+    /// All that was answered before is durable.
+    Flushed,
+    /// It is durable.
+    Forced { block: u64, version: u64 },
+}
+
+/// One request and its answer; `None` when the server has gone.
+fn ask(wire: &mut Wire, kind: u16, flags: u16, offset: u64, data: &[u8]) -> Option<()> {
+    use std::io::Write;
+    let length = data.len() as u32;
+    let mut request = Wire::header(kind, flags, offset, offset, length);
+    request.extend_from_slice(data);
+    wire.stream.write_all(&request).ok()?;
+    // A simple reply: magic, error, cookie.
+    let mut reply = [0; 16];
+    wire.stream.read_exact(&mut reply).ok()?;
+    assert_eq!(&reply[4..8], [0; 4], "the server answers with an error");
+    Some(())
+}
+
+fn content(block: u64, version: u64) -> Vec<u8> {
+    let mut bytes = pattern(block << 32 | version, BLOCK);
+    bytes[..8].copy_from_slice(&version.to_le_bytes());
+    bytes
+}
+
+/// Writes blocks in an order that `seed` decides until the server goes, and tells what it was told.
+fn write(mut wire: Wire, seed: u64, mut version: u64, told: &mpsc::Sender<Told>) -> Option<()> {
+    let mut state = seed | 1;
+    loop {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(seed);
+        let (block, way) = (state >> 33 & (BLOCKS - 1), state >> 60);
+        version += 1;
+        let (offset, data) = (block * BLOCK as u64, content(block, version));
+        let answer = if way < 4 {
+            ask(&mut wire, cmd::WRITE, cmd::FUA, offset, &data)?;
+            Told::Forced { block, version }
+        } else if way < 14 {
+            ask(&mut wire, cmd::WRITE, 0, offset, &data)?;
+            Told::Answered { block, version }
+        } else {
+            ask(&mut wire, cmd::FLUSH, 0, 0, &[])?;
+            Told::Flushed
+        };
+        // Whoever killed the server has stopped listening.
+        told.send(answer).ok()?;
+    }
+}
+
+/// The version of each block that must not be lost.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    answered: u64,
+    durable: u64,
+}
+
+fn learn(known: &mut [Known], told: &Told) {
+    match *told {
+        Told::Answered { block, version } => known[block as usize].answered = version,
+        Told::Flushed => known.iter_mut().for_each(|one| one.durable = one.answered),
+        Told::Forced { block, version } => {
+            known[block as usize] = Known {
+                answered: version,
+                durable: version,
+            };
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+    let seed = u64::from(std::process::id()) ^ 0x5eed_c10c_0000_0000;
+    println!("seed {seed:#x}");
+    let (site, mut server) = Site::serving(2);
+    let size = format!("{}KiB", BLOCKS * BLOCK as u64 / 1024);
+    site.run(&["volume", "create", "v", "--size", &size]).done();
+    let mut known = vec![Known::default(); BLOCKS as usize];
+    let mut version = 0;
+    for round in 0..ROUNDS {
+        let wire = Wire::simple(&site.path("nbd.sock"), "v");
+        let (sender, told) = mpsc::channel();
+        let writer = std::thread::spawn(move || write(wire, seed ^ round, version, &sender));
+        // Not after a time but after so many answers; the next request is under way somewhere.
+        for _ in 0..(seed >> (round % 8) & 63) + round {
+            learn(&mut known, &told.recv().expect("an answer"));
+        }
+        let _ = server.kill();
+        told.iter().for_each(|one| learn(&mut known, &one));
+        assert!(writer.join().expect("the writer ends").is_none());
+        site.run(&["pool", "check"]).done();
+        server = site.serve();
+        let mut wire = Wire::structured(&site.path("nbd.sock"), "v");
+        for (block, known) in (0..BLOCKS).zip(&mut known) {
+            let there = wire.read_range(block * BLOCK as u64, BLOCK as u32);
+            let found = u64::from_le_bytes(there[..8].try_into().expect("eight bytes"));
+            let about = format!("round {round}, block {block}: version {found}");
+            assert!(
+                found >= known.durable,
+                "{about} instead of {}",
+                known.durable
+            );
+            // A version that was written, whole, or nothing yet.
+            assert!(
+                found == 0 && there == [0; BLOCK] || there == content(block, found),
+                "{about} is torn"
+            );
+            // What was read is what the next round begins with; it is on the disks.
+            *known = Known {
+                answered: found,
+                durable: found,
+            };
+            version = version.max(found);
+        }
+        // Versions that were on their way to a block are not given again.
+        version += BLOCKS;
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn sigterm_ends_streams_and_clients_in_good_order() {
+    let (site, server) = Site::serving(2);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    site.run(&["volume", "create", "w", "--size", "4MiB"])
+        .done();
+    // A recording under way, a reservation that nobody has connected to, an NBD client.
+    let ask_for = json!({
+        "volume": "v", "op": "record", "rate_bytes_per_second": 500_000, "block_bytes": 65536,
+        "connect_within_ms": 600_000
+    });
+    let (status, waiting) = call(&site, "POST", "/v1/streams", &ask_for.to_string());
+    assert_eq!(status, 201, "{waiting}");
+    let (status, reserved) = call(&site, "POST", "/v1/streams", &ask_for.to_string());
+    assert_eq!(status, 201, "{reserved}");
+    let mut stream = UnixStream::connect(site.path("data.sock")).expect("the data socket is there");
+    let token = reserved["token"].as_str().expect("a token");
+    std::io::Write::write_all(
+        &mut stream,
+        format!("clockwise-stream {token}\n").as_bytes(),
+    )
+    .expect("it is taken");
+    let recorded = noise(5, 4 * 65536);
+    std::io::Write::write_all(&mut stream, &recorded).expect("it is taken");
+    let path = format!("/v1/streams/{}", reserved["id"]);
+    let begun = std::time::Instant::now();
+    while call(&site, "GET", &path, "").1["pace"]["blocks"].as_u64() < Some(4) {
+        assert!(begun.elapsed().as_secs() < 60, "nothing is recorded");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let mut wire = Wire::structured(&site.path("nbd.sock"), "w");
+    let written = pattern(7, 65536);
+    assert_eq!(wire.write(0, 0, &written).error, 0);
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    // Both ends are told, by an end of their connections.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(wire.is_closed());
+    let check = site.run(&["--json", "pool", "check"]).done().json();
+    assert_eq!(check["findings"], json!([]));
+    // What was answered was made durable, flushed or not; what was recorded is there.
+    let server = site.serve();
+    let mut wire = Wire::structured(&site.path("nbd.sock"), "w");
+    assert!(wire.read_range(0, 65536) == written);
+    let mut wire = Wire::structured(&site.path("nbd.sock"), "v");
+    assert!(wire.read_range(0, 4 * 65536) == recorded);
+    assert_eq!(server.terminate().0, Some(0));
+}
