@@ -1,85 +1,35 @@
-//! The demo runs, keeps its promises, and leaves nothing behind, however it ends.
+//! The demo runs and keeps its promises, alone and beside another one.
 
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod common;
+mod demo_support;
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Outcome, clockwise};
-use rustix::process::Signal;
+use common::Outcome;
+use demo_support::{Running, demo, has_fio, nothing_is_left};
 
-/// One demo at a time: two would measure each other.
+/// Who measures wants to be alone.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn has_fio() -> bool {
-    let is_here = Command::new("fio").arg("--version").output().is_ok();
-    if !is_here {
-        println!("skipped: there is no fio; `make setup` brings it");
-    }
-    is_here
-}
+/// The user that owns nothing.
+const NOBODY: u32 = 65_534;
 
-fn demo(scratch: &Path, arguments: &[&str]) -> Command {
-    let mut command = clockwise();
-    command
-        .args(["demo", "--scratch"])
-        .arg(scratch)
-        .args(arguments);
-    command
-}
-
-/// Ends the demo however the test ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Checks that nothing on this machine names the folder any more, and that it is empty.
-#[track_caller]
-fn nothing_is_left(scratch: &Path) {
-    let name = scratch.display().to_string();
-    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("/proc");
-    assert!(!mounts.contains(&name), "a mount is left: {mounts}");
-    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        let is_own = entry.file_name().to_string_lossy() == std::process::id().to_string();
-        assert!(
-            is_own || !command.contains(&name),
-            "a process is left: {command}"
-        );
-    }
-    for entry in std::fs::read_dir("/sys/block").expect("/sys").flatten() {
-        let file =
-            std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
-        assert!(!file.contains(&name), "a loop device is left: {file}");
-    }
-    let left: Vec<_> = std::fs::read_dir(scratch)
-        .expect("the folder")
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
-    assert!(left.is_empty(), "files are left: {left:?}");
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
 fn a_short_demo_keeps_its_promises_and_cleans_up() {
-    let _alone = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _alone = alone();
     if !has_fio() {
         return;
     }
-    let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let scratch = demo_support::scratch();
     let outcome: Outcome = demo(scratch.path(), &["--seconds", "5", "--json"])
         .output()
         .expect("it runs")
@@ -136,95 +86,67 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
     assert_eq!(outcome.code, 0);
 }
 
-/// Begins a demo, and returns it when it has said `moment`.
-fn begun(scratch: &Path, moment: &str) -> (Running, impl Iterator<Item = String> + use<>) {
-    let mut command = demo(scratch, &["--seconds", "60"]);
-    let mut running = Running(
+#[test]
+fn two_demos_at_once_keep_out_of_each_others_way() {
+    let _alone = alone();
+    if !has_fio() {
+        return;
+    }
+    let scratch = demo_support::scratch();
+    let begin = || Running::begin(demo(scratch.path(), &["--seconds", "5", "--no-edf"]));
+    let mut demos = [begin(), begin()];
+    for demo in &mut demos {
+        // By now it has its folder, its pool, its sockets and its mount.
+        demo.until("Starting the streams");
+    }
+    let folders = std::fs::read_dir(scratch.path()).expect("the folder");
+    assert_eq!(folders.count(), 2);
+    for demo in demos {
+        let (status, said) = demo.end();
+        assert_eq!(status.code(), Some(0), "{said}");
+    }
+    nothing_is_left(scratch.path());
+}
+
+#[test]
+fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
+    let _alone = alone();
+    if !has_fio() {
+        return;
+    }
+    let scratch = demo_support::scratch();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let mut command = demo(scratch.path(), &["--seconds", "1", "--no-edf", "--json"]);
+    if rustix::process::geteuid().is_root() {
+        // Where anybody may run it, wherever this was built.
+        let program = elsewhere.path().join("clockwise");
+        std::fs::copy(command.get_program(), &program).expect("a copy");
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(elsewhere.path(), everybody).expect("permissions");
+        chown(scratch.path(), Some(NOBODY), Some(NOBODY)).expect("an owner");
+        let mut other = Command::new(program);
+        other.args(command.get_args()).env("NO_COLOR", "1");
+        command = other;
         command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it runs"),
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .current_dir(elsewhere.path());
+    }
+    let outcome: Outcome = command.output().expect("it runs").into();
+    nothing_is_left(scratch.path());
+    assert!(!outcome.out.is_empty(), "{outcome:?}");
+    let report = outcome.json();
+    let note = report["file_load_note"].as_str().unwrap_or_default();
+    assert!(
+        note.ends_with("instead of a mounted ext4: no root."),
+        "{note}"
     );
-    let errors = running.0.stderr.take().expect("its errors are piped");
-    let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
-    let mut seen = String::new();
-    loop {
-        let line = lines
-            .next()
-            .unwrap_or_else(|| panic!("no {moment:?} in {seen}"));
-        seen += &line;
-        if line.contains(moment) {
-            return (running, lines);
-        }
+    // Without real-time threads a busy host may make blocks late; what was moved is right even so.
+    let phase = &report["phases"][0];
+    assert_eq!(phase["file_load"]["is_mounted"], false, "{phase:#}");
+    assert_eq!(phase["played_different"], 0, "{phase:#}");
+    for count in ["nbd_reads", "nbd_writes"] {
+        let count = phase["file_load"][count]["count"].as_u64();
+        assert!(count.is_some_and(|count| count > 0), "{phase:#}");
     }
-}
-
-fn signal(running: &Running, signal: Signal) {
-    let pid = rustix::process::Pid::from_child(&running.0);
-    rustix::process::kill_process(pid, signal).expect("it is there");
-}
-
-#[test]
-fn an_interrupted_demo_leaves_nothing_behind() {
-    let _alone = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    if !has_fio() {
-        return;
-    }
-    let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
-    // Before anything runs, while things are made, when streams begin, and in the middle of the run.
-    for (moment, by, code) in [
-        ("Three emulated drives", Signal::INT, 130),
-        ("Making volumes", Signal::TERM, 143),
-        ("Admission allows", Signal::INT, 130),
-        ("scheduler exact", Signal::TERM, 143),
-    ] {
-        let (mut running, rest) = begun(scratch.path(), moment);
-        signal(&running, by);
-        let rest: Vec<String> = rest.collect();
-        let status = running.0.wait().expect("it ends");
-        assert_eq!(status.code(), Some(code), "at {moment:?}: {rest:?}");
-        nothing_is_left(scratch.path());
-    }
-}
-
-#[test]
-fn what_a_killed_demo_leaves_the_next_one_takes_down() {
-    let _alone = ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    if !has_fio() {
-        return;
-    }
-    let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
-    let (mut running, rest) = begun(scratch.path(), "scheduler exact");
-    signal(&running, Signal::KILL);
-    // Its programs hold the other end of the pipe until they have ended too.
-    drop(rest);
-    running.0.wait().expect("it ends");
-    let left = std::fs::read_dir(scratch.path()).expect("the folder");
-    assert_eq!(left.count(), 1, "the folder of the killed demo");
-    let (mut next, rest) = begun(scratch.path(), "Three emulated drives");
-    signal(&next, Signal::INT);
-    rest.for_each(drop);
-    assert_eq!(next.0.wait().expect("it ends").code(), Some(130));
-    nothing_is_left(scratch.path());
-}
-
-#[test]
-fn too_little_room_is_said_before_it_begins() {
-    if !has_fio() {
-        return;
-    }
-    let scratch = tempfile::tempdir_in("/var/tmp").expect("a folder");
-    // A day of recording is more than any disk that this runs on.
-    let outcome: Outcome = demo(scratch.path(), &["--seconds", "86400", "--no-edf"])
-        .output()
-        .expect("it runs")
-        .into();
-    let name = scratch.path().display().to_string();
-    outcome.fails(1, &["free", "may write up to", "--scratch", &name]);
-    nothing_is_left(scratch.path());
 }

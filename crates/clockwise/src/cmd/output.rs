@@ -149,6 +149,14 @@ impl Output {
         done
     }
 
+    /// The same for a step of something long, which is said once where nothing can be shown that changes.
+    pub fn step<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        if !self.has_pictures() {
+            self.note(&format!("{what} ..."));
+        }
+        self.during(what, work)
+    }
+
     /// Shows that something is being done whose length nobody knows, until it is finished.
     #[must_use]
     pub fn spinner(&self, what: &'static str) -> ProgressBar {

@@ -7,7 +7,7 @@ use sched::units::{BytesPerSecond, Nanos};
 use super::plan::RATE;
 use super::report::TooMuch;
 use super::stage::{Serving, Stage};
-use super::streams::Streams;
+use super::streams::{Streams, broken};
 use super::text::refusal_text;
 use crate::cmd::{latency_text, percent, short, table};
 use crate::failure::Failure;
@@ -61,6 +61,10 @@ impl Stage<'_> {
                 rate = Some((streams.bytes() - before) as f64 / elapsed);
             }
             status = serving.get("/v1/status")?;
+            let mut streams = status.streams.iter();
+            if let Some(reason) = streams.find_map(|stream| stream.failed.as_deref()) {
+                return Err(broken(reason));
+            }
             let line = line(&status, begun.elapsed(), seconds);
             let best_effort = format!("best effort: {}", latency_text(&status.best_effort));
             if self.output.has_pictures() {

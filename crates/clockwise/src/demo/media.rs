@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use serde::Serialize;
+use tokio::runtime::Runtime;
 
-use super::process::{is_there, run};
+use super::interrupt::Interrupt;
+use super::process::{Ends, is_there, run_until};
+use crate::cmd::Output;
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::session::{Reserved, data};
 
@@ -36,7 +39,12 @@ pub(super) struct ClipSource {
 }
 
 /// The two clips: those of the shared data, or made by ffmpeg, or bytes that only look the part.
-pub(super) fn clips(scratch: &Path) -> Result<(Vec<Clip>, ClipSource), Failure> {
+pub(super) fn clips(
+    output: &Output,
+    runtime: &Runtime,
+    interrupt: &Interrupt,
+    scratch: &Path,
+) -> Result<(Vec<Clip>, ClipSource), Failure> {
     for folder in shared_folders() {
         let video = folder.join("data/video");
         let mut files: Vec<PathBuf> = std::fs::read_dir(&video)
@@ -65,22 +73,14 @@ pub(super) fn clips(scratch: &Path) -> Result<(Vec<Clip>, ClipSource), Failure> 
         }
     }
     if is_there("ffmpeg") {
-        let sources = [
-            "testsrc2=size=1280x720:rate=25",
-            "mandelbrot=size=1280x720:rate=25",
-        ];
-        let clips = sources
-            .iter()
-            .enumerate()
-            .map(|(number, source)| generate(scratch, number, source));
-        let what = "two clips that ffmpeg generated".to_owned();
-        return Ok((
-            clips.collect::<Result<_, _>>()?,
-            ClipSource {
-                what,
-                is_video: true,
-            },
-        ));
+        let clips = output.step("Generating two clips with ffmpeg", || {
+            runtime.block_on(generate_all(interrupt, scratch))
+        });
+        let source = ClipSource {
+            what: "two clips that ffmpeg generated".to_owned(),
+            is_video: true,
+        };
+        return Ok((clips?, source));
     }
     let clips = (0..2u64).map(|number| Clip {
         name: format!("bytes-{number}"),
@@ -122,17 +122,39 @@ fn read_clip(file: &Path) -> Result<Clip, Failure> {
     })
 }
 
-fn generate(scratch: &Path, number: usize, source: &str) -> Result<Clip, Failure> {
-    let file = scratch.join(format!("clip-{number}.mp4"));
-    let path = file.to_string_lossy().into_owned();
-    let lavfi = [
-        "-f", "lavfi", "-i", source, "-t", "4", "-c:v", "mpeg4", "-q:v", "5", "-y", &path,
+/// What ffmpeg makes of nothing, one clip of each.
+async fn generate_all(interrupt: &Interrupt, scratch: &Path) -> Result<Vec<Clip>, Failure> {
+    let sources = [
+        "testsrc2=size=1280x720:rate=25",
+        "mandelbrot=size=1280x720:rate=25",
     ];
-    run(
-        "ffmpeg",
-        ["-loglevel", "error", "-nostdin"].into_iter().chain(lavfi),
-    )?;
-    read_clip(&file)
+    let mut clips = Vec::with_capacity(sources.len());
+    for (number, source) in sources.into_iter().enumerate() {
+        let file = scratch.join(format!("clip-{number}.mp4"));
+        let path = file.to_string_lossy();
+        let arguments = [
+            "-loglevel",
+            "error",
+            "-nostdin",
+            "-f",
+            "lavfi",
+            "-i",
+            source,
+            "-t",
+            "4",
+            "-c:v",
+            "mpeg4",
+            "-q:v",
+            "5",
+            "-y",
+            &path,
+        ];
+        let mut ending = interrupt.as_ending();
+        run_until("ffmpeg", arguments, scratch, Ends::WhenTold, &mut ending).await?;
+        interrupt.check()?;
+        clips.push(read_clip(&file)?);
+    }
+    Ok(clips)
 }
 
 fn synthetic(seed: u64) -> Vec<u8> {

@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 use crate::cmd::Output;
 use crate::failure::{Failure, host_failure};
 use crate::http::view::WarningView;
-use interrupt::Interrupt;
+use interrupt::{Interrupt, exit_status};
 use mount::Mounted;
 use plan::{DRIVE, DRIVES};
 use report::Report;
@@ -40,9 +40,6 @@ use stage::Stage;
 
 /// Videos that are recorded.
 const CLIPS: u64 = 2;
-
-/// What shells expect of a process that a signal ended, beside the signal's number.
-const SIGNALLED: u8 = 128;
 
 /// How the demo runs.
 #[derive(clap::Args, Debug)]
@@ -69,36 +66,32 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|error| host_failure("start", &error))?;
-    let interrupt = Interrupt::listen(&runtime)?;
+    let interrupt = Interrupt::listen(&runtime, *output)?;
     let result = show(args, output, &runtime, interrupt.clone());
-    match (result, interrupt.signal()) {
-        (Ok(report), _) => {
-            output.result(&report, || text::report(&report))?;
-            Ok(if report.is_kept {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            })
+    if let Some(signal) = interrupt.nothing_left() {
+        let left = if args.keep {
+            "what the drives have is kept"
+        } else {
+            "nothing is left behind"
+        };
+        let interrupted = format!("interrupted; {left}");
+        if output.is_json() {
+            output.failure(
+                &Failure::failed(interrupted)
+                    .help("run it again, with fewer --seconds if it took too long"),
+            );
+        } else {
+            output.note(&interrupted);
         }
-        (Err(_), Some(signal)) => {
-            let left = if args.keep {
-                "what the drives have is kept"
-            } else {
-                "nothing is left behind"
-            };
-            let interrupted = format!("interrupted; {left}");
-            if output.is_json() {
-                output.failure(
-                    &Failure::failed(interrupted)
-                        .help("run it again, with fewer --seconds if it took too long"),
-                );
-            } else {
-                output.note(&interrupted);
-            }
-            Ok(ExitCode::from(SIGNALLED + signal))
-        }
-        (Err(failure), None) => Err(failure),
+        return Ok(ExitCode::from(exit_status(signal)));
     }
+    let report = result?;
+    output.result(&report, || text::report(&report))?;
+    Ok(if report.is_kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn show(
@@ -110,8 +103,19 @@ fn show(
     files::require_fio()?;
     let room = plan::room(args.seconds, !args.no_edf, CLIPS);
     let scratch = Scratch::new(args.scratch.as_deref(), args.keep, room)?;
-    let (clips, source) =
-        output.during("looking for two videos", || media::clips(scratch.path()))?;
+    // Looked at while the folder is still there: what is full now has room when it is gone.
+    play(args, output, runtime, interrupt, &scratch).map_err(|failure| scratch.explain(failure))
+}
+
+/// Everything that needs the folder.
+fn play(
+    args: &Args,
+    output: &Output,
+    runtime: &Runtime,
+    interrupt: Interrupt,
+    scratch: &Scratch,
+) -> Result<Report, Failure> {
+    let (clips, source) = media::clips(output, runtime, &interrupt, scratch.path())?;
     let note = Mounted::obstacle().map(|obstacle| {
         format!("The file load goes through fio over NBD instead of a mounted ext4: {obstacle}.")
     });

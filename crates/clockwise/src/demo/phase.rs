@@ -88,13 +88,13 @@ impl Stage<'_> {
             self.output.note(&text);
         }
         let output = self.output;
-        let capacity = output.during("asking admission how many streams fit", || {
+        let capacity = output.step("Asking admission how many streams fit", || {
             self.capacity(&serving)
         })?;
         let (mounted, target) =
-            output.during("preparing the file load", || self.make_files(is_first))?;
+            output.step("Preparing the file load", || self.make_files(is_first))?;
         self.make_recordings(&serving, scheduler, seconds)?;
-        let streams = output.during("starting the streams", || {
+        let streams = output.step("Starting the streams", || {
             self.start_streams(&serving, scheduler, &capacity)
         })?;
         let promise = Promise {
@@ -146,6 +146,7 @@ impl Stage<'_> {
 
     /// Reads all recordings back.
     fn compare_all(&self, serving: &Serving<'_>, ended: &Ended) -> Result<Vec<Recording>, Failure> {
+        self.output.note("Comparing what was recorded ...");
         let total = ended.recordings.iter().map(|(_, _, bytes)| bytes).sum();
         let bar = self
             .output

@@ -20,6 +20,10 @@ const PREFIX: &str = "clockwise-demo-";
 /// The file in the folder that a living demo holds locked; kept data has none.
 const LOCK: &str = "demo-is-running";
 
+/// A file system with less than this to write to is full: what failed may have been larger than
+/// what is left.
+const FULL: Bytes = Bytes::from_mib(64);
+
 /// A folder for the drives' data.
 pub(super) struct Scratch {
     /// Removes the folder with this value, unless it is to be kept.
@@ -65,6 +69,24 @@ impl Scratch {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Says of a failure that the folder's file system is full, where it is: what fails then is
+    /// some write, and its error tells of an emulated drive.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        match free(&self.path) {
+            Ok(free) if free < FULL => Failure {
+                what: format!(
+                    "{} is full ({} free): {}",
+                    self.path.display(),
+                    Size(free),
+                    failure.what
+                ),
+                help: "make room there, or name another folder with --scratch".to_owned(),
+                ..failure
+            },
+            _ => failure,
+        }
+    }
 }
 
 impl Drop for Scratch {
@@ -94,10 +116,15 @@ fn lock_new(folder: &Path) -> Result<File, Failure> {
     Ok(lock)
 }
 
+/// What may still be written to the file system of `folder`.
+fn free(folder: &Path) -> Result<Bytes, Failure> {
+    let room = rustix::fs::statvfs(folder)
+        .map_err(|error| io_failure("look for room in", folder, &error.into()))?;
+    Ok(Bytes(room.f_bavail.saturating_mul(room.f_frsize)))
+}
+
 fn check_room(parent: &Path, needed: Bytes) -> Result<(), Failure> {
-    let room = rustix::fs::statvfs(parent)
-        .map_err(|error| io_failure("look for room in", parent, &error.into()))?;
-    let free = Bytes(room.f_bavail.saturating_mul(room.f_frsize));
+    let free = free(parent)?;
     if free >= needed {
         return Ok(());
     }

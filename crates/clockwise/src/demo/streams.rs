@@ -50,6 +50,12 @@ pub(super) struct Ended {
     pub(super) played_different: u64,
 }
 
+/// A stream is over before its time.
+pub(super) fn broken(reason: &str) -> Failure {
+    Failure::failed(format!("a stream broke: {reason}"))
+        .help("the scratch folder may be full; run it with --keep to look at what is there")
+}
+
 impl Streams {
     pub(super) fn recorded(&self) -> u64 {
         self.recorders.len() as u64
@@ -276,9 +282,7 @@ impl Stage<'_> {
             .iter()
             .find_map(|session| session.stream.failed.clone())
         {
-            return Err(Failure::failed(format!("a stream broke: {reason}")).help(
-                "the scratch folder may be full; run it with --keep to look at what is there",
-            ));
+            return Err(broken(&reason));
         }
         let mut ended = Ended {
             recordings: Vec::new(),
