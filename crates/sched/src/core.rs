@@ -66,7 +66,7 @@ mod service;
 use crate::allowance::Allowance;
 use crate::heap::SlotHeap;
 use crate::jobs::TaskJobs;
-use crate::slack::Line;
+use crate::slack::{Line, Near};
 use crate::task::TaskId;
 use crate::units::{Nanos, Time};
 use alloc::vec::Vec;
@@ -212,6 +212,7 @@ pub struct Core {
     held_up: bool,
     allowance: Allowance,
     known: Known,
+    near: Near,
 }
 
 impl Core {
@@ -240,6 +241,7 @@ impl Core {
             held_up: false,
             allowance: Allowance::default(),
             known: Known::default(),
+            near: Near::default(),
         }
     }
 

@@ -30,7 +30,7 @@
 //!
 //! # Work
 //!
-//! Every step looks at every line once; there are at most [`LINE_VISITS_MAX`] looks in one
+//! Every step looks once at every line whose first deadline has not been passed; there are at most [`LINE_VISITS_MAX`] looks in one
 //! computation. A computation that would need more is abandoned ([`Found::Unknown`]), and the
 //! caller falls back on a bound that it has anyway.
 //!
@@ -44,6 +44,8 @@
 //! Zhang and Burns, "Schedulability analysis for real-time systems with EDF scheduling", IEEE TC
 //! 58(9), 2009. The definition of S is in docs/design/scheduling.md, with the proof that nothing
 //! larger is safe.
+
+use alloc::vec::Vec;
 
 /// The fixed point of utilizations: this is a whole disk.
 const ONE: u128 = 1 << 60;
@@ -122,9 +124,17 @@ fn demand(lines: &[Line], from: u64, d: u64) -> Demand {
     let mut sum = Demand { cost: 0, last: 0 };
     for line in lines {
         let due = line.due(from);
-        if due > d || line.is_over() {
-            continue;
+        if due <= d && !line.is_over() {
+            sum.add(line, due, d);
         }
+    }
+    sum
+}
+
+impl Demand {
+    /// Adds what a line asks for up to `d`, the first of it by `due <= d`.
+    #[inline]
+    fn add(&mut self, line: &Line, due: u64, d: u64) {
         // Most often the first is the only one that counts, and a division costs more than all else.
         let after = d - due;
         let later = if after < line.period {
@@ -132,16 +142,53 @@ fn demand(lines: &[Line], from: u64, d: u64) -> Demand {
         } else {
             (after / line.period).min(line.more)
         };
-        sum.cost = sum.cost.saturating_add(line.first + later * line.service);
-        sum.last = sum.last.max(due + later * line.period);
+        self.cost = self.cost.saturating_add(line.first + later * line.service);
+        self.last = self.last.max(due + later * line.period);
     }
-    sum
 }
 
-/// d - free - demand(now, d) at the last deadline d in (now, at], if there is one.
-pub(crate) fn value_at(lines: &[Line], q: &Question, at: u64) -> Option<i64> {
+/// The lines that count at an instant that moves backwards, with their first deadlines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Near(Vec<(u64, Line)>);
+
+impl Near {
+    /// With room for so many lines without another allocation.
+    pub(crate) fn reserve(&mut self, lines: usize) {
+        self.0.reserve(lines.saturating_sub(self.0.len()));
+    }
+
+    /// Those that count at `d`.
+    fn set(&mut self, lines: &[Line], from: u64, d: u64) {
+        self.0.clear();
+        for line in lines {
+            let due = line.due(from);
+            if due <= d && !line.is_over() {
+                self.0.push((due, *line));
+            }
+        }
+    }
+
+    /// demand(from, d), for a d no later than the last time. What counts no more is looked at no more.
+    fn demand(&mut self, d: u64) -> Demand {
+        let mut sum = Demand { cost: 0, last: 0 };
+        let mut place = 0;
+        while let Some((due, line)) = self.0.get(place) {
+            if *due > d {
+                self.0.swap_remove(place);
+            } else {
+                sum.add(line, *due, d);
+                place += 1;
+            }
+        }
+        sum
+    }
+}
+
+/// d - free - demand(now, d) at the last deadline d in (now, at], and d, if there is one.
+pub(crate) fn value_at(lines: &[Line], q: &Question, at: u64) -> Option<(i64, u64)> {
     let demand = demand(lines, q.from, at);
-    (demand.last > q.now).then(|| demand.last as i64 - q.free as i64 - demand.cost as i64)
+    let value = demand.last as i64 - q.free as i64 - demand.cost as i64;
+    (demand.last > q.now).then_some((value, demand.last))
 }
 
 /// The result of a computation.
@@ -214,37 +261,44 @@ fn horizon(lines: &[Line], q: &Question, least: i64) -> Option<u64> {
     }
 }
 
-/// The least of d - free - demand(now, d) over the deadlines now < d < before.
-pub(crate) fn least(lines: &[Line], q: &Question) -> Found {
-    let Some(first) = lines
+/// A value and its deadline to begin with, where there is any deadline: at the hint, or the first.
+fn begin(lines: &[Line], q: &Question) -> Option<(i64, u64)> {
+    if q.hint > q.now
+        && q.hint < q.before
+        && let Some(seen) = value_at(lines, q, q.hint)
+    {
+        return Some(seen);
+    }
+    let first = lines
         .iter()
         .filter_map(|line| line.next_after(q.from, q.now))
         .min()
-        .filter(|&d| d < q.before)
-    else {
+        .filter(|&d| d < q.before)?;
+    value_at(lines, q, first)
+}
+
+/// The least of d - free - demand(now, d) over the deadlines now < d < before; `seen` is one of them
+/// with its value, where it is known. `near` is scratch.
+pub(crate) fn least(
+    lines: &[Line],
+    q: &Question,
+    seen: Option<(i64, u64)>,
+    near: &mut Near,
+) -> Found {
+    let Some(mut found) = seen.or_else(|| begin(lines, q)) else {
         return Found::Least {
             value: UNBOUNDED,
             at: q.now,
         };
     };
-    let mut found = (
-        first as i64 - q.free as i64 - demand(lines, q.from, first).cost as i64,
-        first,
-    );
-    if q.hint > first && q.hint < q.before {
-        let demand = demand(lines, q.from, q.hint);
-        let value = demand.last as i64 - q.free as i64 - demand.cost as i64;
-        if value < found.0 {
-            found = (value, demand.last);
-        }
-    }
     let mut d = match horizon(lines, q, found.0) {
         Some(reach) => reach.min(q.before - 1),
         None if q.before <= FAR => q.before - 1,
         None => return Found::Unknown,
     };
+    near.set(lines, q.from, d);
     for _ in 0..LINE_VISITS_MAX / lines.len() {
-        let demand = demand(lines, q.from, d);
+        let demand = near.demand(d);
         if demand.last <= q.now {
             return Found::Least {
                 value: found.0,

@@ -28,6 +28,7 @@ impl Core {
         if slot as usize == self.tasks.len() {
             self.tasks.push(task);
             self.lines.push(line);
+            self.near.reserve(self.lines.len());
             self.shares.push(share);
             for heap in [&mut self.released, &mut self.early, &mut self.releases] {
                 heap.admit(slot);

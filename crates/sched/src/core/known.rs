@@ -65,15 +65,12 @@ impl Core {
         if bound >= need {
             return true;
         }
-        let seen = slack::value_at(
-            &self.lines,
-            &self.question(now, u64::MAX),
-            self.known.witness,
-        );
-        if seen.is_some_and(|value| value < need) {
+        let question = self.question(now, u64::MAX);
+        let seen = slack::value_at(&self.lines, &question, self.known.witness);
+        if seen.is_some_and(|(value, _)| value < need) {
             return false;
         }
-        match self.compute(now, u64::MAX) {
+        match self.answer(&question, seen) {
             Found::Least { value, .. } => value >= need,
             Found::Unknown => self.fallback(now) >= need,
         }
@@ -98,9 +95,12 @@ impl Core {
 
     /// S over the deadlines before `before`; remembered where that is all of them.
     pub(super) fn compute(&mut self, now: Time, before: u64) -> Found {
-        let question = self.question(now, before);
-        let found = slack::least(&self.lines, &question);
-        if let (Found::Least { value, at }, u64::MAX) = (found, before) {
+        self.answer(&self.question(now, before), None)
+    }
+
+    fn answer(&mut self, question: &Question, seen: Option<(i64, u64)>) -> Found {
+        let found = slack::least(&self.lines, question, seen, &mut self.near);
+        if let (Found::Least { value, at }, u64::MAX) = (found, question.before) {
             self.known = Known {
                 bound: Some((value, question.free)),
                 witness: at,
