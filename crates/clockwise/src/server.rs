@@ -1,5 +1,7 @@
 //! A running server: pool, control API, data socket, block export; its beginning and its end.
 
+mod waits;
+
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -271,17 +273,22 @@ async fn serve_data(listener: UnixListener, app: Arc<App>, ended: watch::Receive
 
 async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(EXPIRY_INTERVAL);
+    let mut told = waits::Told::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = end_of(ended.clone()) => return,
         }
-        let sessions = Arc::clone(&app.sessions);
-        if tokio::task::spawn_blocking(move || sessions.expire())
-            .await
-            .is_err()
-        {
-            tracing::error!("looking for expired reservations failed");
+        let looking = Arc::clone(&app);
+        let looked = tokio::task::spawn_blocking(move || {
+            looking.sessions.expire();
+            looking.pool.waits()
+        });
+        match looked.await {
+            Ok(waits) => told.news(&waits).for_each(|wait| tracing::warn!("{wait}")),
+            Err(_) => {
+                tracing::error!("looking for expired reservations and stalled flushes failed")
+            }
         }
     }
 }

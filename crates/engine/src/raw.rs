@@ -1,6 +1,7 @@
 //! The engine's own transfers: metadata, and the copies of moves. As best effort, with buffers of
 //! its own, by a thread that waits for them.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
 use sched::request::{Class, Op as Direction, Order, Urgency};
@@ -143,6 +144,7 @@ impl RawIo {
         let alike =
             |a: &Step, b: &Step| matches!(a, Step::Write { .. }) == matches!(b, Step::Write { .. });
         for group in steps.chunk_by(alike) {
+            let _under_way = UnderWay::new(disks, group);
             let mut writes = Vec::new();
             let mut flushes = Vec::new();
             for step in group {
@@ -186,6 +188,37 @@ impl RawIo {
         let mut window = Window::new(self, disks);
         window.issue(flight)?;
         window.last()
+    }
+}
+
+/// A group of metadata on its way to its disks; counted there, so that `status` can say what waits for a
+/// disk that does not answer.
+struct UnderWay<'a> {
+    disks: &'a [DiskCore],
+    group: &'a [Step],
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(disks: &'a [DiskCore], group: &'a [Step]) -> Self {
+        let under_way = Self { disks, group };
+        for disk in under_way.disks() {
+            disk.metadata.fetch_add(1, Relaxed);
+        }
+        under_way
+    }
+
+    fn disks(&self) -> impl Iterator<Item = &DiskCore> {
+        self.group.iter().map(|step| match step {
+            Step::Write { disk, .. } | Step::Flush { disk } => &self.disks[usize::from(disk.0)],
+        })
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        for disk in self.disks() {
+            disk.metadata.fetch_sub(1, Relaxed);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What is promised and what happened, as plain values for people and programs. Times are in
 //! nanoseconds.
 
+mod waits;
+
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,6 +15,9 @@ use crate::dispatcher::{DispatcherReport, Health};
 use crate::pool::core::PoolCore;
 use crate::pool::disks::DiskCore;
 use crate::pool::volumes;
+
+pub use waits::WaitStatus;
+pub(crate) use waits::waits;
 
 /// A latency distribution.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -226,6 +231,8 @@ pub struct PoolStatus {
     pub streams: Vec<StreamStatus>,
     /// Its volumes.
     pub volumes: Vec<VolumeStatus>,
+    /// Flushes that wait for a disk that does not answer.
+    pub waits: Vec<WaitStatus>,
     /// Memory for buffers in all.
     pub memory_bytes: u64,
     /// Who has it.
@@ -266,6 +273,7 @@ pub(crate) fn pool(core: &PoolCore) -> PoolStatus {
         disks,
         streams: streams.iter().map(|stream| stream.status()).collect(),
         volumes,
+        waits: waits(core),
         memory_bytes: core.memory.size().0,
         memory: memory.collect(),
         best_effort: core.latency.summary(),

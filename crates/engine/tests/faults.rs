@@ -6,7 +6,7 @@ mod common;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::host::{Loop, Tmpfs, is_root};
 use common::{MIB, Rig, client, filled, on_disk, volume};
@@ -316,6 +316,62 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
         placement: Placement::default(),
     });
     more.unwrap();
+}
+
+/// Lets a disk answer again when it goes out of scope, also by a panic, so that who waits for it ends.
+struct GoesOn<'a>(&'a AtomicBool);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
+    let (rig, pool) = patient();
+    let other = volume_on(&pool, "other", 1, 4 * MIB);
+    works(&pool, &other, 1);
+    assert_eq!(pool.status().waits, []);
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let _goes_on = GoesOn(&rig.platters[0].stalled);
+        let flushing = scope.spawn(|| {
+            let client = client(&pool);
+            // A chunk that has not been written to, so that the log has something to record.
+            client
+                .write_at(&other, Bytes(2 * MIB), &[2; 65536])
+                .unwrap();
+            client.flush(&other).unwrap();
+        });
+        let waits = loop {
+            let waits = pool.waits();
+            if !waits.is_empty() {
+                break waits;
+            }
+        };
+        let [wait] = waits.as_slice() else {
+            panic!("{waits:?}");
+        };
+        assert_eq!(
+            (wait.volume.as_str(), wait.disk.as_str()),
+            ("other", "disk0")
+        );
+        assert!(wait.stalled_ns > 0 && wait.waits_ns > 0);
+        let line = wait.to_string();
+        assert!(
+            line.starts_with("flush of volume \"other\" waits for disk \"disk0\" (stalled for ")
+        );
+        assert_eq!(pool.status().waits.len(), 1);
+        // Data goes on meanwhile.
+        client(&pool)
+            .write_at(&other, Bytes(0), &[3; 65536])
+            .unwrap();
+        assert!(!flushing.is_finished());
+        rig.platters[0].stalled.store(false, Ordering::SeqCst);
+        flushing.join().unwrap();
+    });
+    assert_eq!(pool.status().waits, []);
 }
 
 #[test]

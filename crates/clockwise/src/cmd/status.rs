@@ -112,6 +112,15 @@ pub fn render(status: &StatusView) -> String {
             );
         }
     }
+    for wait in &status.waits {
+        let _ = writeln!(
+            text,
+            "WAITS flush of volume {} waits for disk {} (stalled for {})",
+            wait.volume,
+            wait.disk,
+            span(wait.stalled_ns)
+        );
+    }
     text
 }
 
@@ -192,4 +201,32 @@ fn streams(status: &StatusView) -> String {
             ]
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_which_disk_is_said() {
+        let nothing = serde_json::json!([]);
+        let latency = serde_json::to_value(LatencyView::default()).unwrap();
+        let status = serde_json::json!({
+            "name": "films", "scheduler": "exact", "uptime_ns": 1, "window_ns": 1, "extent_bytes": 1,
+            "allocated_bytes": 0, "free_bytes": 0, "memory_bytes": 0, "best_effort": latency,
+            "warnings": nothing, "disks": nothing, "streams": nothing, "volumes": nothing,
+            "memory": nothing,
+            "waits": [{
+                "volume": "x", "disk": "y", "waits_ns": 4_000_000_000_u64,
+                "stalled_ns": 3_200_000_000_u64,
+            }],
+        });
+        let status: StatusView = serde_json::from_value(status).unwrap();
+        let text = render(&status);
+        let last = text.lines().last().unwrap();
+        assert_eq!(
+            last,
+            "WAITS flush of volume x waits for disk y (stalled for 3.20 s)"
+        );
+    }
 }

@@ -248,6 +248,21 @@ view! {
 }
 
 view! {
+    /// A flush of a volume, or a write that must be durable, that waits for a disk that does not answer.
+    #[derive(Eq)]
+    WaitView from engine::status::WaitStatus {
+        /// The volume.
+        volume: String,
+        /// The disk.
+        disk: String,
+        /// For how long it has been under way.
+        waits_ns: u64,
+        /// For how long the disk has not answered.
+        stalled_ns: u64,
+    }
+}
+
+view! {
     /// An account of buffers.
     MemoryView from engine::status::MemoryStatus {
         /// Whose.
@@ -305,6 +320,8 @@ view! {
         streams: StreamView,
         /// Its volumes.
         volumes: VolumeView,
+        /// Flushes that wait for a disk that does not answer.
+        waits: WaitView,
         /// Who has it.
         memory: MemoryView,
     }

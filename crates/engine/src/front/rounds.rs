@@ -8,16 +8,18 @@
 //! nothing to do are left out: on disks whose writes are durable, a flush of rewritten data costs no
 //! I/O at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use sched::units::Time;
 use volume::Mark;
 
 use super::op::Op;
 use super::request::IoFailure;
 use super::volume_core::VolumeCore;
 use super::worker::Job;
+use crate::clock;
 use crate::pool::core::PoolCore;
 
 /// One round of a volume.
@@ -26,8 +28,11 @@ pub(crate) struct Round {
     pub(crate) volume: Arc<VolumeCore>,
     ops: Mutex<Vec<Arc<Op>>>,
     pub(crate) mark: Mark,
-    /// Disks that have not said that the data is durable.
+    began: Time,
+    /// How many disks have not said that the data is durable.
     pending: AtomicUsize,
+    /// Which.
+    unsynced: Mutex<Vec<usize>>,
     failure: Mutex<Option<IoFailure>>,
 }
 
@@ -58,6 +63,7 @@ fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
         let mut rounds = volume.rounds.lock();
         if rounds.waiting.is_empty() {
             rounds.running = false;
+            rounds.current = Weak::new();
             return;
         }
         std::mem::take(&mut rounds.waiting)
@@ -69,13 +75,19 @@ fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
         volume: Arc::clone(volume),
         ops: Mutex::new(ops),
         mark,
+        began: clock::now(),
         // One for the loop below, so that the round goes on once, after it.
         pending: AtomicUsize::new(disks.len() + 1),
+        unsynced: Mutex::new(disks.clone()),
         failure: Mutex::new(volume.poison_failure()),
     });
+    volume.rounds.lock().current = Arc::downgrade(&round);
     for disk in disks {
         let round = Arc::clone(&round);
-        pool.disks[disk].sync(Box::new(move |result| round.disk_done(result)));
+        pool.disks[disk].sync(Box::new(move |result| {
+            round.unsynced.lock().retain(|other| *other != disk);
+            round.disk_done(result);
+        }));
     }
     round.disk_done(Ok(()));
 }
@@ -92,6 +104,16 @@ impl Round {
         }
     }
 
+    /// Since when it has been under way.
+    pub(crate) fn began(&self) -> Time {
+        self.began
+    }
+
+    /// The disks that have yet to say that its data is durable; none when it has come to the metadata.
+    pub(crate) fn unsynced(&self) -> Vec<usize> {
+        self.unsynced.lock().clone()
+    }
+
     /// Whether bits and places up to the mark are durable.
     pub(crate) fn is_settled(&self) -> bool {
         self.volume.map().is_durable(self.mark)
@@ -106,7 +128,7 @@ impl Round {
             if let Err(failure) = &result {
                 active.failure.get_or_insert_with(|| failure.clone());
             }
-            active.completed = crate::clock::now();
+            active.completed = clock::now();
             op.finish(&mut state);
         }
         begin(&self.pool, &self.volume);

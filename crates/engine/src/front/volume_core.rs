@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use sched::units::Bytes;
@@ -12,6 +12,7 @@ use volume::{VolumeId, VolumeMap};
 
 use super::op::Op;
 use super::request::IoFailure;
+use super::rounds::Round;
 use super::worker::{Job, Worker};
 
 /// The gate is closed: a barrier waits or runs, and requests are held back behind it.
@@ -36,6 +37,8 @@ pub(crate) struct Parked {
 #[derive(Default)]
 pub(crate) struct Rounds {
     pub(crate) running: bool,
+    /// The one that is under way.
+    pub(crate) current: Weak<Round>,
     pub(crate) waiting: Vec<Arc<Op>>,
 }
 

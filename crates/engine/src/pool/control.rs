@@ -17,7 +17,7 @@ use crate::front::charge::Charge;
 use crate::front::volume_core::VolumeCore;
 use crate::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use crate::mover;
-use crate::status::{self, PoolStatus, Warning};
+use crate::status::{self, PoolStatus, WaitStatus, Warning};
 use crate::stream::{self, Refusal, Stream, StreamSpec};
 
 /// Disks that are served together. See the [module](super).
@@ -370,6 +370,12 @@ impl Pool {
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         status::pool(&self.core)
+    }
+
+    /// The flushes that wait for a disk that does not answer.
+    #[must_use]
+    pub fn waits(&self) -> Vec<WaitStatus> {
+        status::waits(&self.core)
     }
 
     /// Begins a new window for best-effort latency: [`PoolStatus`] tells of what completes from now.

@@ -38,6 +38,8 @@ pub(crate) struct DiskCore {
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) errors: AtomicU64,
+    /// How many groups of metadata are on their way to it or being made durable on it.
+    pub(crate) metadata: AtomicU64,
     last_error: Mutex<Option<String>>,
     /// When the window for measured utilisation began, and how long the disk had been busy by then.
     window: Mutex<(Time, Nanos)>,
@@ -76,6 +78,7 @@ impl DiskCore {
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            metadata: AtomicU64::new(0),
             last_error: Mutex::new(None),
             window: Mutex::new((clock::now(), Nanos::ZERO)),
             name: parts.name,
