@@ -246,6 +246,10 @@ fn connections_possible(wanted: usize) -> usize {
     wanted.min(possible)
 }
 
+/// What a unix socket holds of replies that are on their way. With the usual 208 KiB a long reply makes
+/// client and server wait for each other several times; TCP sees to this by itself.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
 struct Acceptor {
     listeners: Vec<Listener>,
     shared: Arc<Shared>,
@@ -328,7 +332,12 @@ fn accept(listener: &Listener) -> rustix::io::Result<OwnedFd> {
     use rustix::net::{SocketFlags, accept_with, sockopt};
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match listener {
-        Listener::Unix(listener) => accept_with(listener, flags),
+        Listener::Unix(listener) => {
+            let socket = accept_with(listener, flags)?;
+            // As much as the system allows, where that is less; without it long replies take longer.
+            let _ = sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
+            Ok(socket)
+        }
         Listener::Tcp(listener) => {
             let socket = accept_with(listener, flags)?;
             sockopt::set_tcp_nodelay(&socket, true)?;
