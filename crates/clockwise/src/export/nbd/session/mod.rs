@@ -51,6 +51,10 @@ pub(super) const PARTS_MAX: usize = 512;
 /// so the client works on answers while the rest is being done, instead of by turns with the server.
 const BATCH_REQUESTS: usize = 8;
 
+/// A transfer of which the disks are told at once: it takes longer than being told, and while the
+/// payload of the next is received the disk can be at work.
+const LARGE_BYTES: usize = 256 << 10;
+
 /// How long a client has for what it holds up, once the time to give back is over.
 const CLIENT_WITHIN: Nanos = Nanos::from_millis(500);
 

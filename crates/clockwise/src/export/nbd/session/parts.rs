@@ -10,7 +10,9 @@ use engine::front::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
 
-use super::{Broken, FIXED_BYTES, Next, PART_BYTES, PARTS_MAX, Parts, Session};
+use super::{
+    BATCH_REQUESTS, Broken, FIXED_BYTES, LARGE_BYTES, Next, PART_BYTES, PARTS_MAX, Parts, Session,
+};
 use crate::export::nbd::pending::Part;
 use crate::export::nbd::proto::Errno;
 
@@ -133,6 +135,9 @@ impl Session {
         });
         if let Some(result) = submitted {
             self.note_submitted(parts.id, result.map(|_| ()));
+        }
+        if size >= LARGE_BYTES {
+            self.batch = self.batch.max(BATCH_REQUESTS);
         }
         parts.offset += size as u64;
         parts.left -= size;
