@@ -2,35 +2,12 @@
 //! own, so that the thread that is found is its own.
 
 mod common;
+#[path = "common/threads.rs"]
+mod threads;
 
 use common::{MIB, Rig};
 use engine::disk::Durability;
-
-/// SCHED_FIFO, as the kernel counts.
-const FIFO: u32 = 1;
-
-/// Scheduling policy and real-time priority of this program's thread of that name.
-fn scheduling_of(name: &str) -> (u32, u32) {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let stats =
-        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
-    let named = |stat: &String| stat.contains(&format!("({name})"));
-    let stat = stats
-        .into_iter()
-        .find(named)
-        .expect("a thread of that name");
-    // Behind the name come the fields from the third on; these are 40 and 41.
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .unwrap()
-        .1
-        .split_whitespace()
-        .collect();
-    (
-        fields[41 - 3].parse().unwrap(),
-        fields[40 - 3].parse().unwrap(),
-    )
-}
+use threads::{FIFO, scheduling_of};
 
 #[test]
 fn a_disks_thread_is_real_time_or_the_pool_says_that_it_is_not() {
