@@ -67,6 +67,8 @@ pub(crate) struct Ledger {
     news: bool,
     /// Since last asked: whether somebody has been asked to give back, by when.
     new_deadline: bool,
+    /// Whether an account may have been refused memory that it still lacks.
+    any_missed: bool,
     /// Entries that are spared, among others that were.
     spared: Vec<u32>,
     /// How long a buffer is spared after the transfer that fills it.
@@ -106,6 +108,7 @@ impl Ledger {
             next_account: 1,
             news: false,
             new_deadline: false,
+            any_missed: false,
             spared: Vec::new(),
             respite: Nanos(grace.0 / 2),
         }
@@ -171,6 +174,7 @@ impl Ledger {
         }
         self.forget_if_over(id);
         self.settle(now, slots);
+        self.tell_who_lacks_pages();
     }
 
     /// The holder of a buffer lets go of it.
@@ -215,11 +219,30 @@ impl Ledger {
                 record.used -= count;
             }
             record.tell_starved();
+            if was_pinned && record.pinned == 0 {
+                // Nothing is asked of it any more on their account.
+                record.event.signal();
+            }
         }
         if is_theirs {
             self.give_back(now, id, count);
         }
         self.forget_if_over(id);
+        self.tell_who_lacks_pages();
+    }
+
+    /// Wakes those who may have as much as they were refused, but for whom there were no pages.
+    fn tell_who_lacks_pages(&mut self) {
+        if !self.any_missed {
+            return;
+        }
+        self.any_missed = false;
+        for record in self.accounts.values().filter(|record| record.missed > 0) {
+            self.any_missed = true;
+            if record.used + record.missed <= record.granted {
+                record.event.signal();
+            }
+        }
     }
 
     fn vacate(&mut self, index: u32, slots: &[Slot]) {

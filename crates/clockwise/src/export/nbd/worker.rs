@@ -375,7 +375,8 @@ impl Worker {
             }
             connection.next_look = None;
             match connection.look(now) {
-                Verdict::Fine => {}
+                // It may be waiting for nothing but this.
+                Verdict::Fine => self.enqueue(token),
                 Verdict::LookAt(at) => self.look_at(at, token),
                 Verdict::Overdue => {
                     tracing::info!("a block export connection ran out of time");

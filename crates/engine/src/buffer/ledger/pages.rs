@@ -89,6 +89,7 @@ impl Ledger {
             return Ok((Part::Variable, pages));
         }
         record.missed = record.missed.max(count);
+        self.any_missed = true;
         if record.used + count <= record.granted {
             // It is granted, but not in one piece: more has to come back for that.
             let wanted = record.granted.saturating_add(count);

@@ -14,7 +14,11 @@ impl Ledger {
         self.shares.advance(now);
         // What is overdue has been taken, or is not needed any more.
         for record in self.accounts.values_mut() {
+            let owed = record.owed();
             record.asked.retain(|ask| ask.0 > now);
+            if owed > 0 && record.owed() == 0 {
+                record.event.signal();
+            }
         }
         self.settle(now, slots);
         let next = [self.shares.next_deadline(), self.end_respites(now, slots)];

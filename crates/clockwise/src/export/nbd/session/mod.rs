@@ -125,6 +125,8 @@ pub(super) struct Session {
     spare: Spare,
     /// Memory has been asked back and not yet given.
     asked_back: bool,
+    /// There was no memory for the next part while something was under way that would bring some.
+    awaits_own: bool,
     scratch: Vec<u8>,
     /// Writes that came with the payload of the one before.
     ahead: Ahead,
@@ -184,6 +186,7 @@ impl Session {
             replies: SendQueue::default(),
             spare: Spare::default(),
             asked_back: false,
+            awaits_own: false,
             scratch: Vec::new(),
             ahead: Ahead::new(),
             foresight: 1,
@@ -275,6 +278,7 @@ impl Session {
     }
 
     fn steps(&mut self, socket: BorrowedFd<'_>) -> Result<Outcome, Broken> {
+        self.awaits_own = false;
         if self.asked_back {
             self.memory_event();
         }
@@ -290,10 +294,25 @@ impl Session {
         {
             return Ok(Outcome::Ended);
         }
-        if again || (self.parts_in_flight > 0 && !self.client.arm()) {
+        if again || self.is_wait_over() || (self.parts_in_flight > 0 && !self.client.arm()) {
             return Ok(Outcome::Again);
         }
         Ok(Outcome::Sleep)
+    }
+
+    /// Whether what it waited for when it received came later in the same turn: nobody will say so
+    /// again.
+    fn is_wait_over(&mut self) -> bool {
+        let was_asked = self.asked_back;
+        if was_asked {
+            self.memory_event();
+        }
+        was_asked != self.asked_back || (self.awaits_own && !self.is_anything_under_way())
+    }
+
+    /// Whether memory will come back from a disk or the socket.
+    fn is_anything_under_way(&self) -> bool {
+        self.parts_in_flight > 0 || self.replies.pending() > 0
     }
 
     /// Tells the disks of what has been submitted.

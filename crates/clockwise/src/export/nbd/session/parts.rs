@@ -28,6 +28,7 @@ impl Session {
                 match self.memory_for(&parts) {
                     Ok(Some(buffer)) => parts.filling = Some((buffer, 0)),
                     Ok(None) => {
+                        self.awaits_own = self.is_anything_under_way();
                         self.next = Next::Parts(parts);
                         return Ok(false);
                     }
@@ -77,7 +78,7 @@ impl Session {
             Ok(buffer) => Ok(Some(buffer)),
             // With nothing under way, nothing will come back either: go on with what is our own.
             Err(MemoryError::NotNow | MemoryError::TooMuch { .. })
-                if self.parts_in_flight == 0 && self.replies.pending() == 0 =>
+                if !self.is_anything_under_way() =>
             {
                 match account.allocate(size.min(FIXED_BYTES)) {
                     Ok(buffer) => Ok(Some(buffer)),
