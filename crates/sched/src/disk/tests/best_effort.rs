@@ -1,0 +1,237 @@
+//! In which order best effort is served: elevators, ages, what waits for what, and long requests in
+//! pieces.
+
+use super::*;
+use crate::best_effort::BestEffortOrder;
+
+#[test]
+fn synchronous_requests_go_first_and_each_kind_in_elevator_order() {
+    let mut disk = atlas(SchedulerConfig::default());
+    for (id, start) in [(1, 9_000), (2, 100), (3, 5_000)] {
+        disk.submit(at(0), async_(id, start)).unwrap();
+        disk.submit(at(0), sync(id + 10, start + 50)).unwrap();
+    }
+    assert_eq!(drain(&mut disk, at(0)), [12, 13, 11, 1, 3, 2]);
+}
+
+#[test]
+fn the_nearest_goes_first_if_so_ordered() {
+    let config = SchedulerConfig {
+        order: BestEffortOrder::Nearest,
+        ..SchedulerConfig::default()
+    };
+    let mut disk = atlas(config);
+    disk.submit(at(0), sync(0, 4_000_000)).unwrap();
+    assert_eq!(drain(&mut disk, at(0)), [0]);
+    for (id, start) in [(1, 10_000), (2, 3_900_040), (3, 6_500_000), (4, 8_000_000)] {
+        disk.submit(at(1000), sync(id, start)).unwrap();
+    }
+    assert_eq!(
+        drain(&mut disk, at(1000)),
+        [2, 3, 4, 1],
+        "3,900,040 is nearest, then up to the end"
+    );
+}
+
+#[test]
+fn in_order_of_arrival_if_so_ordered() {
+    let config = SchedulerConfig {
+        order: BestEffortOrder::Fifo,
+        ..SchedulerConfig::default()
+    };
+    let mut disk = atlas(config);
+    for (id, start) in [(1, 9_000), (2, 100), (3, 5_000)] {
+        disk.submit(at(0), sync(id, start)).unwrap();
+    }
+    assert_eq!(drain(&mut disk, at(0)), [1, 2, 3]);
+}
+
+#[test]
+fn nothing_starves_behind_a_busy_corner_of_the_disk() {
+    let config = SchedulerConfig {
+        order: BestEffortOrder::Nearest,
+        ..SchedulerConfig::default()
+    };
+    let mut disk = atlas(config);
+    disk.submit(at(0), sync(1, 8_000_000)).unwrap();
+    disk.submit(at(0), async_(2, 8_000_100)).unwrap();
+    let (mut now, mut next) = (at(0), 100);
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        assert!(now < at(8_000), "done by now: {done:?}");
+        while disk.len() < 6 {
+            disk.submit(now, sync(next, 1_000 + next * 37 % 5_000))
+                .unwrap();
+            next += 1;
+        }
+        let dispatch = issued(&mut disk, now);
+        now += dispatch.predicted;
+        disk.completed(now, dispatch.id).unwrap();
+        if dispatch.id.0 < 100 {
+            done.push((dispatch.id.0, now.0 / MS));
+        }
+    }
+    assert_eq!(done[0].0, 1, "synchronous ones are aged sooner: {done:?}");
+    assert!(done[0].1 < 1_500 && done[1].1 < 6_000, "{done:?}");
+}
+
+#[test]
+fn a_tagged_request_waits_for_those_it_names() {
+    let mut disk = atlas(SchedulerConfig::default());
+    disk.submit(at(0), async_(1, 9_000)).unwrap();
+    disk.submit(at(0), async_(2, 20_000)).unwrap();
+    let mut tagged = async_(3, 100);
+    tagged.order.after = [
+        Some(RequestId(1)),
+        Some(RequestId(2)),
+        Some(RequestId(77)),
+        None,
+    ];
+    disk.submit(at(0), tagged).unwrap();
+    assert_eq!(drain(&mut disk, at(0)), [1, 2, 3]);
+}
+
+#[test]
+fn what_a_synchronous_request_waits_for_is_served_as_synchronous() {
+    let mut disk = atlas(SchedulerConfig::default());
+    disk.submit(at(0), async_(1, 8_000_000)).unwrap();
+    let mut middle = async_(2, 7_000_000);
+    middle.order.after[0] = Some(RequestId(1));
+    disk.submit(at(0), middle).unwrap();
+    for id in 10..30 {
+        disk.submit(at(0), async_(id, id * 100)).unwrap();
+    }
+    let mut waited_for = sync(3, 100);
+    waited_for.order.after[0] = Some(RequestId(2));
+    disk.submit(at(0), waited_for).unwrap();
+    assert_eq!(drain(&mut disk, at(0))[..3], [1, 2, 3]);
+}
+
+#[test]
+fn a_barrier_divides_its_space_and_no_other() {
+    let mut disk = atlas(SchedulerConfig::default());
+    let in_space = |id, start, space, barrier| {
+        let mut request = async_(id, start);
+        request.order = Order {
+            space,
+            barrier,
+            ..Order::default()
+        };
+        request
+    };
+    for (id, start, space, barrier) in [
+        (1, 9_000, 7, false),
+        (2, 8_000, 7, false),
+        (3, 10, 7, true),
+        (4, 20, 7, false),
+        (5, 15, 7, true),
+        (6, 5, 7, false),
+        (7, 30, 8, false),
+    ] {
+        disk.submit(at(0), in_space(id, start, space, barrier))
+            .unwrap();
+    }
+    assert_eq!(drain(&mut disk, at(0)), [7, 2, 1, 3, 4, 5, 6]);
+}
+
+#[test]
+fn cancelling_a_barrier_in_the_middle_leaves_the_one_before_it_in_force() {
+    let mut disk = atlas(SchedulerConfig::default());
+    let mut barrier = |id, start| {
+        let mut request = async_(id, start);
+        request.order.barrier = true;
+        disk.submit(at(0), request).unwrap();
+    };
+    barrier(1, 9_000);
+    barrier(2, 100);
+    disk.submit(at(0), async_(3, 50)).unwrap();
+    assert!(disk.cancel(at(0), RequestId(2)));
+    assert!(!disk.cancel(at(0), RequestId(2)), "it is gone");
+    let first = issued(&mut disk, at(0));
+    assert_eq!(first.id, RequestId(1));
+    assert!(!disk.cancel(at(0), RequestId(1)), "it is on the disk");
+    disk.completed(at(20), RequestId(1)).unwrap();
+    assert_eq!(drain(&mut disk, at(20)), [3]);
+}
+
+#[test]
+fn a_long_request_is_served_in_pieces_that_keep_to_the_limit() {
+    let mut disk = atlas(SchedulerConfig::default());
+    let limit = disk.predictor().piece_limit();
+    let long = request(
+        1,
+        1772 * 1790 - 1_000,
+        65_536,
+        Class::BestEffort(Urgency::Async),
+    );
+    disk.submit(at(0), long).unwrap();
+    let (mut now, mut next, mut pieces) = (at(0), SectorCount(0), 0);
+    loop {
+        let piece = issued(&mut disk, now);
+        assert!(piece.predicted <= limit, "{piece:?}");
+        assert_eq!((piece.offset, piece.start), (next, long.start + next));
+        if pieces == 3 {
+            disk.submit(now, sync(2, 100)).unwrap();
+        }
+        if pieces == 4 {
+            assert_eq!(
+                piece.id,
+                RequestId(1),
+                "on the disk already when the other came"
+            );
+        }
+        next += piece.count;
+        pieces += 1;
+        now += Nanos::from_millis(20);
+        if disk.completed(now, RequestId(1)).unwrap().finished {
+            break;
+        }
+        if pieces == 4 {
+            let other = issued(&mut disk, now);
+            assert_eq!(other.id, RequestId(2), "somebody waits for it");
+            now += other.predicted;
+            assert!(disk.completed(now, RequestId(2)).unwrap().finished);
+        }
+    }
+    assert_eq!(next, long.count);
+    assert!(pieces > 65_536 / 2_048, "{pieces}");
+}
+
+#[test]
+fn with_several_places_best_effort_never_takes_the_last_one() {
+    let mut spec = DriveProfile::shipped("conservative-file")
+        .unwrap()
+        .spec()
+        .clone();
+    spec.outstanding = 3;
+    let profile = Arc::new(DriveProfile::new(spec).unwrap());
+    let mut disk = DiskScheduler::new(profile, SchedulerConfig::default());
+    join(&mut disk, 1, task(200, 1_000), TaskKind::Stream).unwrap();
+    for id in 0..4 {
+        disk.submit(at(0), sync(id, id * 8)).unwrap();
+    }
+    issued(&mut disk, at(0));
+    issued(&mut disk, at(0));
+    assert!(matches!(disk.decide(at(0)), Decision::Wait { .. }));
+    disk.submit(at(1), block(9, 1)).unwrap();
+    assert_eq!(issued(&mut disk, at(1)).id, RequestId(9));
+    assert_eq!(disk.decide(at(1)), Decision::Wait { until: None });
+    disk.completed(at(9), RequestId(9)).unwrap();
+    disk.completed(at(9), RequestId(0)).unwrap();
+    assert_eq!(issued(&mut disk, at(9)).served, Served::Slack);
+}
+
+#[test]
+fn a_failed_request_is_gone_and_the_head_is_anywhere() {
+    let mut disk = atlas(SchedulerConfig::default());
+    disk.submit(at(0), sync(1, 100)).unwrap();
+    issued(&mut disk, at(0));
+    assert!(disk.failed(at(5), RequestId(1)).unwrap().finished);
+    assert!(disk.failed(at(5), RequestId(1)).is_none());
+    assert!(disk.is_empty());
+    disk.submit(at(5), sync(2, 108)).unwrap();
+    let far = disk
+        .predictor()
+        .predict(None, Op::Read, Sector(108), SectorCount(8));
+    assert_eq!(issued(&mut disk, at(5)).predicted, far);
+}

@@ -1,0 +1,145 @@
+//! Containers: what a periodic server and the floor serve out of theirs.
+
+use super::*;
+
+/// No slack at all: the policy serves released jobs first, and streams fill the disk.
+fn full_disk() -> DiskScheduler {
+    let mut disk = atlas(SchedulerConfig {
+        policy: Policy::Edf,
+        ..SchedulerConfig::default()
+    });
+    join(&mut disk, 1, task(200, 2_000), TaskKind::Stream).unwrap();
+    disk
+}
+
+#[test]
+fn a_container_serves_several_requests_while_they_fit_its_slice() {
+    let mut disk = full_disk();
+    join(&mut disk, 2, task(90, 1_000), TaskKind::Server).unwrap();
+    for id in 10..20 {
+        let class = Class::Reserved(TaskId(2), Urgency::Async);
+        disk.submit(at(0), request(id, id * 300_000, 8, class))
+            .unwrap();
+    }
+    disk.submit(at(0), async_(5, 0)).unwrap();
+    let (mut now, mut in_container) = (at(0), 0);
+    loop {
+        let dispatch = issued(&mut disk, now);
+        if dispatch.served != Served::Container {
+            break;
+        }
+        assert_eq!(dispatch.deadline, Some(at(1_000)));
+        in_container += 1;
+        now += dispatch.predicted;
+        let done = disk.completed(now, dispatch.id).unwrap();
+        assert_eq!(done.lateness, Nanos::ZERO);
+    }
+    assert!(
+        (3..=6).contains(&in_container),
+        "{in_container} of up to 27 ms in 90 ms"
+    );
+    assert!(now <= at(90), "no longer than the slice: {now:?}");
+    let report = disk.report(now);
+    assert_eq!(report.served.container, in_container);
+    assert_eq!(report.tasks[1].completed, in_container);
+    assert_eq!(report.tasks[1].queued, 10 - in_container);
+}
+
+#[test]
+fn the_next_container_comes_a_period_later_and_those_left_behind_move_up() {
+    let mut disk = atlas(SchedulerConfig::default());
+    join(&mut disk, 2, task(90, 1_000), TaskKind::Server).unwrap();
+    let class = Class::Reserved(TaskId(2), Urgency::Sync);
+    disk.submit(at(0), request(1, 0, 8, class)).unwrap();
+    // Slack serves it, so the container of 0 is still there for what comes later.
+    let first = issued(&mut disk, at(0));
+    assert_eq!(first.served, Served::Slack);
+    disk.completed(at(20), first.id).unwrap();
+    disk.submit(at(30), request(2, 0, 8, class)).unwrap();
+    assert_eq!(
+        disk.servers.open(TaskId(2), &disk.core).unwrap().deadline,
+        at(1_030)
+    );
+}
+
+#[test]
+fn the_floor_serves_best_effort_on_a_full_disk_and_without_it_nothing_does() {
+    let mut served = Vec::new();
+    for floor in [false, true] {
+        let mut disk = full_disk();
+        if floor {
+            join(&mut disk, 9, task(90, 1_000), TaskKind::Floor).unwrap();
+        }
+        for id in 10..20 {
+            disk.submit(at(0), async_(id, id * 300_000)).unwrap();
+        }
+        // Released jobs all the time: the stream alone would never let anything through.
+        let (mut now, mut next, mut best_effort) = (at(0), 1_000, 0);
+        while now < at(4_000) {
+            let due = |disk: &DiskScheduler| disk.tasks[0].queued < 40;
+            while due(&disk) {
+                disk.submit(now, block(next, 1)).unwrap();
+                next += 1;
+            }
+            match disk.decide(now) {
+                Decision::Issue(dispatch) => {
+                    best_effort += u64::from(dispatch.served == Served::Container);
+                    now += dispatch.predicted;
+                    disk.completed(now, dispatch.id).unwrap();
+                }
+                Decision::Wait { until } => now = until.unwrap(),
+            }
+        }
+        served.push(best_effort);
+    }
+    assert_eq!(served[0], 0);
+    assert!(served[1] > 0);
+}
+
+#[test]
+fn a_container_lingers_for_the_next_request_of_a_client_that_waits_for_answers() {
+    let mut disk = full_disk();
+    join(&mut disk, 9, task(90, 1_000), TaskKind::Floor).unwrap();
+    for id in 100..103 {
+        disk.submit(at(0), block(id, 1)).unwrap();
+    }
+    let mut now = at(0);
+    for id in 1..4 {
+        disk.submit(now, sync(id, id * 50)).unwrap();
+        let dispatch = issued(&mut disk, now);
+        assert_eq!(
+            (dispatch.id, dispatch.served),
+            (RequestId(id), Served::Container)
+        );
+        now += Nanos::from_millis(10);
+        disk.completed(now, dispatch.id).unwrap();
+        let Decision::Wait { until: Some(until) } = disk.decide(now) else {
+            panic!("it lingers")
+        };
+        assert_eq!(until, now + crate::server::LINGER);
+        now += Nanos::from_micros(300);
+    }
+    let wait = Decision::Wait {
+        until: Some(now + Nanos::from_micros(700)),
+    };
+    assert_eq!(disk.decide(now), wait, "still waiting for a fourth");
+    let stream = issued(&mut disk, now + Nanos::from_millis(1));
+    assert_eq!(stream.served, Served::RealTime);
+}
+
+#[test]
+fn a_server_that_leaves_leaves_its_requests_to_best_effort() {
+    let mut disk = atlas(SchedulerConfig::default());
+    join(&mut disk, 2, task(90, 1_000), TaskKind::Server).unwrap();
+    for id in 0..5 {
+        let class = Class::Reserved(TaskId(2), Urgency::Sync);
+        disk.submit(at(0), request(id, 1_000 - 16 * id, 8, class))
+            .unwrap();
+    }
+    join(&mut disk, 9, task(90, 1_000), TaskKind::Floor).unwrap();
+    assert!(disk.leave(at(1), TaskId(2)).is_some());
+    assert!(disk.leave(at(1), TaskId(2)).is_none());
+    assert_eq!(disk.report(at(1)).tasks[0].queued, 5, "the floor has them");
+    assert_eq!(drain(&mut disk, at(1)), [4, 3, 2, 1, 0]);
+    assert_eq!(disk.report(at(1)).tasks[0].completed, 5);
+}
