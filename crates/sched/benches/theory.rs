@@ -4,7 +4,12 @@
     reason = "criterion's macros define undocumented functions"
 )]
 
+#[path = "../tests/common/random.rs"]
+#[allow(dead_code, reason = "the tests', of which this uses a part")]
+mod random;
+
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use random::Random;
 use sched::admission::Admission;
 use sched::core::{Choice, Core, CoreOptions, JobKey, Policy, Service};
 use sched::delta_l::delta_l;
@@ -12,21 +17,9 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 use std::hint::black_box;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// Uniform in 0..1.
+fn unit(random: &mut Random) -> f64 {
+    (random.next() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 fn params(service: u64, period: u64) -> TaskParams {
@@ -44,7 +37,7 @@ fn sets(n: usize) -> Vec<(&'static str, Vec<TaskParams>)> {
     });
     // Periods of no common measure from 0.1 to 3 s, all but full.
     let spread = (0..n).map(|_| {
-        let period = (1e8 * 10f64.powf(1.5 * random.unit())) as u64;
+        let period = (1e8 * 10f64.powf(1.5 * unit(&mut random))) as u64;
         params((0.999 * each * period as f64) as u64, period)
     });
     let spread: Vec<TaskParams> = spread.collect();

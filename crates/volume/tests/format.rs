@@ -8,13 +8,13 @@ mod common;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use common::{Disk, EXTENT, Random, execute, on, open, spec};
+use common::{Disk, EXTENT, Random, execute, on, open, sectors, spec};
 use sched::units::Bytes;
 use volume::{
     CreateSpec, DiskNumber, Place, Placement, PoolState, Step, Transaction, VolumeId, fuzzing,
 };
 
-const SECTORS: u64 = ((1 << 20) + 12 * EXTENT + 4096) / 512;
+const SECTORS: u64 = sectors(12);
 
 struct Small {
     disks: Vec<Disk>,

@@ -13,8 +13,7 @@ use volume::map::{ReadPiece, Source};
 use volume::{DiskNumber, MapError, Placement, Refused, VolumeId, VolumeMap};
 
 fn world(bytes: u64) -> (World, VolumeId, std::sync::Arc<VolumeMap>) {
-    let effort = Effort { all: 1, samples: 0 };
-    let mut world = World::new(2, 24, Durability::Forced, 1, effort);
+    let mut world = World::new(2, 24, Durability::Forced, 1, Effort::QUICK);
     let volume = world.create("v", bytes, Placement::default()).unwrap();
     let map = world.map(volume);
     (world, volume, map)

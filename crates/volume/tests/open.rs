@@ -2,38 +2,21 @@
 
 mod common;
 
-use common::{Disk, EXTENT, Live, candidates, execute, open, spec};
+use common::{
+    Disk, EXTENT, Live, candidates, carry_out, execute, format, open, sectors, spec, started,
+};
 use sched::units::{Bytes, Sector};
 use volume::check::check;
 use volume::disk::superblock::{FORMAT_VERSION, Superblock};
 use volume::disk::table::TABLES_AT;
-use volume::{
-    CreateSpec, FormatSpec, Placement, PoolState, Problem, Step, Transaction, VolumeError,
-};
+use volume::{CreateSpec, FormatSpec, Placement, PoolState, Problem, Step, VolumeError};
 
-const SECTORS: u64 = ((1 << 20) + 10 * EXTENT + 4096) / 512;
+const SECTORS: u64 = sectors(10);
 
 fn pool(id: u8, count: usize) -> Vec<Disk> {
     let mut disks = vec![Disk::new(SECTORS); count];
-    for step in PoolState::format(&spec(&disks, id, EXTENT)).unwrap() {
-        execute(&mut disks, &step);
-    }
+    format(&mut disks, id);
     disks
-}
-
-fn run(disks: &mut [Disk], state: &mut PoolState, transaction: Transaction) {
-    transaction
-        .steps()
-        .iter()
-        .for_each(|step| execute(disks, step));
-    state.commit(transaction);
-}
-
-fn started(disks: &mut [Disk]) -> PoolState {
-    let mut state = open(disks).unwrap();
-    let start = state.start().unwrap();
-    run(disks, &mut state, start);
-    state
 }
 
 fn create(disks: &mut [Disk], state: &mut PoolState, name: &str) {
@@ -43,7 +26,7 @@ fn create(disks: &mut [Disk], state: &mut PoolState, name: &str) {
         placement: Placement::default(),
     };
     let transaction = state.create(&spec).unwrap();
-    run(disks, state, transaction);
+    carry_out(disks, state, transaction);
 }
 
 /// The problems of opening, and that a check says the same.
@@ -203,7 +186,7 @@ fn torn_superblocks() {
         let report = check(&mut Live(&disks), &candidates(&disks));
         assert_eq!((report.problems.len(), report.notes.len()), (0, 1));
         let start = state.start().unwrap();
-        run(&mut disks, &mut state, start);
+        carry_out(&mut disks, &mut state, start);
         assert!(
             open(&disks).unwrap().notes().is_empty(),
             "starting mends it"
@@ -296,7 +279,7 @@ fn a_log_damaged_in_its_middle_and_a_damaged_node() {
             panic!("a record first")
         };
         records.push(start.0);
-        run(&mut disks, &mut state, transaction);
+        carry_out(&mut disks, &mut state, transaction);
     }
     // The last record lost is as if it had not been written: a crash leaves that.
     let mut cut = disks.clone();
@@ -309,7 +292,7 @@ fn a_log_damaged_in_its_middle_and_a_damaged_node() {
         [Problem::LogDamaged { .. }]
     ));
     let checkpoint = state.checkpoint().unwrap();
-    run(&mut disks, &mut state, checkpoint);
+    carry_out(&mut disks, &mut state, checkpoint);
     disks[0].corrupt(records[1], 80, 0);
     let found = problems(&disks);
     assert!(

@@ -18,7 +18,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use common::{Disk, EXTENT, Random, SECTOR, on, open, spec, stamped};
+use common::{Disk, EXTENT, Random, SECTOR, format, on, open, sectors, stamped};
 use sched::units::{Bytes, Sector};
 use volume::map::Source;
 use volume::{CreateSpec, Move, Placement, PoolState, Step, Transaction, VolumeId, VolumeMap};
@@ -62,16 +62,14 @@ impl Drop for Alarm<'_> {
 impl World {
     /// A pool of two disks that others have used before, with one volume in it.
     fn new() -> Self {
-        let sectors = ((1 << 20) + 24 * EXTENT + 4096) / 512;
+        let sectors = sectors(24);
         let mut disks = vec![Disk::new(sectors); 2];
         for disk in &mut disks {
             for sector in 2048..sectors {
                 disk.write(Sector(sector), &stamped(0xdead_0000_0000 + sector));
             }
         }
-        for step in PoolState::format(&spec(&disks, 1, EXTENT)).unwrap() {
-            common::execute(&mut disks, &step);
-        }
+        format(&mut disks, 1);
         let mut pool = open(&disks).unwrap();
         let disks = Mutex::new(disks);
         let start = pool.start().unwrap();

@@ -8,6 +8,9 @@
 
 pub(crate) mod disk;
 pub(crate) mod model;
+mod random;
+
+pub(crate) use random::Random;
 
 use sched::admission::{Admission, Refusal};
 use sched::task::{TaskId, TaskParams};
@@ -15,29 +18,6 @@ use sched::units::Nanos;
 
 /// (C, T).
 pub(crate) type Pair = (u64, u64);
-
-/// A small generator of its own (SplitMix64), so that a seed means the same run for ever.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in from..=to, to within 2^-40.
-    pub(crate) fn range(&mut self, from: u64, to: u64) -> u64 {
-        from + self.next() % (to - from + 1)
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
-    }
-}
 
 /// The seed of a randomised test: from the environment, or fixed; printed either way.
 pub(crate) fn seed(name: &str, default: u64) -> u64 {

@@ -4,30 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sched::units::{Bytes, Sector, SectorCount};
-use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Step};
+use volume::limits::HEADER_BYTES;
+use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Step, Transaction};
+
+use super::random::Random;
 
 pub const SECTOR: usize = 512;
 pub const EXTENT: u64 = 64 << 10;
 
-pub type Content = Arc<[u8; SECTOR]>;
-
-/// A small generator (SplitMix64): the same seed gives the same run everywhere.
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
+/// The size of a disk with so many extents and the second copy of its superblock behind them.
+pub const fn sectors(extents: u64) -> u64 {
+    (HEADER_BYTES + extents * EXTENT + 4096) / SECTOR as u64
 }
+
+pub type Content = Arc<[u8; SECTOR]>;
 
 #[derive(Clone, Default)]
 pub struct Disk {
@@ -161,8 +151,31 @@ pub fn execute(disks: &mut [Disk], step: &Step) {
     }
 }
 
+/// Makes a pool of the disks.
+pub fn format(disks: &mut [Disk], pool: u8) {
+    for step in PoolState::format(&spec(disks, pool, EXTENT)).unwrap() {
+        execute(disks, &step);
+    }
+}
+
+/// Carries out a transaction, with nothing in its way.
+pub fn carry_out(disks: &mut [Disk], pool: &mut PoolState, transaction: Transaction) {
+    for step in transaction.steps() {
+        execute(disks, step);
+    }
+    pool.commit(transaction);
+}
+
 pub fn open(disks: &[Disk]) -> Result<PoolState, OpenError> {
     PoolState::open(&mut Live(disks), &candidates(disks))
+}
+
+/// The pool on these disks, ready for use.
+pub fn started(disks: &mut [Disk]) -> PoolState {
+    let mut pool = open(disks).unwrap();
+    let start = pool.start().unwrap();
+    carry_out(disks, &mut pool, start);
+    pool
 }
 
 /// Every crash image of `disks`, if there are at most `all`; else the extremes, each sector alone

@@ -15,8 +15,15 @@
     reason = "each test file uses a part, and only tests do"
 )]
 
+mod crashes;
 mod disks;
+mod model;
+#[path = "../../../sched/tests/common/random.rs"]
+mod random;
 mod world;
 
+pub use crashes::*;
 pub use disks::*;
+pub use model::*;
+pub(crate) use random::Random;
 pub use world::*;

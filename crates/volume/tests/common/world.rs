@@ -1,135 +1,18 @@
-//! A pool, the model of what it may hold, and operations that cut the power at every step.
+//! A pool, the model of what it may hold, and operations on both that cut the power at every step.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sched::units::{Bytes, Sector};
-use volume::map::Source;
+use volume::limits::HEADER_BYTES;
 use volume::{
-    Committed, CreateSpec, DiskNumber, Move, Placement, PoolState, Step, Transaction, VolumeError,
-    VolumeId, VolumeMap,
+    CreateSpec, DiskNumber, Move, Placement, PoolState, Transaction, VolumeError, VolumeId,
+    VolumeMap,
 };
 
+use super::crashes::Effort;
 use super::disks::*;
-/// What a sector of a volume may hold after a crash.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
-    durable: u64,
-    later: Vec<u64>,
-}
-
-impl Cell {
-    pub const ZERO: Self = Self {
-        durable: 0,
-        later: Vec::new(),
-    };
-
-    pub fn now(&self) -> u64 {
-        self.later.last().copied().unwrap_or(self.durable)
-    }
-
-    fn allows(&self, stamp: u64) -> bool {
-        stamp == self.durable || self.later.contains(&stamp)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeModel {
-    pub name: String,
-    pub cells: Vec<Cell>,
-}
-
-impl VolumeModel {
-    pub fn new(name: &str, bytes: u64) -> Self {
-        let cells = vec![Cell::ZERO; bytes.div_ceil(SECTOR as u64) as usize];
-        Self {
-            name: name.to_owned(),
-            cells,
-        }
-    }
-
-    fn settle(&mut self) {
-        for cell in &mut self.cells {
-            cell.durable = cell.now();
-            cell.later.clear();
-        }
-    }
-}
-
-pub type Model = BTreeMap<VolumeId, VolumeModel>;
-
-pub fn stamped(stamp: u64) -> [u8; SECTOR] {
-    let mut content = [0; SECTOR];
-    content
-        .chunks_mut(8)
-        .for_each(|word| word.copy_from_slice(&stamp.to_le_bytes()));
-    content
-}
-
-fn stamp_of(content: &[u8]) -> u64 {
-    let stamp = u64::from_le_bytes(content[..8].try_into().unwrap());
-    assert!(
-        content == stamped(stamp),
-        "a sector that no write has written so"
-    );
-    stamp
-}
-
-/// The stamps that a reader of the volume sees.
-pub fn read(disks: &[Disk], map: &VolumeMap) -> Vec<u64> {
-    let mut stamps = vec![u64::MAX; (map.size().0 as usize) / SECTOR];
-    for piece in map.reads(0, map.size().0 as usize).unwrap() {
-        let piece = piece.unwrap();
-        let cells = piece.buffer.start / SECTOR..piece.buffer.end / SECTOR;
-        match piece.source {
-            Source::Zeros => stamps[cells].fill(0),
-            Source::Disk {
-                disk, start, count, ..
-            } => {
-                assert_eq!(count.0 as usize, cells.len());
-                let disk = &disks[usize::from(disk.0)];
-                for (index, cell) in cells.enumerate() {
-                    let content = disk.now(start.0 as usize + index);
-                    stamps[cell] = content.map_or(0, |content| stamp_of(&content[..]));
-                }
-            }
-        }
-    }
-    stamps
-}
-
-/// Whether an opened pool is `model`, and if not why not.
-pub fn agrees(disks: &[Disk], pool: &PoolState, model: &Model) -> Result<(), String> {
-    let have: Vec<_> = pool
-        .volumes()
-        .map(|(name, map)| (map.volume(), name.to_owned(), map.size().0))
-        .collect();
-    let want: Vec<_> = model
-        .iter()
-        .map(|(id, volume)| {
-            (
-                *id,
-                volume.name.clone(),
-                (volume.cells.len() * SECTOR) as u64,
-            )
-        })
-        .collect();
-    if have != want {
-        return Err(format!("the volumes are {have:?}, not {want:?}"));
-    }
-    for (_, map) in pool.volumes() {
-        let cells = &model[&map.volume()].cells;
-        for (index, (stamp, cell)) in read(disks, map).into_iter().zip(cells).enumerate() {
-            if !cell.allows(stamp) {
-                let volume = map.volume().0;
-                return Err(format!(
-                    "sector {index} of volume {volume} reads {stamp:#x}, may be {cell:?}"
-                ));
-            }
-        }
-    }
-    Ok(())
-}
+use super::model::*;
+use super::random::Random;
 
 /// How a disk takes writes of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,15 +21,6 @@ pub enum Durability {
     Forced,
     /// Durable after a flush.
     Host,
-}
-
-/// How thoroughly crashes are tried.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// All images if there are at most so many.
-    pub all: u64,
-    /// Otherwise so many at random.
-    pub samples: u64,
 }
 
 /// A pool on such disks with the model of what it holds.
@@ -171,11 +45,11 @@ impl World {
         seed: u64,
         effort: Effort,
     ) -> Self {
-        let sectors = ((1 << 20) + extents * EXTENT + 4096) / SECTOR as u64;
+        let sectors = sectors(extents);
         let mut disks = vec![Disk::new(sectors); disks];
         // What other owners left.
         for (number, disk) in disks.iter_mut().enumerate() {
-            for sector in (1 << 20) / SECTOR as u64..sectors {
+            for sector in HEADER_BYTES / SECTOR as u64..sectors {
                 disk.write(
                     Sector(sector),
                     &stamped(0xf0f0_0000_0000 + ((number as u64) << 32) + sector),
@@ -183,9 +57,7 @@ impl World {
             }
             disk.flush();
         }
-        for step in PoolState::format(&spec(&disks, 1, EXTENT)).unwrap() {
-            execute(&mut disks, &step);
-        }
+        format(&mut disks, 1);
         let pool = open(&disks).unwrap();
         let random = Random(seed);
         let model = Model::new();
@@ -203,46 +75,6 @@ impl World {
         };
         world.start();
         world
-    }
-
-    /// Cuts the power here, in every way, and looks at what is found: one of `models`.
-    pub fn crash(&mut self, models: &[&Model], doing: &str) {
-        let Effort { all, samples } = self.effort;
-        let deep = self.random.below(8) == 0;
-        let mut inner = self.random.clone();
-        let visited = for_each_crash(&self.disks, all, samples, &mut self.random, &mut |image| {
-            let pool =
-                open(image).unwrap_or_else(|error| panic!("while {doing}: does not open: {error}"));
-            let why: Vec<_> = models
-                .iter()
-                .map(|model| agrees(image, &pool, model))
-                .collect();
-            if why.iter().all(Result::is_err) {
-                panic!("while {doing}: {why:#?}");
-            }
-            if deep && inner.below(16) == 0 {
-                recover(image, pool, models, &mut inner, doing);
-            }
-        });
-        self.crashes += visited;
-        self.points += 1;
-    }
-
-    /// Carries out a transaction, cutting the power before it, after each of its steps and after it.
-    pub fn run(&mut self, transaction: Transaction, after: Model, doing: &str) -> Committed {
-        let before = self.model.clone();
-        self.crash(&[&before], doing);
-        for step in transaction.steps() {
-            execute(&mut self.disks, step);
-            self.crash(
-                &[&before, &after],
-                &format!("{doing}, after {}", brief(step)),
-            );
-        }
-        let committed = self.pool.commit(transaction);
-        self.model = after.clone();
-        self.crash(&[&after], &format!("after {doing}"));
-        committed
     }
 
     pub fn start(&mut self) {
@@ -329,7 +161,7 @@ impl World {
             .unwrap()
             .collect();
         for cell in &mut self.model.get_mut(&volume).unwrap().cells[first..first + count] {
-            cell.later.push(stamp);
+            cell.write(stamp);
         }
         for span in spans {
             let piece = span.begin().unwrap();
@@ -358,7 +190,7 @@ impl World {
             .zero((first * SECTOR) as u64, (count * SECTOR) as u64)
             .unwrap();
         for cell in &mut self.model.get_mut(&volume).unwrap().cells[first..first + count] {
-            cell.later.push(0);
+            cell.write(0);
         }
         for range in left {
             for span in map
@@ -458,74 +290,6 @@ impl World {
             );
         }
     }
-
-    /// The power fails, in a way chosen at random, and comes back.
-    pub fn power_cut(&mut self) {
-        let mut images = Vec::new();
-        for_each_crash(&self.disks, 4, 1, &mut self.random, &mut |image| {
-            images.push(image.to_vec())
-        });
-        let chosen = self.random.below(images.len() as u64) as usize;
-        self.disks = images.swap_remove(chosen);
-        self.pool = open(&self.disks).unwrap();
-        agrees(&self.disks, &self.pool, &self.model).unwrap();
-        for (_, map) in self.pool.volumes() {
-            let seen = read(&self.disks, map);
-            let cells = &mut self.model.get_mut(&map.volume()).unwrap().cells;
-            *cells = seen
-                .into_iter()
-                .map(|durable| Cell {
-                    durable,
-                    later: Vec::new(),
-                })
-                .collect();
-        }
-        self.start();
-    }
-}
-
-fn brief(step: &Step) -> String {
-    match step {
-        Step::Write { disk, start, data } => format!(
-            "a write of {} B at {start:?} of disk {}",
-            data.len(),
-            disk.0
-        ),
-        Step::Flush { disk } => format!("a flush of disk {}", disk.0),
-    }
-}
-
-/// Starts a pool found after a crash, with the power failing again at any step of that.
-fn recover(
-    image: &[Disk],
-    mut pool: PoolState,
-    models: &[&Model],
-    random: &mut Random,
-    doing: &str,
-) {
-    let mut disks = image.to_vec();
-    let transaction = pool.start().unwrap();
-    for step in transaction.steps() {
-        execute(&mut disks, step);
-        for_each_crash(&disks, 1, 2, random, &mut |again| {
-            let pool =
-                open(again).unwrap_or_else(|error| panic!("recovering from {doing}: {error}"));
-            assert!(
-                models
-                    .iter()
-                    .any(|model| agrees(again, &pool, model).is_ok()),
-                "recovering from {doing}"
-            );
-        });
-    }
-    pool.commit(transaction);
-    let again = open(&disks).unwrap();
-    assert!(
-        models
-            .iter()
-            .any(|model| agrees(&disks, &again, model).is_ok()),
-        "recovered from {doing}"
-    );
 }
 
 pub fn on(disk: u16) -> Placement {
