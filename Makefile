@@ -18,9 +18,9 @@ demo: ## build, then record, play and load a file system at once; ARGS="--second
 	cargo build --release --locked -p clockwise
 	cargo run --quiet --release --locked -p clockwise -- demo $(ARGS)
 
-test: ## everything that can be right or wrong
+test: ## everything that can be right or wrong, and how much of it was skipped; ARGS="--test server" for some
 	@tools/setup test
-	cargo test --workspace --locked --no-fail-fast
+	tools/test $(ARGS)
 
 bench: ## numbers: decisions, admission, NBD against its peers, latencies on emulated drives
 	@tools/setup bench

@@ -1,7 +1,5 @@
 //! The demo runs and keeps its promises, alone and beside another one.
 
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 mod common;
 mod demo_support;
 
@@ -11,7 +9,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::Outcome;
-use demo_support::{Running, demo, has_fio, nothing_is_left};
+use common::skip::have;
+use demo_support::{Running, demo, nothing_is_left};
 
 /// Who measures wants to be alone.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -26,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn a_short_demo_keeps_its_promises_and_cleans_up() {
     let _alone = alone();
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -89,7 +88,7 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
 #[test]
 fn two_demos_at_once_keep_out_of_each_others_way() {
     let _alone = alone();
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -111,7 +110,7 @@ fn two_demos_at_once_keep_out_of_each_others_way() {
 #[test]
 fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
     let _alone = alone();
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();

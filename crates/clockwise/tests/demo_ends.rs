@@ -3,8 +3,6 @@
 //! Demos are brought to the moment that is meant by waiting for what they say. Two of these tests
 //! run at a time: a demo takes a gigabyte or two of memory.
 
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 mod common;
 mod demo_support;
 
@@ -16,7 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::Outcome;
-use demo_support::{Running, SmallDisk, demo, has_fio, nothing_is_left};
+use common::skip::have;
+use demo_support::{Running, SmallDisk, demo, nothing_is_left};
 use rustix::process::Signal;
 
 static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
@@ -49,7 +48,7 @@ const SHORT: [&str; 2] = ["--seconds", "1"];
 #[test]
 fn interrupted_while_it_prepares() {
     let _lane = lane(0);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -77,7 +76,7 @@ fn interrupted_while_it_prepares() {
 #[test]
 fn interrupted_again_and_again_while_it_runs() {
     let _lane = lane(1);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -97,7 +96,7 @@ fn interrupted_again_and_again_while_it_runs() {
 #[test]
 fn interrupted_when_the_run_is_over() {
     let _lane = lane(0);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -112,7 +111,7 @@ fn interrupted_when_the_run_is_over() {
 #[test]
 fn interrupted_in_the_run_beside_it() {
     let _lane = lane(1);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -127,7 +126,7 @@ fn interrupted_in_the_run_beside_it() {
 #[test]
 fn interrupted_while_nobody_reads_its_report() {
     let _lane = lane(0);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -148,11 +147,7 @@ fn interrupted_while_nobody_reads_its_report() {
 #[test]
 fn interrupted_while_ffmpeg_makes_its_video() {
     let _lane = lane(1);
-    if !has_fio() {
-        return;
-    }
-    if Command::new("ffmpeg").arg("-version").output().is_err() {
-        println!("skipped: there is no ffmpeg; `make setup` brings it");
+    if !have("fio") || !have("ffmpeg") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -170,7 +165,7 @@ fn interrupted_while_ffmpeg_makes_its_video() {
 #[test]
 fn what_a_killed_demo_leaves_the_next_one_takes_down() {
     let _lane = lane(1);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let scratch = demo_support::scratch();
@@ -185,7 +180,7 @@ fn what_a_killed_demo_leaves_the_next_one_takes_down() {
 
 #[test]
 fn too_little_room_is_said_before_it_begins() {
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let Some(disk) = SmallDisk::new(64) else {
@@ -200,7 +195,7 @@ fn too_little_room_is_said_before_it_begins() {
 #[test]
 fn a_disk_that_fills_up_meanwhile_is_named() {
     let _lane = lane(0);
-    if !has_fio() {
+    if !have("fio") {
         return;
     }
     let Some(disk) = SmallDisk::new(6 << 10) else {

@@ -1,10 +1,7 @@
 //! A server that is killed while clients write: at whatever moment that is, what was acknowledged as
 //! durable is there afterwards. And one that is told to end while streams run.
 
-#![allow(
-    clippy::print_stdout,
-    reason = "a test that is skipped, and a seed, are said"
-)]
+#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
 mod common;
 mod nbd_support;

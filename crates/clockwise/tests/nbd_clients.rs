@@ -1,14 +1,15 @@
 //! The NBD server with the clients that people use, unchanged, as Debian has them.
 
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
-
 mod nbd_support;
+#[path = "../../engine/tests/common/skip.rs"]
+mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nbd_support::{Process, Rig, Wire, cmd, have, output, pattern, run};
+use nbd_support::{Process, Rig, Wire, cmd, output, pattern, run};
+use skip::{have, is_root, skipped};
 
 /// A file with a pattern, and some zeros in the middle.
 fn image(folder: &Path, seed: u64, mib: usize) -> (String, Vec<u8>) {
@@ -290,13 +291,14 @@ impl Ready {
     }
 }
 
+/// Whether a volume can be mounted here. The test is skipped where it cannot.
 fn may_mount() -> bool {
-    let fuse = Path::new("/dev/fuse").exists() && Path::new("/dev/loop-control").exists();
-    let root = rustix::process::geteuid().is_root();
-    if !fuse || !root {
-        println!("SKIPPED: mounting needs root, /dev/fuse and loop devices");
+    let devices = ["/dev/fuse", "/dev/loop-control"];
+    if let Some(missing) = devices.iter().find(|device| !Path::new(device).exists()) {
+        skipped(&format!("there is no {missing}"));
+        return false;
     }
-    fuse && root
+    is_root("mounting a volume")
 }
 
 #[test]

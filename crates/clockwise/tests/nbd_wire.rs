@@ -1,7 +1,5 @@
 //! The NBD server at the level of bytes: what clients may ask, and what broken ones do.
 
-#![allow(clippy::print_stdout, reason = "a skipped test says so")]
-
 mod nbd_support;
 
 use std::io::Write;

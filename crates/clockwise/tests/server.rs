@@ -1,24 +1,14 @@
 //! A server from its start to its end: volumes, bad calls, restarts, SIGTERM, SIGKILL.
 
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 mod common;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
+use common::skip::have;
 use common::{Outcome, Site, call, clockwise, noise};
 use serde_json::json;
-
-/// Whether the tools of libnbd are here; a test that is skipped says so.
-fn has_nbdcopy() -> bool {
-    let is_here = Command::new("nbdcopy").arg("--version").output().is_ok();
-    if !is_here {
-        println!("skipped: there is no nbdcopy; `make setup` brings it");
-    }
-    is_here
-}
 
 fn nbd(site: &Site, volume: &str) -> String {
     format!(
@@ -256,7 +246,7 @@ fn sockets_have_their_permissions_and_go_with_the_server() {
 
 #[test]
 fn what_was_flushed_survives_a_kill() {
-    if !has_nbdcopy() {
+    if !have("nbdcopy") {
         return;
     }
     let (site, mut server) = Site::serving(2);

@@ -1,11 +1,6 @@
 //! `status` is taken from what happened: what it says of a stream and of disks is what the account of
 //! each block and the promises in force add up to.
 
-#![allow(
-    clippy::print_stdout,
-    reason = "a test that is skipped, and a seed, are said"
-)]
-
 mod common;
 mod nbd_support;
 

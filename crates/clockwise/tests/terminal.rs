@@ -1,17 +1,16 @@
 //! On a terminal: what takes long shows that it is at work. And for programs: every command's result is
 //! one JSON value.
 
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 mod common;
 
 use std::process::{Command, Stdio};
 
+use common::skip::{have, is_root};
 use common::{Outcome, Site, noise};
 use serde_json::Value;
 
 /// Runs a command on a terminal of its own, by `script`; what it showed there.
-fn shown(site: &Site, arguments: &[&str]) -> Option<String> {
+fn shown(site: &Site, arguments: &[&str]) -> String {
     let program = env!("CARGO_BIN_EXE_clockwise");
     let quoted: Vec<String> = arguments.iter().map(|part| format!("'{part}'")).collect();
     let line = format!(
@@ -30,23 +29,21 @@ fn shown(site: &Site, arguments: &[&str]) -> Option<String> {
         ])
         .env("TERM", "xterm")
         .stdin(Stdio::null())
-        .output();
-    let Ok(output) = output else {
-        println!("skipped: there is no `script`");
-        return None;
-    };
+        .output()
+        .expect("script runs");
     let outcome = Outcome::from(output);
     assert_eq!(outcome.code, 0, "{arguments:?}: {outcome:?}");
-    Some(outcome.out)
+    outcome.out
 }
 
 #[test]
 fn what_takes_long_shows_that_it_is_at_work() {
+    if !have("script") {
+        return;
+    }
     let site = Site::new(2);
     let at_work = |arguments: &[&str], words: &[&str]| {
-        let Some(text) = shown(&site, arguments) else {
-            return;
-        };
+        let text = shown(&site, arguments);
         for word in words {
             assert!(text.contains(word), "no {word:?} in {text:?}");
         }
@@ -183,8 +180,7 @@ fn a_server_says_to_programs_when_it_is_ready() {
 
 #[test]
 fn who_may_not_use_the_socket_is_told_so() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be somebody else");
+    if !is_root("being somebody else") {
         return;
     }
     use std::os::unix::fs::PermissionsExt;

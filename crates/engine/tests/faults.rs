@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::host::{Loop, Tmpfs, is_root};
+use common::host::{Loop, Tmpfs};
+use common::skip::is_root;
 use common::{MIB, Rig, client, filled, on_disk, volume};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::clock;

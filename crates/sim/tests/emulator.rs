@@ -1,14 +1,11 @@
 //! The drive emulator: data, model time, faults, power. No assertion is on a wall clock: what the
 //! model says is compared exactly, and how late the host was is only counted.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    clippy::print_stdout,
-    reason = "shared with the engine's tests"
-)]
+#[allow(dead_code, unreachable_pub, reason = "shared with the engine's tests")]
 #[path = "../../engine/tests/common/host.rs"]
 mod host;
+#[path = "../../engine/tests/common/skip.rs"]
+mod skip;
 
 use std::io;
 use std::path::Path;
@@ -457,7 +454,7 @@ fn a_wait_ends_at_its_instant_and_at_a_wake_up() {
 #[test]
 fn a_host_without_room_fails_the_write_and_the_drive_goes_on() {
     const ENOSPC: i32 = 28;
-    if !host::is_root("an emulated drive on a full file system") {
+    if !skip::is_root("an emulated drive on a full file system") {
         return;
     }
     let Some(full) = host::Tmpfs::mount(16 << 20) else {

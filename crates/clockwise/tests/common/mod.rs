@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test uses its part of this")]
 
 pub(crate) mod damage;
+#[path = "../../../engine/tests/common/skip.rs"]
+pub(crate) mod skip;
 pub(crate) mod told;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -11,19 +11,11 @@ use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::common::clockwise;
+use super::common::skip::{have, is_root, skipped};
 
 /// A folder on a disk: what demos write is too much for a `/tmp` in memory.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a folder")
-}
-
-/// Whether a demo can run at all; a test that is skipped says so.
-pub(crate) fn has_fio() -> bool {
-    let is_here = Command::new("fio").arg("--version").output().is_ok();
-    if !is_here {
-        println!("skipped: there is no fio; `make setup` brings it");
-    }
-    is_here
 }
 
 /// A demo with its data under `scratch`.
@@ -152,10 +144,9 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// A file system of `mib` MiB, where this may be made; a test that is skipped says so.
+    /// A file system of `mib` MiB. `None`, and the test is skipped, where none can be made.
     pub(crate) fn new(mib: u64) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts file systems");
+        if !is_root("mounting a file system") || !have("mkfs.ext4") {
             return None;
         }
         let small = Self { folder: scratch() };
@@ -170,7 +161,7 @@ impl SmallDisk {
         assert!(made, "mkfs.ext4 fails");
         let mount = &mut Command::new("mount");
         if !run(mount.args(["-o", "loop"]).arg(&image).arg(small.path())) {
-            println!("skipped: no loop devices here");
+            skipped("no loop devices here");
             return None;
         }
         Some(small)

@@ -234,24 +234,6 @@ fn serve(pool: &Arc<Pool>, folder: &Path, config: NbdConfig) -> (Server, PathBuf
     (server, socket, tcp)
 }
 
-/// Whether a client program is there. Without it a test fails, unless missing tools are allowed,
-/// in which case the test says that it was skipped.
-pub(crate) fn have(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|folder| folder.join(tool).is_file());
-    if !found {
-        assert!(
-            std::env::var_os("CLOCKWISE_SKIP_MISSING_TOOLS").is_some(),
-            "{tool} is not installed (`make setup` installs it; CLOCKWISE_SKIP_MISSING_TOOLS=1 \
-             skips the tests that need it)"
-        );
-        println!("SKIPPED: {tool} is not installed");
-    }
-    found
-}
-
 /// A child that does not outlive the test.
 pub(crate) struct Process(pub(crate) Child);
 

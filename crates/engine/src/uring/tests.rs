@@ -7,6 +7,9 @@ use sched::units::{Bytes, Sector};
 use super::*;
 use crate::buffer::{Account, Buffer, MemoryConfig, Segments};
 
+#[path = "../../tests/common/skip.rs"]
+mod skip;
+
 /// A folder on a real file system and one in memory, as far as the host has them.
 fn folders() -> Vec<tempfile::TempDir> {
     let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
@@ -343,13 +346,12 @@ impl Drop for LoopDevice {
 }
 
 #[test]
-#[allow(clippy::print_stderr)]
 fn a_block_device_is_a_disk_with_its_own_durability() {
     let folder = folders().remove(0);
     let path = folder.path().join("backing");
     fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let Some(device) = LoopDevice::over(&path) else {
-        eprintln!("skipped: no loop devices here");
+        skip::skipped("no loop devices here");
         return;
     };
     let memory = memory();

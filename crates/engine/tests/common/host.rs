@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::skip::skipped;
+
 /// Runs a program; what it said if it failed.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
@@ -17,20 +19,11 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     Err(format!("{program} {arguments:?}: {}", said.trim()))
 }
 
-/// Whether this process may mount and attach devices. A test that cannot says so.
-pub fn is_root(test: &str) -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("SKIPPED 1 test, {test}: mounting and loop devices need root");
-    }
-    is_root
-}
-
 /// A small file system in memory.
 pub struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    /// `None` where the host does not permit it, which is said.
+    /// `None`, and the test is skipped, where the host does not permit it.
     pub fn mount(bytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
@@ -38,7 +31,7 @@ impl Tmpfs {
         match run("mount", &["-t", "tmpfs", "-o", &size, "none", at]) {
             Ok(_) => Some(Self(folder)),
             Err(error) => {
-                println!("SKIPPED 1 test: {error}");
+                skipped(&error);
                 None
             }
         }
@@ -88,7 +81,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// `None` where the host does not permit it, which is said.
+    /// `None`, and the test is skipped, where the host does not permit it.
     pub fn attach(file: &Path, sector_bytes: u32) -> Option<Self> {
         let sector = sector_bytes.to_string();
         let path = file.to_str().unwrap();
@@ -99,7 +92,7 @@ impl Loop {
                 file: file.to_owned(),
             }),
             Err(error) => {
-                println!("SKIPPED 1 test: {error}");
+                skipped(&error);
                 None
             }
         }

@@ -8,6 +8,7 @@
 )]
 
 pub mod host;
+pub mod skip;
 
 use std::collections::HashMap;
 use std::io;
