@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use sched::profile::DriveKind;
 use sched::units::{Bytes, SECTOR_BYTES};
 
 use super::core::PoolCore;
@@ -115,6 +116,14 @@ impl Volume {
     #[must_use]
     pub fn alignment(&self) -> Bytes {
         Bytes(self.pool.block_bytes.max(SECTOR_BYTES))
+    }
+
+    /// Whether a disk of the pool has heads to move, so that one long transfer takes much less time
+    /// than several short ones.
+    #[must_use]
+    pub fn is_on_rotating_disks(&self) -> bool {
+        let mut kinds = self.pool.disks.iter().map(|disk| disk.profile.kind());
+        kinds.any(|kind| kind == DriveKind::Rotating)
     }
 
     /// Which parts of a range hold data and which are holes, as runs in order; at most `limit`

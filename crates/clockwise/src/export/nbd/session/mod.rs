@@ -8,8 +8,9 @@
 //! A request gets its memory from the connection's own account before it goes to the disks, and the
 //! payload of a write is received straight into it. Where there is none at the moment, the
 //! connection receives nothing more until there is, so that the client feels it as a slow server.
-//! A long request is done in parts of at most [`PART_BYTES`], and of [`FIXED_BYTES`], which are the
-//! connection's own, when memory is so short that nothing else of it is under way.
+//! A long request is done in parts of at most [`PART_BYTES`], or [`FLAT_WRITE_PART_BYTES`], and of
+//! [`FIXED_BYTES`], which are the connection's own, when memory is so short that nothing else of it is
+//! under way.
 //!
 //! # Durability
 //! A forced write is one durable write, or, in several parts, writes with a flush after them. A
@@ -40,6 +41,10 @@ use super::stats::Turn;
 /// The largest transfer that is handed to the pool: large enough to be nearly all transfer on a
 /// rotating disk, small enough that its memory is soon free again.
 pub(super) const PART_BYTES: usize = 1 << 20;
+
+/// The largest transfer of a write to disks without heads: while the first half of a mebibyte is
+/// written, the second can be received.
+const FLAT_WRITE_PART_BYTES: usize = 512 << 10;
 
 /// The memory of a connection that nobody can take away: progress, however short memory is.
 pub(super) const FIXED_BYTES: usize = 64 << 10;
@@ -114,6 +119,8 @@ struct Parts {
 pub(super) struct Session {
     client: Client,
     volume: Arc<Volume>,
+    /// The largest transfer of a write.
+    write_part_bytes: usize,
     agreed: Agreed,
     input: Input,
     next: Next,
@@ -174,9 +181,15 @@ impl Session {
         agreed: Agreed,
         received: &[u8],
     ) -> Self {
+        let write_part_bytes = if volume.is_on_rotating_disks() {
+            PART_BYTES
+        } else {
+            FLAT_WRITE_PART_BYTES
+        };
         Self {
             client,
             volume,
+            write_part_bytes,
             agreed,
             input: Input::new(received),
             next: Next::Header,

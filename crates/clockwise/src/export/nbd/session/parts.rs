@@ -69,7 +69,10 @@ impl Session {
         if self.parts_in_flight >= PARTS_MAX {
             return Ok(None);
         }
-        let size = parts.left.min(PART_BYTES);
+        let size = parts.left.min(match parts.op {
+            VolumeOp::Write { durable: false } => self.write_part_bytes,
+            _ => PART_BYTES,
+        });
         if let Some(buffer) = self.spare.take(size) {
             return Ok(Some(buffer));
         }
