@@ -21,6 +21,7 @@
 //! plane; and any order of requests, which belongs to `sched`.
 
 mod counters;
+mod handle;
 mod host_debt;
 mod inbox;
 mod loan;
@@ -38,7 +39,7 @@ use crossbeam_utils::atomic::AtomicCell;
 use sched::disk::{DiskScheduler, JoinError, TaskKind};
 use sched::request::RequestId;
 use sched::task::{TaskId, TaskParams};
-use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
+use sched::units::{Nanos, SECTOR_BYTES, Time};
 
 use crate::disk::Disk;
 use crate::event::Doorbell;
@@ -46,6 +47,7 @@ use crate::handoff::Mailbox;
 use crate::rt::{self, Denied, ThreadParams};
 
 pub use counters::{Counters, HOST_LATE_MIN, Tally, TaskCounters};
+pub use handle::DispatcherHandle;
 pub use request::{Io, Reason, Rejected};
 pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
@@ -281,185 +283,6 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         self.end(false);
-    }
-}
-
-/// The way to a dispatcher. Clones are the same way.
-#[derive(Clone)]
-pub struct DispatcherHandle(Arc<Shared>);
-
-impl DispatcherHandle {
-    /// The disk's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// The disk's size.
-    #[must_use]
-    pub fn capacity(&self) -> SectorCount {
-        self.0.shape.capacity
-    }
-
-    /// Hands over a request, or gives it back at once.
-    ///
-    /// # Errors
-    /// Why it was not taken.
-    pub fn try_submit(&self, io: Io) -> Result<RequestId, Rejected> {
-        let shared = &*self.0;
-        if let Err(reason) = io.check(shared.shape) {
-            return Err(rejected(io, reason));
-        }
-        if shared.is_closed() {
-            return Err(rejected(io, Reason::Stopped));
-        }
-        match shared.slots.take(io.class) {
-            Some(id) => Ok(self.put(id, io)),
-            None => Err(rejected(io, Reason::Full)),
-        }
-    }
-
-    /// Hands over a request, sleeping while every place of its class is taken.
-    ///
-    /// # Errors
-    /// Why it was not taken; never [`Reason::Full`].
-    pub fn submit(&self, io: Io) -> Result<RequestId, Rejected> {
-        let shared = &*self.0;
-        if let Err(reason) = io.check(shared.shape) {
-            return Err(rejected(io, reason));
-        }
-        match shared.slots.take_wait(io.class, || shared.is_closed()) {
-            Some(id) => Ok(self.put(id, io)),
-            None => Err(rejected(io, Reason::Stopped)),
-        }
-    }
-
-    /// As [`submit`](Self::submit), but without telling the dispatcher, which may not see the
-    /// request before [`announce`](Self::announce). Whoever has several saves as many wake-ups.
-    ///
-    /// # Errors
-    /// Why it was not taken; never [`Reason::Full`].
-    pub fn submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
-        let shared = &*self.0;
-        if let Err(reason) = io.check(shared.shape) {
-            return Err(rejected(io, reason));
-        }
-        if shared.is_closed() {
-            return Err(rejected(io, Reason::Stopped));
-        }
-        match shared.slots.take(io.class) {
-            Some(id) => Ok(self.push(id, io)),
-            None => {
-                // What is to make room may be among what has not been announced.
-                self.announce();
-                self.submit(io)
-            }
-        }
-    }
-
-    /// Makes sure that the dispatcher sees what was submitted quietly.
-    pub fn announce(&self) {
-        self.0.announce();
-    }
-
-    fn put(&self, id: RequestId, io: Io) -> RequestId {
-        let id = self.push(id, io);
-        self.0.announce();
-        id
-    }
-
-    fn push(&self, id: RequestId, io: Io) -> RequestId {
-        self.0.inbox.push(id, io);
-        id
-    }
-
-    /// Takes a request back if it is not on the disk; it answers
-    /// [`IoError::Cancelled`](crate::completion::IoError::Cancelled). Otherwise nothing happens.
-    pub fn cancel(&self, id: RequestId) {
-        self.control(Control::Cancel(id));
-    }
-
-    /// Lets an admitted task join; its first release is not before `first_release`.
-    ///
-    /// # Errors
-    /// Those of the scheduler, and when the dispatcher has stopped.
-    pub fn join(
-        &self,
-        id: TaskId,
-        params: TaskParams,
-        kind: TaskKind,
-        first_release: Time,
-    ) -> Result<(), ControlError> {
-        Ok(self.ask(|reply| Control::Join {
-            id,
-            params,
-            kind,
-            first_release,
-            reply,
-        })??)
-    }
-
-    /// Lets a task leave: its queued stream requests are cancelled. Returns, once none of them is on the
-    /// disk, the instant from which its share is free (`None`: no such task).
-    ///
-    /// # Errors
-    /// When the dispatcher has stopped.
-    pub fn leave(&self, id: TaskId) -> Result<Option<Time>, Stopped> {
-        self.ask(|reply| Control::Leave { id, reply })
-    }
-
-    /// The time of a task is over: its queued requests that are due after `last_deadline` are cancelled, and
-    /// so are those that still come. It leaves when its stream is closed.
-    pub fn end_span(&self, id: TaskId, last_deadline: Time) {
-        self.control(Control::EndSpan { id, last_deadline });
-    }
-
-    /// Tells the scheduler delta-L of the tasks that have joined: corrected, and as published, which
-    /// only the scheduler of that name goes by.
-    pub fn set_delta_l(&self, corrected: Nanos, published: Nanos) {
-        self.control(Control::SetDeltaL {
-            corrected,
-            published,
-        });
-    }
-
-    /// Says that a sync of this disk has failed: it takes no more writes.
-    pub fn poison(&self) {
-        self.control(Control::Poison);
-    }
-
-    /// How things stand.
-    ///
-    /// # Errors
-    /// When the dispatcher has stopped.
-    pub fn report(&self) -> Result<DispatcherReport, Stopped> {
-        self.ask(Control::Report)
-    }
-
-    fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Control) -> Result<T, Stopped> {
-        let (reply, answer) = oneshot::channel();
-        self.control(make(reply));
-        answer.recv().map_err(|_| Stopped)
-    }
-
-    fn control(&self, control: Control) {
-        self.0.control.push(control);
-        self.0.announce();
-    }
-}
-
-fn rejected(io: Io, reason: Reason) -> Rejected {
-    Rejected {
-        io: Box::new(io),
-        reason,
-    }
-}
-
-impl std::fmt::Debug for DispatcherHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("DispatcherHandle")
-            .field(&self.0.name)
-            .finish()
     }
 }
 
