@@ -1,0 +1,151 @@
+//! What a reservation is good for: its requests, its rate, its span, and its extents, which stay.
+
+use engine::clock;
+use engine::disk::Durability;
+use engine::front::{SubmitError, VolumeRequest};
+use engine::pool::{Placement, PoolError, VolumeSpec};
+use engine::stream::{Refusal, Span, StreamSpec};
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+
+use super::common::{MIB, Rig, filled, on_disk, volume};
+use super::{WRITE, rate_that_fits, refused, spec};
+
+#[test]
+fn a_stream_takes_only_what_it_has_reserved() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 4 * MIB);
+    let stream = pool
+        .reserve(StreamSpec {
+            range: Some(MIB..3 * MIB),
+            ..spec(&volume, Op::Write, 1 << 20, 65536)
+        })
+        .unwrap();
+    let submit = |offset: u64, len: usize| {
+        let (_buffer, memory) = filled(stream.client(), &vec![1; len]);
+        let request = VolumeRequest::transfer(&volume, WRITE, Bytes(offset), memory);
+        stream.client().submit(request.on(&stream))
+    };
+    assert!(matches!(
+        submit(0, 65536),
+        Err(SubmitError::NotOfStream { .. })
+    ));
+    assert!(matches!(
+        submit(MIB + 512, 65536),
+        Err(SubmitError::NotOfStream { .. })
+    ));
+    assert!(matches!(
+        submit(3 * MIB - 65536, 65536 + 512),
+        Err(SubmitError::NotOfStream { .. })
+    ));
+    submit(MIB, 65536).unwrap();
+    let done = stream.client().wait(None).unwrap();
+    assert!(done.result.is_ok() && done.timeliness.is_some());
+    let status = stream.close();
+    assert_eq!(
+        (status.blocks, status.errors, status.recent_blocks_ns.len()),
+        (1, 0, 1)
+    );
+}
+
+#[test]
+fn a_rate_is_changed_or_kept() {
+    let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 16 * MIB);
+    let fits = rate_that_fits(&refused(&pool, spec(&volume, Op::Write, 1 << 40, MIB)));
+    let stream = pool
+        .reserve(spec(&volume, Op::Write, fits / 4, MIB))
+        .unwrap();
+    for rate in [fits / 2, fits / 3, fits * 9 / 10, fits / 8] {
+        let (_buffer, memory) = filled(stream.client(), &vec![1; 1 << 20]);
+        let request = VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory);
+        stream.client().submit(request.on(&stream)).unwrap();
+        stream.change_rate(BytesPerSecond(rate)).unwrap();
+        assert_eq!(stream.rate(), BytesPerSecond(rate));
+        assert!(stream.client().wait(None).unwrap().result.is_ok());
+    }
+    let refusal = stream.change_rate(BytesPerSecond(fits * 2)).unwrap_err();
+    assert!(matches!(refusal, Refusal::Load { .. }), "{refusal}");
+    assert_eq!(stream.rate(), BytesPerSecond(fits / 8));
+    assert!(stream.change_rate(BytesPerSecond(0)).is_err());
+    let (_buffer, memory) = filled(stream.client(), &vec![1; 1 << 20]);
+    let request = VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory);
+    stream.client().submit(request.on(&stream)).unwrap();
+    assert!(stream.client().wait(None).unwrap().result.is_ok());
+    assert_eq!(stream.close().blocks, 5);
+}
+
+#[test]
+fn a_span_ends_by_itself() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 4 * MIB);
+    let now = clock::now();
+    let span = Span {
+        from: now,
+        until: Some(now + Nanos::from_millis(30)),
+    };
+    let fits = rate_that_fits(&refused(&pool, spec(&volume, Op::Write, 1 << 40, MIB)));
+    let stream = pool
+        .reserve(StreamSpec {
+            span: Some(span),
+            ..spec(&volume, Op::Write, fits, MIB)
+        })
+        .unwrap();
+    while !pool.status().streams.is_empty() {
+        std::thread::yield_now();
+    }
+    assert!(clock::now() >= span.until.unwrap());
+    let (_buffer, memory) = filled(stream.client(), &[1; 512]);
+    let request = VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory);
+    assert!(stream.client().submit(request.on(&stream)).is_err());
+    stream.close();
+}
+
+#[test]
+fn reservations_keep_their_extents_where_they_are() {
+    let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
+    let spec_on = VolumeSpec {
+        name: "v".into(),
+        size: Bytes(8 * MIB),
+        placement: on_disk(0),
+    };
+    pool.create_volume(&spec_on).unwrap();
+    let volume = pool.open_volume("v").unwrap();
+    let stream = pool
+        .reserve(spec(&volume, Op::Write, 1 << 20, 65536))
+        .unwrap();
+    let moved = pool.move_extents("v", &on_disk(1), &mut |_| true);
+    assert!(
+        matches!(moved, Err(PoolError::Reserved { .. })),
+        "{moved:?}"
+    );
+    let within = Placement {
+        bytes: Some(32 * MIB..64 * MIB),
+        ..on_disk(0)
+    };
+    pool.move_extents("v", &within, &mut |_| true).unwrap();
+    assert!(matches!(
+        pool.shrink("v", Bytes(4 * MIB)),
+        Err(PoolError::Reserved { .. })
+    ));
+    for elsewhere in [on_disk(1), within] {
+        let grown = pool.grow("v", Bytes(10 * MIB), &elsewhere);
+        assert!(
+            matches!(grown, Err(PoolError::Reserved { .. })),
+            "{grown:?}"
+        );
+    }
+    let grown = pool.grow("v", Bytes(10 * MIB), &Placement::default());
+    let grown = grown.unwrap();
+    assert_eq!(grown.extents_by_disk, [("disk0".to_owned(), 10)]);
+    assert!(matches!(
+        pool.delete_volume("v"),
+        Err(PoolError::InUse { .. })
+    ));
+    stream.close();
+    pool.move_extents("v", &on_disk(1), &mut |_| true).unwrap();
+    assert_eq!(
+        pool.volume_info("v").unwrap().extents_by_disk,
+        [("disk1".to_owned(), 10)]
+    );
+}

@@ -1,0 +1,234 @@
+//! Sessions that record and play, beside other load, while extents move, and when a disk fails.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::disk::Durability;
+use engine::pool::{Placement, Pool, PoolError, Volume, VolumeSpec};
+use engine::stream::{BlockReport, PaceError, Player, Recorder, Stop, Stream, StreamSpec};
+use sched::request::Op;
+use sched::units::Bytes;
+
+use super::common::{MIB, Rig, SetOnDrop, client, on_disk, volume};
+use super::spec;
+
+/// A reservation over a whole volume of three extents on three disks.
+fn three_disks(pool: &Pool, volume: &Arc<Volume>, op: Op, wraps: bool) -> Stream {
+    let rate = 16 << 20;
+    pool.reserve(StreamSpec {
+        wraps,
+        ..spec(volume, op, rate, 65536)
+    })
+    .unwrap()
+}
+
+fn contiguous(blocks: &[BlockReport]) {
+    let mut by_index = blocks.to_vec();
+    by_index.sort_unstable_by_key(|block| block.index);
+    for (index, block) in by_index.iter().enumerate() {
+        assert_eq!(block.index, index as u64);
+        assert!(block.completed >= block.submitted, "{block:?}");
+        assert_eq!(block.late, block.completed.saturating_since(block.deadline));
+    }
+}
+
+#[test]
+fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
+    let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let video = volume(&pool, "video", 12 * MIB);
+    let other = volume(&pool, "other", 12 * MIB);
+    let data: Vec<u8> = (0..9 * MIB + 12345)
+        .map(|at| (at * 31 % 253) as u8)
+        .collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let guard = SetOnDrop(&stop);
+        let load = scope.spawn(|| {
+            let client = client(&pool);
+            let mut written = 0u64;
+            while !stop.load(Ordering::SeqCst) {
+                client
+                    .write_at(&other, Bytes(written % (12 * MIB)), &[3; 4096])
+                    .unwrap();
+                written += 4096;
+            }
+            written
+        });
+        let (mut sender, receiver) = UnixStream::pair().unwrap();
+        let recorder = three_disks(&pool, &video, Op::Write, false);
+        let source = scope.spawn(|| {
+            sender.write_all(&data).unwrap();
+            drop(sender);
+        });
+        let mut blocks = Vec::new();
+        let never = Stop::new().unwrap();
+        let report = Recorder::new(&recorder, Bytes::ZERO)
+            .run(&receiver, &never, &mut |block| blocks.push(*block))
+            .unwrap();
+        source.join().unwrap();
+        assert_eq!(report.bytes, data.len() as u64);
+        assert_eq!(report.blocks, data.len().div_ceil(65536) as u64);
+        contiguous(&blocks);
+        assert_eq!(recorder.close().blocks, report.blocks);
+
+        let player = three_disks(&pool, &video, Op::Read, false);
+        let (mut far, near) = UnixStream::pair().unwrap();
+        let sink = scope.spawn(move || {
+            let mut got = Vec::new();
+            far.read_to_end(&mut got).unwrap();
+            got
+        });
+        blocks.clear();
+        let report = Player::new(&player, Bytes::ZERO)
+            .limit(Bytes(data.len() as u64))
+            .run(&near, &never, &mut |block| blocks.push(*block))
+            .unwrap();
+        drop(near);
+        let got = sink.join().unwrap();
+        assert!(got == data);
+        assert_eq!(report.bytes, data.len() as u64);
+        contiguous(&blocks);
+        drop(guard);
+        assert!(load.join().unwrap() > 0);
+    });
+    let status = pool.status();
+    assert!(status.best_effort.count > 0 && status.best_effort.max_ns >= status.best_effort.p50_ns);
+    let served: u64 = status
+        .disks
+        .iter()
+        .map(|disk| disk.served.real_time + disk.served.early)
+        .sum();
+    assert!(served >= 2 * (data.len() / 65536) as u64);
+    pool.reset_window();
+    assert!(pool.status().best_effort.count < status.best_effort.count);
+}
+
+#[test]
+fn a_recording_that_wraps_overwrites_itself_and_ends_when_told() {
+    let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let video = volume(&pool, "video", 3 * MIB);
+    let stream = three_disks(&pool, &video, Op::Write, true);
+    let (mut sender, receiver) = UnixStream::pair().unwrap();
+    let stop = Stop::new().unwrap();
+    let report = std::thread::scope(|scope| {
+        let source = scope.spawn(move || {
+            let mut sent = 0u64;
+            // Until the recorder hangs up.
+            while sender.write_all(&[9; 65536]).is_ok() {
+                sent += 65536;
+            }
+            sent
+        });
+        let signal = stop.clone();
+        let mut blocks = 0;
+        let report = Recorder::new(&stream, Bytes::ZERO)
+            .run(&receiver, &stop, &mut |_| {
+                blocks += 1;
+                if blocks == 60 {
+                    signal.stop();
+                }
+            })
+            .unwrap();
+        drop(receiver);
+        assert!(source.join().unwrap() >= report.bytes);
+        report
+    });
+    assert!(report.blocks >= 60 && report.bytes > 3 * MIB);
+    assert_eq!(pool.volume_info("video").unwrap().written_bytes, 3 * MIB);
+}
+
+#[test]
+fn a_stream_is_told_of_a_disk_that_fails() {
+    let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let video = volume(&pool, "video", 3 * MIB);
+    let recorder = three_disks(&pool, &video, Op::Write, false);
+    let player = three_disks(&pool, &video, Op::Read, true);
+    let wrong = Recorder::new(&player, Bytes::ZERO).run(
+        std::fs::File::open("/dev/zero").unwrap(),
+        &Stop::new().unwrap(),
+        &mut |_| {},
+    );
+    assert!(matches!(wrong, Err(PaceError::Direction { .. })));
+    let mut blocks = 0;
+    let failed = Recorder::new(&recorder, Bytes::ZERO).run(
+        std::fs::File::open("/dev/zero").unwrap(),
+        &Stop::new().unwrap(),
+        &mut |_| {
+            blocks += 1;
+            rig.platters[0]
+                .fail_writes
+                .store(blocks >= 5, Ordering::SeqCst);
+        },
+    );
+    assert!(
+        matches!(failed, Err(PaceError::Io { .. } | PaceError::Submit(_))),
+        "{failed:?}"
+    );
+    let status = recorder.close();
+    assert!(status.errors > 0 && status.failed.unwrap().contains("disk0"));
+    let sink = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/null")
+        .unwrap();
+    let played = Player::new(&player, Bytes::ZERO)
+        .limit(Bytes(MIB))
+        .run(sink, &Stop::new().unwrap(), &mut |_| {})
+        .unwrap();
+    assert_eq!(played.bytes, MIB);
+}
+
+#[test]
+fn moving_under_a_stream_keeps_what_it_records() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let spec_on = VolumeSpec {
+        name: "video".into(),
+        size: Bytes(8 * MIB),
+        placement: on_disk(0),
+    };
+    pool.create_volume(&spec_on).unwrap();
+    let video = pool.open_volume("video").unwrap();
+    let data: Vec<u8> = (0..8 * MIB).map(|at| (at * 17 % 251) as u8).collect();
+    let stream = three_disks(&pool, &video, Op::Write, false);
+    let (mut sender, receiver) = UnixStream::pair().unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let guard = SetOnDrop(&ended);
+        scope.spawn(|| {
+            sender.write_all(&data).unwrap();
+            drop(sender);
+        });
+        let mover = scope.spawn(|| {
+            let mut rounds = 0;
+            while !ended.load(Ordering::SeqCst) {
+                let half = if rounds % 2 == 0 {
+                    24 * MIB..63 * MIB
+                } else {
+                    MIB..23 * MIB
+                };
+                let within = Placement {
+                    bytes: Some(half),
+                    ..on_disk(0)
+                };
+                let moved =
+                    pool.move_extents("video", &within, &mut |_| !ended.load(Ordering::SeqCst));
+                assert!(
+                    matches!(moved, Ok(_) | Err(PoolError::Stopped)),
+                    "{moved:?}"
+                );
+                rounds += 1;
+            }
+            rounds
+        });
+        let report = Recorder::new(&stream, Bytes::ZERO)
+            .run(&receiver, &Stop::new().unwrap(), &mut |_| {})
+            .unwrap();
+        assert_eq!(report.bytes, data.len() as u64);
+        drop(guard);
+        assert!(mover.join().unwrap() > 0);
+    });
+    let mut back = vec![0; data.len()];
+    client(&pool).read_at(&video, Bytes(0), &mut back).unwrap();
+    assert!(back == data);
+}
