@@ -10,8 +10,9 @@
 //!
 //! A thread of its own, real-time where permitted, takes each request, asks the plant when it
 //! completes given the instant of its issue, moves the data between the request's memory and the
-//! file, sleeps until a little before the instant, spins the rest, and hands the completion over. The
-//! platters turn with the host's monotonic clock.
+//! file, sleeps until a little before the instant, and wakes whoever waits for the completion. That
+//! thread spins the rest: to wake two threads one after the other takes a host longer than the
+//! accuracy that is wanted, and is over by then. The platters turn with the host's monotonic clock.
 //!
 //! # When the host is late
 //!
@@ -76,8 +77,9 @@ pub struct DriveOptions {
     /// A write cache of so many sectors that a power cut empties; `None` for a drive whose cache is
     /// off.
     pub volatile_cache: Option<SectorCount>,
-    /// How long before a completion the thread stops sleeping and spins.
-    pub spin: Nanos,
+    /// How long before a completion the drive's thread wakes whoever waits for it, who spins the
+    /// rest: so much may both be late to wake without the completion being late.
+    pub lead: Nanos,
 }
 
 impl Default for DriveOptions {
@@ -86,7 +88,7 @@ impl Default for DriveOptions {
             seed: 0,
             sync: false,
             volatile_cache: None,
-            spin: Nanos::from_micros(60),
+            lead: Nanos::from_micros(200),
         }
     }
 }
@@ -183,15 +185,11 @@ impl EmulatedDrive {
         DriveControl(Arc::clone(&self.shared))
     }
 
-    /// Hands over what the drive's thread has finished.
-    fn collect(&mut self, out: &mut Vec<Done>) {
-        {
-            let mut state = lock(&self.shared.state);
-            std::mem::swap(&mut state.finished, &mut self.handed_over);
-            state.held -= self.handed_over.len();
-        }
+    /// Hands over what is over. Returns when the next request will be, if that is close by.
+    fn collect(&mut self, out: &mut Vec<Done>) -> Option<Time> {
+        let next = lock(&self.shared.state).take_finished(clock::now(), &mut self.handed_over);
         if self.handed_over.is_empty() {
-            return;
+            return next;
         }
         let at = clock::now();
         let mut recorder = lock(&self.shared.recorder);
@@ -205,6 +203,35 @@ impl EmulatedDrive {
                 host_late,
             });
         }
+        next
+    }
+
+    /// Sleeps until the drive's thread has something, `until` has come or `wake` is signalled. Whether
+    /// it was only the first.
+    fn sleep(&self, until: Option<Time>, wake: &EventFd) -> io::Result<bool> {
+        let left = until.map(|until| {
+            let left = until.saturating_since(clock::now()).get();
+            Timespec {
+                tv_sec: (left / 1_000_000_000) as i64,
+                tv_nsec: (left % 1_000_000_000) as i64,
+            }
+        });
+        let mut fds = [
+            PollFd::new(&self.shared.finished, PollFlags::IN),
+            PollFd::new(wake, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [finished, woken] = [0, 1].map(|i| !fds[i].revents().is_empty());
+        if woken {
+            wake.drain();
+        }
+        if finished {
+            self.shared.finished.drain();
+        }
+        Ok(finished && !woken)
     }
 }
 
@@ -261,34 +288,25 @@ impl Disk for EmulatedDrive {
     }
 
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
-        self.collect(out);
-        if !out.is_empty() {
-            return Ok(());
-        }
-        let left = until.map(|until| {
-            let left = until.saturating_since(clock::now()).get();
-            Timespec {
-                tv_sec: (left / 1_000_000_000) as i64,
-                tv_nsec: (left % 1_000_000_000) as i64,
+        loop {
+            let next = self.collect(out);
+            if !out.is_empty() {
+                return Ok(());
             }
-        });
-        let mut fds = [
-            PollFd::new(&self.shared.finished, PollFlags::IN),
-            PollFd::new(wake, PollFlags::IN),
-        ];
-        match rustix::event::poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            if let Some(due) = next {
+                let end = until.map_or(due, |until| until.min(due));
+                while clock::now() < end {
+                    std::hint::spin_loop();
+                }
+                if end == due {
+                    continue;
+                }
+            }
+            if !self.sleep(until, wake)? {
+                self.collect(out);
+                return Ok(());
+            }
         }
-        let [finished, woken] = [0, 1].map(|i| !fds[i].revents().is_empty());
-        if woken {
-            wake.drain();
-        }
-        if finished {
-            self.shared.finished.drain();
-        }
-        self.collect(out);
-        Ok(())
     }
 }
 
@@ -326,14 +344,15 @@ impl DriveControl {
 
     /// Stops the drive: nothing completes until [`Self::resume`], the request in service included.
     pub fn stall(&self) {
-        lock(&self.0.state).stalled = true;
+        lock(&self.0.state).stalled.get_or_insert_with(clock::now);
         self.0.work.signal();
     }
 
     /// Lets a stalled drive go on. What was due meanwhile completes now.
     pub fn resume(&self) {
-        lock(&self.0.state).stalled = false;
+        lock(&self.0.state).resume(clock::now());
         self.0.work.signal();
+        self.0.finished.signal();
     }
 
     /// Pulls the drive's cable: requests in it fail as [`DiskError::Gone`], and so does every later
@@ -350,10 +369,13 @@ impl DriveControl {
 
     fn go(&self, loses_cache: bool) {
         let mut state = lock(&self.0.state);
-        state.gone = Some(Errno::NODEV.raw_os_error());
+        let errno = Errno::NODEV.raw_os_error();
+        state.gone = Some(errno);
+        state.fail_unfinished(clock::now(), errno);
         state.cut_power |= loses_cache;
         state.settled = false;
         self.0.work.signal();
+        self.0.finished.signal();
         while !state.settled && !state.ended {
             state = self
                 .0

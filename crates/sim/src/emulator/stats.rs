@@ -40,7 +40,8 @@ pub struct DriveStats {
     pub host_errors: u64,
     /// The time the model was busy.
     pub busy: Nanos,
-    /// How much later than the model's instant the drive's thread was done with requests.
+    /// How much later than the model's instant the drive's thread was done with requests: nothing, as
+    /// long as the host wakes it in time.
     pub done_late: LatenessSummary,
     /// How much later than the model's instant they were handed over to the thread that waits for
     /// them, which the host has to wake too.

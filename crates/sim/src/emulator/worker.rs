@@ -19,12 +19,13 @@ use crate::plant::{Plant, Service};
 pub(super) struct State {
     /// Requests not yet begun.
     pub(super) queue: VecDeque<Job>,
-    /// Requests that are over and not yet handed over.
+    /// Requests that are over, or will be at an instant close by, and not yet handed over.
     pub(super) finished: Vec<Finished>,
     /// Requests in the drive, from submission until they are handed over.
     pub(super) held: usize,
     pub(super) faults: Faults,
-    pub(super) stalled: bool,
+    /// Since when it has been stalled, if it is.
+    pub(super) stalled: Option<Time>,
     /// The error number with which everything fails while the drive is gone.
     pub(super) gone: Option<i32>,
     /// The power was cut and the cache has not felt it yet.
@@ -44,13 +45,51 @@ impl State {
             finished: Vec::with_capacity(PLACES),
             held: 0,
             faults: Faults::default(),
-            stalled: false,
+            stalled: None,
             gone: None,
             cut_power: false,
             settled: false,
             has_cache: false,
             shut_down: false,
             ended: false,
+        }
+    }
+
+    /// Takes what is over by `now`, in order. Returns when the next will be, if it is known.
+    pub(super) fn take_finished(&mut self, now: Time, out: &mut Vec<Finished>) -> Option<Time> {
+        let by = self.stalled.map_or(now, |since| since.min(now));
+        let is_over = |finished: &&Finished| {
+            finished.due <= by || matches!(finished.result, Err(DiskError::Gone { .. }))
+        };
+        let count = self.finished.iter().take_while(is_over).count();
+        out.extend(self.finished.drain(..count));
+        self.held -= count;
+        let next = self.finished.first().filter(|_| self.stalled.is_none());
+        next.map(|finished| finished.due)
+    }
+
+    /// Goes on after a stall: what was not over when it began is over now at the earliest.
+    pub(super) fn resume(&mut self, now: Time) {
+        if let Some(since) = self.stalled.take() {
+            let late = self
+                .finished
+                .iter_mut()
+                .filter(|finished| finished.due > since);
+            late.for_each(|finished| finished.due = finished.due.max(now));
+        }
+    }
+
+    /// Fails what is not over yet: the drive is gone.
+    pub(super) fn fail_unfinished(&mut self, now: Time, errno: i32) {
+        let by = self.stalled.map_or(now, |since| since.min(now));
+        for finished in self
+            .finished
+            .iter_mut()
+            .filter(|finished| finished.due > by)
+        {
+            finished.due = now;
+            finished.result = Err(DiskError::Gone { errno });
+            finished.host_failed = false;
         }
     }
 }
@@ -76,7 +115,7 @@ pub(super) struct Finished {
     pub(super) due: Time,
     /// When the host had moved its data.
     pub(super) moved: Time,
-    /// When the thread was done with it.
+    /// When the thread was done with it: before it is due, unless the host was late.
     pub(super) posted: Time,
 }
 
@@ -93,7 +132,7 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     plant: Plant,
     store: Store,
-    spin: Nanos,
+    lead: Nanos,
 }
 
 impl Worker {
@@ -108,7 +147,7 @@ impl Worker {
             shared,
             plant,
             store,
-            spin: options.spin,
+            lead: options.lead,
         }
     }
 
@@ -227,13 +266,13 @@ impl Worker {
         self.shared.finished.signal();
     }
 
-    /// Waits until `due`, later if the drive is stalled meanwhile, or until it is gone.
+    /// Waits until a little before `due`, later if the drive is stalled meanwhile, or until it is gone.
     fn hold(&self, mut due: Time) -> Held {
         let mut was_stalled = false;
         loop {
             let (gone, stalled, shut_down) = {
                 let state = lock(&self.shared.state);
-                (state.gone, state.stalled, state.shut_down)
+                (state.gone, state.stalled.is_some(), state.shut_down)
             };
             let now = clock::now();
             if gone.is_some() || shut_down {
@@ -251,20 +290,14 @@ impl Worker {
             if std::mem::take(&mut was_stalled) {
                 due = due.max(now);
             }
-            if now >= due {
+            let post_at = Time(due.get().saturating_sub(self.lead.get()));
+            if now >= post_at {
                 return Held {
                     until: due,
                     gone: None,
                 };
             }
-            let sleep_until = Time(due.get().saturating_sub(self.spin.get()));
-            if now < sleep_until {
-                self.shared.work.wait(Some(sleep_until));
-            } else {
-                while clock::now() < due {
-                    std::hint::spin_loop();
-                }
-            }
+            self.shared.work.wait(Some(post_at));
         }
     }
 
@@ -307,4 +340,77 @@ impl Worker {
 struct Held {
     until: Time,
     gone: Option<i32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plant::Breakdown;
+
+    /// A drive with two requests of which the thread is done: due at 100 and at 300.
+    fn two_done() -> State {
+        let mut state = State::new();
+        state.held = 2;
+        state.finished.extend([100, 300].map(|due| Finished {
+            tag: due,
+            op: Op::Read,
+            start: Sector(0),
+            count: SectorCount(1),
+            result: Ok(()),
+            host_failed: false,
+            issued: Time(1),
+            service: Service {
+                begun: Time(1),
+                completed: Time(due),
+                breakdown: Breakdown::default(),
+            },
+            due: Time(due),
+            moved: Time(2),
+            posted: Time(50),
+        }));
+        state
+    }
+
+    fn taken(state: &mut State, now: u64) -> (Vec<(u64, bool)>, Option<Time>) {
+        let mut out = Vec::new();
+        let next = state.take_finished(Time(now), &mut out);
+        let over = out.iter().map(|one| (one.due.get(), one.result.is_ok()));
+        (over.collect(), next)
+    }
+
+    #[test]
+    fn nothing_is_over_before_it_is_due() {
+        let mut state = two_done();
+        assert_eq!(taken(&mut state, 99), (vec![], Some(Time(100))));
+        assert_eq!(taken(&mut state, 100), (vec![(100, true)], Some(Time(300))));
+        assert_eq!(taken(&mut state, 400), (vec![(300, true)], None));
+        assert_eq!(state.held, 0);
+    }
+
+    #[test]
+    fn a_stall_holds_what_was_not_due_when_it_began() {
+        let mut state = two_done();
+        state.stalled = Some(Time(200));
+        assert_eq!(taken(&mut state, 1000), (vec![(100, true)], None));
+        state.resume(Time(2000));
+        assert_eq!(taken(&mut state, 1999), (vec![], Some(Time(2000))));
+        assert_eq!(taken(&mut state, 2000), (vec![(2000, true)], None));
+    }
+
+    #[test]
+    fn a_drive_that_goes_fails_what_is_not_due() {
+        let mut state = two_done();
+        state.fail_unfinished(Time(200), Errno::NODEV.raw_os_error());
+        let over = vec![(100, true), (200, false)];
+        assert_eq!(taken(&mut state, 200), (over, None));
+        let mut state = two_done();
+        state.stalled = Some(Time(50));
+        state.fail_unfinished(Time(200), Errno::NODEV.raw_os_error());
+        let over = vec![(200, false), (200, false)];
+        assert_eq!(
+            taken(&mut state, 200),
+            (over, None),
+            "not held by the stall"
+        );
+    }
 }
