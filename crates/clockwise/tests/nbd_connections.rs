@@ -1,0 +1,195 @@
+//! Connections to the NBD server: how they begin and end, how many there may be, and that one that breaks
+//! is nobody else's trouble.
+
+mod nbd_support;
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use clockwise::export::nbd::NbdConfig;
+use nbd_support::{Rig, Wire, cmd, pattern};
+use sched::units::Bytes;
+
+const MIB: u64 = 1 << 20;
+
+/// A connection that is served, after whatever came before it.
+fn check_served(rig: &Rig, data: &[u8]) {
+    let mut wire = Wire::structured(&rig.socket, "v");
+    assert!(wire.read_range(0, data.len() as u32) == data);
+}
+
+fn filled(rig: &Rig) -> Vec<u8> {
+    let data = pattern(4, 1 << 20);
+    assert_eq!(
+        Wire::structured(&rig.socket, "v")
+            .write(cmd::FUA, 0, &data)
+            .error,
+        0
+    );
+    data
+}
+
+#[test]
+fn garbage_ends_a_connection_and_nothing_else() {
+    let rig = Rig::new(&[("v", 8)]);
+    let data = filled(&rig);
+    for seed in 0..50 {
+        let mut stream = UnixStream::connect(&rig.socket).unwrap();
+        // The server may hang up before all of it is sent.
+        let _ = stream.write_all(&pattern(seed, 4000));
+    }
+    for seed in 0..50 {
+        let mut wire = Wire::structured(&rig.socket, "v");
+        let _ = wire.stream.write_all(&pattern(seed, 4000));
+        assert!(wire.is_closed());
+    }
+    check_served(&rig, &data);
+    assert!(rig.server().status().broken >= 50);
+}
+
+#[test]
+fn enormous_lengths_end_a_connection_and_nothing_else() {
+    let rig = Rig::new(&[("v", 8)]);
+    let data = filled(&rig);
+    let mut wire = Wire::structured(&rig.socket, "v");
+    wire.request(cmd::WRITE, 0, 1, 0, u32::MAX - 511);
+    // It may be told why before the connection ends.
+    let mut rest = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut wire.stream, &mut rest);
+    let mut wire = Wire::connect(&rig.socket);
+    wire.send(b"IHAVEOPT\x00\x00\x00\x07\xff\xff\xff\xff");
+    assert!(wire.is_closed());
+    check_served(&rig, &data);
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_nothing_behind() {
+    let rig = Rig::new(&[("v", 64)]);
+    let data = filled(&rig);
+    for round in 0..200u64 {
+        let mut wire = Wire::structured(&rig.socket, "v");
+        match round % 4 {
+            // Half a header.
+            0 => wire.send(&Wire::header(cmd::READ, 0, 1, 0, 512)[..13]),
+            // In the middle of a payload.
+            1 => {
+                wire.request(cmd::WRITE, 0, 1, 8 * MIB, 1 << 20);
+                wire.send(&pattern(1, 70_000));
+            }
+            // With replies that nobody takes.
+            2 => {
+                for cookie in 0..20 {
+                    wire.request(cmd::READ, 0, cookie, 0, 1 << 20);
+                }
+            }
+            // With writes in flight.
+            _ => {
+                wire.request(cmd::WRITE, cmd::FUA, 1, 16 * MIB, 4096);
+                wire.send(&pattern(2, 4096));
+                wire.request(cmd::FLUSH, 0, 2, 0, 0);
+            }
+        }
+    }
+    check_served(&rig, &data);
+    wait_for_connections(&rig, 0);
+    let users = rig.pool.volume_info("v").unwrap().open_count;
+    assert_eq!(users, 0, "the volume is still open");
+}
+
+/// Waits until the server has this many connections.
+fn wait_for_connections(rig: &Rig, count: u64) {
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while rig.server().status().connections != count {
+        assert!(
+            std::time::Instant::now() < until,
+            "{:?}",
+            rig.server().status()
+        );
+        // There is no event for what the server has not yet noticed.
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn disconnecting_ends_a_connection_after_its_replies() {
+    let rig = Rig::new(&[("v", 8)]);
+    let mut wire = Wire::structured(&rig.socket, "v");
+    for cookie in 0..8 {
+        wire.request(cmd::READ, 0, cookie, cookie * 4096, 4096);
+    }
+    wire.request(cmd::DISC, 0, 9, 0, 0);
+    let mut cookies: Vec<u64> = (0..8).map(|_| wire.structured_reply().cookie).collect();
+    cookies.sort_unstable();
+    assert_eq!(cookies, (0..8).collect::<Vec<_>>());
+    assert!(wire.is_closed());
+}
+
+#[test]
+fn a_thousand_connections_do_not_keep_another_from_being_served() {
+    let rig = Rig::new(&[("v", 8)]);
+    let data = filled(&rig);
+    let half_open: Vec<_> = (0..500)
+        .map(|_| UnixStream::connect(&rig.socket).unwrap())
+        .collect();
+    let idle: Vec<_> = (0..500)
+        .map(|_| Wire::structured(&rig.socket, "v"))
+        .collect();
+    check_served(&rig, &data);
+    assert_eq!(rig.server().status().refused, 0);
+    drop((half_open, idle));
+    wait_for_connections(&rig, 0);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let config = NbdConfig {
+        connections_max: 4,
+        ..NbdConfig::default()
+    };
+    let rig = Rig::with(&[("v", 8)], config, Bytes::from_mib(256));
+    let mut served: Vec<_> = (0..4).map(|_| Wire::structured(&rig.socket, "v")).collect();
+    let mut late = Wire::connect(&rig.socket);
+    late.option(7, &[0, 0, 0, 1, b'v', 0, 0]);
+    let (option, kind, text) = late.option_reply();
+    assert_eq!((option, kind), (7, (1 << 31) | 2));
+    assert!(String::from_utf8(text).unwrap().contains("4 connections"));
+    assert_eq!(served[3].read_range(0, 512), [0; 512]);
+    assert_eq!(rig.server().status().refused, 1);
+    drop((late, served));
+    wait_for_connections(&rig, 0);
+    Wire::structured(&rig.socket, "v");
+}
+
+#[test]
+fn a_handshake_that_takes_too_long_is_ended() {
+    let config = NbdConfig {
+        handshake_within: Duration::from_millis(100),
+        ..NbdConfig::default()
+    };
+    let rig = Rig::with(&[("v", 8)], config, Bytes::from_mib(256));
+    let mut slow = Wire::connect(&rig.socket);
+    slow.send(b"IHAVE");
+    assert!(slow.is_closed());
+    assert_eq!(rig.server().status().broken, 1);
+}
+
+#[test]
+fn shutting_down_answers_what_is_in_flight() {
+    let mut rig = Rig::new(&[("v", 8)]);
+    let mut wire = Wire::structured(&rig.socket, "v");
+    let data = pattern(1, 1 << 20);
+    // The reply to the read says that the server has begun with what came before.
+    wire.request(cmd::WRITE, 0, 1, 0, 1 << 20);
+    wire.send(&data);
+    wire.request(cmd::READ, 0, 2, 4 * MIB, 512);
+    let mut cookies = vec![wire.structured_reply().cookie];
+    rig.shutdown();
+    cookies.push(wire.structured_reply().cookie);
+    cookies.sort_unstable();
+    assert_eq!(cookies, [1, 2]);
+    assert!(wire.is_closed());
+    assert!(!rig.socket.exists());
+    let rig = rig.restart();
+    assert!(Wire::structured(&rig.socket, "v").read_range(0, 1 << 20) == data);
+}

@@ -1,0 +1,243 @@
+//! A client that speaks bytes, and can break every rule of the protocol.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Commands of the protocol.
+pub(crate) mod cmd {
+    pub(crate) const READ: u16 = 0;
+    pub(crate) const WRITE: u16 = 1;
+    pub(crate) const DISC: u16 = 2;
+    pub(crate) const FLUSH: u16 = 3;
+    pub(crate) const TRIM: u16 = 4;
+    pub(crate) const WRITE_ZEROES: u16 = 6;
+    pub(crate) const BLOCK_STATUS: u16 = 7;
+    pub(crate) const FUA: u16 = 1;
+    pub(crate) const NO_HOLE: u16 = 2;
+    pub(crate) const DF: u16 = 4;
+    pub(crate) const REQ_ONE: u16 = 8;
+    pub(crate) const FAST_ZERO: u16 = 16;
+}
+
+/// A client that speaks bytes, so that it can say what no proper client would.
+pub(crate) struct Wire {
+    pub(crate) stream: UnixStream,
+}
+
+/// A reply, simple or put together from its chunks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) cookie: u64,
+    pub(crate) error: u32,
+    pub(crate) text: String,
+    /// Data by offset.
+    pub(crate) data: Vec<(u64, Vec<u8>)>,
+    /// Block status: length and flags.
+    pub(crate) status: Vec<(u32, u32)>,
+}
+
+impl Wire {
+    /// Connects and reads the greeting.
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        let mut wire = Self { stream };
+        assert_eq!(&wire.read::<18>(), b"NBDMAGICIHAVEOPT\x00\x03");
+        wire.send(&[0, 0, 0, 3]);
+        wire
+    }
+
+    /// Connects and enters transmission on `volume`, with structured replies and block status.
+    pub(crate) fn structured(socket: &Path, volume: &str) -> Self {
+        let mut wire = Self::connect(socket);
+        wire.option(8, &[]);
+        assert_eq!(wire.option_reply().1, 1);
+        let mut data = (volume.len() as u32).to_be_bytes().to_vec();
+        data.extend_from_slice(volume.as_bytes());
+        data.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 15]);
+        data.extend_from_slice(b"base:allocation");
+        wire.option(10, &data);
+        while wire.option_reply().1 != 1 {}
+        wire.go(volume);
+        wire
+    }
+
+    /// Connects and enters transmission on `volume` without structured replies.
+    pub(crate) fn simple(socket: &Path, volume: &str) -> Self {
+        let mut wire = Self::connect(socket);
+        wire.go(volume);
+        wire
+    }
+
+    fn go(&mut self, volume: &str) {
+        if let Err(text) = self.try_go(volume) {
+            panic!("refused: {text}");
+        }
+    }
+
+    /// Enters transmission on `volume`, or is told why not.
+    pub(crate) fn try_go(&mut self, volume: &str) -> Result<(), String> {
+        let mut data = (volume.len() as u32).to_be_bytes().to_vec();
+        data.extend_from_slice(volume.as_bytes());
+        data.extend_from_slice(&[0, 1, 0, 3]);
+        self.option(7, &data);
+        loop {
+            let (_, kind, data) = self.option_reply();
+            match kind {
+                1 => return Ok(()),
+                3 => {}
+                _ => return Err(String::from_utf8_lossy(&data).into_owned()),
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn read<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    pub(crate) fn read_bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    pub(crate) fn option(&mut self, code: u32, data: &[u8]) {
+        self.send(b"IHAVEOPT");
+        self.send(&code.to_be_bytes());
+        self.send(&(data.len() as u32).to_be_bytes());
+        self.send(data);
+    }
+
+    /// A reply to an option: the option, the kind, the data.
+    pub(crate) fn option_reply(&mut self) -> (u32, u32, Vec<u8>) {
+        assert_eq!(self.read::<8>(), 0x0003_e889_0455_65a9_u64.to_be_bytes());
+        let option = u32::from_be_bytes(self.read());
+        let kind = u32::from_be_bytes(self.read());
+        let length = u32::from_be_bytes(self.read());
+        (option, kind, self.read_bytes(length as usize))
+    }
+
+    pub(crate) fn header(kind: u16, flags: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&flags.to_be_bytes());
+        bytes.extend_from_slice(&kind.to_be_bytes());
+        bytes.extend_from_slice(&cookie.to_be_bytes());
+        bytes.extend_from_slice(&offset.to_be_bytes());
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes
+    }
+
+    pub(crate) fn request(&mut self, kind: u16, flags: u16, cookie: u64, offset: u64, length: u32) {
+        self.send(&Self::header(kind, flags, cookie, offset, length));
+    }
+
+    /// Whether the server has closed the connection.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// A simple reply with `length` bytes of data if it is no error.
+    pub(crate) fn simple_reply(&mut self, length: usize) -> Reply {
+        assert_eq!(self.read::<4>(), 0x6744_6698_u32.to_be_bytes());
+        let error = u32::from_be_bytes(self.read());
+        let cookie = u64::from_be_bytes(self.read());
+        let data = if error == 0 {
+            self.read_bytes(length)
+        } else {
+            Vec::new()
+        };
+        Reply {
+            cookie,
+            error,
+            data: vec![(0, data)],
+            ..Reply::default()
+        }
+    }
+
+    /// A structured reply, all of its chunks; they may not be mixed with those of others.
+    pub(crate) fn structured_reply(&mut self) -> Reply {
+        let mut reply = Reply::default();
+        loop {
+            let (done, cookie) = self.chunk(&mut reply);
+            reply.cookie = cookie;
+            if done {
+                return reply;
+            }
+        }
+    }
+
+    fn chunk(&mut self, reply: &mut Reply) -> (bool, u64) {
+        assert_eq!(self.read::<4>(), 0x668e_33ef_u32.to_be_bytes());
+        let flags = u16::from_be_bytes(self.read());
+        let kind = u16::from_be_bytes(self.read());
+        let cookie = u64::from_be_bytes(self.read());
+        let length = u32::from_be_bytes(self.read()) as usize;
+        match kind {
+            0 => assert_eq!(length, 0),
+            1 => {
+                let offset = u64::from_be_bytes(self.read());
+                reply.data.push((offset, self.read_bytes(length - 8)));
+            }
+            5 => {
+                assert_eq!(self.read::<4>(), [0, 0, 0, 1]);
+                for _ in 0..(length - 4) / 8 {
+                    let length = u32::from_be_bytes(self.read());
+                    reply.status.push((length, u32::from_be_bytes(self.read())));
+                }
+            }
+            0x8001 => {
+                reply.error = u32::from_be_bytes(self.read());
+                let count = u16::from_be_bytes(self.read());
+                reply.text = String::from_utf8(self.read_bytes(usize::from(count))).unwrap();
+            }
+            other => panic!("a chunk of type {other}"),
+        }
+        (flags & 1 == 1, cookie)
+    }
+
+    /// Sends a request and takes its structured reply.
+    pub(crate) fn ask(&mut self, kind: u16, flags: u16, offset: u64, length: u32) -> Reply {
+        self.request(kind, flags, 77, offset, length);
+        let reply = self.structured_reply();
+        assert_eq!(reply.cookie, 77);
+        reply
+    }
+
+    /// Writes and takes the reply.
+    pub(crate) fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> Reply {
+        self.request(cmd::WRITE, flags, 78, offset, data.len() as u32);
+        self.send(data);
+        self.structured_reply()
+    }
+
+    /// Reads a range, put together in order.
+    pub(crate) fn read_range(&mut self, offset: u64, length: u32) -> Vec<u8> {
+        let mut reply = self.ask(cmd::READ, 0, offset, length);
+        assert_eq!(reply.error, 0, "{}", reply.text);
+        reply.data.sort();
+        let mut bytes = Vec::new();
+        for (at, data) in reply.data {
+            assert_eq!(at, offset + bytes.len() as u64);
+            bytes.extend(data);
+        }
+        assert_eq!(bytes.len(), length as usize);
+        bytes
+    }
+}
