@@ -4,22 +4,18 @@
 //! file. Every error names the file, the line, what is wrong and what would be right; unknown keys
 //! are errors, because a misspelt key that is silently ignored is worse than no server.
 
+mod disk;
 mod patience;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use engine::disk::Durability;
 use engine::pool::{Floor, OpenOptions};
-use sched::profile::{DriveProfile, ProfileError};
 use sched::units::{Bytes, Nanos};
 use serde::Deserialize;
-use sim::plant::PlantSpec;
-use sim::plant::spec::BUILT_IN;
 use toml::Spanned;
 
-use crate::failure::{Failure, Place, SourceFile};
+pub use self::disk::{DiskConfig, DiskKind};
+use crate::failure::{Failure, SourceFile};
 use crate::quantity;
 
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
@@ -33,33 +29,6 @@ pub const MEMORY_DEFAULT: Bytes = Bytes::from_mib(256);
 
 /// The names of the schedulers.
 pub const SCHEDULERS: [&str; 5] = ["exact", "delta-l", "delta-l-published", "lst", "edf"];
-
-/// What sort of thing a disk of the configuration is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DiskKind {
-    /// A block device.
-    Block,
-    /// A file on a file system of the host.
-    File,
-    /// A simulated drive, with its data in a sparse file.
-    Emulated,
-}
-
-/// The engine's word for how writes become durable, as a key of a file.
-#[derive(Deserialize)]
-#[serde(remote = "Durability", rename_all = "kebab-case")]
-enum DurabilityKey {
-    WriteThrough,
-    Fua,
-    Host,
-}
-
-fn durability<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Durability>, D::Error> {
-    DurabilityKey::deserialize(deserializer).map(Some)
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,7 +46,7 @@ struct File {
     #[serde(default)]
     patience: patience::Section,
     #[serde(default)]
-    disk: Vec<Spanned<DiskSection>>,
+    disk: Vec<Spanned<disk::Section>>,
 }
 
 #[derive(Deserialize)]
@@ -134,41 +103,6 @@ struct Scheduler {
     floor_period: Option<Nanos>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DiskSection {
-    path: Spanned<PathBuf>,
-    kind: DiskKind,
-    profile: Option<Spanned<String>>,
-    outstanding: Option<Spanned<u32>>,
-    #[serde(default, deserialize_with = "durability")]
-    durability: Option<Durability>,
-    plant: Option<Spanned<String>>,
-    #[serde(default, deserialize_with = "quantity::optional_text")]
-    size: Option<Bytes>,
-}
-
-/// A disk of the configuration.
-#[derive(Clone, Debug)]
-pub struct DiskConfig {
-    /// The device, or the file with its data.
-    pub path: PathBuf,
-    /// What it is.
-    pub kind: DiskKind,
-    /// Its profile, if the configuration names one.
-    pub profile: Option<Arc<DriveProfile>>,
-    /// Requests it is given at a time, if the configuration says so.
-    pub outstanding: Option<u32>,
-    /// How its writes must become durable, if the configuration says so; another way is an error.
-    pub durability: Option<Durability>,
-    /// For an emulated drive: the mechanical model.
-    pub plant: Option<PlantSpec>,
-    /// For a file that is to be made: its size.
-    pub size: Option<Bytes>,
-    /// Where the configuration names it.
-    pub place: Place,
-}
-
 /// A configuration that makes sense.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -209,7 +143,7 @@ impl Config {
             failure.help("`clockwise serve --print-example` prints a file with every key")
         })?;
         let folder = source.path.parent().unwrap_or(Path::new(""));
-        let disks = disks(source, folder, file.disk)?;
+        let disks = disk::disks(source, folder, file.disk)?;
         let api = folder.join(&file.server.api);
         Ok(Self {
             data: file
@@ -318,165 +252,4 @@ fn head_of(source: &SourceFile<'_>, name: &str) -> std::ops::Range<usize> {
         .text
         .find(&head)
         .map_or(0..0, |at| at..at + head.len())
-}
-
-fn disks(
-    source: &SourceFile<'_>,
-    folder: &Path,
-    sections: Vec<Spanned<DiskSection>>,
-) -> Result<Vec<DiskConfig>, Failure> {
-    if sections.is_empty() {
-        return Err(source
-            .wrong(0..0, "no disks are named")
-            .help("add a [[disk]] with at least `path` and `kind`"));
-    }
-    let mut seen = HashMap::new();
-    let mut disks = Vec::with_capacity(sections.len());
-    for section in sections {
-        let span = section.get_ref().path.span();
-        let disk = disk(source, folder, section)?;
-        // Two names of one device are found by what they lead to; one that is missing has no other name.
-        let real = std::fs::canonicalize(&disk.path).unwrap_or_else(|_| disk.path.clone());
-        if let Some(first) = seen.insert(real, span.start) {
-            let line = source.text[..first].matches('\n').count() + 1;
-            return Err(source
-                .wrong(
-                    span,
-                    format!(
-                        "{} is named twice; the first is in line {line}",
-                        disk.path.display()
-                    ),
-                )
-                .help("take one of them out"));
-        }
-        disks.push(disk);
-    }
-    Ok(disks)
-}
-
-fn disk(
-    source: &SourceFile<'_>,
-    folder: &Path,
-    section: Spanned<DiskSection>,
-) -> Result<DiskConfig, Failure> {
-    let whole = section.span();
-    let section = section.into_inner();
-    let emulated = section.kind == DiskKind::Emulated;
-    if let (Some(plant), false) = (&section.plant, emulated) {
-        return Err(source
-            .wrong(plant.span(), "`plant` is for emulated drives")
-            .help("write kind = \"emulated\", or take `plant` out"));
-    }
-    if section.plant.is_none() && emulated {
-        return Err(source
-            .wrong(
-                whole,
-                "an emulated drive needs a `plant`, the model it behaves as",
-            )
-            .help("such as plant = \"hdd-8tb-7200\""));
-    }
-    if section.size.is_some() && section.kind != DiskKind::File {
-        return Err(source
-            .wrong(
-                whole,
-                "`size` is for disks in files; a drive has the size it has",
-            )
-            .help("take `size` out"));
-    }
-    if let Some(outstanding) = &section.outstanding
-        && !(1..=OUTSTANDING_MAX).contains(outstanding.get_ref())
-    {
-        return Err(source
-            .wrong(
-                outstanding.span(),
-                format!(
-                    "`outstanding` is {}; it must be 1 to {OUTSTANDING_MAX}",
-                    outstanding.get_ref()
-                ),
-            )
-            .help("take it out: the profile says how many there were when it was measured"));
-    }
-    let profile = section
-        .profile
-        .as_ref()
-        .map(|name| profile(source, folder, name))
-        .transpose()?;
-    let place = Place::new(source.path, &source.text, section.path.span());
-    Ok(DiskConfig {
-        place,
-        path: folder.join(section.path.into_inner()),
-        kind: section.kind,
-        profile: profile.map(Arc::new),
-        outstanding: section.outstanding.map(Spanned::into_inner),
-        durability: section.durability,
-        plant: section
-            .plant
-            .as_ref()
-            .map(|name| plant(source, folder, name))
-            .transpose()?,
-        size: section.size,
-    })
-}
-
-/// More requests at a time than any drive profile was measured with.
-const OUTSTANDING_MAX: u32 = 256;
-
-/// A built-in mechanical model by its name, or one in a file of its own.
-fn plant(
-    source: &SourceFile<'_>,
-    folder: &Path,
-    name: &Spanned<String>,
-) -> Result<PlantSpec, Failure> {
-    let text = name.get_ref();
-    if !is_file_name(text) {
-        return PlantSpec::built_in(text).ok_or_else(|| {
-            source
-                .wrong(name.span(), format!("no drive model is called `{text}`"))
-                .help(format!(
-                    "name a built-in one ({}), or a file that ends in .toml",
-                    BUILT_IN.join(", ")
-                ))
-        });
-    }
-    let path = folder.join(text);
-    let file = SourceFile::read(&path)
-        .map_err(|failure| source.wrong(name.span(), failure.what).help(failure.help))?;
-    PlantSpec::parse(&file.text).map_err(|error| {
-        source
-            .wrong(name.span(), format!("{}: {error}", path.display()))
-            .help("correct that file, or name a built-in model")
-    })
-}
-
-/// Whether a name means a file, not something that is built in.
-fn is_file_name(text: &str) -> bool {
-    text.ends_with(".toml") || text.contains('/')
-}
-
-/// A shipped profile by its name, or one in a file of its own.
-fn profile(
-    source: &SourceFile<'_>,
-    folder: &Path,
-    name: &Spanned<String>,
-) -> Result<DriveProfile, Failure> {
-    let text = name.get_ref();
-    if !is_file_name(text) {
-        return DriveProfile::shipped(text).map_err(|error| {
-            source
-                .wrong(name.span(), error.to_string())
-                .help("name a shipped profile, or a file that ends in .toml")
-        });
-    }
-    let path = folder.join(text);
-    let file = SourceFile::read(&path)
-        .map_err(|failure| source.wrong(name.span(), failure.what).help(failure.help))?;
-    DriveProfile::from_toml(&file.text).map_err(|error| {
-        match error {
-            ProfileError::Toml(error) => {
-                file.wrong(error.span().unwrap_or(0..0), error.message().trim_end())
-            }
-            other => file.wrong(0..0, other.to_string()),
-        }
-        .help("docs/reference/profile.md describes every key of a profile")
-    })
 }
