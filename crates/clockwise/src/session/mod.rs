@@ -52,8 +52,8 @@ pub struct BlockView {
     pub bytes: u64,
     /// When it was handed to the disks.
     pub submitted_ns: u64,
-    /// When it was due.
-    pub deadline_ns: u64,
+    /// When it was due; none for a block of holes, which is read from no disk.
+    pub deadline_ns: Option<u64>,
     /// When it was complete.
     pub completed_ns: u64,
     /// How much later than due; 0 in time.
@@ -69,7 +69,7 @@ impl From<&BlockReport> for BlockView {
             offset: block.offset,
             bytes: block.bytes,
             submitted_ns: block.submitted.get(),
-            deadline_ns: block.deadline.get(),
+            deadline_ns: block.deadline.map(sched::units::Time::get),
             completed_ns: block.completed.get(),
             late_ns: block.late.get(),
             late_net_ns: block.late_net.get(),
@@ -126,7 +126,7 @@ pub struct SessionView {
     pub stream: StreamView,
     /// What went through; of a session that runs, so far.
     pub pace: PaceView,
-    /// How long before its deadline each block was complete.
+    /// How long before its deadline each block was complete that had one.
     pub margin: LatencyView,
     /// From the hand-over of each block to its completion.
     pub response: LatencyView,

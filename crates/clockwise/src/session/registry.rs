@@ -152,10 +152,12 @@ impl Session {
         account.pace.misses += u64::from(!block.late_net.is_zero());
         account.pace.late_max_ns = account.pace.late_max_ns.max(block.late.get());
         account.pace.late_net_max_ns = account.pace.late_net_max_ns.max(block.late_net.get());
-        let margin = block.deadline.saturating_since(block.completed);
         let response = block.completed.saturating_since(block.submitted);
         // A histogram that grows takes every value.
-        let _ = account.margin.record(margin.get());
+        if let Some(deadline) = block.deadline {
+            let margin = deadline.saturating_since(block.completed);
+            let _ = account.margin.record(margin.get());
+        }
         let _ = account.response.record(response.get());
         if account.blocks.len() == BLOCKS_KEPT_MAX {
             account.blocks.pop_front();

@@ -67,8 +67,8 @@ pub struct BlockReport {
     pub bytes: u64,
     /// When it was handed to the disks.
     pub submitted: Time,
-    /// When it was due.
-    pub deadline: Time,
+    /// When it was due; `None` for a block of holes, which is read from no disk.
+    pub deadline: Option<Time>,
     /// When it was complete.
     pub completed: Time,
     /// How much later than due; zero when in time.
@@ -310,17 +310,15 @@ impl<'a> Session<'a> {
             self.failed.get_or_insert(PaceError::Io { index, failure });
             return None;
         }
-        // A block of holes is read from no disk and has no deadline to miss.
-        let (deadline, late, late_net) = match completion.timeliness {
-            Some(of) => (of.deadline, of.late, of.late_net),
-            None => (completion.completed, Nanos::ZERO, Nanos::ZERO),
-        };
+        let timeliness = completion.timeliness;
+        let late = timeliness.map_or(Nanos::ZERO, |of| of.late);
+        let late_net = timeliness.map_or(Nanos::ZERO, |of| of.late_net);
         let report = BlockReport {
             index: flight.index,
             offset: flight.offset,
             bytes: flight.bytes,
             submitted: completion.submitted,
-            deadline,
+            deadline: timeliness.map(|of| of.deadline),
             completed: completion.completed,
             late,
             late_net,

@@ -30,7 +30,10 @@ fn contiguous(blocks: &[BlockReport]) {
     for (index, block) in by_index.iter().enumerate() {
         assert_eq!(block.index, index as u64);
         assert!(block.completed >= block.submitted, "{block:?}");
-        assert_eq!(block.late, block.completed.saturating_since(block.deadline));
+        assert_eq!(
+            block.late,
+            block.completed.saturating_since(block.deadline.unwrap())
+        );
     }
 }
 

@@ -131,7 +131,7 @@ async fn write_blocks(client: &ApiClient, path: &str, file: &Path) -> Result<(),
                 b.offset,
                 b.bytes,
                 b.submitted_ns,
-                b.deadline_ns,
+                b.deadline_ns.map_or_else(String::new, |ns| ns.to_string()),
                 b.completed_ns,
                 b.late_ns,
                 b.late_net_ns
