@@ -3,24 +3,19 @@
 
 #![allow(clippy::print_stdout, reason = "a test says its seed")]
 
+#[path = "../../sched/tests/common/random.rs"]
+#[allow(
+    dead_code,
+    reason = "the scheduler's tests', of which this uses a part"
+)]
+mod random;
+
+use random::Random;
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
 use sim::plant::{Plant, PlantSpec};
-
-/// A generator good enough to choose requests; the seed is in every message.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
-}
 
 struct Request {
     op: Op,
@@ -30,39 +25,39 @@ struct Request {
 
 /// Random places and sizes, with the awkward ones often: around track and zone boundaries, next to
 /// the head, at the far end.
-fn choose(dice: &mut Dice, predictor: &Predictor, head: u64, unit: u64) -> Request {
+fn choose(random: &mut Random, predictor: &Predictor, head: u64, unit: u64) -> Request {
     let capacity = predictor.capacity().get();
-    let count = match dice.roll(4) {
-        0 => 1 + dice.roll(16),
-        1 => 1 + dice.roll(600),
-        2 => 1 << dice.roll(12),
-        _ => 1 + dice.roll(9_000),
+    let count = match random.below(4) {
+        0 => 1 + random.below(16),
+        1 => 1 + random.below(600),
+        2 => 1 << random.below(12),
+        _ => 1 + random.below(9_000),
     };
-    let count = if dice.roll(8) == 0 {
+    let count = if random.below(8) == 0 {
         count
     } else {
         count.next_multiple_of(unit)
     };
-    let place = match dice.roll(6) {
+    let place = match random.below(6) {
         0 => head + 1,
-        1 => head.saturating_sub(dice.roll(20_000)),
+        1 => head.saturating_sub(random.below(20_000)),
         2 => {
-            let zone = dice.roll(predictor.zone_count() as u64) as usize;
+            let zone = random.below(predictor.zone_count() as u64) as usize;
             let end = predictor
                 .zone_range(zone)
                 .map_or(0, |range| range.end.get());
-            end.saturating_sub(dice.roll(2 * count))
+            end.saturating_sub(random.below(2 * count))
         }
-        3 => dice.roll(2) * capacity,
-        _ => dice.roll(capacity),
+        3 => random.below(2) * capacity,
+        _ => random.below(capacity),
     };
     let start = place.min(capacity - count);
-    let start = if dice.roll(8) == 0 {
+    let start = if random.below(8) == 0 {
         start
     } else {
         start - start % unit
     };
-    let op = if dice.roll(2) == 0 {
+    let op = if random.below(2) == 0 {
         Op::Read
     } else {
         Op::Write
@@ -80,16 +75,16 @@ fn never_slower_than_predicted(name: &str) {
     let predictor = Predictor::new(&profile);
     let mut plant = Plant::new(PlantSpec::built_in(name).expect("it is built in"), seed);
     assert_eq!(plant.sectors(), predictor.capacity());
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     let mut now = Time(0);
     let mut head = None;
     let unit = profile.physical_sector().get() / 512;
     let (mut predicted_sum, mut actual_sum) = (0, 0);
     for number in 0..400_000 {
         let place = head.map_or(0, |head: Sector| head.get());
-        let Request { op, start, count } = choose(&mut dice, &predictor, place, unit);
+        let Request { op, start, count } = choose(&mut random, &predictor, place, unit);
         let (start, count) = (Sector(start), SectorCount(count));
-        now += Nanos(dice.roll(20_000_000));
+        now += Nanos(random.below(20_000_000));
         let service = plant.service(now, op, start, count);
         let actual = service.completed - now;
         let predicted = predictor.predict(head, op, start, count);
