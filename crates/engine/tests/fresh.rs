@@ -8,13 +8,14 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{MIB, Rig, client, filled, volume};
+use common::platter::Platter;
+use common::{MIB, Rig, client, filled, stream_spec, volume};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, Volume};
-use engine::stream::{Stream, StreamSpec};
+use engine::stream::Stream;
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::Bytes;
 
 const EXTENT: u64 = 32 * MIB;
 const CHUNK: u64 = 64 << 10;
@@ -25,7 +26,7 @@ fn fresh_pool() -> (Rig, Arc<Pool>) {
 
 /// Requests that the disks have done, and bytes written to them.
 fn work(rig: &Rig, pool: &Pool) -> (u64, u64, u64) {
-    let sum = |of: fn(&common::Platter) -> u64| rig.platters.iter().map(|one| of(one)).sum();
+    let sum = |of: fn(&Platter) -> u64| rig.platters.iter().map(|one| of(one)).sum();
     let status = pool.status();
     let written = status.disks.iter().map(|disk| disk.written_bytes);
     (
@@ -36,17 +37,8 @@ fn work(rig: &Rig, pool: &Pool) -> (u64, u64, u64) {
 }
 
 fn stream(pool: &Pool, volume: &Arc<Volume>, op: Op, block: u64) -> Stream {
-    let spec = StreamSpec {
-        name: "camera".into(),
-        volume: Arc::clone(volume),
-        range: None,
-        rate: BytesPerSecond(block * 100),
-        block: Bytes(block),
-        op,
-        span: None,
-        wraps: false,
-    };
-    pool.reserve(spec).unwrap()
+    pool.reserve(stream_spec(volume, op, block * 100, block))
+        .unwrap()
 }
 
 #[test]

@@ -5,22 +5,17 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{MIB, Rig, client, on_disk};
+use common::{MIB, Rig, client, on_disk, volume_on};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
-use engine::pool::{Placement, Pool, PoolError, VolumeSpec};
+use engine::pool::{Placement, Pool, PoolError};
 use sched::request::Op;
 use sched::units::Bytes;
 
 /// Four extents on the second of two disks; the metadata is on the first.
 fn four_extents() -> (Rig, Arc<Pool>) {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
-    let spec = VolumeSpec {
-        name: "v".into(),
-        size: Bytes(4 * MIB),
-        placement: on_disk(1),
-    };
-    pool.create_volume(&spec).unwrap();
+    drop(volume_on(&pool, "v", 1, 4 * MIB));
     (rig, pool)
 }
 

@@ -6,16 +6,14 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{MIB, Rig, filled, on_disk, seeded, volume};
+use common::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
 use engine::buffer::{Buffer, Segments};
 use engine::disk::Durability;
 use engine::front::{AFTER_MAX, Client, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
-use engine::pool::{Pool, Volume, VolumeSpec};
+use engine::pool::{Pool, Volume};
 use rand::Rng;
 use sched::request::Op;
 use sched::units::Bytes;
-
-const WRITE: VolumeOp = VolumeOp::Write { durable: false };
 
 /// A pool with a volume on one disk, all of it written but for its last extent.
 struct Bench {
@@ -218,15 +216,8 @@ fn random_op(rng: &mut rand::rngs::StdRng) -> VolumeOp {
 
 /// Two extents on two disks, and where in the volume the blocks begin that lie on both.
 fn across_two_disks(pool: &Pool) -> (Arc<Volume>, u64) {
-    let spec = VolumeSpec {
-        name: "v".into(),
-        size: Bytes(MIB),
-        placement: on_disk(0),
-    };
-    pool.create_volume(&spec).unwrap();
-    pool.grow("v", Bytes(2 * MIB), &on_disk(1)).unwrap();
     let base = MIB - (BLOCKS * BLOCK / 2) as u64;
-    (pool.open_volume("v").unwrap(), base)
+    (volume_on_two(pool, "v"), base)
 }
 
 const BLOCK: usize = 4096;

@@ -6,10 +6,9 @@ mod common;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{MIB, Rig, client};
+use common::{MIB, Rig, client, stream_spec};
 use engine::disk::Durability;
 use engine::pool::{CreateOptions, Placement, Pool, PoolError, VolumeSpec};
-use engine::stream::StreamSpec;
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
 use sched::request::Op;
@@ -246,17 +245,8 @@ fn growing_under_a_reservation_keeps_to_its_zone_or_is_refused() {
     let extents = zone(ZONE).end / MIB - zone(ZONE).start.div_ceil(MIB);
     create(&pool, "others", extents - 4 - 2, &in_zone).unwrap();
     let volume = pool.open_volume("v").unwrap();
-    let stream = pool.reserve(StreamSpec {
-        name: "camera".into(),
-        volume: Arc::clone(&volume),
-        range: None,
-        rate: BytesPerSecond(100_000),
-        block: Bytes(MIB),
-        op: Op::Write,
-        span: None,
-        wraps: false,
-    });
-    let stream = stream.unwrap();
+    let spec = stream_spec(&volume, Op::Write, 100_000, MIB);
+    let stream = pool.reserve(spec).unwrap();
     let grow = |extents: u64| pool.grow("v", Bytes(extents * MIB), &Placement::default());
     grow(6).unwrap();
     let found = places(&rig, &pool, "v");

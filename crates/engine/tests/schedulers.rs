@@ -4,12 +4,12 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{MIB, Rig, filled, volume};
+use common::{MIB, Rig, WRITE, filled, volume};
 use engine::buffer::{AccountId, Segments};
 use engine::completion::CompletionQueue;
 use engine::disk::Durability;
 use engine::dispatcher::{Action, DispatcherState, Io, Patience, Places};
-use engine::front::{BestEffortReservation, Client, ClientOptions, VolumeOp, VolumeRequest};
+use engine::front::{BestEffortReservation, Client, ClientOptions, VolumeRequest};
 use engine::pool::{Floor, Pool};
 use sched::book::{Book, Span};
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
@@ -17,8 +17,6 @@ use sched::profile::DriveProfile;
 use sched::request::{Class, Op, Order, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, Nanos, Sector, SectorCount, Time};
-
-const WRITE: VolumeOp = VolumeOp::Write { durable: false };
 
 /// What times are multiples of. The longest best-effort piece of the disks of [`Rig`] takes 2.66 of
 /// it: more than delta-L of the set, less than what the published rule makes of it.

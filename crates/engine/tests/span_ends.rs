@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{MIB, Rig, client, filled, volume};
+use common::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
 use engine::buffer::Buffer;
 use engine::clock;
 use engine::disk::Durability;
@@ -14,25 +14,18 @@ use engine::front::{IoFailure, VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
 use engine::stream::{Span, Stream, StreamSpec};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
-
-const WRITE: VolumeOp = VolumeOp::Write { durable: false };
+use sched::units::{Bytes, Nanos};
 
 /// A block a minute, for the next 3 s: long enough to ask for a few of them in.
 fn reserve(pool: &Pool, volume: &Arc<Volume>) -> Stream {
     let now = clock::now();
     let spec = StreamSpec {
-        name: "camera".into(),
-        volume: Arc::clone(volume),
-        range: None,
-        rate: BytesPerSecond(MIB / 60),
-        block: Bytes(MIB),
-        op: Op::Write,
         span: Some(Span {
             from: now,
             until: Some(now + Nanos::from_secs(3)),
         }),
         wraps: true,
+        ..stream_spec(volume, Op::Write, MIB / 60, MIB)
     };
     pool.reserve(spec).unwrap()
 }

@@ -9,20 +9,22 @@ use rand::Rng;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
-use super::common::{MIB, Rig, seeded, volume};
-use super::{rate_that_fits, refused, spec};
+use super::common::{MIB, Rig, seeded, stream_spec, volume};
+use super::{rate_that_fits, refused};
 
 #[test]
 fn what_does_not_fit_is_refused_with_what_would() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
-    let refusal = refused(&pool, spec(&volume, Op::Write, 1 << 40, MIB));
+    let refusal = refused(&pool, stream_spec(&volume, Op::Write, 1 << 40, MIB));
     let Refusal::Load { disk, .. } = &refusal else {
         panic!("{refusal}");
     };
     assert!(disk.disk.starts_with("disk") && disk.utilization > 0.0);
     let fits = rate_that_fits(&refusal);
-    let all = pool.reserve(spec(&volume, Op::Write, fits, MIB)).unwrap();
+    let all = pool
+        .reserve(stream_spec(&volume, Op::Write, fits, MIB))
+        .unwrap();
     let promised: Vec<f64> = pool
         .status()
         .disks
@@ -34,14 +36,15 @@ fn what_does_not_fit_is_refused_with_what_would() {
         "{promised:?}"
     );
     // Nothing is left for another one of that rate; its own, and no other's, comes back with it.
-    let left = refused(&pool, spec(&volume, Op::Read, fits, MIB));
+    let left = refused(&pool, stream_spec(&volume, Op::Read, fits, MIB));
     let Refusal::Load { rate_that_fits, .. } = left else {
         panic!("{left}");
     };
     assert!(rate_that_fits.is_none_or(|rate| rate.0 < fits));
     let status = all.close();
     assert_eq!((status.blocks, status.misses), (0, 0));
-    pool.reserve(spec(&volume, Op::Read, fits, MIB)).unwrap();
+    pool.reserve(stream_spec(&volume, Op::Read, fits, MIB))
+        .unwrap();
 }
 
 #[test]
@@ -57,7 +60,7 @@ fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
         } else {
             Op::Write
         };
-        let refusal = refused(&pool, spec(&volume, op, 1 << 42, block));
+        let refusal = refused(&pool, stream_spec(&volume, op, 1 << 42, block));
         let Refusal::Load {
             rate_that_fits: Some(fits),
             ..
@@ -66,9 +69,9 @@ fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
             break;
         };
         let more = fits.0 + fits.0 / 1000 + 1;
-        refused(&pool, spec(&volume, op, more, block));
+        refused(&pool, stream_spec(&volume, op, more, block));
         let some = (fits.0 / 6).max(1);
-        held.push(pool.reserve(spec(&volume, op, some, block)).unwrap());
+        held.push(pool.reserve(stream_spec(&volume, op, some, block)).unwrap());
     }
     assert!(!held.is_empty());
     let status = pool.status();
@@ -85,7 +88,7 @@ fn with_the_rate_that_fits_it_fits_and_with_more_it_does_not() {
 fn numbers_that_make_no_stream_are_refused() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 4 * MIB);
-    let good = || spec(&volume, Op::Write, 1 << 20, 65536);
+    let good = || stream_spec(&volume, Op::Write, 1 << 20, 65536);
     let bad: [StreamSpec; 6] = [
         StreamSpec {
             rate: BytesPerSecond(0),
@@ -192,7 +195,10 @@ fn the_floor_is_what_was_asked_for() {
 fn spans_that_do_not_meet_share_the_disk() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 4 * MIB);
-    let fits = rate_that_fits(&refused(&pool, spec(&volume, Op::Write, 1 << 40, MIB)));
+    let fits = rate_that_fits(&refused(
+        &pool,
+        stream_spec(&volume, Op::Write, 1 << 40, MIB),
+    ));
     let now = clock::now();
     let hours = |from: u64, until: u64| {
         let at = |hours: u64| now + Nanos::from_secs(3600 * hours);
@@ -201,7 +207,7 @@ fn spans_that_do_not_meet_share_the_disk() {
                 from: at(from),
                 until: Some(at(until)),
             }),
-            ..spec(&volume, Op::Write, fits * 2 / 3, MIB)
+            ..stream_spec(&volume, Op::Write, fits * 2 / 3, MIB)
         }
     };
     let evening = pool.reserve(hours(4, 6)).unwrap();

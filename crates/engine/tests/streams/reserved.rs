@@ -3,13 +3,13 @@
 use engine::clock;
 use engine::disk::Durability;
 use engine::front::{SubmitError, VolumeRequest};
-use engine::pool::{Placement, PoolError, VolumeSpec};
+use engine::pool::{Placement, PoolError};
 use engine::stream::{Refusal, Span, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use super::common::{MIB, Rig, filled, on_disk, volume};
-use super::{WRITE, rate_that_fits, refused, spec};
+use super::common::{MIB, Rig, WRITE, filled, on_disk, stream_spec, volume, volume_on};
+use super::{rate_that_fits, refused};
 
 #[test]
 fn a_stream_takes_only_what_it_has_reserved() {
@@ -18,7 +18,7 @@ fn a_stream_takes_only_what_it_has_reserved() {
     let stream = pool
         .reserve(StreamSpec {
             range: Some(MIB..3 * MIB),
-            ..spec(&volume, Op::Write, 1 << 20, 65536)
+            ..stream_spec(&volume, Op::Write, 1 << 20, 65536)
         })
         .unwrap();
     let submit = |offset: u64, len: usize| {
@@ -52,9 +52,12 @@ fn a_stream_takes_only_what_it_has_reserved() {
 fn a_rate_is_changed_or_kept() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 16 * MIB);
-    let fits = rate_that_fits(&refused(&pool, spec(&volume, Op::Write, 1 << 40, MIB)));
+    let fits = rate_that_fits(&refused(
+        &pool,
+        stream_spec(&volume, Op::Write, 1 << 40, MIB),
+    ));
     let stream = pool
-        .reserve(spec(&volume, Op::Write, fits / 4, MIB))
+        .reserve(stream_spec(&volume, Op::Write, fits / 4, MIB))
         .unwrap();
     for rate in [fits / 2, fits / 3, fits * 9 / 10, fits / 8] {
         let (_buffer, memory) = filled(stream.client(), &vec![1; 1 << 20]);
@@ -84,11 +87,14 @@ fn a_span_ends_by_itself() {
         from: now,
         until: Some(now + Nanos::from_millis(30)),
     };
-    let fits = rate_that_fits(&refused(&pool, spec(&volume, Op::Write, 1 << 40, MIB)));
+    let fits = rate_that_fits(&refused(
+        &pool,
+        stream_spec(&volume, Op::Write, 1 << 40, MIB),
+    ));
     let stream = pool
         .reserve(StreamSpec {
             span: Some(span),
-            ..spec(&volume, Op::Write, fits, MIB)
+            ..stream_spec(&volume, Op::Write, fits, MIB)
         })
         .unwrap();
     while !pool.status().streams.is_empty() {
@@ -104,15 +110,9 @@ fn a_span_ends_by_itself() {
 #[test]
 fn reservations_keep_their_extents_where_they_are() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
-    let spec_on = VolumeSpec {
-        name: "v".into(),
-        size: Bytes(8 * MIB),
-        placement: on_disk(0),
-    };
-    pool.create_volume(&spec_on).unwrap();
-    let volume = pool.open_volume("v").unwrap();
+    let volume = volume_on(&pool, "v", 0, 8 * MIB);
     let stream = pool
-        .reserve(spec(&volume, Op::Write, 1 << 20, 65536))
+        .reserve(stream_spec(&volume, Op::Write, 1 << 20, 65536))
         .unwrap();
     let moved = pool.move_extents("v", &on_disk(1), &mut |_| true);
     assert!(

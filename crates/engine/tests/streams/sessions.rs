@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::disk::Durability;
-use engine::pool::{Placement, Pool, PoolError, Volume, VolumeSpec};
+use engine::pool::{Placement, Pool, PoolError, Volume};
 use engine::stream::{BlockReport, PaceError, Player, Recorder, Stop, Stream, StreamSpec};
 use sched::request::Op;
 use sched::units::Bytes;
 
-use super::common::{MIB, Rig, SetOnDrop, client, on_disk, volume};
-use super::spec;
+use super::common::{MIB, Rig, SetOnDrop, client, on_disk, stream_spec, volume, volume_on};
 
-/// A reservation over a whole volume of three extents on three disks.
-fn three_disks(pool: &Pool, volume: &Arc<Volume>, op: Op, wraps: bool) -> Stream {
+/// A reservation over a whole volume, of 16 MiB/s.
+fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, wraps: bool) -> Stream {
     let rate = 16 << 20;
     pool.reserve(StreamSpec {
         wraps,
-        ..spec(volume, op, rate, 65536)
+        ..stream_spec(volume, op, rate, 65536)
     })
     .unwrap()
 }
@@ -60,7 +59,7 @@ fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
             written
         });
         let (mut sender, receiver) = UnixStream::pair().unwrap();
-        let recorder = three_disks(&pool, &video, Op::Write, false);
+        let recorder = reserved(&pool, &video, Op::Write, false);
         let source = scope.spawn(|| {
             sender.write_all(&data).unwrap();
             drop(sender);
@@ -76,7 +75,7 @@ fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
         contiguous(&blocks);
         assert_eq!(recorder.close().blocks, report.blocks);
 
-        let player = three_disks(&pool, &video, Op::Read, false);
+        let player = reserved(&pool, &video, Op::Read, false);
         let (mut far, near) = UnixStream::pair().unwrap();
         let sink = scope.spawn(move || {
             let mut got = Vec::new();
@@ -112,7 +111,7 @@ fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
 fn a_recording_that_wraps_overwrites_itself_and_ends_when_told() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let video = volume(&pool, "video", 3 * MIB);
-    let stream = three_disks(&pool, &video, Op::Write, true);
+    let stream = reserved(&pool, &video, Op::Write, true);
     let (mut sender, receiver) = UnixStream::pair().unwrap();
     let stop = Stop::new().unwrap();
     let report = std::thread::scope(|scope| {
@@ -146,8 +145,8 @@ fn a_recording_that_wraps_overwrites_itself_and_ends_when_told() {
 fn a_stream_is_told_of_a_disk_that_fails() {
     let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let video = volume(&pool, "video", 3 * MIB);
-    let recorder = three_disks(&pool, &video, Op::Write, false);
-    let player = three_disks(&pool, &video, Op::Read, true);
+    let recorder = reserved(&pool, &video, Op::Write, false);
+    let player = reserved(&pool, &video, Op::Read, true);
     let wrong = Recorder::new(&player, Bytes::ZERO).run(
         std::fs::File::open("/dev/zero").unwrap(),
         &Stop::new().unwrap(),
@@ -185,15 +184,9 @@ fn a_stream_is_told_of_a_disk_that_fails() {
 #[test]
 fn moving_under_a_stream_keeps_what_it_records() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
-    let spec_on = VolumeSpec {
-        name: "video".into(),
-        size: Bytes(8 * MIB),
-        placement: on_disk(0),
-    };
-    pool.create_volume(&spec_on).unwrap();
-    let video = pool.open_volume("video").unwrap();
+    let video = volume_on(&pool, "video", 0, 8 * MIB);
     let data: Vec<u8> = (0..8 * MIB).map(|at| (at * 17 % 251) as u8).collect();
-    let stream = three_disks(&pool, &video, Op::Write, false);
+    let stream = reserved(&pool, &video, Op::Write, false);
     let (mut sender, receiver) = UnixStream::pair().unwrap();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,0 +1,226 @@
+//! Real file systems and block devices: full, torn off, and with blocks of their own size.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::buffer::{Memory, MemoryConfig};
+use engine::front::{SubmitError, VolumeRequest};
+use engine::pool::{CreateOptions, OpenOptions, Pool, PoolDisk};
+use engine::stream::{Recorder, Stop};
+use engine::uring::UringDisk;
+use sched::profile::{DriveKind, DriveProfile};
+use sched::request::Op;
+use sched::units::{Bytes, SectorCount};
+
+use super::common::host::{Loop, Tmpfs};
+use super::common::skip::is_root;
+use super::common::{MIB, WRITE, client, filled, volume, volume_on};
+use super::{record_until_it_fails, stream, works};
+
+/// Bytes per second that a file of unknown speed is trusted with.
+const SLOW: u64 = 512 << 10;
+
+fn memory() -> Memory {
+    let config = MemoryConfig {
+        lock: false,
+        ..MemoryConfig::new(Bytes::from_mib(32))
+    };
+    Memory::new(&config).unwrap()
+}
+
+fn disk(memory: &Memory, name: &str, path: &Path) -> PoolDisk {
+    let disk = UringDisk::open(path, memory, 1).unwrap();
+    let sectors = SectorCount(engine::disk::Disk::capacity(&disk).0);
+    PoolDisk {
+        name: name.into(),
+        disk: Box::new(disk),
+        profile: Arc::new(DriveProfile::conservative(DriveKind::File, sectors).unwrap()),
+        profile_is_measured: false,
+    }
+}
+
+fn disks(memory: &Memory, paths: [&Path; 2]) -> Vec<PoolDisk> {
+    let named = paths.iter().enumerate();
+    named
+        .map(|(index, path)| disk(memory, &format!("disk{index}"), path))
+        .collect()
+}
+
+fn create(memory: &Memory, paths: [&Path; 2]) -> Arc<Pool> {
+    let options = CreateOptions {
+        extent_bytes: Some(Bytes(MIB)),
+        ..CreateOptions::default()
+    };
+    Pool::create(memory, disks(memory, paths), &options).unwrap();
+    open(memory, paths)
+}
+
+fn open(memory: &Memory, paths: [&Path; 2]) -> Arc<Pool> {
+    let options = OpenOptions {
+        realtime: false,
+        ..OpenOptions::default()
+    };
+    Pool::open(memory.clone(), disks(memory, paths), options).unwrap()
+}
+
+#[test]
+fn a_disk_whose_file_system_is_full_fails_writes_and_keeps_what_it_acknowledged() {
+    if !is_root("a file system that is full") {
+        return;
+    }
+    let (Some(full), Some(roomy)) = (Tmpfs::mount(16 * MIB), Tmpfs::mount(64 * MIB)) else {
+        return;
+    };
+    let memory = memory();
+    let files = [roomy.file("disk0", 64 * MIB), full.file("disk1", 64 * MIB)];
+    let paths = [files[0].as_path(), files[1].as_path()];
+    let pool = create(&memory, paths);
+    let well = volume_on(&pool, "well", 0, 4 * MIB);
+    let video = volume_on(&pool, "video", 1, 40 * MIB);
+    let writer = client(&pool);
+    writer.write_at(&video, Bytes(0), &[7; 65536]).unwrap();
+    writer.flush(&video).unwrap();
+    full.fill_up(MIB);
+
+    let recorder = stream(&pool, &video, Op::Write, SLOW);
+    let error = record_until_it_fails(&recorder, |_| {}).to_string();
+    assert!(
+        error.contains("disk1") && error.contains("No space left"),
+        "{error}"
+    );
+    let told = recorder.status();
+    assert!(told.failed.unwrap().contains("No space left") && told.errors > 0);
+    let (_buffer, segments) = filled(&writer, &[1; 512]);
+    let refused = writer.submit(VolumeRequest::transfer(&video, WRITE, Bytes(0), segments));
+    assert!(
+        matches!(refused, Err(SubmitError::Poisoned { .. })),
+        "{refused:?}"
+    );
+    let status = pool.status();
+    assert!(status.disks[0].failed.is_none());
+    assert!(
+        status.disks[1]
+            .failed
+            .as_ref()
+            .unwrap()
+            .contains("No space left")
+    );
+    works(&pool, &well, 3);
+    let mut back = [0; 512];
+    writer.read_at(&video, Bytes(0), &mut back).unwrap();
+
+    // Room is made, and the pool is opened anew: what was flushed is there, and it takes writes again.
+    drop((recorder, writer, well, video, pool));
+    full.resize(128 * MIB);
+    let pool = open(&memory, paths);
+    let (well, video) = (
+        pool.open_volume("well").unwrap(),
+        pool.open_volume("video").unwrap(),
+    );
+    let mut back = [0; 65536];
+    client(&pool).read_at(&well, Bytes(0), &mut back).unwrap();
+    assert!(back == [3; 65536]);
+    // The recording has gone over the first block, or has not: it is one or the other.
+    client(&pool).read_at(&video, Bytes(0), &mut back).unwrap();
+    assert!(back == [7; 65536] || back == [0; 65536]);
+    works(&pool, &video, 9);
+}
+
+#[test]
+fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
+    if !is_root("a device that is torn off") {
+        return;
+    }
+    let Some(host) = Tmpfs::mount(96 * MIB) else {
+        return;
+    };
+    let files = [host.file("disk0", 32 * MIB), host.file("disk1", 32 * MIB)];
+    let (Some(well), Some(torn)) = (Loop::attach(&files[0], 512), Loop::attach(&files[1], 512))
+    else {
+        return;
+    };
+    let memory = memory();
+    let pool = create(&memory, [well.path(), torn.path()]);
+    let good = volume_on(&pool, "good", 0, 8 * MIB);
+    let bad = volume_on(&pool, "bad", 1, 8 * MIB);
+    let (playing, recording) = (
+        stream(&pool, &good, Op::Write, SLOW),
+        stream(&pool, &bad, Op::Write, SLOW),
+    );
+    works(&pool, &good, 1);
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            let zeros = File::open("/dev/zero").unwrap();
+            Recorder::new(&playing, Bytes::ZERO)
+                .limit(Bytes(10 * 65536))
+                .run(zeros, &Stop::new().unwrap(), &mut |_| {})
+                .unwrap()
+        });
+        let error = record_until_it_fails(&recording, |block| {
+            if block == 4 {
+                torn.tear_off();
+            }
+        });
+        assert!(error.to_string().contains("disk1"), "{error}");
+        assert_eq!(beside.join().unwrap().blocks, 10);
+    });
+    assert!(recording.close().failed.unwrap().contains("disk1"));
+    assert!(playing.close().failed.is_none());
+    let reader = client(&pool);
+    let mut back = [0; 4096];
+    assert!(reader.read_at(&bad, Bytes(0), &mut back).is_err());
+    assert!(reader.write_at(&bad, Bytes(0), &back).is_err());
+    works(&pool, &good, 2);
+    let status = pool.status();
+    assert!(status.disks[0].failed.is_none() && status.disks[0].errors == 0);
+    assert!(status.disks[1].failed.is_some() && status.disks[1].errors > 0);
+}
+
+#[test]
+fn blocks_of_4096_bytes_are_what_requests_are_multiples_of() {
+    if !is_root("a device with blocks of 4096 bytes") {
+        return;
+    }
+    let Some(host) = Tmpfs::mount(96 * MIB) else {
+        return;
+    };
+    let files = [host.file("disk0", 32 * MIB), host.file("disk1", 32 * MIB)];
+    let (Some(small), Some(large)) = (Loop::attach(&files[0], 512), Loop::attach(&files[1], 4096))
+    else {
+        return;
+    };
+    let memory = memory();
+    let paths = [small.path(), large.path()];
+    let pool = create(&memory, paths);
+    // Wherever a volume lies now, it may be moved to the disk with the larger blocks.
+    let volume = volume(&pool, "v", 6 * MIB);
+    assert_eq!(volume.alignment(), Bytes(4096));
+    let writer = client(&pool);
+    for (offset, len) in [(512, 4096), (0, 512), (4096, 4608)] {
+        let (_buffer, segments) = filled(&writer, &vec![1; len]);
+        let request = VolumeRequest::transfer(&volume, WRITE, Bytes(offset), segments);
+        let error = writer.submit(request).unwrap_err();
+        assert!(matches!(
+            error,
+            SubmitError::Misaligned {
+                alignment: 4096,
+                ..
+            }
+        ));
+        assert!(error.to_string().contains("multiple of 4 KiB"), "{error}");
+    }
+    let data: Vec<u8> = (0..3 * MIB).map(|at| (at / 4096 % 251) as u8).collect();
+    writer.write_at(&volume, Bytes(4096), &data).unwrap();
+    writer.flush(&volume).unwrap();
+    drop((writer, volume, pool));
+    let pool = open(&memory, paths);
+    let volume = pool.open_volume("v").unwrap();
+    let mut back = vec![0; data.len()];
+    client(&pool)
+        .read_at(&volume, Bytes(4096), &mut back)
+        .unwrap();
+    assert!(back == data);
+    drop(volume);
+    pool.close().unwrap();
+}

@@ -1,0 +1,208 @@
+//! Disks in memory that stall, are given up, or take longer than they may.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use engine::clock;
+use engine::disk::Durability;
+use engine::pool::{Patience, Pool, PoolError};
+use engine::stream::{Player, Recorder, Stop};
+use sched::request::Op;
+use sched::units::{Bytes, Nanos, Time};
+
+use super::common::{MIB, Rig, client, volume, volume_on};
+use super::{record_until_it_fails, stream, works};
+
+/// Bytes per second that a disk in memory is trusted with.
+const FAST: u64 = 4 << 20;
+
+/// A pool of two disks in memory, its metadata on the first, of which a stall shows at once and never ends
+/// by itself.
+fn patient() -> (Rig, Arc<Pool>) {
+    let mut rig = Rig::new(2, 32 * MIB, Durability::WriteThrough);
+    rig.options.patience = Patience {
+        stalled_after: Nanos::from_millis(1),
+        give_up_after: Nanos::from_secs(100_000),
+    };
+    rig.create(MIB);
+    let pool = rig.open();
+    (rig, pool)
+}
+
+#[test]
+fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
+    let (rig, pool) = patient();
+    let other = volume_on(&pool, "other", 1, 4 * MIB);
+    works(&pool, &other, 1);
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let making = scope.spawn(|| volume_on(&pool, "new", 0, MIB));
+        while pool.status().disks[0].stalled_ns == 0 {}
+        // Data on the other disk, also made durable, as long as the map does not change.
+        for fill in 2..50 {
+            works(&pool, &other, fill);
+        }
+        let status = pool.status();
+        assert!(status.disks[0].failed.is_none() && status.disks[0].stalls == 1);
+        assert!(status.disks[1].stalled_ns == 0 && !making.is_finished());
+        rig.platters[0].stalled.store(false, Ordering::SeqCst);
+        works(&pool, &making.join().unwrap(), 3);
+    });
+    assert_eq!(pool.status().disks[0].stalled_ns, 0);
+    volume(&pool, "more", MIB);
+}
+
+/// Lets a disk answer again when it goes out of scope, also by a panic, so that who waits for it ends.
+struct GoesOn<'a>(&'a AtomicBool);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
+    let (rig, pool) = patient();
+    let other = volume_on(&pool, "other", 1, 4 * MIB);
+    works(&pool, &other, 1);
+    assert_eq!(pool.status().waits, []);
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let _goes_on = GoesOn(&rig.platters[0].stalled);
+        let flushing = scope.spawn(|| {
+            let client = client(&pool);
+            // A chunk that has not been written to, so that the log has something to record.
+            client
+                .write_at(&other, Bytes(2 * MIB), &[2; 65536])
+                .unwrap();
+            client.flush(&other).unwrap();
+        });
+        let waits = loop {
+            let waits = pool.waits();
+            if !waits.is_empty() {
+                break waits;
+            }
+        };
+        let [wait] = waits.as_slice() else {
+            panic!("{waits:?}");
+        };
+        assert_eq!(
+            (wait.volume.as_str(), wait.disk.as_str()),
+            ("other", "disk0")
+        );
+        assert!(wait.stalled_ns > 0 && wait.waits_ns > 0);
+        let line = wait.to_string();
+        assert!(
+            line.starts_with("flush of volume \"other\" waits for disk \"disk0\" (stalled for ")
+        );
+        assert_eq!(pool.status().waits.len(), 1);
+        // Data goes on meanwhile.
+        client(&pool)
+            .write_at(&other, Bytes(0), &[3; 65536])
+            .unwrap();
+        assert!(!flushing.is_finished());
+        rig.platters[0].stalled.store(false, Ordering::SeqCst);
+        flushing.join().unwrap();
+    });
+    assert_eq!(pool.status().waits, []);
+}
+
+#[test]
+fn a_disk_that_is_given_up_fails_what_it_was_asked_and_its_streams_are_told() {
+    let mut rig = Rig::new(2, 32 * MIB, Durability::WriteThrough);
+    rig.options.patience = Patience {
+        stalled_after: Nanos::from_millis(500),
+        give_up_after: Nanos::from_millis(500),
+    };
+    rig.create(MIB);
+    let pool = rig.open();
+    let (good, bad) = (
+        volume_on(&pool, "good", 0, 4 * MIB),
+        volume_on(&pool, "bad", 1, 4 * MIB),
+    );
+    let recorder = stream(&pool, &bad, Op::Write, FAST);
+    let error = record_until_it_fails(&recorder, |block| {
+        rig.platters[1].stalled.store(block >= 2, Ordering::SeqCst);
+    });
+    assert!(
+        error.to_string().contains("did not answer in time"),
+        "{error}"
+    );
+    assert!(recorder.close().failed.unwrap().contains("disk1"));
+    assert!(pool.status().disks[1].failed.is_some());
+    works(&pool, &good, 5);
+    rig.platters[1].stalled.store(false, Ordering::SeqCst);
+    drop((good, bad));
+    // What became of the writes that were given up nobody knows.
+    let closed = pool.close();
+    assert!(
+        matches!(closed, Err(PoolError::Io(_) | PoolError::Metadata(_))),
+        "{closed:?}"
+    );
+}
+
+#[test]
+fn a_listener_that_is_owed_a_block_is_an_underrun_and_a_late_source_is_one() {
+    let rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
+    rig.create(MIB);
+    let pool = rig.open();
+    let video = volume(&pool, "video", 2 * MIB);
+    client(&pool)
+        .write_at(&video, Bytes(0), &vec![5; 2 << 20])
+        .unwrap();
+    let player = stream(&pool, &video, Op::Read, FAST);
+    // Each transfer takes longer than three blocks may: whatever the host does, some are not there in time.
+    let period = Nanos(65536 * 1_000_000_000 / FAST);
+    rig.platters[0]
+        .delay_ns
+        .store(4 * period.0, Ordering::SeqCst);
+    let sink = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/null")
+        .unwrap();
+    let played = Player::new(&player, Bytes::ZERO)
+        .limit(Bytes(10 * 65536))
+        .run(sink, &Stop::new().unwrap(), &mut |_| {})
+        .unwrap();
+    assert!(
+        played.underruns > 0 && played.underruns <= played.blocks,
+        "{played:?}"
+    );
+    // The blocks were late as well, for the disk took longer than its profile allows.
+    assert_eq!(played.misses, played.blocks, "{played:?}");
+    let (told, disk) = (player.status(), &pool.status().disks[0]);
+    assert!(told.overruns == played.blocks && disk.overruns >= told.overruns);
+    rig.platters[0].delay_ns.store(0, Ordering::SeqCst);
+    drop(player);
+
+    let recorder = stream(&pool, &video, Op::Write, FAST);
+    let (mut source, near) = UnixStream::pair().unwrap();
+    let stop = Stop::new().unwrap();
+    let report = std::thread::scope(|scope| {
+        let mut blocks = 0;
+        let (go_on, may_go_on) = mpsc::channel();
+        scope.spawn(move || {
+            source.write_all(&[1; 65536]).unwrap();
+            // The next one comes only when the time for it has long gone by.
+            let completed: Time = may_go_on.recv().unwrap();
+            engine::rt::sleep_until(completed + Nanos(4 * period.0));
+            source.write_all(&[2; 65536]).unwrap();
+        });
+        Recorder::new(&recorder, Bytes::ZERO)
+            .run(&near, &stop, &mut |_| {
+                blocks += 1;
+                if blocks == 1 {
+                    go_on.send(clock::now()).unwrap();
+                }
+            })
+            .unwrap()
+    });
+    assert_eq!(
+        (report.blocks, report.underruns, report.waited_for_peer),
+        (2, 1, 1)
+    );
+}
