@@ -7,6 +7,7 @@ pub mod payload;
 pub mod record;
 pub mod superblock;
 pub mod table;
+mod written;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
