@@ -26,69 +26,16 @@
 //!
 //! Time spans ([`crate::book`]), and anything that is only sufficient.
 
+mod refusal;
+
 use crate::demand::{Demand, End, Group, Low};
 use crate::task::{TaskId, TaskParams};
 use crate::units::Nanos;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::fmt;
 use num_bigint::BigUint;
 
-/// Which condition a set fails.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefusedBy {
-    /// Condition 1: the tasks ask for more than the whole disk.
-    Utilization,
-    /// Condition 2: a request that cannot be interrupted would make others late.
-    Blocking,
-}
-
-impl fmt::Display for RefusedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Utilization => "utilization",
-            Self::Blocking => "blocking",
-        })
-    }
-}
-
-/// Why a task is not admitted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub struct Refusal {
-    /// The condition that fails.
-    pub by: RefusedBy,
-    /// Utilization: the longest period of the set. Blocking: the length L at which condition 2 fails.
-    pub interval: Nanos,
-    /// How much more disk time than `interval` the tasks may need within it: (U - 1) times the
-    /// interval, rounded up; or the requests due within it, and the one that blocks them.
-    pub short_by: Nanos,
-    /// The task at fault: the one asked for (utilization), or the one whose request blocks.
-    pub task: TaskId,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            by,
-            interval,
-            short_by,
-            task,
-        } = self;
-        match by {
-            RefusedBy::Utilization => write!(
-                f,
-                "with task {} the disk would be promised more than all of its time: {short_by} too much in every {interval}",
-                task.0
-            ),
-            RefusedBy::Blocking => write!(
-                f,
-                "a request of task {} cannot be interrupted and would make others late: what is due within {interval} of its start would take {short_by} longer than that",
-                task.0
-            ),
-        }
-    }
-}
+pub use refusal::{Refusal, RefusedBy};
 
 /// The tasks that a disk has promised to serve, always schedulable.
 #[derive(Clone, Debug, Default)]
@@ -208,15 +155,8 @@ impl Admission {
         let mut groups: Vec<Group> = Vec::new();
         for &(period, _, service) in &order {
             match groups.last_mut() {
-                Some(group) if group.period == period => {
-                    group.cost = group.cost.saturating_add(service);
-                    group.longest = group.longest.max(service);
-                }
-                _ => groups.push(Group {
-                    period,
-                    cost: service,
-                    longest: service,
-                }),
+                Some(group) if group.period == period => group.join(service),
+                _ => groups.push(Group::of(service, period)),
             }
         }
         Self {
@@ -290,18 +230,8 @@ fn add(groups: &mut Vec<Group>, params: TaskParams) {
     let (service, period) = (params.service().0, params.period().0);
     let place = groups.partition_point(|group| group.period < period);
     match groups.get_mut(place) {
-        Some(group) if group.period == period => {
-            group.cost = group.cost.saturating_add(service);
-            group.longest = group.longest.max(service);
-        }
-        _ => groups.insert(
-            place,
-            Group {
-                period,
-                cost: service,
-                longest: service,
-            },
-        ),
+        Some(group) if group.period == period => group.join(service),
+        _ => groups.insert(place, Group::of(service, period)),
     }
 }
 
@@ -391,77 +321,4 @@ fn fits_exactly(groups: &[Group]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn groups(tasks: &[(u64, u64)]) -> Vec<Group> {
-        let mut groups = Vec::new();
-        for &(service, period) in tasks {
-            add(
-                &mut groups,
-                TaskParams::new(Nanos(service), Nanos(period)).unwrap(),
-            );
-        }
-        groups
-    }
-
-    #[test]
-    fn a_set_is_judged_at_once_as_it_is_one_by_one() {
-        let mut state = 7u64;
-        let mut next = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below + 1
-        };
-        let (mut admitted, mut refused) = (0, 0);
-        for _ in 0..2_000 {
-            let tasks: Vec<_> = (0..next(5))
-                .map(|id| {
-                    let period = next(40);
-                    let params =
-                        TaskParams::new(Nanos(next(period.min(12))), Nanos(period.max(12)));
-                    (TaskId(id), params.expect("no longer than its period"))
-                })
-                .collect();
-            let mut one_by_one = Admission::new();
-            let verdict = tasks
-                .iter()
-                .try_for_each(|&(id, params)| one_by_one.insert(id, params));
-            match (Admission::of(tasks.iter().copied()), verdict) {
-                (Ok(set), Ok(())) => {
-                    admitted += 1;
-                    assert_eq!(set.groups, one_by_one.groups);
-                }
-                (Err(refusal), Err(_)) => {
-                    refused += 1;
-                    assert!(refusal.short_by.0 > 0);
-                    assert!(tasks.iter().any(|task| task.0 == refusal.task));
-                }
-                other => panic!("{tasks:?}: {other:?}"),
-            }
-        }
-        assert!(
-            admitted > 100 && refused > 100,
-            "{admitted} admitted, {refused} refused"
-        );
-    }
-
-    #[test]
-    fn a_full_disk_is_told_from_one_that_is_a_hair_fuller() {
-        assert!(fits_whole_disk(&groups(&[(1, 3), (1, 3), (1, 3)])));
-        assert!(fits_whole_disk(&groups(&[(1, 3), (1, 2), (1, 7), (1, 42)])));
-        assert!(!fits_whole_disk(&groups(&[
-            (1, 3),
-            (1, 2),
-            (1, 7),
-            (1, 41)
-        ])));
-        let p = (1u64 << 57) - 1;
-        assert!(fits_whole_disk(&groups(&[(p / 2, p), (p / 2 + 1, p)])));
-        assert!(!fits_whole_disk(&groups(&[
-            (p / 2 + 1, p),
-            (p / 2 + 1, p + 1)
-        ])));
-    }
-}
+mod tests;

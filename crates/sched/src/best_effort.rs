@@ -29,6 +29,7 @@
 //! Deliberately absent: rotational position (the predictor knows no angle), and merging of
 //! neighbours, which is the caller's: two requests have two completions.
 
+mod ages;
 mod held_up;
 
 use crate::position::{Forest, Key, NONE};
@@ -36,6 +37,8 @@ use crate::request::Urgency;
 use crate::units::{Nanos, Sector, Time};
 use alloc::vec;
 use alloc::vec::Vec;
+
+use ages::Ends;
 
 /// How best-effort requests of one urgency are ordered.
 #[derive(
@@ -54,9 +57,6 @@ pub enum BestEffortOrder {
 
 /// So many requests go in position order between two aged ones.
 pub const AGED_EVERY: u32 = 8;
-/// How far the search for an aged request looks past ones that wait for others. What they wait for
-/// is older and in these lists itself, so nothing is lost by giving up.
-const AGED_SEARCH_MAX: usize = 16;
 
 /// Everything, or one account's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,9 +105,6 @@ const NO_ITEM: Item = Item {
     sector: 0,
     links: [(NONE, NONE); 2],
 };
-
-/// First and last of a list.
-type Ends = (u32, u32);
 
 /// Best-effort requests by position and by age.
 #[derive(Clone, Debug)]
@@ -245,16 +242,6 @@ impl BestEffortQueue {
         true
     }
 
-    /// The oldest request of an account, for moving all of them elsewhere.
-    pub(crate) fn oldest_of(&self, account: u32) -> Option<u32> {
-        let lists = &self.account_ages[account as usize];
-        lists
-            .iter()
-            .map(|ends| ends.0)
-            .filter(|slot| *slot != NONE)
-            .min_by_key(|slot| self.items[*slot as usize].sequence)
-    }
-
     /// Moves a request to another account, where it takes its place by age.
     pub(crate) fn move_to(&mut self, slot: u32, account: u32) {
         let ready = self.items[slot as usize].ready;
@@ -334,41 +321,6 @@ impl BestEffortQueue {
         self.make_unready(pick.slot);
     }
 
-    /// The ready request that is longest beyond its age limit.
-    fn aged(&self, scope: Scope, now: Time) -> Option<u32> {
-        let overdue = |urgency: Urgency| {
-            let slot = self.first_ready(scope, urgency, AGED_SEARCH_MAX)?;
-            let limit = self.age_limits[index(urgency)];
-            let due = self.items[slot as usize].arrived.saturating_add(limit);
-            (now > due).then_some((due, slot))
-        };
-        let oldest = [Urgency::Sync, Urgency::Async]
-            .into_iter()
-            .filter_map(overdue)
-            .min();
-        oldest.map(|(_, slot)| slot)
-    }
-
-    /// The oldest ready request that was queued with this urgency, among so many.
-    fn first_ready(&self, scope: Scope, urgency: Urgency, search_max: usize) -> Option<u32> {
-        let (list, level) = match scope {
-            Scope::All => (self.ages[index(urgency)], 0),
-            Scope::Account(account) => (self.account_ages[account as usize][index(urgency)], 1),
-        };
-        let mut slot = list.0;
-        for _ in 0..search_max {
-            if slot == NONE {
-                return None;
-            }
-            let item = &self.items[slot as usize];
-            if item.ready {
-                return Some(slot);
-            }
-            slot = item.links[level].1;
-        }
-        None
-    }
-
     fn plant(&mut self, slot: u32) {
         let Item {
             account,
@@ -388,55 +340,5 @@ impl BestEffortQueue {
         } = self.items[slot as usize];
         self.all.remove(index(served_as), slot);
         self.by_account.remove(tree(account, served_as), slot);
-    }
-
-    fn ends(&mut self, account: u32, urgency: Urgency, level: usize) -> &mut Ends {
-        match level {
-            0 => &mut self.ages[index(urgency)],
-            _ => &mut self.account_ages[account as usize][index(urgency)],
-        }
-    }
-
-    /// Puts a request into a list by its age: at the end, unless it is moved from another account.
-    fn append(&mut self, slot: u32, level: usize) {
-        let Item {
-            account,
-            urgency,
-            sequence,
-            ..
-        } = self.items[slot as usize];
-        let mut before = self.ends(account, urgency, level).1;
-        let mut after = NONE;
-        while before != NONE && self.items[before as usize].sequence > sequence {
-            after = before;
-            before = self.items[before as usize].links[level].0;
-        }
-        self.items[slot as usize].links[level] = (before, after);
-        match before {
-            NONE => self.ends(account, urgency, level).0 = slot,
-            _ => self.items[before as usize].links[level].1 = slot,
-        }
-        match after {
-            NONE => self.ends(account, urgency, level).1 = slot,
-            _ => self.items[after as usize].links[level].0 = slot,
-        }
-    }
-
-    fn unlink(&mut self, slot: u32, level: usize) {
-        let Item {
-            account,
-            urgency,
-            links,
-            ..
-        } = self.items[slot as usize];
-        let (before, after) = links[level];
-        match before {
-            NONE => self.ends(account, urgency, level).0 = after,
-            _ => self.items[before as usize].links[level].1 = after,
-        }
-        match after {
-            NONE => self.ends(account, urgency, level).1 = before,
-            _ => self.items[after as usize].links[level].0 = before,
-        }
     }
 }

@@ -32,6 +32,23 @@ pub(crate) struct Group {
     pub(crate) longest: u64,
 }
 
+impl Group {
+    /// One task.
+    pub(crate) fn of(service: u64, period: u64) -> Self {
+        Self {
+            period,
+            cost: service,
+            longest: service,
+        }
+    }
+
+    /// Another task of the same period.
+    pub(crate) fn join(&mut self, service: u64) {
+        self.cost = self.cost.saturating_add(service);
+        self.longest = self.longest.max(service);
+    }
+}
+
 /// What a walk found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Low {

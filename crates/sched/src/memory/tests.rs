@@ -1,4 +1,7 @@
+//! Who gets and gives how much memory: the cases of the policy, and random ones.
+
 use super::*;
+use alloc::vec::Vec;
 use proptest::prelude::*;
 
 const GRACE: Nanos = Nanos::from_millis(500);
