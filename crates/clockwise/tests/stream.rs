@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 use common::{Serve, Site, call, noise};
 use serde_json::{Value, json};
@@ -134,6 +135,35 @@ fn a_file_is_recorded_in_a_loop_and_the_end_of_the_range_ends_it() {
     );
     record(&site, &["--rate", "1MB/s", "--from", "-", "--loop"]).fails(2, &["standard input"]);
     record(&site, &["--rate", "1MB/s", "--from", "/nonexistent"]).fails(2, &["/nonexistent"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// `/dev/full` takes nothing, as a full file system; a reader that has enough closes its pipe.
+#[test]
+fn where_played_bytes_go_may_be_full_or_have_enough() {
+    let (site, server) = site();
+    let arguments = ["--rate", "500KB/s", "--length", "512KiB", "--to"];
+    play(&site, &[&arguments[..], &["/dev/full"]].concat())
+        .fails(1, &["playing ended early", "/dev/full", "make room"]);
+    let mut reader = common::clockwise();
+    let mut player = reader
+        .args(["stream", "play", "--volume", "v", "--block", "64KiB"])
+        .args(arguments)
+        .args(["-", "--config"])
+        .arg(site.config())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("clockwise starts");
+    let mut some = [0; 1000];
+    let mut output = player.stdout.take().expect("piped");
+    output.read_exact(&mut some).expect("its first bytes");
+    drop(output);
+    let ended = player.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(!said.contains("error"), "{said}");
+    assert_eq!(site.json(&["stream", "list"]), json!([]));
     assert_eq!(server.terminate().0, Some(0));
 }
 

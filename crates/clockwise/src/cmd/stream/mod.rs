@@ -17,7 +17,7 @@ use crate::http::ask::ChangeRate;
 use crate::http::view::StreamView;
 use crate::quantity::{Rate, parse_rate, parse_size};
 use crate::session::SessionView;
-use peer::{Peer, Source, sink};
+use peer::{Peer, Sink, Source};
 use report::{report_text, sessions_text};
 use session::session;
 
@@ -113,7 +113,7 @@ pub(super) fn run(
             session(client, common, Peer::Source(source), *wrap, output)
         }
         StreamCommand::Play { common, to, repeat } => {
-            session(client, common, Peer::Sink(sink(to)?), *repeat, output)
+            session(client, common, Peer::Sink(Sink::open(to)?), *repeat, output)
         }
         StreamCommand::List => {
             let sessions: Vec<SessionView> = block_on(client.get("/v1/streams"))?;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, FailureKind, io_failure};
 use crate::http::ask::StreamOp;
@@ -12,7 +12,11 @@ use crate::http::ask::StreamOp;
 /// Bytes to record.
 pub(super) enum Source {
     Stdin,
-    File { file: File, repeat: bool },
+    File {
+        file: File,
+        path: PathBuf,
+        repeat: bool,
+    },
 }
 
 impl Source {
@@ -49,7 +53,11 @@ impl Source {
             ))
             .help("name a file with something in it, or leave out --loop"));
         }
-        Ok(Self::File { file, repeat })
+        Ok(Self::File {
+            file,
+            path: path.to_owned(),
+            repeat,
+        })
     }
 
     /// Sends it all, at most `limit` bytes; ends early when nobody takes any more.
@@ -58,7 +66,9 @@ impl Source {
         let mut to = connection;
         let sent = match self {
             Self::Stdin => io::copy(&mut io::stdin().lock().take(left), &mut to),
-            Self::File { mut file, repeat } => loop {
+            Self::File {
+                mut file, repeat, ..
+            } => loop {
                 match io::copy(&mut Read::by_ref(&mut file).take(left), &mut to) {
                     Ok(sent) if repeat && sent < left => {
                         left -= sent;
@@ -84,22 +94,41 @@ impl Source {
 }
 
 /// Where played bytes go.
-pub(super) fn sink(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdout()));
+pub(super) struct Sink {
+    to: Box<dyn Write + Send>,
+    path: PathBuf,
+}
+
+impl Sink {
+    /// A file that is made or made empty, or standard output.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let to: Box<dyn Write + Send> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            Box::new(File::create(path).map_err(|error| Failure {
+                kind: FailureKind::BadInput,
+                ..io_failure("write", path, &error)
+            })?)
+        };
+        let path = path.to_owned();
+        Ok(Self { to, path })
     }
-    File::create(path)
-        .map(|file| Box::new(file) as Box<dyn Write + Send>)
-        .map_err(|error| Failure {
-            kind: FailureKind::BadInput,
-            ..io_failure("write", path, &error)
-        })
+
+    /// Takes all that comes. A reader of standard output that has enough, as `head` does, ends it.
+    fn take(mut self, connection: &UnixStream) -> io::Result<()> {
+        let mut from = connection;
+        let taken = io::copy(&mut from, &mut self.to).and_then(|_| self.to.flush());
+        match taken {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
 }
 
 /// This end of the byte stream.
 pub(super) enum Peer {
     Source(Source),
-    Sink(Box<dyn Write + Send>),
+    Sink(Sink),
 }
 
 impl Peer {
@@ -108,6 +137,16 @@ impl Peer {
         match self {
             Self::Source(_) => StreamOp::Record,
             Self::Sink(_) => StreamOp::Play,
+        }
+    }
+
+    /// What it does with which file, for an error: `write out.ts`.
+    pub(super) fn doing(&self) -> String {
+        match self {
+            Self::Source(Source::Stdin) => "read standard input".to_owned(),
+            Self::Source(Source::File { path, .. }) => format!("read {}", path.display()),
+            Self::Sink(sink) if sink.path == Path::new("-") => "write standard output".to_owned(),
+            Self::Sink(sink) => format!("write {}", sink.path.display()),
         }
     }
 
@@ -121,10 +160,7 @@ impl Peer {
                 let ended = io::copy(&mut &connection, &mut io::sink());
                 sent.and(ended.map(drop))
             }
-            Self::Sink(mut sink) => {
-                io::copy(&mut &connection, &mut sink)?;
-                sink.flush()
-            }
+            Self::Sink(sink) => sink.take(&connection),
         }
     }
 }

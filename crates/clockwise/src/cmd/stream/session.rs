@@ -62,6 +62,7 @@ pub(super) fn session(
             .try_clone()
             .map_err(|error| host_failure("use the data connection", &error))?;
         let bar = output.byte_progress(limit, what);
+        let doing = peer.doing();
         let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
         let moved = accompany(client, &path, moving, &handle, ask.op, &bar).await;
         bar.finish_and_clear();
@@ -70,7 +71,11 @@ pub(super) fn session(
         }
         let report: SessionView = client.delete(&path).await?;
         moved.map_err(|error| {
-            Failure::failed(format!("{what} ended early: {error}")).help(EARLY_HELP)
+            let failure = host_failure(&doing, &error);
+            Failure {
+                what: format!("{what} ended early: {}", failure.what),
+                ..failure
+            }
         })?;
         Ok(report)
     })?;
