@@ -237,10 +237,17 @@ impl Ledger {
             return;
         }
         self.any_missed = false;
-        for record in self.accounts.values().filter(|record| record.missed > 0) {
-            self.any_missed = true;
+        for record in self
+            .accounts
+            .values_mut()
+            .filter(|record| record.missed > 0)
+        {
             if record.used + record.missed <= record.granted {
+                // Once: who still wants it is refused again, and who does not is left in peace.
+                record.missed = 0;
                 record.event.signal();
+            } else {
+                self.any_missed = true;
             }
         }
     }
@@ -261,7 +268,12 @@ impl Ledger {
             return;
         }
         record.granted -= count;
+        let was_asked = record.owed() > 0;
         record.settle_asked(count);
+        if was_asked && record.owed() == 0 {
+            // The holder may have looked before what it let go of came back.
+            record.event.signal();
+        }
         let given = self.shares.give_back(now, client(id), bytes_of(count));
         debug_assert!(given.is_ok(), "{given:?}");
     }

@@ -250,7 +250,8 @@ impl Worker {
         } = io;
         // The memory is the client's again before it hears of it.
         drop(segments);
-        lock(&self.shared.state).finished.push(Finished {
+        let mut state = lock(&self.shared.state);
+        state.finished.push(Finished {
             tag,
             op,
             start,
@@ -263,6 +264,11 @@ impl Worker {
             moved,
             posted: clock::now(),
         });
+        if let Some(errno) = state.gone {
+            // It may have gone since the thread last looked.
+            state.fail_unfinished(clock::now(), errno);
+        }
+        drop(state);
         self.shared.finished.signal();
     }
 

@@ -71,6 +71,10 @@ pub(super) fn session(
         }
         let report: SessionView = client.delete(&path).await?;
         moved.map_err(|error| {
+            if error.kind() == io::ErrorKind::ConnectionReset {
+                let what = format!("{what} ended early: the server closed the connection");
+                return Failure::failed(what).help(EARLY_HELP);
+            }
             let failure = host_failure(&doing, &error);
             Failure {
                 what: format!("{what} ended early: {}", failure.what),

@@ -29,6 +29,7 @@ fn who_has_too_much_is_asked_and_gives_back() {
     assert_eq!(by, Time(1).saturating_add(GIVE_BACK_WITHIN));
     held.truncate(held.len() - (asked.0 as usize).div_ceil(64 << 10));
     assert_eq!(greedy.asked_back(), None);
+    assert!(greedy.event().drain(), "it is told that it is over");
     assert!(poor.event().drain(), "it is told as well");
     assert!(poor.allocate(size).is_ok());
     assert!(held.iter().all(|buffer| !buffer.is_revoked()));
@@ -115,7 +116,7 @@ fn who_is_not_asked_any_more_is_told() {
 #[test]
 fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     let (memory, clock) = manual();
-    let (greedy, held, poor) = crowded(&memory);
+    let (greedy, mut held, poor) = crowded(&memory);
     let transfers: Vec<_> = held
         .iter()
         .map(|buffer| buffer.segments(Op::Write, 0..4096).unwrap())
@@ -135,6 +136,8 @@ fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     drop(transfers);
     memory.tick();
     assert!(poor.event().drain(), "its pages are there");
+    drop(held.pop());
+    assert!(!poor.event().drain(), "it is told once");
     assert!(greedy.event().drain(), "it is not late any more");
     assert!(greedy.asked_back().unwrap().1 > clock.now());
     assert!(poor.allocate(size).is_ok());

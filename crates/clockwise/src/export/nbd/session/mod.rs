@@ -132,7 +132,8 @@ pub(super) struct Session {
     spare: Spare,
     /// Memory has been asked back and not yet given.
     asked_back: bool,
-    /// There was no memory for the next part while something was under way that would bring some.
+    /// There was no memory for the next part, or no place for the next request, while something was
+    /// under way that would bring some.
     awaits_own: bool,
     scratch: Vec<u8>,
     /// Writes that came with the payload of the one before.

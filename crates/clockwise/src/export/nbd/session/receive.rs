@@ -36,6 +36,7 @@ impl Session {
                 Next::Header => {
                     self.next = Next::Header;
                     if self.is_congested() {
+                        self.awaits_own |= self.pending.is_full();
                         return Ok(false);
                     }
                     if self.input.filled().is_empty() && self.begin_ahead()? {
