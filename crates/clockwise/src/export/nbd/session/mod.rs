@@ -42,9 +42,10 @@ use super::stats::Turn;
 /// rotating disk, small enough that its memory is soon free again.
 pub(super) const PART_BYTES: usize = 1 << 20;
 
-/// The largest transfer of a write to disks without heads: while the first half of a mebibyte is
-/// written, the second can be received.
-const FLAT_WRITE_PART_BYTES: usize = 512 << 10;
+/// The largest transfer of a write to disks without heads. A disk in memory is written by the thread
+/// that has just received the data, as long as it is no more than this, and finds it in its
+/// processor's cache.
+const FLAT_WRITE_PART_BYTES: usize = 128 << 10;
 
 /// The memory of a connection that nobody can take away: progress, however short memory is.
 pub(super) const FIXED_BYTES: usize = 64 << 10;

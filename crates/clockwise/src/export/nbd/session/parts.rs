@@ -10,9 +10,7 @@ use engine::front::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
 
-use super::{
-    BATCH_REQUESTS, Broken, FIXED_BYTES, LARGE_BYTES, Next, PART_BYTES, PARTS_MAX, Parts, Session,
-};
+use super::{Broken, FIXED_BYTES, LARGE_BYTES, Next, PART_BYTES, PARTS_MAX, Parts, Session};
 use crate::export::nbd::pending::Part;
 use crate::export::nbd::proto::Errno;
 
@@ -140,10 +138,14 @@ impl Session {
         if let Some(result) = submitted {
             self.note_submitted(parts.id, result.map(|_| ()));
         }
-        if size >= LARGE_BYTES {
-            self.batch = self.batch.max(BATCH_REQUESTS);
-        }
         parts.offset += size as u64;
         parts.left -= size;
+        let is_large = match parts.op {
+            VolumeOp::Read => size >= LARGE_BYTES,
+            _ => size >= LARGE_BYTES.min(self.write_part_bytes),
+        };
+        if is_large {
+            self.end_batch();
+        }
     }
 }
