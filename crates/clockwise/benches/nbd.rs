@@ -1,16 +1,21 @@
 //! The NBD export against `nbdkit file` and `qemu-nbd`, each a process of its own in front of a file
 //! in memory, all driven by fio: requests a second, bandwidth, and the server's processor time for
 //! a request. Rounds alternate between the servers; figures are medians of rounds, ratios the
-//! medians of each round's ratio to the better of the two others.
+//! medians of each round's ratio to the better of the two others, with the least and the greatest.
+//! The export is measured twice: as it is, and with a stream open on the disk, which is then not
+//! lent to connections.
 //!
 //! ```text
 //! cargo bench -p clockwise --bench nbd
-//! NBD_BENCH_ROUNDS=5 NBD_BENCH_SECONDS=3 NBD_BENCH_SERVERS=clockwise NBD_BENCH_JOBS=randread ...
+//! NBD_BENCH_ROUNDS=9 NBD_BENCH_SECONDS=2 NBD_BENCH_SERVERS=clockwise NBD_BENCH_JOBS=randread ...
 //! ```
 //!
 //! The table goes to standard output, the same as JSON to `target/bench/nbd.json`.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
+
+#[path = "../../engine/tests/common/skip.rs"]
+mod skip;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,15 +28,18 @@ use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
 use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
+use engine::stream::StreamSpec;
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
-use sched::units::Bytes;
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond};
 
 /// The size of the export that is worked on.
 const SIZE: Bytes = Bytes::from_mib(512);
 
-/// Set, with the folder as its value, in the process that is to be our server.
+/// Set, with the folder as its value, in the process that is to be our server, and which of them.
 const SERVE: &str = "NBD_BENCH_SERVE";
+const SERVE_AS: &str = "NBD_BENCH_SERVE_AS";
 
 /// What is measured.
 #[derive(Clone, Copy)]
@@ -69,7 +77,15 @@ const JOBS: [Job; 4] = [
     },
 ];
 
-const SERVERS: [&str; 3] = ["clockwise", "nbdkit", "qemu-nbd"];
+const SERVERS: [&str; 4] = [ALONE, BESIDE, "nbdkit", "qemu-nbd"];
+
+/// Our server with nothing promised, and with a stream open.
+const ALONE: &str = "clockwise";
+const BESIDE: &str = "clockwise-stream";
+
+fn is_ours(name: &str) -> bool {
+    [ALONE, BESIDE].contains(&name)
+}
 
 /// One round of one job on one server.
 #[derive(Clone, Copy)]
@@ -95,26 +111,22 @@ impl Drop for Peer {
 
 fn main() {
     if let Some(folder) = std::env::var_os(SERVE) {
-        serve(Path::new(&folder));
+        let name = std::env::var(SERVE_AS).expect("which server to be");
+        serve(&name, Path::new(&folder));
         return;
     }
     let number = |name: &str, default: usize| {
         std::env::var(name).map_or(default, |text| text.parse().expect(name))
     };
     let (rounds, seconds) = (
-        number("NBD_BENCH_ROUNDS", 5),
-        number("NBD_BENCH_SECONDS", 3),
+        number("NBD_BENCH_ROUNDS", 9),
+        number("NBD_BENCH_SECONDS", 2),
     );
     let chosen = |name: &str, item: &str| {
         std::env::var(name).map_or(true, |list| list.split(',').any(|word| word == item))
     };
     let tools = ["fio", "nbdkit", "qemu-nbd"];
-    if let Some(missing) = tools.iter().find(|tool| !is_installed(tool)) {
-        assert!(
-            std::env::var_os("CLOCKWISE_SKIP_MISSING_TOOLS").is_some(),
-            "{missing} is not installed (`make setup` installs it)"
-        );
-        println!("SKIPPED: {missing} is not installed");
+    if !tools.iter().all(|tool| skip::have(tool)) {
         return;
     }
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
@@ -143,21 +155,16 @@ fn main() {
     report(&names, &results);
 }
 
-fn is_installed(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
-}
-
 /// Starts one of [`SERVERS`], and returns when it takes connections.
 fn start(name: &str, folder: &Path) -> Peer {
     let socket = folder.join(format!("{name}.sock"));
-    let volume = if name == "clockwise" { "bench" } else { "" };
+    let volume = if is_ours(name) { "bench" } else { "" };
     let uri = format!("nbd+unix:///{volume}?socket={}", socket.display());
     let file = folder.join(format!("{name}.img"));
     let mut command = match name {
-        "clockwise" => {
+        ALONE | BESIDE => {
             let mut command = Command::new(std::env::current_exe().expect("this program"));
-            command.env(SERVE, folder);
+            command.env(SERVE, folder).env(SERVE_AS, name);
             command
         }
         "nbdkit" => {
@@ -186,7 +193,7 @@ fn start(name: &str, folder: &Path) -> Peer {
         .stdout(Stdio::piped())
         .spawn()
         .expect(name);
-    if name == "clockwise" {
+    if is_ours(name) {
         let mut line = String::new();
         let output = child.stdout.take().expect("piped");
         BufReader::new(output)
@@ -221,8 +228,8 @@ fn block_of_bytes() -> Vec<u8> {
 }
 
 /// Our server: a pool on one file in memory, a volume written from end to end.
-fn serve(folder: &Path) {
-    let path = folder.join("clockwise.img");
+fn serve(name: &str, folder: &Path) {
+    let path = folder.join(format!("{name}.img"));
     let file = std::fs::File::create(&path).expect("a file in memory");
     file.set_len(SIZE.0 + (64 << 20)).expect("room in memory");
     let config = MemoryConfig {
@@ -258,9 +265,22 @@ fn serve(folder: &Path) {
             .expect("a write");
     }
     client.flush(&volume).expect("a flush");
+    let stream = (name == BESIDE).then(|| {
+        pool.reserve(StreamSpec {
+            name: "beside".into(),
+            volume: Arc::clone(&volume),
+            range: None,
+            rate: BytesPerSecond(1 << 20),
+            block: Bytes::from_kib(256),
+            op: Op::Read,
+            span: None,
+            wraps: true,
+        })
+        .expect("a stream")
+    });
     drop((client, volume));
     let config = NbdConfig {
-        unix: Some(folder.join("clockwise.sock")),
+        unix: Some(folder.join(format!("{name}.sock"))),
         ..NbdConfig::default()
     };
     let server = Server::start(Arc::clone(&pool), &config).expect("the server");
@@ -268,6 +288,7 @@ fn serve(folder: &Path) {
     // Until whoever started this is gone.
     let _ = std::io::stdin().lines().next();
     server.shutdown(std::time::Duration::from_secs(5));
+    drop(stream);
     pool.close().expect("closing the pool");
 }
 
@@ -362,12 +383,29 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The median over rounds of ours over the best of the others; more than one server is needed.
-fn ratio(samples: &[Vec<Sample>], of: impl Fn(&Sample) -> f64, best: fn(f64, f64) -> f64) -> f64 {
-    median((0..samples[0].len()).map(|round| {
-        let others = samples[1..].iter().map(|peer| of(&peer[round]));
-        of(&samples[0][round]) / others.reduce(best).unwrap_or(f64::NAN)
-    }))
+/// Ours over the best of the peers, in each round.
+fn ratios(
+    ours: &[Sample],
+    peers: &[&Vec<Sample>],
+    of: impl Fn(&Sample) -> f64,
+    best: fn(f64, f64) -> f64,
+) -> Vec<f64> {
+    let of_round = |(round, sample): (usize, &Sample)| {
+        let others = peers.iter().map(|peer| of(&peer[round]));
+        Some(of(sample) / others.reduce(best)?)
+    };
+    ours.iter().enumerate().filter_map(of_round).collect()
+}
+
+/// The median, the least and the greatest; nothing of none.
+fn spread(values: &[f64]) -> String {
+    let least = values.iter().copied().reduce(f64::min);
+    let greatest = values.iter().copied().reduce(f64::max);
+    let text = least.zip(greatest).map(|(least, greatest)| {
+        let median = median(values.iter().copied());
+        format!("{median:.2} ({least:.2} to {greatest:.2})")
+    });
+    text.unwrap_or_default()
 }
 
 fn report(names: &[&str], results: &[(Job, Vec<Vec<Sample>>)]) {
@@ -383,19 +421,23 @@ fn report(names: &[&str], results: &[(Job, Vec<Vec<Sample>>)]) {
     ]);
     let mut json = Vec::new();
     for (job, samples) in results {
-        let speed = ratio(samples, |sample| sample.iops, f64::max);
-        let cpu = ratio(samples, |sample| sample.cpu_us_per_io, f64::min);
+        let named = || names.iter().zip(samples);
+        let peers: Vec<_> = named()
+            .filter(|(name, _)| !is_ours(name))
+            .map(|(_, rounds)| rounds)
+            .collect();
         let mut servers = serde_json::Map::new();
-        for (index, (name, rounds)) in names.iter().zip(samples).enumerate() {
+        for (index, (name, rounds)) in named().enumerate() {
             let iops = median(rounds.iter().map(|sample| sample.iops));
             let mib = median(rounds.iter().map(|sample| sample.mib_per_second));
             let us = median(rounds.iter().map(|sample| sample.cpu_us_per_io));
-            let ours = |ratio: f64| {
-                if index == 0 {
-                    format!("{ratio:.2}")
-                } else {
-                    String::new()
-                }
+            let [speed, cpu] = if is_ours(name) {
+                [
+                    ratios(rounds, &peers, |sample| sample.iops, f64::max),
+                    ratios(rounds, &peers, |sample| sample.cpu_us_per_io, f64::min),
+                ]
+            } else {
+                [Vec::new(), Vec::new()]
             };
             let title = if index == 0 { job.name } else { "" };
             table.add_row([
@@ -404,20 +446,21 @@ fn report(names: &[&str], results: &[(Job, Vec<Vec<Sample>>)]) {
                 format!("{iops:.0}"),
                 format!("{mib:.0}"),
                 format!("{us:.2}"),
-                ours(speed),
-                ours(cpu),
+                spread(&speed),
+                spread(&cpu),
             ]);
             let figures = serde_json::json!({
                 "iops": iops, "mib_per_second": mib, "cpu_us_per_io": us,
+                "speed_ratios": speed, "cpu_ratios": cpu,
             });
             servers.insert((*name).to_owned(), figures);
         }
-        json.push(serde_json::json!({
-            "job": job.name, "servers": servers, "speed_ratio": speed, "cpu_ratio": cpu,
-        }));
+        json.push(serde_json::json!({ "job": job.name, "servers": servers }));
     }
     println!("{table}");
-    println!("speed ratio: ours / the better of the others, to be at least 1");
+    println!(
+        "speed ratio: ours / the better of the others, to be at least 1; of rounds the median, least and greatest"
+    );
     println!("CPU ratio: ours / the smaller of the others, to be at most 1");
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
     std::fs::create_dir_all(&folder).expect("a place for the report");

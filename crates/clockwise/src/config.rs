@@ -6,6 +6,7 @@
 
 mod disk;
 mod patience;
+mod reservation;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
+use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity;
 
@@ -74,6 +76,8 @@ impl Default for Server {
 struct Nbd {
     unix: Option<PathBuf>,
     tcp: Option<Spanned<String>>,
+    #[serde(default)]
+    reservation: Vec<reservation::Section>,
 }
 
 #[derive(Deserialize, Default)]
@@ -116,6 +120,8 @@ pub struct Config {
     pub nbd_unix: Option<PathBuf>,
     /// The TCP address of the block export, if there is to be one.
     pub nbd_tcp: Option<std::net::SocketAddr>,
+    /// Disk time reserved for exports.
+    pub nbd_reservations: Vec<ExportReservation>,
     /// The extent size, for `pool create`.
     pub extent: Option<Bytes>,
     /// Memory for buffers, in all.
@@ -151,6 +157,11 @@ impl Config {
                 .data
                 .map_or_else(|| api.with_file_name("data.sock"), |data| folder.join(data)),
             permissions: permissions(source, &file.server.permissions)?,
+            nbd_reservations: reservation::reservations(
+                source,
+                file.nbd.reservation,
+                file.nbd.unix.is_some() || file.nbd.tcp.is_some(),
+            )?,
             nbd_unix: file.nbd.unix.map(|unix| folder.join(unix)),
             nbd_tcp: file
                 .nbd

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::pool::Pool;
+use engine::rt;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
@@ -203,7 +204,11 @@ fn absolute(path: &Path) -> String {
 /// When the disks are no pool.
 pub fn open_pool(config: &Config) -> Result<Arc<Pool>, Failure> {
     let opened = disks::open(config, Absent::Refuse)?;
-    Pool::open(opened.memory, opened.disks, config.open.clone()).map_err(pool_failure)
+    let mut options = config.open.clone();
+    if options.realtime {
+        options.denied = rt::lock_process_memory();
+    }
+    Pool::open(opened.memory, opened.disks, options).map_err(pool_failure)
 }
 
 /// The failure of a pool that could not be made, opened or checked.
@@ -222,6 +227,7 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
         unix: config.nbd_unix.clone(),
         unix_mode: config.permissions,
         tcp: config.nbd_tcp,
+        reservations: config.nbd_reservations.clone(),
         ..nbd::NbdConfig::default()
     };
     nbd::Server::start(Arc::clone(pool), &nbd)

@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use common::{Site, call, noise};
+use common::{Site, call, pattern};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
@@ -68,7 +68,7 @@ fn a_thousand_silent_connections_to_the_data_socket_keep_nobody_out() {
     site.run(&["volume", "create", "v", "--size", "4MiB"])
         .done();
     let silent = idle(&site, "data.sock", b"clockwise-");
-    let content = noise(1, 256 << 10);
+    let content = pattern(1, 256 << 10);
     std::fs::write(site.path("content"), &content).expect("a file");
     let from = site.path("content").display().to_string();
     let reserve = ["--volume", "v", "--rate", "200KB/s", "--block", "64KiB"];
@@ -84,7 +84,7 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     let (site, server) = Site::serving(1);
     site.run(&["volume", "create", "v", "--size", "8MiB"])
         .done();
-    let content = noise(2, 512 << 10);
+    let content = pattern(2, 512 << 10);
     std::fs::write(site.path("content"), &content).expect("a file");
     let from = site.path("content").display().to_string();
     let reserve = ["--volume", "v", "--rate", "200KB/s", "--block", "64KiB"];

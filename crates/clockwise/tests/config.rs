@@ -70,6 +70,36 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["by halves"],
         ),
         (
+            format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = \"20ms\"\n{disk}"),
+            ":1:1",
+            &["missing field `period`"],
+        ),
+        (
+            format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = \"3s\"\nperiod = \"2s\"\n{disk}"),
+            ":2:10",
+            &["3.00 s in each 2.00 s", "shorter than the `period`"],
+        ),
+        (
+            format!("[[nbd.reservation]]\nvolume = \"v\"\nslice = 20\nperiod = \"2s\"\n{disk}"),
+            ":3:9",
+            &["a text with a unit"],
+        ),
+        (
+            format!(
+                "{0}{0}{disk}",
+                "[[nbd.reservation]]\nvolume = \"v\"\nslice = \"20ms\"\nperiod = \"2s\"\n"
+            ),
+            ":6:10",
+            &["`v` has a reservation already", "share"],
+        ),
+        (
+            format!(
+                "[[nbd.reservation]]\nvolume = \"v\"\nslice = \"20ms\"\nperiod = \"2s\"\n{disk}"
+            ),
+            ":2:10",
+            &["nothing is exported", "`unix` or `tcp`"],
+        ),
+        (
             format!("[patience]\nstalled_after = 2\n{disk}"),
             ":2:17",
             &["a text with a unit"],

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Site, call, noise};
+use common::{Site, call, call_with, pattern};
 use serde_json::{Value, json};
 
 /// A value that is not as its schema says; where, and why.
@@ -121,13 +121,21 @@ fn asked(
         .replace("{name}", name)
         .replace("{id}", name)
         .replace("{number}", name);
-    let (status, answer) = call(site, method, &format!("{path}{query}"), body);
+    let sent = call_with(
+        site,
+        method,
+        &format!("{path}{query}"),
+        "application/json",
+        body,
+    );
+    let (status, answer) = (sent.status, sent.body);
     let call = &description["paths"][template][method.to_lowercase()];
     let described = &call["responses"][status.to_string()];
-    let schema = &described["content"]["application/json"]["schema"];
+    let schema = &described["content"][&sent.content_type]["schema"];
     assert!(
         schema.is_object(),
-        "{method} {path}: {status} is not described: {answer}"
+        "{method} {path}: {status} as {} is not described: {answer}",
+        sent.content_type
     );
     let at = format!("{method} {path}");
     let fit = fits(description, schema, &answer, &at)
@@ -149,7 +157,7 @@ fn every_answer_is_as_it_is_described() {
     let ask = |method, template, parts| asked(&site, &description, method, template, parts);
     let volume = json!({ "name": "v", "size_bytes": 8 << 20 }).to_string();
     ask("POST", "/v1/volumes", ["", "", &volume]);
-    std::fs::write(site.path("in"), noise(1, 200_000)).expect("a file");
+    std::fs::write(site.path("in"), pattern(1, 200_000)).expect("a file");
     let from = site.path("in").display().to_string();
     let stream = json!({
         "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": 65536,
@@ -210,5 +218,82 @@ fn every_answer_is_as_it_is_described() {
         ["v", "", "{\"placement\":{\"run_extents\":2}}"],
     );
     ask("DELETE", "/v1/volumes/{name}", ["v", "", ""]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn every_error_is_sent_as_what_it_is_described_to_be() {
+    const PROBLEM: &str = "application/problem+json";
+    let (site, server) = Site::serving(1);
+    let (_, description) = call(&site, "GET", "/v1/openapi.json", "");
+    let json = "application/json";
+    for (wanted, method, template, path, content_type, body) in [
+        (400, "GET", "/v1/disks/{number}", "/v1/disks/x", json, ""),
+        (400, "GET", "/v1/streams/{id}", "/v1/streams/-1", json, ""),
+        (
+            400,
+            "GET",
+            "/v1/volumes/{name}/places",
+            "/v1/volumes/v/places?from=x",
+            json,
+            "",
+        ),
+        (400, "POST", "/v1/volumes", "/v1/volumes", json, "{"),
+        (404, "GET", "/v1/disks/{number}", "/v1/disks/7", json, ""),
+        (
+            415,
+            "POST",
+            "/v1/streams",
+            "/v1/streams",
+            "text/plain",
+            "{}",
+        ),
+        (422, "POST", "/v1/streams", "/v1/streams", json, "{}"),
+    ] {
+        let sent = call_with(&site, method, path, content_type, body);
+        assert_eq!(
+            (sent.status, sent.content_type.as_str()),
+            (wanted, PROBLEM),
+            "{path}"
+        );
+        let call = &description["paths"][template][method.to_lowercase()];
+        let described = &call["responses"][wanted.to_string()];
+        let schema = &described["content"][PROBLEM]["schema"];
+        assert_eq!(
+            fits(&description, schema, &sent.body, path),
+            Ok(()),
+            "{call}"
+        );
+        assert!(described["description"].is_string(), "{described}");
+    }
+    // Of what no call takes, the document as a whole tells.
+    for (wanted, method, path) in [(404, "GET", "/v1/nothing"), (405, "PUT", "/v1/pool")] {
+        let sent = call_with(&site, method, path, json, "");
+        assert_eq!(
+            (sent.status, sent.content_type.as_str()),
+            (wanted, PROBLEM),
+            "{path}"
+        );
+        let told = description["info"]["description"].as_str();
+        assert!(told.is_some_and(|told| told.contains(&wanted.to_string())));
+    }
+    // No error is described as anything else, and every call may fail.
+    for (path, methods) in description["paths"].as_object().expect("paths") {
+        for (method, call) in methods.as_object().expect("methods") {
+            let answers = call["responses"].as_object().expect("answers");
+            assert!(answers.contains_key("500"), "{method} {path}");
+            for (status, answer) in answers
+                .iter()
+                .filter(|(status, _)| status.as_str() >= "400")
+            {
+                let content = answer["content"].as_object().expect("content");
+                assert_eq!(
+                    content.keys().collect::<Vec<_>>(),
+                    [PROBLEM],
+                    "{method} {path} {status}"
+                );
+            }
+        }
+    }
     assert_eq!(server.terminate().0, Some(0));
 }

@@ -5,17 +5,24 @@
 
 mod common;
 mod nbd_support;
+#[path = "../../sched/tests/common/random.rs"]
+#[allow(dead_code, reason = "each test uses its part of this")]
+mod random;
+#[path = "../../sched/tests/common/seed.rs"]
+mod seed;
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
-use common::{Site, call, noise};
+use common::{Site, call};
 use nbd_support::{Wire, cmd, pattern};
+use random::Random;
+use seed::seed;
 use serde_json::json;
 
-/// Blocks of the volume; each is written again and again.
-const BLOCKS: u64 = 64;
+/// Blocks of the volume: some are written again and again, others for the first time in a late round.
+const BLOCKS: u64 = 512;
 
 const BLOCK: usize = 4096;
 
@@ -52,24 +59,28 @@ fn content(block: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes blocks in an order that `seed` decides until the server goes, and tells what it was told.
-fn write(mut wire: Wire, seed: u64, mut version: u64, told: &mpsc::Sender<Told>) -> Option<()> {
-    let mut state = seed | 1;
+/// Writes blocks in an order that `seed` decides until the server goes, and tells what it was told. Each
+/// request takes one of the two connections: a flush covers what was answered on either.
+fn write(
+    mut wires: [Wire; 2],
+    seed: u64,
+    mut version: u64,
+    told: &mpsc::Sender<Told>,
+) -> Option<()> {
+    let mut random = Random(seed);
     loop {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(seed);
-        let (block, way) = (state >> 33 & (BLOCKS - 1), state >> 60);
+        let (block, way) = (random.below(BLOCKS), random.below(16));
+        let wire = &mut wires[random.below(2) as usize];
         version += 1;
         let (offset, data) = (block * BLOCK as u64, content(block, version));
         let answer = if way < 4 {
-            ask(&mut wire, cmd::WRITE, cmd::FUA, offset, &data)?;
+            ask(wire, cmd::WRITE, cmd::FUA, offset, &data)?;
             Told::Forced { block, version }
         } else if way < 14 {
-            ask(&mut wire, cmd::WRITE, 0, offset, &data)?;
+            ask(wire, cmd::WRITE, 0, offset, &data)?;
             Told::Answered { block, version }
         } else {
-            ask(&mut wire, cmd::FLUSH, 0, 0, &[])?;
+            ask(wire, cmd::FLUSH, 0, 0, &[])?;
             Told::Flushed
         };
         // Whoever killed the server has stopped listening.
@@ -99,17 +110,16 @@ fn learn(known: &mut [Known], told: &Told) {
 
 #[test]
 fn what_was_acknowledged_survives_a_kill_at_any_moment() {
-    let seed = u64::from(std::process::id()) ^ 0x5eed_c10c_0000_0000;
-    println!("seed {seed:#x}");
+    let seed = seed("kill", None);
     let (site, mut server) = Site::serving(2);
     let size = format!("{}KiB", BLOCKS * BLOCK as u64 / 1024);
     site.run(&["volume", "create", "v", "--size", &size]).done();
     let mut known = vec![Known::default(); BLOCKS as usize];
     let mut version = 0;
     for round in 0..ROUNDS {
-        let wire = Wire::simple(&site.path("nbd.sock"), "v");
+        let wires = [(); 2].map(|()| Wire::simple(&site.path("nbd.sock"), "v"));
         let (sender, told) = mpsc::channel();
-        let writer = std::thread::spawn(move || write(wire, seed ^ round, version, &sender));
+        let writer = std::thread::spawn(move || write(wires, seed ^ round, version, &sender));
         // Not after a time but after so many answers; the next request is under way somewhere.
         for _ in 0..(seed >> (round % 8) & 63) + round {
             learn(&mut known, &told.recv().expect("an answer"));
@@ -170,7 +180,7 @@ fn sigterm_ends_streams_and_clients_in_good_order() {
         format!("clockwise-stream {token}\n").as_bytes(),
     )
     .expect("it is taken");
-    let recorded = noise(5, 4 * 65536);
+    let recorded = pattern(5, 4 * 65536);
     std::io::Write::write_all(&mut stream, &recorded).expect("it is taken");
     let path = format!("/v1/streams/{}", reserved["id"]);
     let begun = std::time::Instant::now();

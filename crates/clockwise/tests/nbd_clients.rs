@@ -1,15 +1,13 @@
 //! The NBD server with the clients that people use, unchanged, as Debian has them.
 
 mod nbd_support;
-#[path = "../../engine/tests/common/skip.rs"]
-mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nbd_support::skip::{have, is_root, skipped};
 use nbd_support::{Process, Rig, Wire, cmd, output, pattern, run};
-use skip::{have, is_root, skipped};
 
 /// A file with a pattern, and some zeros in the middle.
 fn image(folder: &Path, seed: u64, mib: usize) -> (String, Vec<u8>) {

@@ -3,28 +3,23 @@
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
+#[path = "../../sched/tests/common/random.rs"]
+#[allow(dead_code, reason = "each test uses its part of this")]
+mod random;
+#[path = "../../sched/tests/common/seed.rs"]
+mod seed;
+
 use std::path::Path;
 
 use clockwise::export::nbd::fuzzing;
+use random::Random;
+use seed::seed;
 
 /// Inputs made up for each target.
 const ITERATIONS: usize = 200_000;
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
+fn below(random: &mut Random, bound: usize) -> usize {
+    random.below(bound as u64) as usize
 }
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
@@ -60,37 +55,33 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
         u32::MAX - 511,
         u32::MAX,
     ];
-    for _ in 0..=random.below(6) {
-        let at = random.below(input.len());
-        match random.below(6) {
+    for _ in 0..=below(random, 6) {
+        let at = below(random, input.len());
+        match below(random, 6) {
             0 if !input.is_empty() => input[at] = random.next() as u8,
-            1 if !input.is_empty() => input[at] ^= 1 << random.below(8),
+            1 if !input.is_empty() => input[at] ^= 1 << below(random, 8),
             2 => input.truncate(at),
             3 => input.insert(at, random.next() as u8),
             4 if at + 4 <= input.len() => {
-                let number = INTERESTING[random.below(INTERESTING.len())];
+                let number = INTERESTING[below(random, INTERESTING.len())];
                 input[at..at + 4].copy_from_slice(&number.to_be_bytes());
             }
             _ => {
-                let other = &others[random.below(others.len())];
+                let other = &others[below(random, others.len())];
                 input.truncate(at);
-                input.extend_from_slice(&other[random.below(other.len())..]);
+                input.extend_from_slice(&other[below(random, other.len())..]);
             }
         }
     }
 }
 
 fn run(target: &str, check: impl Fn(&[u8])) {
-    let seed = std::env::var("CLOCKWISE_SEED").map_or_else(
-        |_| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
-        |text| text.parse().unwrap(),
-    );
-    println!("{target}: CLOCKWISE_SEED={seed}");
+    let seed = seed(target, None);
     let inputs = corpus(target);
     inputs.iter().for_each(|input| check(input));
     let mut random = Random(seed);
     for _ in 0..ITERATIONS {
-        let mut input = inputs[random.below(inputs.len())].clone();
+        let mut input = inputs[below(&mut random, inputs.len())].clone();
         mutate(&mut random, &mut input, &inputs);
         check(&input);
     }

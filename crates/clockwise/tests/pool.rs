@@ -175,3 +175,28 @@ fn a_pool_is_served_once() {
     assert_eq!(server.terminate().0, Some(0));
     site.run(&["pool", "check"]).done();
 }
+
+#[test]
+fn a_new_pool_says_how_large_its_extents_are_and_what_that_rests_on() {
+    let site = Site::new(1);
+    let chosen = site.run(&["pool", "create"]).done();
+    assert!(chosen.out.contains("extents of 1 MiB"), "{chosen:?}");
+    assert!(!chosen.out.contains("not measured"), "{chosen:?}");
+    // Large enough for extents of any size; nothing of it is written but the pool's own structures.
+    let site = Site::new(1);
+    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let open = text
+        .replace("extent = \"1MiB\"\n", "")
+        .replace(&format!("size = \"{DISK_MIB}MiB\""), "size = \"2GiB\"");
+    std::fs::write(site.config(), open).expect("the configuration can be written");
+    let proposed = site.run(&["pool", "create"]).done();
+    assert!(proposed.out.contains("not measured"), "{proposed:?}");
+    let made = site.json(&["pool", "create", "--force"]);
+    assert_eq!(made["profiles_are_measured"], false, "{made}");
+    let serve = site.serve();
+    assert_eq!(
+        site.json(&["pool", "show"])["extent_bytes"],
+        made["extent_bytes"]
+    );
+    assert_eq!(serve.terminate().0, Some(0));
+}

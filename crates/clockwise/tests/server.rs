@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use common::skip::have;
-use common::{Outcome, Site, call, clockwise, noise};
+use common::{Outcome, Site, call, clockwise, pattern};
 use serde_json::json;
 
 fn nbd(site: &Site, volume: &str) -> String {
@@ -245,6 +245,43 @@ fn sockets_have_their_permissions_and_go_with_the_server() {
 }
 
 #[test]
+fn several_requests_at_a_time_without_a_measurement_are_warned_of() {
+    let site = Site::new(1);
+    let config = std::fs::read_to_string(site.config()).expect("the configuration");
+    std::fs::write(site.config(), config + "outstanding = 8\n").expect("it can be written");
+    site.run(&["pool", "create"]).done();
+    let _server = site.serve();
+    let said = site.run(&["status"]).done();
+    assert!(
+        said.out.contains("nor with 8 requests at a time"),
+        "{said:?}"
+    );
+}
+
+/// All of the process, not only the buffers; where the host does not let it, it says so.
+#[test]
+fn the_memory_of_a_server_in_real_time_is_not_paged_out() {
+    let site = Site::new(1);
+    let config = std::fs::read_to_string(site.config()).expect("the configuration");
+    let config = config.replace("realtime = false", "realtime = true");
+    std::fs::write(site.config(), config).expect("the configuration can be written");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    let process = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
+    let process = process.expect("it runs");
+    let kib = |name: &str| -> u64 {
+        let line = process.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        number.and_then(|text| text.parse().ok()).expect("a number")
+    };
+    // Pages that nobody has touched are counted too; the kernel's own, mapped for all, are not.
+    let is_locked = kib("VmLck:") * 10 > kib("VmSize:") * 9;
+    let said = site.run(&["status"]).done();
+    let said = said.out;
+    assert_ne!(is_locked, said.contains("mlockall"), "{process}{said}");
+}
+
+#[test]
 fn what_was_flushed_survives_a_kill() {
     if !have("nbdcopy") {
         return;
@@ -253,7 +290,7 @@ fn what_was_flushed_survives_a_kill() {
     site.run(&["volume", "create", "v", "--size", "6MiB"])
         .done();
     for round in 0..3 {
-        let content = noise(round, 6 << 20);
+        let content = pattern(round, 6 << 20);
         std::fs::write(site.path("content"), &content).expect("a file");
         let from = site.path("content").display().to_string();
         nbdcopy(&["--flush", &from, &nbd(&site, "v")]).done();

@@ -4,7 +4,7 @@
 mod common;
 mod nbd_support;
 
-use common::{Site, call, noise};
+use common::{Site, call};
 use nbd_support::{Wire, cmd, pattern};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn a_stream_is_told_of_as_its_blocks_went() {
     site.run(&["volume", "create", "v", "--size", "8MiB"])
         .done();
     let before = site.json(&["status"]);
-    let content = noise(1, 30 * BLOCK as usize);
+    let content = pattern(1, 30 * BLOCK as usize);
     std::fs::write(site.path("in"), content).expect("a file");
     let from = site.path("in").display().to_string();
     let csv = site.path("blocks.csv").display().to_string();
@@ -98,24 +98,24 @@ fn a_stream_is_told_of_as_its_blocks_went() {
     assert!(matches!(record.code, 0 | 1), "{record:?}");
     let report = record.json();
     let lines = String::from_utf8(common::read(&site.path("blocks.csv"))).expect("text");
-    let late: Vec<u64> = lines
-        .lines()
-        .skip(1)
-        .map(|line| {
-            line.rsplit(',')
-                .next()
-                .expect("a column")
-                .parse()
-                .expect("a number")
-        })
-        .collect();
-    assert_eq!(late.len(), 30, "{lines}");
-    let misses = late.iter().filter(|late| **late > 0).count() as u64;
-    let worst = late.iter().copied().max().expect("blocks");
+    // The last column is net of the host's own lateness, the one before is with it.
+    let late = |column: usize| -> Vec<u64> {
+        let lines = lines.lines().skip(1);
+        let values = lines.map(|line| line.rsplit(',').nth(column).expect("a column"));
+        values
+            .map(|value| value.parse().expect("a number"))
+            .collect()
+    };
+    let (net, gross) = (late(0), late(1));
+    assert_eq!(net.len(), 30, "{lines}");
+    let count = |late: &[u64]| late.iter().filter(|late| **late > 0).count() as u64;
+    let (misses, misses_gross) = (count(&net), count(&gross));
+    let worst = net.iter().copied().max().expect("blocks");
     let stream = &report["stream"];
     for told in [stream, &report["pace"]] {
         assert_eq!(number(told, "blocks"), 30);
         assert_eq!(number(told, "misses"), misses, "{lines}");
+        assert_eq!(number(told, "misses_gross"), misses_gross, "{lines}");
         assert_eq!(number(told, "late_net_max_ns"), worst, "{lines}");
     }
     // Each block is a request of one disk: the disks' counts are the stream's.
@@ -125,8 +125,10 @@ fn a_stream_is_told_of_as_its_blocks_went() {
     assert_eq!(early(&after) - early(&before), number(stream, "early"));
     let overruns = |status: &Value| of_all(status, |disk| number(disk, "overruns"));
     assert!(overruns(&after) - overruns(&before) >= number(stream, "overruns"));
-    let missed = |status: &Value| of_all(status, |disk| number(disk, "misses"));
-    assert_eq!(missed(&after) - missed(&before), misses);
+    for (key, count) in [("misses", misses), ("misses_gross", misses_gross)] {
+        let missed = |status: &Value| of_all(status, |disk| number(disk, key));
+        assert_eq!(missed(&after) - missed(&before), count, "{key}");
+    }
     let written = |status: &Value| of_all(status, |disk| number(disk, "written_bytes"));
     assert!(written(&after) - written(&before) >= 30 * BLOCK);
     assert_eq!(server.terminate().0, Some(0));
@@ -196,4 +198,31 @@ fn a_tcp_port_alone_is_on_the_loopback_address() {
     assert_eq!(&greeting, b"NBDMAGIC");
     drop(connection);
     serving.terminate();
+}
+
+#[test]
+fn status_that_is_watched_is_a_value_each_time_until_ctrl_c() {
+    let (site, server) = Site::serving(1);
+    let mut watching = common::clockwise()
+        .arg("--config")
+        .arg(site.config())
+        .args(["--json", "status", "--watch", "--interval", "10ms"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let out = watching.stdout.take().expect("it is piped");
+    let mut values = serde_json::Deserializer::from_reader(out).into_iter::<Value>();
+    let mut next = || values.next().map(|value| value.expect("a value"));
+    let uptimes: Vec<u64> = std::iter::from_fn(&mut next)
+        .take(3)
+        .map(|status| number(&status, "uptime_ns"))
+        .collect();
+    assert_eq!(uptimes.len(), 3);
+    assert!(uptimes.is_sorted_by(|one, next| one < next), "{uptimes:?}");
+    let pid = rustix::process::Pid::from_child(&watching);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
+    // What was on its way comes whole.
+    while next().is_some() {}
+    assert_eq!(watching.wait().expect("it ends").code(), Some(0));
+    assert_eq!(server.terminate().0, Some(0));
 }

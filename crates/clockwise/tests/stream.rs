@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use common::{Serve, Site, call, noise};
+use common::{Serve, Site, call, pattern};
 use serde_json::{Value, json};
 
 fn site() -> (Site, Serve) {
@@ -67,7 +67,7 @@ fn tells_of_every_block(report: &Value, lines: &str) {
 #[test]
 fn what_is_recorded_is_played() {
     let (site, server) = site();
-    let content = noise(1, 1_000_000);
+    let content = pattern(1, 1_000_000);
     std::fs::write(site.path("in"), &content).expect("a file");
     let (from, to) = (
         site.path("in").display().to_string(),
@@ -111,7 +111,7 @@ fn what_is_recorded_is_played() {
 #[test]
 fn a_file_is_recorded_in_a_loop_and_the_end_of_the_range_ends_it() {
     let (site, server) = site();
-    std::fs::write(site.path("in"), noise(2, 10_000)).expect("a file");
+    std::fs::write(site.path("in"), pattern(2, 10_000)).expect("a file");
     let from = site.path("in").display().to_string();
     let report = record(
         &site,
@@ -128,7 +128,11 @@ fn a_file_is_recorded_in_a_loop_and_the_end_of_the_range_ends_it() {
         &["--rate", "300KB/s", "--to", &to, "--length", "1MiB"],
     )
     .done();
-    let wanted: Vec<u8> = noise(2, 10_000).into_iter().cycle().take(1 << 20).collect();
+    let wanted: Vec<u8> = pattern(2, 10_000)
+        .into_iter()
+        .cycle()
+        .take(1 << 20)
+        .collect();
     assert!(
         common::read(&site.path("out")) == wanted,
         "not the looped file"
@@ -273,7 +277,7 @@ fn a_client_that_behaves_badly_holds_nothing() {
     };
     // Garbage, a wrong token, the same token twice.
     let mut garbage = connect();
-    garbage.write_all(&noise(3, 4096)).expect("it is taken");
+    garbage.write_all(&pattern(3, 4096)).expect("it is taken");
     assert!(first_line(&garbage).starts_with("error"));
     let mut guess = connect();
     guess
@@ -292,7 +296,7 @@ fn a_client_that_behaves_badly_holds_nothing() {
     second.write_all(hello.as_bytes()).expect("it is taken");
     assert!(first_line(&second).starts_with("error"));
     // It disappears in the middle of a block: what came is recorded, the share is given back.
-    first.write_all(&noise(4, 1000)).expect("it is taken");
+    first.write_all(&pattern(4, 1000)).expect("it is taken");
     drop(first);
     let path = format!("/v1/streams/{}", reserved["id"]);
     let last = call(&site, "DELETE", &path, "").1;
@@ -313,5 +317,132 @@ fn a_client_that_behaves_badly_holds_nothing() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_eq!(call(&site, "GET", &path, "").1["state"], "failed");
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn streams_whose_times_do_not_overlap_may_each_fill_the_disk() {
+    let (site, server) = site();
+    let ask = |rate: u64, starts: Option<u64>, ends: Option<u64>| {
+        let ask = json!({
+            "volume": "v", "op": "play", "rate_bytes_per_second": rate, "block_bytes": 65536,
+            "connect_within_ms": 600_000, "starts_in_ms": starts, "ends_in_ms": ends,
+        });
+        call(&site, "POST", "/v1/streams", &ask.to_string())
+    };
+    let hours = |hours: u64| Some(hours * 3_600_000);
+    let (_, refused) = ask(900_000_000_000, None, None);
+    let full = refused["refusal"]["rate_that_fits"].as_u64();
+    let full = full.unwrap_or_else(|| panic!("{refused}"));
+    let (status, first) = ask(full, None, hours(2));
+    assert_eq!(status, 201, "{first}");
+    for (starts, ends) in [
+        (None, None),
+        (None, hours(1)),
+        (hours(1), None),
+        (hours(1), hours(3)),
+    ] {
+        let (status, refused) = ask(full, starts, ends);
+        assert_eq!(status, 409, "{starts:?} {ends:?}: {refused}");
+        assert!(refused["refusal"].is_object(), "{refused}");
+    }
+    let (status, second) = ask(full, hours(3), hours(5));
+    assert_eq!(status, 201, "{second}");
+    // Between them and after them as well, but not for ever after the first.
+    assert_eq!(ask(full, hours(4), hours(9)).0, 409);
+    assert_eq!(ask(full, hours(6), None).0, 201);
+    // One that nobody connects to gives its time back at once when it is ended.
+    let path = format!("/v1/streams/{}", second["id"]);
+    assert_eq!(call(&site, "DELETE", &path, "").0, 200);
+    let (status, again) = ask(full, hours(3), hours(5));
+    assert_eq!(status, 201, "{again}");
+    for (starts, ends) in [
+        (None, Some(0)),
+        (Some(5), Some(5)),
+        (hours(2), hours(1)),
+        (Some(u64::MAX), None),
+        (None, Some(u64::MAX)),
+        (Some(u64::MAX / 1_000_000), None),
+        (Some(u64::MAX / 1_000_000 - 60_000_000), None),
+    ] {
+        let (status, problem) = ask(1000, starts, ends);
+        assert_eq!(status, 422, "{starts:?} {ends:?}: {problem}");
+        let place = problem["where"].as_str().unwrap_or_default();
+        assert!(place.ends_with("s_in_ms"), "{problem}");
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_recording_ends_by_itself_when_its_time_has_come() {
+    let (site, server) = site();
+    let record = |times: &[&str]| {
+        let what = ["--json", "stream", "record", "--volume", "v", "--from"];
+        let how = [
+            "/dev/zero",
+            "--rate",
+            "500KB/s",
+            "--block",
+            "64KiB",
+            "--wrap",
+        ];
+        site.run(&[&what[..], &how, times].concat())
+    };
+    let report = record(&["--starts-in", "100ms", "--ends-in", "2s"]);
+    // A machine that is busy may make blocks late.
+    assert!(matches!(report.code, 0 | 1), "{report:?}");
+    assert_eq!(report.json()["state"], "done", "{report:?}");
+    assert_ne!(report.json()["pace"]["blocks"], 0, "{report:?}");
+    record(&["--starts-in", "1h", "--ends-in", "1min"]).fails(2, &["ends_in_ms", "before"]);
+    record(&["--ends-in", "0s"]).fails(2, &["ends-in"]);
+    record(&["--starts-in", "-1s"]).fails(2, &["starts-in"]);
+    assert_eq!(site.json(&["status"])["streams"], json!([]));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_report_of_blocks_that_cannot_be_written_is_refused_before_anything_is_reserved() {
+    let (site, server) = site();
+    for file in ["/nonexistent/blocks.csv", "/dev/full"] {
+        let arguments = ["--rate", "1MB/s", "--seconds", "1", "--blocks", file];
+        record(&site, &[&arguments[..], &["--from", "/dev/zero"]].concat()).fails(2, &[file]);
+        play(&site, &[&arguments[..], &["--to", "/dev/null"]].concat()).fails(2, &[file]);
+    }
+    // A reservation of a session that fails would be there for a while.
+    assert_eq!(site.json(&["stream", "list"]), json!([]));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn standard_input_is_recorded_to_its_end() {
+    let (site, server) = site();
+    let content = pattern(9, 300_000);
+    let mut recording = common::clockwise()
+        .arg("--config")
+        .arg(site.config())
+        .args(["--json", "stream", "record", "--volume", "v", "--from", "-"])
+        .args(["--rate", "500KB/s", "--block", "64KiB"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut source = recording.stdin.take().expect("it is piped");
+    source.write_all(&content).expect("it is read");
+    drop(source);
+    let outcome = common::Outcome::from(recording.wait_with_output().expect("it ends"));
+    // A machine that is busy may make blocks late.
+    assert!(matches!(outcome.code, 0 | 1), "{outcome:?}");
+    let report = outcome.json();
+    assert_eq!(report["state"], "done", "{report}");
+    assert_eq!(report["pace"]["bytes"], content.len(), "{report}");
+    let to = site.path("out").display().to_string();
+    let length = ["--length", "301056", "--rate", "500KB/s", "--to", &to];
+    let played = play(&site, &length);
+    assert!(matches!(played.code, 0 | 1), "{played:?}");
+    let out = common::read(&site.path("out"));
+    assert!(out[..content.len()] == content[..], "other bytes");
+    // The last block is filled up to whole sectors.
+    assert!(out[content.len()..].iter().all(|byte| *byte == 0));
     assert_eq!(server.terminate().0, Some(0));
 }

@@ -3,31 +3,34 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use common::skip::{have, is_root};
-use common::{Outcome, Site, noise};
+use common::{Outcome, Site, pattern};
 use serde_json::Value;
 
-/// Runs a command on a terminal of its own, by `script`; what it showed there.
-fn shown(site: &Site, arguments: &[&str]) -> String {
+/// A command on a terminal of its own, by `script`. It takes the place of the shell that `script` starts,
+/// which would get a Ctrl-C as well and may die of it before it has heard how the command ended.
+fn on_a_terminal(site: &Site, arguments: &[&str]) -> Command {
     let program = env!("CARGO_BIN_EXE_clockwise");
     let quoted: Vec<String> = arguments.iter().map(|part| format!("'{part}'")).collect();
     let line = format!(
-        "'{program}' --config '{}' {}",
+        "exec '{program}' --config '{}' {}",
         site.config().display(),
         quoted.join(" ")
     );
-    let output = Command::new("script")
-        .args([
-            "--quiet",
-            "--return",
-            "--flush",
-            "--command",
-            &line,
-            "/dev/null",
-        ])
-        .env("TERM", "xterm")
+    let mut command = Command::new("script");
+    command
+        .args(["--quiet", "--return", "--flush"])
+        .args(["--command", &line, "/dev/null"])
+        .env("TERM", "xterm");
+    command
+}
+
+/// Runs it; what it showed there.
+fn shown(site: &Site, arguments: &[&str]) -> String {
+    let output = on_a_terminal(site, arguments)
         .stdin(Stdio::null())
         .output()
         .expect("script runs");
@@ -70,7 +73,7 @@ fn what_takes_long_shows_that_it_is_at_work() {
         &["volume", "move", "v", "--disk", &disk],
         &["moving extents"],
     );
-    std::fs::write(site.path("in"), noise(1, 400_000)).expect("a file");
+    std::fs::write(site.path("in"), pattern(1, 400_000)).expect("a file");
     let from = site.path("in").display().to_string();
     let stream = ["--volume", "v", "--rate", "400KB/s", "--block", "64KiB"];
     let record = [&["stream", "record", "--from", &from][..], &stream].concat();
@@ -79,6 +82,40 @@ fn what_takes_long_shows_that_it_is_at_work() {
     let play = [&["stream", "play"][..], &stream, &limited].concat();
     at_work(&play, &["playing", "/390.62 KiB"]);
     at_work(&["volume", "delete", "v"], &["deleting the volume"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn status_that_is_watched_is_shown_in_one_place_until_ctrl_c() {
+    if !have("script") {
+        return;
+    }
+    let (site, server) = Site::serving(1);
+    let mut watching = on_a_terminal(&site, &["status", "--watch", "--interval", "10ms"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script runs");
+    let mut keyboard = watching.stdin.take().expect("it is piped");
+    let mut screen = watching.stdout.take().expect("it is piped");
+    let mut shown = Vec::new();
+    // A picture begins in the upper left corner and ends by wiping what is below it.
+    let pictures = |shown: &[u8]| shown.windows(3).filter(|part| part == b"\x1b[J").count();
+    while pictures(&shown) < 3 {
+        let mut part = [0; 4096];
+        let length = screen.read(&mut part).expect("it can be read");
+        assert!(length > 0, "{}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&part[..length]);
+    }
+    keyboard.write_all(b"\x03").expect("it listens");
+    screen.read_to_end(&mut shown).expect("it ends");
+    assert_eq!(watching.wait().expect("it ends").code(), Some(0));
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.starts_with("\x1b[H"), "{shown:?}");
+    let first = shown.split("\x1b[J").next().expect("a picture");
+    for word in ["pool test", "DISK", "disk-0", "no streams", "best effort"] {
+        assert!(first.contains(word), "no {word:?} in {first:?}");
+    }
     assert_eq!(server.terminate().0, Some(0));
 }
 
@@ -222,4 +259,51 @@ fn who_may_not_use_the_socket_is_told_so() {
         assert_eq!(mode & 0o777, 0o666, "{socket}");
     }
     assert_eq!(server.terminate().0, Some(0));
+}
+
+/// Whatever its source has given already is not what it was planned for.
+#[test]
+fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "16MiB"])
+        .done();
+    let rate = ["--rate", "500KB/s", "--block", "64KiB", "--wrap"];
+    let planned = ["--starts-in", "1h", "--from", "/dev/zero", "--json"];
+    let blocks = site.path("blocks.csv");
+    let child = common::clockwise()
+        .arg("--config")
+        .arg(site.config())
+        .args(["stream", "record", "--volume", "v"])
+        .args(rate)
+        .args(planned)
+        .arg("--blocks")
+        .arg(&blocks)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let streams = || site.json(&["status"])["streams"].as_array().map(Vec::len);
+    while streams() != Some(1) {}
+    let pid = rustix::process::Pid::from_child(&child);
+    // It hears of it from the moment at which its stream is there.
+    while !hears_interrupts(child.id()) {}
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
+    let ended: Outcome = child.wait_with_output().expect("it ends").into();
+    let report = ended.done().json();
+    assert_eq!(
+        (&report["state"], &report["pace"]["blocks"]),
+        (&"stopped".into(), &0.into())
+    );
+    assert_eq!(streams(), Some(0));
+    let lines = String::from_utf8(common::read(&blocks)).expect("text");
+    assert!(lines.starts_with("index,") && lines.lines().count() == 1);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// Whether a process does something of its own on SIGINT.
+fn hears_interrupts(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.expect("signals").trim(), 16).expect("a mask");
+    caught & (1 << (rustix::process::Signal::INT.as_raw() - 1)) != 0
 }

@@ -58,7 +58,8 @@ impl Clock for ManualClock {
 }
 
 /// A length of time as the kernel takes it.
-pub(crate) fn timespec_of(length: Nanos) -> Timespec {
+#[must_use]
+pub fn timespec_of(length: Nanos) -> Timespec {
     Timespec {
         tv_sec: (length.0 / 1_000_000_000) as i64,
         tv_nsec: (length.0 % 1_000_000_000) as i64,

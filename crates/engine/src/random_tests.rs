@@ -1,15 +1,15 @@
 //! Random tests say the seed they run from, and run from `CLOCKWISE_SEED` if that is set.
 
+#[path = "../../sched/tests/common/seed.rs"]
+mod seed;
+
 use proptest::test_runner::{Config, RngSeed};
+use seed::seed;
 
 /// The configuration of a random test of `cases` cases.
-#[allow(clippy::print_stdout)]
 pub(crate) fn cases(cases: u32) -> Config {
-    let given = std::env::var("CLOCKWISE_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| crate::clock::now().0);
-    println!("CLOCKWISE_SEED={seed}");
+    let thread = std::thread::current();
+    let seed = seed(thread.name().unwrap_or("random test"), None);
     Config {
         cases,
         rng_seed: RngSeed::Fixed(seed),

@@ -5,8 +5,8 @@
 //! that it is there to serve (PR_SET_IO_FLUSHER). Each of these may be refused, in a container or
 //! without root. A thread starts all the same, and says what it was refused in words for the operator.
 //!
-//! How late the host wakes a thread even so is measured ([`probe_lateness`]), so that a report can
-//! tell the host's lateness from the scheduler's.
+//! How late the host was even so is noted with each request, so that a report can tell the host's
+//! lateness from the scheduler's.
 //!
 //! Deliberately absent: SCHED_DEADLINE. It bounds a thread's use of the processor, which is not what
 //! is scarce here, and forbids choosing processors.
@@ -16,10 +16,6 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, Pid};
-use rustix::time::ClockId;
-use sched::units::{Nanos, Time};
-
-use crate::clock;
 
 /// How a thread asks to be run.
 #[derive(Clone, Debug)]
@@ -165,60 +161,28 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     }
 }
 
-/// Locks all memory of the process into RAM, what it has and what it will have, as far as permitted.
+/// Locks all memory of the process into RAM, what it has and what it will have, if it may have as much
+/// of that as it likes: with a limit, what it maps later would fail instead.
 #[must_use]
 pub fn lock_process_memory() -> Denied {
     use rustix::mm::MlockAllFlags;
-    let mut denied = Denied::default();
+    use rustix::process::{Resource, getrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
+    let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     // ONFAULT: pages are locked as they are touched, so that large reservations of address space
     // (thread stacks, allocator arenas) do not turn into memory.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    let result = if may || getrlimit(Resource::Memlock).current.is_none() {
+        rustix::mm::mlockall(flags)
+    } else {
+        Err(rustix::io::Errno::PERM)
+    };
+    let mut denied = Denied::default();
     denied.note(
-        "keep memory from being paged out (mlockall, needs CAP_IPC_LOCK)",
-        rustix::mm::mlockall(flags).map_err(io::Error::from),
+        "keep memory from being paged out (mlockall, needs CAP_IPC_LOCK or no limit on locked memory)",
+        result.map_err(io::Error::from),
     );
     denied
-}
-
-/// Sleeps until `until`; returns at once if that has passed.
-pub fn sleep_until(until: Time) {
-    let spec = clock::timespec_of(Nanos(until.0));
-    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &spec)
-        == Err(rustix::io::Errno::INTR)
-    {}
-}
-
-/// How late the host wakes a thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HostLateness {
-    /// Sleeps measured.
-    pub samples: usize,
-    /// Median lateness.
-    pub p50: Nanos,
-    /// 99th percentile.
-    pub p99: Nanos,
-    /// The worst.
-    pub max: Nanos,
-}
-
-/// Measures how late the host wakes the calling thread, over `samples` (at least one) sleeps of
-/// `each`.
-#[must_use]
-pub fn probe_lateness(samples: usize, each: Nanos) -> HostLateness {
-    let mut late: Vec<Nanos> = Vec::with_capacity(samples.max(1));
-    for _ in 0..samples.max(1) {
-        let due = clock::now().saturating_add(each);
-        sleep_until(due);
-        late.push(clock::now().saturating_since(due));
-    }
-    late.sort_unstable();
-    let at = |percent: usize| late[(late.len() * percent / 100).min(late.len() - 1)];
-    HostLateness {
-        samples: late.len(),
-        p50: at(50),
-        p99: at(99),
-        max: late[late.len() - 1],
-    }
 }
 
 #[cfg(test)]
@@ -250,16 +214,5 @@ mod tests {
         let (handle, denied) = spawn(&params, || ()).unwrap();
         handle.join().unwrap();
         assert_eq!(denied.0.len(), 1, "{denied:?}");
-    }
-
-    #[test]
-    fn sleeping_ends_no_earlier_than_asked() {
-        let due = clock::now().saturating_add(Nanos::from_millis(2));
-        sleep_until(due);
-        assert!(clock::now() >= due);
-        sleep_until(Time(0));
-        let lateness = probe_lateness(10, Nanos::from_micros(100));
-        assert!(lateness.p50 <= lateness.p99 && lateness.p99 <= lateness.max);
-        assert_eq!(lateness.samples, 10);
     }
 }

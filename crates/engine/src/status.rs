@@ -1,6 +1,7 @@
 //! What is promised and what happened, as plain values for people and programs. Times are in
 //! nanoseconds.
 
+mod shares;
 mod waits;
 
 use std::fmt;
@@ -16,6 +17,8 @@ use crate::pool::core::PoolCore;
 use crate::pool::disks::DiskCore;
 use crate::pool::volumes;
 
+pub(crate) use shares::shares;
+pub use shares::{ShareDisk, ShareStatus};
 pub use waits::WaitStatus;
 pub(crate) use waits::waits;
 
@@ -93,6 +96,8 @@ pub struct DiskStatus {
     pub completed: Completed,
     /// Deadlines missed, net of the host's lateness.
     pub misses: u64,
+    /// Deadlines missed with it.
+    pub misses_gross: u64,
     /// The worst lateness.
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
@@ -103,6 +108,9 @@ pub struct DiskStatus {
     pub overrun_max_ns: u64,
     /// Actual over predicted service time in all, of 1.
     pub actual_over_predicted: f64,
+    /// The same of the request for which it was most, net of the host's own lateness. More than 1 is an
+    /// overrun, and by how much the disk's profile would have to be wider.
+    pub actual_over_predicted_max: f64,
     /// How often the host was late.
     pub host_late_count: u64,
     /// The worst lateness of the host.
@@ -153,6 +161,8 @@ pub struct StreamStatus {
     pub blocks: u64,
     /// Blocks later than due, net of the host's own lateness.
     pub misses: u64,
+    /// Blocks later than due with it.
+    pub misses_gross: u64,
     /// The worst lateness.
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
@@ -229,6 +239,8 @@ pub struct PoolStatus {
     pub disks: Vec<DiskStatus>,
     /// Its open streams.
     pub streams: Vec<StreamStatus>,
+    /// Disk time that best-effort clients have reserved.
+    pub reservations: Vec<ShareStatus>,
     /// Its volumes.
     pub volumes: Vec<VolumeStatus>,
     /// Flushes that wait for a disk that does not answer.
@@ -266,12 +278,13 @@ pub(crate) fn pool(core: &PoolCore) -> PoolStatus {
         scheduler: core.policy.name().to_owned(),
         uptime_ns: now.saturating_since(core.opened).0,
         window_ns: now.saturating_since(core.window()).0,
-        warnings: core.warnings.clone(),
+        warnings: core.warnings.lock().clone(),
         extent_bytes: core.extent_bytes().0,
         allocated_bytes: allocated * core.extent_bytes().0,
         free_bytes: core.free_bytes(),
         disks,
         streams: streams.iter().map(|stream| stream.status()).collect(),
+        reservations: shares(core),
         volumes,
         waits: waits(core),
         memory_bytes: core.memory.size().0,
@@ -321,11 +334,13 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         served: ByClass::default(),
         completed: Completed::default(),
         misses: 0,
+        misses_gross: 0,
         late_max_ns: 0,
         late_net_max_ns: 0,
         overruns: 0,
         overrun_max_ns: 0,
         actual_over_predicted: 0.0,
+        actual_over_predicted_max: 0.0,
         host_late_count: 0,
         host_late_max_ns: 0,
         read_bytes: disk.read_bytes.load(Relaxed),
@@ -365,11 +380,13 @@ fn fill(status: &mut DiskStatus, disk: &DiskCore, report: &DispatcherReport) {
         asynchronous: counters.async_latency_us.len(),
     };
     status.misses = counters.missed.count;
+    status.misses_gross = counters.missed_gross.count;
     status.late_max_ns = counters.missed_gross.max.0;
     status.late_net_max_ns = counters.missed.max.0;
     status.overruns = counters.overruns.count;
     status.overrun_max_ns = counters.overruns.max.0;
     status.actual_over_predicted = ratio(scheduler.actual, scheduler.predicted);
+    status.actual_over_predicted_max = counters.took_permille_max as f64 / 1e3;
     status.host_late_count = counters.host_late.count;
     status.host_late_max_ns = counters.host_late.max.0;
     if report.health.stalled {

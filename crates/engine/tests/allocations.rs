@@ -1,27 +1,56 @@
-//! A disk's thread allocates nothing per request.
+//! A disk's thread allocates nothing per request, and nothing for what it leaves to another.
 
 #[path = "common/counting.rs"]
 mod counting;
+#[path = "../src/handoff/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the library's, of which tests use a part"
+)]
+mod handoff;
+
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+}
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use counting::{Counted, counted};
+use counting::{Counted, count_here, counted};
 use engine::buffer::{Memory, MemoryConfig};
+use engine::clock;
 use engine::completion::CompletionQueue;
 use engine::disk::Disk;
 use engine::dispatcher::{Dispatcher, DispatcherConfig, Io, Patience, Places};
 use engine::rt::ThreadParams;
 use engine::uring::UringDisk;
-use sched::disk::{DiskScheduler, SchedulerConfig};
+use handoff::Mailbox;
+use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::request::{Class, Op, Order, Urgency};
-use sched::units::{Bytes, Sector, SectorCount};
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Bytes, Nanos, Sector, SectorCount};
 
 const BLOCK: usize = 4096;
 const DEPTH: usize = 16;
 
-fn allocations_per_thousand(folder: &std::path::Path) -> (u64, u64) {
+/// There is one counter: the tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+const STREAM: TaskId = TaskId(1);
+const SERVER: TaskId = TaskId(2);
+
+/// A stream, whose requests are early now and then due; a client with a reservation; everybody else.
+const CLASSES: [Class; 4] = [
+    Class::Stream(STREAM),
+    Class::Reserved(SERVER, Urgency::Sync),
+    Class::BestEffort(Urgency::Sync),
+    Class::BestEffort(Urgency::Async),
+];
+
+/// What a disk's thread allocates for a thousand requests of these classes, and for the two thousand after.
+fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
     let path = folder.join("disk");
     File::create(&path).unwrap().set_len(8 << 20).unwrap();
     let config = MemoryConfig {
@@ -41,9 +70,16 @@ fn allocations_per_thousand(folder: &std::path::Path) -> (u64, u64) {
         patience: Patience::default(),
     })
     .unwrap();
+    let handle = dispatcher.handle();
+    let params = TaskParams::new(Nanos::from_millis(100), Nanos::from_millis(500)).unwrap();
+    for (task, kind) in [(STREAM, TaskKind::Stream), (SERVER, TaskKind::Server)] {
+        let is_used = |class: &Class| matches!(class, Class::Stream(id) | Class::Reserved(id, _) if *id == task);
+        if classes.iter().any(is_used) {
+            handle.join(task, params, kind, clock::now()).unwrap();
+        }
+    }
     let account = memory.open_account("test", Bytes(0)).unwrap();
     let queue = CompletionQueue::new(DEPTH).unwrap();
-    let handle = dispatcher.handle();
     let buffers: Vec<_> = (0..DEPTH)
         .map(|_| account.allocate(BLOCK).unwrap())
         .collect();
@@ -62,7 +98,7 @@ fn allocations_per_thousand(folder: &std::path::Path) -> (u64, u64) {
             op,
             start: Sector(round * 8 % (capacity.0 - 8)),
             count: SectorCount(8),
-            class: Class::BestEffort(Urgency::Sync),
+            class: classes[round as usize % classes.len()],
             order: Order::default(),
             durable: false,
             segments,
@@ -97,17 +133,35 @@ fn allocations_per_thousand(folder: &std::path::Path) -> (u64, u64) {
 
 #[test]
 fn a_disk_thread_allocates_nothing_per_request() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let target = env!("CARGO_TARGET_TMPDIR");
     let folders = [
         tempfile::tempdir_in(target).ok(),
         tempfile::tempdir_in("/dev/shm").ok(),
     ];
     for folder in folders.into_iter().flatten() {
-        assert_eq!(
-            allocations_per_thousand(folder.path()),
-            (0, 0),
-            "{}",
-            folder.path().display()
-        );
+        // Best effort alone; a stream alone, so that its releases and deadlines are waited for; all.
+        for classes in [&CLASSES[2..3], &CLASSES[..1], &CLASSES[..]] {
+            let about = format!("{}: {classes:?}", folder.path().display());
+            assert_eq!(allocations(folder.path(), classes), (0, 0), "{about}");
+        }
     }
+}
+
+#[test]
+fn a_letter_allocates_only_where_there_is_no_place_for_it() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mailbox = Mailbox::new(3);
+    let allocations = |letters: u64| {
+        let before = counted();
+        count_here(true);
+        for _ in 0..100 {
+            (0..letters).for_each(|letter| mailbox.push(letter));
+            assert!(mailbox.take_all().eq(0..letters));
+        }
+        count_here(false);
+        counted() - before
+    };
+    assert_eq!(allocations(3), 0);
+    assert_eq!(allocations(5), 200);
 }

@@ -11,7 +11,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{MIB, Rig, SetOnDrop, on_disk, seeded, volume};
+use common::{MIB, OnDrop, Rig, on_disk, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, PoolError, Volume};
@@ -193,7 +193,7 @@ fn run(durability: Durability) {
     let mut control = StdRng::seed_from_u64(rng.random());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let guard = SetOnDrop(&stop);
+        let guard = OnDrop(&stop, true);
         let writing = scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
                 writer.step();

@@ -6,7 +6,7 @@ mod common;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{MIB, Rig, client, stream_spec};
+use common::{MIB, Rig, client, stream_spec, volume};
 use engine::disk::Durability;
 use engine::pool::{CreateOptions, Placement, Pool, PoolError, VolumeSpec};
 use sched::predict::Predictor;
@@ -288,9 +288,24 @@ fn a_pool_has_extents_that_suit_its_slowest_drive() {
         Pool::create(&rigs[0].memory, named(), &CreateOptions::default()).unwrap();
         let pool = Pool::open(rigs[0].memory.clone(), named(), rigs[0].options.clone()).unwrap();
         assert_eq!(pool.extent(), Bytes(expected), "{names:?}");
-        // A stream is proposed blocks after the same rule, that divide extents, two of them in its memory.
-        let propose = |memory: u64| pool.proposed_block(BytesPerSecond(50_000_000), Bytes(memory));
-        assert_eq!(propose(1 << 30), Bytes(expected), "{names:?}");
-        assert_eq!(propose(3 * MIB / 2), Bytes(MIB / 2), "{names:?}");
+        // A stream is proposed blocks after the same rule, that divide extents, two for each disk in its
+        // memory.
+        let disks = names.len() as u64;
+        let volume = volume(&pool, "v", 2 * disks * expected);
+        let rate = BytesPerSecond(50_000_000);
+        let propose = |range: &std::ops::Range<u64>, memory: u64| {
+            pool.proposed_block(&volume, range, rate, Bytes(memory))
+        };
+        let all = 0..2 * disks * expected;
+        let free = rigs[0].memory.promisable().0;
+        for memory in [1 << 40, free, 2 * MIB * disks, 2 * MIB * disks - 1, 1] {
+            let block = propose(&all, memory).0;
+            let fits = |block: u64| 2 * disks * block <= memory.min(free);
+            assert!(expected.is_multiple_of(block), "{names:?} {block}");
+            assert!(fits(block) || block == 65_536, "{names:?} {block}");
+            assert!(block == expected || !fits(2 * block), "{names:?} {block}");
+        }
+        // A range on one disk has all the memory for its buffers there.
+        assert_eq!(propose(&(0..expected), 2 * MIB), Bytes(MIB), "{names:?}");
     }
 }

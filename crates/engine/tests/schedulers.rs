@@ -29,11 +29,12 @@ const SET: [(u64, u64); 4] = [(3, 13), (4, 23), (7, 24), (7, 25)];
 const PIECE: usize = 195 * 512;
 
 fn reserved(pool: &Pool, (slice, period): (u64, u64)) -> Client {
+    let reservation = BestEffortReservation {
+        slice: Nanos(slice * UNIT.0),
+        period: Nanos(period * UNIT.0),
+    };
     let options = ClientOptions {
-        reservation: Some(BestEffortReservation {
-            slice: Nanos(slice * UNIT.0),
-            period: Nanos(period * UNIT.0),
-        }),
+        reservation: Some(pool.reserve_share("reserved", reservation).unwrap()),
         ..ClientOptions::default()
     };
     pool.client("reserved", options).unwrap()

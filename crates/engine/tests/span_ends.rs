@@ -12,7 +12,7 @@ use engine::clock;
 use engine::disk::Durability;
 use engine::front::{IoFailure, VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
-use engine::stream::{Span, Stream, StreamSpec};
+use engine::stream::{BlockReport, PaceReport, Player, Recorder, Span, Stop, Stream, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 
@@ -113,4 +113,62 @@ fn what_a_stream_had_reserved_is_served_after_its_span() {
     }
     drop(held);
     assert_eq!(stream.close().blocks, 2);
+}
+
+/// A stream of 64 KiB blocks from `from` to `until` of the clock's time from now.
+fn planned(pool: &Pool, volume: &Arc<Volume>, op: Op, from: Nanos, until: Option<Nanos>) -> Stream {
+    let now = clock::now();
+    let spec = StreamSpec {
+        span: Some(Span {
+            from: now + from,
+            until: until.map(|until| now + until),
+        }),
+        wraps: true,
+        ..stream_spec(volume, op, 16 * 65536, 65536)
+    };
+    pool.reserve(spec).unwrap()
+}
+
+#[test]
+fn a_session_keeps_to_the_span_of_its_stream() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 8 * MIB);
+    let [from, until] = [100, 2_000].map(Nanos::from_millis);
+    // A source and a sink without end: only the span ends these.
+    let endless = || std::fs::File::open("/dev/zero").unwrap();
+    let sink = || std::fs::File::create("/dev/null").unwrap();
+    for op in [Op::Write, Op::Read] {
+        let stream = planned(&pool, &volume, op, from, Some(until));
+        let span = stream.span().expect("a span");
+        let mut blocks = Vec::new();
+        let mut on_block = |block: &BlockReport| blocks.push((block.submitted, block.bytes));
+        let stop = Stop::new().unwrap();
+        let report = match op {
+            Op::Write => Recorder::new(&stream, Bytes::ZERO).run(endless(), &stop, &mut on_block),
+            Op::Read => Player::new(&stream, Bytes::ZERO).run(sink(), &stop, &mut on_block),
+        };
+        let report = report.unwrap();
+        assert!(Some(clock::now()) >= span.until, "{op:?} ended too soon");
+        assert_eq!(report.blocks, blocks.len() as u64);
+        assert!(!blocks.is_empty());
+        assert_eq!(report.bytes, blocks.iter().map(|(_, bytes)| bytes).sum());
+        for (submitted, _) in blocks {
+            assert!(span.from <= submitted, "{op:?} {submitted:?}");
+        }
+        let status = stream.close();
+        assert_eq!((status.errors, status.failed), (0, None));
+    }
+}
+
+#[test]
+fn a_session_that_is_stopped_before_its_time_ends_at_once_with_nothing() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 8 * MIB);
+    let stream = planned(&pool, &volume, Op::Write, Nanos::from_secs(86_400), None);
+    let stop = Stop::new().unwrap();
+    stop.stop();
+    let source = std::fs::File::open("/dev/zero").unwrap();
+    let report = Recorder::new(&stream, Bytes::ZERO).run(source, &stop, &mut |_| {});
+    assert_eq!(report.unwrap(), PaceReport::default());
+    assert_eq!(stream.close().blocks, 0);
 }

@@ -251,11 +251,6 @@ impl Core {
         self.options
     }
 
-    /// Another slack at which bursts are left, as a better seek curve asks for it.
-    pub fn set_burst_threshold(&mut self, threshold: Nanos) {
-        self.options.burst_threshold = threshold;
-    }
-
     fn slot(&self, id: TaskId) -> Option<u32> {
         self.index
             .binary_search_by_key(&id, |entry| entry.0)

@@ -39,7 +39,7 @@ mod table;
 mod tasks;
 
 pub use config::{JoinError, SchedulerConfig, SubmitError, TaskKind};
-pub use report::{Completed, DiskReport, SIZE_CLASSES, ServedCounts, ServiceRecord, TaskReport};
+pub use report::{Completed, DiskReport, ServedCounts, TaskReport};
 
 use crate::best_effort::BestEffortQueue;
 use crate::core::{Core, CoreOptions, Service};
@@ -83,7 +83,6 @@ struct Counters {
     overruns: u64,
     predicted: Nanos,
     actual: Nanos,
-    records: [ServiceRecord; SIZE_CLASSES],
 }
 
 /// The scheduler of one disk.
@@ -210,12 +209,6 @@ impl DiskScheduler {
     /// from nothing and takes no longer than predicted. `None`: the scheduler in use cannot tell.
     pub fn shortfall(&mut self, now: Time) -> Option<Nanos> {
         self.core.shortfall(now)
-    }
-
-    /// Actual against predicted times by size class: class n has pieces of 2^n sectors and more.
-    #[must_use]
-    pub fn service_records(&self) -> &[ServiceRecord; SIZE_CLASSES] {
-        &self.counters.records
     }
 
     /// What happened so far and how things stand.

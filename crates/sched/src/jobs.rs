@@ -37,6 +37,7 @@ pub(crate) struct TaskJobs {
     pub(crate) params: TaskParams,
     /// The deadline of the last slot that is spent, or the first release of a new task.
     pub(crate) spent_until: Time,
+    first_release: Time,
     pub(crate) queue: VecDeque<Job>,
     /// It takes no more jobs.
     pub(crate) leaving: bool,
@@ -51,9 +52,25 @@ impl TaskJobs {
             id,
             params,
             spent_until: first_release,
+            first_release,
             queue,
             leaving: false,
             in_service: 0,
+        }
+    }
+
+    /// It begins here, having spent nothing.
+    pub(crate) fn begin_at(&mut self, first_release: Time) {
+        self.spent_until = first_release;
+        self.first_release = first_release;
+    }
+
+    /// It takes no more jobs. If it has never used its share, that is free at once, however late it
+    /// was to begin.
+    pub(crate) fn leave(&mut self, now: Time) {
+        self.leaving = true;
+        if self.is_idle() && self.spent_until == self.first_release {
+            self.spent_until = self.spent_until.min(now);
         }
     }
 

@@ -18,6 +18,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod admission;
 mod allowance;
@@ -36,7 +38,6 @@ mod position;
 pub mod predict;
 pub mod profile;
 pub mod request;
-pub mod reservation;
 pub mod server;
 mod slack;
 pub mod task;

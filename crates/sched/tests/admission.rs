@@ -20,7 +20,7 @@ use sched::units::Nanos;
 
 #[test]
 fn the_verdict_is_that_of_the_definition_at_every_length() {
-    let mut random = Random(seed("admission against every L", 1));
+    let mut random = Random(seed("admission against every L", Some(1)));
     let (mut admitted, mut by_utilization, mut by_blocking) = (0, 0, 0);
     for _ in 0..30_000 {
         let tasks = random_set(&mut random, 6, 40);
@@ -43,7 +43,7 @@ fn the_verdict_is_that_of_the_definition_at_every_length() {
 
 #[test]
 fn a_refusal_names_an_interval_that_is_short_by_what_it_says() {
-    let mut random = Random(seed("refusals", 2));
+    let mut random = Random(seed("refusals", Some(2)));
     for _ in 0..20_000 {
         let tasks = random_set(&mut random, 6, 60);
         let mut set = Admission::new();
@@ -110,7 +110,7 @@ fn schedulable_by_response_times(tasks: &[Pair]) -> bool {
 
 #[test]
 fn an_independent_implementation_agrees() {
-    let mut random = Random(seed("admission against response-time analysis", 3));
+    let mut random = Random(seed("admission against response-time analysis", Some(3)));
     let (mut yes, mut no) = (0, 0);
     let sets = if common::long() { 100_000 } else { 10_000 };
     for _ in 0..sets {
@@ -125,7 +125,7 @@ fn an_independent_implementation_agrees() {
 
 #[test]
 fn taking_a_task_out_leaves_the_set_that_was_never_with_it() {
-    let mut random = Random(seed("removal", 4));
+    let mut random = Random(seed("removal", Some(4)));
     for _ in 0..5_000 {
         let tasks = random_set(&mut random, 8, 50);
         let Ok(mut set) = admit(&tasks) else { continue };
@@ -147,7 +147,7 @@ fn taking_a_task_out_leaves_the_set_that_was_never_with_it() {
 
 #[test]
 fn admissibility_is_monotone_in_the_period_and_the_smallest_is_found() {
-    let mut random = Random(seed("smallest period", 5));
+    let mut random = Random(seed("smallest period", Some(5)));
     let mut found = 0;
     for _ in 0..3_000 {
         let tasks = random_set(&mut random, 5, 40);
@@ -186,7 +186,7 @@ fn admissibility_is_monotone_in_the_period_and_the_smallest_is_found() {
 
 #[test]
 fn delta_l_is_that_of_the_definition_at_every_length() {
-    let mut random = Random(seed("delta-L against every L", 6));
+    let mut random = Random(seed("delta-L against every L", Some(6)));
     let (mut differ, mut sets) = (0, 0);
     while sets < 10_000 {
         let tasks = random_set(&mut random, 5, 24);

@@ -17,7 +17,7 @@ fn span(from: u64, until: u64) -> Span {
 
 #[test]
 fn a_set_is_schedulable_at_every_instant_and_nothing_less_is_accepted() {
-    let mut random = Random(seed("book", 21));
+    let mut random = Random(seed("book", Some(21)));
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..500 {
         let mut book = Book::new();

@@ -179,20 +179,28 @@ fn what_is_in_flight_when_a_job_is_released_is_charged() {
         let mut core = core(&PLAIN, policy, Time(0));
         assert_eq!(core.choose(Time(0), Some(value)), Choice::BestEffort);
         core.start(Time(0), Service::BestEffort(value));
-        for (index, task) in PLAIN.iter().enumerate() {
-            core.arrive(Time(1), TaskId(index as u64), JobKey(0), Nanos(task.0))
-                .expect("accepted");
-        }
+        let mut deadlines = PLAIN.iter().enumerate().map(|(index, task)| {
+            let id = TaskId(index as u64);
+            let arrival = core.arrive(Time(1), id, JobKey(0), Nanos(task.0));
+            arrival.expect("accepted").deadline
+        });
+        let first = deadlines.next().expect("two tasks");
+        deadlines.for_each(drop);
         core.finish(Time(4), Service::BestEffort(value));
-        core.choose(Time(4), Some(value))
+        (core.choose(Time(4), Some(value)), core, first)
     };
+    let (choice, mut published, deadline) = next(Policy::DeltaLPublished);
+    assert_eq!(choice, Choice::BestEffort, "it was never charged");
+    published.start(Time(4), Service::BestEffort(value));
+    published.finish(Time(8), Service::BestEffort(value));
     assert_eq!(
-        next(Policy::DeltaLPublished),
-        Choice::BestEffort,
-        "it was never charged"
+        published.choose(Time(8), Some(value)),
+        Choice::RealTime(TaskId(0), JobKey(0))
     );
+    let ends = Time(8) + Nanos(PLAIN[0].0);
+    assert_eq!((deadline, ends), (Time(9), Time(10)), "late by 1");
     assert_eq!(
-        next(Policy::DeltaL),
+        next(Policy::DeltaL).0,
         Choice::RealTime(TaskId(0), JobKey(0)),
         "3 of 4 are gone"
     );

@@ -11,6 +11,7 @@ mod common;
 use std::collections::HashMap;
 
 use common::disk::atlas;
+use common::seed;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -333,12 +334,8 @@ impl Run {
 
 #[test]
 fn on_a_disk_promised_to_the_last_nanosecond_nothing_is_late_and_nothing_starves() {
-    let base: u64 = std::env::var("CLOCKWISE_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(1);
+    let base = seed("a full disk", Some(1));
     let long = std::env::var("CLOCKWISE_TEST_LONG").is_ok_and(|value| value == "1");
-    println!("CLOCKWISE_SEED={base}");
     let (mut full, mut pieces) = (0, [0; 4]);
     for seed in base..base + if long { 320 } else { 16 } {
         let policy = [Policy::Exact, Policy::DeltaL][seed as usize % 2];

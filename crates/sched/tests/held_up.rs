@@ -9,6 +9,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::disk::{request, scheduler};
+use common::seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::admission::Admission;
@@ -110,11 +111,7 @@ impl Run {
 /// nothing queued that fits, by a look at every request; when the streams have gone, all is served.
 #[test]
 fn a_disk_that_waits_for_ever_has_nothing_that_fits() {
-    let seed = std::env::var("CLOCKWISE_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(1);
-    println!("CLOCKWISE_SEED={seed}");
+    let seed = seed("held up", Some(1));
     let (mut hopeless, mut cuts, mut served) = (0, 0, 0_u64);
     for seed in seed..seed + 60 {
         let mut rng = StdRng::seed_from_u64(seed);

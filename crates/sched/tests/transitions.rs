@@ -157,9 +157,27 @@ fn a_task_that_leaves_with_nothing_queued_is_followed_at_once() {
     assert_eq!(core.join(now, JOINING, params((3, 6)), end), end);
 }
 
+/// Planned and called off, as often as anybody likes.
+#[test]
+fn a_task_that_leaves_before_it_begins_leaves_nothing_behind() {
+    let mut core = Core::new(CoreOptions::default());
+    let begin = ORIGIN + Nanos(1_000_000);
+    for number in 0..3 {
+        let id = TaskId(number);
+        assert_eq!(core.join(ORIGIN, id, params((3, 10)), begin), begin);
+        assert_eq!(
+            core.leave(ORIGIN, id),
+            Some(ORIGIN),
+            "its share is free at once"
+        );
+        assert_eq!(core.choose(ORIGIN, None), Choice::Wait { until: None });
+        assert_eq!(core.leave(ORIGIN, id), None, "and it is forgotten");
+    }
+}
+
 #[test]
 fn nobody_is_late_whoever_follows_whom() {
-    let mut random = Random(seed("transitions", 31));
+    let mut random = Random(seed("transitions", Some(31)));
     let (mut played, mut too_much) = (0, 0);
     while played < 20_000 {
         let large = |random: &mut Random| {

@@ -47,6 +47,8 @@ const MIXED: &str = "mixed";
 
 const SECONDS: u64 = 600;
 
+const MINUTE: Nanos = Nanos::from_secs(60);
+
 /// How many blocks of its region a stream goes through before it begins again.
 const BLOCKS_KEPT: u64 = 2;
 
@@ -78,12 +80,27 @@ struct Outcome {
 struct BestEffort {
     /// In nanoseconds.
     latency: Histogram<u64>,
+    /// The sum and the number of latencies, by the minute of the request.
+    by_minute: Vec<(u64, u64)>,
     unserved: usize,
 }
 
 impl Outcome {
     fn mean_ms(&self) -> f64 {
         self.best_effort.latency.mean() / 1e6
+    }
+
+    /// The mean of each minute as a share of another's, from the least to the greatest.
+    fn by_minute(&self, other: &Self) -> Vec<f64> {
+        let mean = |minute: &(u64, u64)| minute.0 as f64 / minute.1 as f64;
+        let minutes = self.best_effort.by_minute.iter();
+        let mut ratios: Vec<f64> = minutes
+            .zip(&other.best_effort.by_minute)
+            .map(|(ours, theirs)| mean(ours) / mean(theirs))
+            .filter(|ratio| ratio.is_finite())
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
     }
 }
 
@@ -182,6 +199,7 @@ struct Client {
     submitted: u64,
     refused: usize,
     best_effort: Histogram<u64>,
+    by_minute: Vec<(u64, u64)>,
 }
 
 impl Client {
@@ -205,6 +223,7 @@ impl Client {
             submitted: 0,
             refused: 0,
             best_effort: Histogram::new_with_bounds(1, 1_000_000_000_000, 3)?,
+            by_minute: Vec::new(),
         })
     }
 
@@ -213,7 +232,7 @@ impl Client {
         for (at, wanted) in Script::new(experiment) {
             let at = begin.saturating_add(at - Time::ZERO);
             while let Some(answer) = self.queue.wait(Some(at)) {
-                self.answered(answer)?;
+                self.answered(begin, answer)?;
             }
             self.submit(experiment, wanted)?;
         }
@@ -221,10 +240,11 @@ impl Client {
         while !self.in_flight.is_empty()
             && let Some(answer) = self.queue.wait(Some(until))
         {
-            self.answered(answer)?;
+            self.answered(begin, answer)?;
         }
         Ok(BestEffort {
             latency: self.best_effort,
+            by_minute: self.by_minute,
             unserved: self.in_flight.len() + self.refused,
         })
     }
@@ -254,7 +274,7 @@ impl Client {
         Ok(())
     }
 
-    fn answered(&mut self, answer: Completion) -> Result<(), AnyError> {
+    fn answered(&mut self, begin: Time, answer: Completion) -> Result<(), AnyError> {
         answer.result?;
         let (class, _) = self
             .in_flight
@@ -264,6 +284,12 @@ impl Client {
             let timing = answer.timing;
             let latency = timing.completed.saturating_since(timing.submitted);
             self.best_effort.saturating_record(latency.0);
+            let minute = (timing.submitted.saturating_since(begin).0 / MINUTE.0) as usize;
+            if self.by_minute.len() <= minute {
+                self.by_minute.resize(minute + 1, (0, 0));
+            }
+            self.by_minute[minute].0 += latency.0;
+            self.by_minute[minute].1 += 1;
         }
         Ok(())
     }
@@ -313,6 +339,14 @@ fn print(
             means[0] / means[1],
             means[0] / means[2],
         )?;
+        let ratios = outcomes[0].by_minute(&outcomes[1]);
+        if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
+            writeln!(
+                out,
+                "minute by minute it is {least:.3} to {most:.3} of delta-l, in the median {:.3}\n",
+                ratios[ratios.len() / 2]
+            )?;
+        }
     }
     let mut denied: Vec<String> = outcomes
         .iter()

@@ -1,19 +1,40 @@
 //! How late this host completes the requests of an emulated drive: `lateness [SECONDS]`.
+//!
+//! One drive at work, with data: reads and writes of each size by turns, at places all over it. What is
+//! written goes to a few places, so that it stays in the host's memory.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write as _};
 
-use engine::buffer::Segments;
+use engine::buffer::{Account, Memory, MemoryConfig};
 use engine::clock;
 use engine::disk::{Disk, DiskIo};
 use engine::event::EventFd;
 use engine::rt::{self, ThreadParams};
+use hdrhistogram::Histogram;
 use sched::request::Op;
-use sched::units::{Nanos, Sector, SectorCount};
+use sched::units::{Bytes, Nanos, Sector, SectorCount};
 use sim::emulator::{DriveOptions, EmulatedDrive, LATE_LIMIT};
 use sim::plant::PlantSpec;
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// What is asked for by turns.
+const SIZES: [Bytes; 4] = [
+    Bytes::from_kib(4),
+    Bytes::from_kib(64),
+    Bytes::from_mib(1),
+    Bytes::from_mib(8),
+];
+
+/// Where writes may begin: so many places.
+const WRITTEN_PLACES: u64 = 16;
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// How late requests were, by direction and size, in nanoseconds.
+type Lateness = BTreeMap<(&'static str, Bytes), Histogram<u64>>;
+
+fn main() -> Result<(), AnyError> {
     let seconds = std::env::args()
         .nth(1)
         .map_or(Ok(10), |text| text.parse())?;
@@ -30,10 +51,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         cpus: None,
         io_flusher: false,
     };
+    let memory = Memory::new(&MemoryConfig::new(Bytes::from_mib(32)))?;
+    let account = memory.open_account("requests", Bytes::from_mib(16))?;
     let (owner, denied_owner) = rt::spawn(&params, move || {
-        requests(&mut drive, Nanos::from_secs(seconds))
+        requests(&mut drive, &account, Nanos::from_secs(seconds))
     })?;
-    owner
+    let lateness = owner
         .join()
         .map_err(|_| "the thread that issues requests panicked")??;
     let stats = control.stats();
@@ -41,41 +64,76 @@ fn main() -> Result<(), Box<dyn Error>> {
     for denied in denied.0.iter().chain(&denied_owner.0) {
         writeln!(out, "denied: {denied}")?;
     }
-    for (what, late) in [("done", stats.done_late), ("handed over", stats.lateness)] {
-        writeln!(
-            out,
-            "{what} later than the model: p50 {}, p99 {}, p99.9 {}, at most {}",
-            late.p50, late.p99, late.p999, late.max
-        )?;
+    writeln!(out, "handed over later than the model, in us\n")?;
+    writeln!(out, "| requests | of | p50 | p99 | p99.9 | at most |")?;
+    writeln!(out, "|---|---|---|---|---|---|")?;
+    let mut all = Histogram::new(3)?;
+    for ((op, size), late) in &lateness {
+        line(&mut out, late, &format!("{op}s of {size}"))?;
+        all.add(late)?;
     }
+    line(&mut out, &all, "all")?;
     writeln!(
         out,
-        "{} requests, {} handed over more than {LATE_LIMIT} late",
-        stats.completed, stats.late
+        "\n{} of {} more than {LATE_LIMIT} late; the data of {} took the host longer than the model",
+        stats.late, stats.completed, stats.late_file
     )?;
     Ok(())
 }
 
-/// Issues small requests all over the drive, one at a time, as a dispatcher would.
-fn requests(drive: &mut EmulatedDrive, length: Nanos) -> io::Result<()> {
+fn line(out: &mut impl io::Write, late: &Histogram<u64>, what: &str) -> io::Result<()> {
+    let us = |nanos: u64| nanos as f64 / 1e3;
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| us(late.value_at_quantile(quantile)));
+    writeln!(
+        out,
+        "| {} | {what} | {p50:.1} | {p99:.1} | {p999:.1} | {:.1} |",
+        late.len(),
+        us(late.max())
+    )
+}
+
+/// Issues requests one at a time, as a dispatcher would.
+fn requests(
+    drive: &mut EmulatedDrive,
+    account: &Account,
+    length: Nanos,
+) -> Result<Lateness, AnyError> {
     let wake = EventFd::new()?;
-    let (sectors, mut next, mut done) = (drive.capacity().get() - 8, 0_u64, Vec::new());
+    let largest = SIZES[SIZES.len() - 1];
+    let buffer = account.allocate(largest.get() as usize)?;
+    let last = drive.capacity().get() - largest.get() / 512;
+    let (mut number, mut place, mut done) = (0_usize, 0_u64, Vec::new());
+    let mut lateness = Lateness::new();
     let end = clock::now() + length;
     while clock::now() < end {
-        next = next.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let request = DiskIo {
-            tag: next,
-            op: Op::Read,
-            start: Sector(((next >> 20) % sectors) & !7),
-            count: SectorCount(8),
-            segments: Segments::empty(Op::Read),
-            durable: false,
+        place = place.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let size = SIZES[number / 2 % SIZES.len()];
+        let (op, name, start) = match number % 2 {
+            0 => (Op::Read, "read", (place >> 20) % last),
+            _ => {
+                let turn = number as u64 / 2 % WRITTEN_PLACES;
+                (Op::Write, "write", last / WRITTEN_PLACES * turn)
+            }
         };
-        drive.submit(request).map_err(io::Error::other)?;
+        drive
+            .submit(DiskIo {
+                tag: number as u64,
+                op,
+                start: Sector(start & !7),
+                count: SectorCount(size.get() / 512),
+                segments: buffer.segments(op, 0..size.get() as usize)?,
+                durable: false,
+            })
+            .map_err(io::Error::other)?;
         done.clear();
         while done.is_empty() {
             drive.wait(None, &wake, &mut done)?;
         }
+        let late = lateness
+            .entry((name, size))
+            .or_insert_with(|| Histogram::new(3).expect("three digits are possible"));
+        late.record(done[0].host_late.get())?;
+        number += 1;
     }
-    Ok(())
+    Ok(lateness)
 }

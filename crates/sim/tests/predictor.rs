@@ -9,12 +9,15 @@
     reason = "the scheduler's tests', of which this uses a part"
 )]
 mod random;
+#[path = "../../sched/tests/common/seed.rs"]
+mod seed;
 
 use random::Random;
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
+use seed::seed;
 use sim::plant::{Plant, PlantSpec};
 
 struct Request {
@@ -66,11 +69,7 @@ fn choose(random: &mut Random, predictor: &Predictor, head: u64, unit: u64) -> R
 }
 
 fn never_slower_than_predicted(name: &str) {
-    let seed = std::env::var("CLOCKWISE_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(1);
-    println!("CLOCKWISE_SEED={seed}");
+    let seed = seed(name, Some(1));
     let profile = DriveProfile::shipped(name).expect("it is shipped");
     let predictor = Predictor::new(&profile);
     let mut plant = Plant::new(PlantSpec::built_in(name).expect("it is built in"), seed);

@@ -14,8 +14,8 @@ use sim::plant::{Plant, PlantSpec};
 
 const SEEDS: [u64; 4] = [1, 2, 3, 2026];
 const REQUESTS: u64 = 60_000;
-/// Up to 4 MiB, beyond any block that a stream of today asks for at a time.
-const SECTORS_MAX_LOG2: u64 = 13;
+/// Up to 48 MiB, beyond any block that a pool proposes to a stream.
+const SECTORS_MAX_LOG2: u64 = 16;
 
 struct Requests {
     random: Xoshiro256PlusPlus,

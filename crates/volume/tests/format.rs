@@ -8,7 +8,7 @@ mod common;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use common::{Disk, EXTENT, Random, execute, on, open, sectors, spec};
+use common::{Disk, EXTENT, Random, execute, on, open, sectors, seed, spec};
 use sched::units::Bytes;
 use volume::{
     CreateSpec, DiskNumber, Place, Placement, PoolState, Step, Transaction, VolumeId, fuzzing,
@@ -261,17 +261,11 @@ fn parsers_take_any_bytes() {
         ("node", fuzzing::node, 200_000),
         ("log", fuzzing::log, 1_000),
     ];
-    let seed = std::env::var("CLOCKWISE_SEED").map_or_else(
-        |_| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
-        |text| text.parse().unwrap(),
-    );
+    let seed = seed("mutations", None);
     for (target, run, iterations) in targets {
         let inputs = corpus(target);
         inputs.iter().for_each(|input| run(input));
-        println!(
-            "{target}: {} inputs, {iterations} mutations, CLOCKWISE_SEED={seed}",
-            inputs.len()
-        );
+        println!("{target}: {} inputs, {iterations} mutations", inputs.len());
         let mut random = Random(seed);
         for round in 0..iterations {
             let mut input = inputs[random.below(inputs.len() as u64) as usize].clone();

@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use common::{Disk, EXTENT, Random, SECTOR, format, on, open, sectors, stamped};
 use sched::units::{Bytes, Sector};
+use volume::limits::HEADER_BYTES;
 use volume::map::Source;
 use volume::{CreateSpec, Move, Placement, PoolState, Step, Transaction, VolumeId, VolumeMap};
 
@@ -65,7 +66,7 @@ impl World {
         let sectors = sectors(24);
         let mut disks = vec![Disk::new(sectors); 2];
         for disk in &mut disks {
-            for sector in 2048..sectors {
+            for sector in HEADER_BYTES / SECTOR as u64..sectors {
                 disk.write(Sector(sector), &stamped(0xdead_0000_0000 + sector));
             }
         }

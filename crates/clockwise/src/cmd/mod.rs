@@ -23,7 +23,7 @@ use crate::config::{Config, DEFAULT_PATH};
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 
 pub use output::Output;
-pub(crate) use output::{percent, short, table};
+pub(crate) use output::{missed, percent, short, table};
 pub(crate) use picture::wrapped;
 pub(crate) use serve::start_log;
 pub use status::{latency as latency_text, render as render_status};

@@ -244,6 +244,16 @@ pub(super) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
+/// Missed deadlines net of the host's own lateness; in brackets those with it, where they are more.
+#[must_use]
+pub(crate) fn missed(net: u64, gross: u64) -> String {
+    if gross > net {
+        format!("{net} ({gross})")
+    } else {
+        net.to_string()
+    }
+}
+
 /// A share of 1 in percent.
 #[must_use]
 pub(crate) fn percent(share: f64) -> String {

@@ -20,8 +20,8 @@ use crate::server::pool_failure;
 pub enum PoolCommand {
     /// Make a pool of the configuration's disks; what is on them is lost. No server may run.
     Create {
-        /// The size of extents, such as 64MiB [default: that of the configuration, or one of which a
-        /// whole-extent access is about 90 % transfer].
+        /// The size of extents, such as 64MiB [default: that of the configuration, or the smallest
+        /// whose access is at least 85 % transfer].
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         extent: Option<Bytes>,
         /// Take disks that belong to a pool already.
@@ -77,16 +77,27 @@ fn create(
     // Before any file is made for it.
     options.check().map_err(pool_failure)?;
     let count = config.disks.len();
-    output.during("making the pool", || {
+    let (extent, is_measured) = output.during("making the pool", || {
         let opened = disks::open(&config, Absent::Make)?;
-        Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)
+        let is_measured = opened.disks.iter().all(|disk| disk.profile_is_measured);
+        let made = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure);
+        Ok::<_, Failure>((made?, is_measured))
     })?;
-    let made = serde_json::json!({ "name": options.name, "disks": count });
+    let made = serde_json::json!({
+        "name": options.name, "disks": count, "extent_bytes": extent.get(),
+        "profiles_are_measured": is_measured,
+    });
     output.result(&made, || {
+        let note = if is_measured || options.extent_bytes.is_some() {
+            ""
+        } else {
+            "its extents are chosen after profiles that were not measured; --extent and --force make it anew with others\n"
+        };
         format!(
-            "made pool {:?} of {}; serve it with `clockwise serve`\n",
+            "made pool {:?} of {} with extents of {}; serve it with `clockwise serve`\n{note}",
             options.name,
-            counted(count as u64, "disk")
+            counted(count as u64, "disk"),
+            Size(extent)
         )
     })?;
     Ok(ExitCode::SUCCESS)
@@ -203,6 +214,17 @@ fn profile(disk: &DiskView) -> String {
     }
 }
 
+/// How a disk is, in a few words.
+fn state(disk: &DiskView) -> String {
+    if let Some(reason) = &disk.failed {
+        reason.clone()
+    } else if disk.stalled_ns > 0 {
+        format!("stalled, no answer for {}", Span(Nanos(disk.stalled_ns)))
+    } else {
+        "well".to_owned()
+    }
+}
+
 fn disks_text(disks: &[DiskView]) -> String {
     table(
         [
@@ -225,7 +247,7 @@ fn disks_text(disks: &[DiskView]) -> String {
                 disk.outstanding.to_string(),
                 disk.durability.clone(),
                 percent(disk.utilization_promised),
-                disk.failed.clone().unwrap_or_else(|| "well".to_owned()),
+                state(disk),
             ]
         }),
     )
@@ -268,9 +290,22 @@ fn disk_text(disk: &DiskView) -> String {
                 disk.completed.streams, disk.completed.sync, disk.completed.asynchronous
             ),
         ),
-        ("deadlines missed", disk.misses.to_string()),
-        ("worst lateness", span(disk.late_net_max_ns)),
-        ("  with the host's own", span(disk.late_max_ns)),
+        (
+            "deadlines missed",
+            format!(
+                "{}, the worst by {}",
+                disk.misses,
+                span(disk.late_net_max_ns)
+            ),
+        ),
+        (
+            "  with the host's own",
+            format!(
+                "{}, the worst by {}",
+                disk.misses_gross,
+                span(disk.late_max_ns)
+            ),
+        ),
         (
             "overruns",
             format!(
@@ -279,7 +314,7 @@ fn disk_text(disk: &DiskView) -> String {
                 span(disk.overrun_max_ns)
             ),
         ),
-        ("actual over predicted", percent(disk.actual_over_predicted)),
+        ("actual over predicted", actual_over_predicted(disk)),
         (
             "host late",
             format!(
@@ -301,9 +336,66 @@ fn disk_text(disk: &DiskView) -> String {
             ),
         ),
         ("errors", disk.errors.to_string()),
-        (
-            "state",
-            disk.failed.clone().unwrap_or_else(|| "well".to_owned()),
-        ),
+        ("state", state(disk)),
     ])
+}
+
+/// How long requests took of what the profile allows, and what to make of it.
+fn actual_over_predicted(disk: &DiskView) -> String {
+    let (mean, most) = (disk.actual_over_predicted, disk.actual_over_predicted_max);
+    let mut text = format!("{} in all, at most {}", percent(mean), percent(most));
+    if most > 1.0 {
+        // Rounded up, so that what took longest fits.
+        let factor = (most * 100.0).ceil() / 100.0;
+        text += &format!(
+            "; the profile's times would have to be {factor:.2} times as long for no overruns"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overruns_say_by_how_much_the_profile_is_too_narrow() {
+        let mut disk = DiskView {
+            actual_over_predicted: 0.48,
+            actual_over_predicted_max: 0.973,
+            ..DiskView::default()
+        };
+        assert_eq!(
+            actual_over_predicted(&disk),
+            "48.0 % in all, at most 97.3 %"
+        );
+        disk.actual_over_predicted_max = 1.231;
+        let said = actual_over_predicted(&disk);
+        assert!(
+            said.contains("at most 123.1 %") && said.contains("1.24 times"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_disk_is_well_only_if_it_answers() {
+        let stalled = DiskView {
+            name: "sdb".to_owned(),
+            stalled_ns: 3_200_000_000,
+            ..DiskView::default()
+        };
+        for said in [
+            disk_text(&stalled),
+            disks_text(std::slice::from_ref(&stalled)),
+        ] {
+            assert!(said.contains("stalled, no answer for 3.20 s"), "{said}");
+            assert!(!said.contains("well"), "{said}");
+        }
+        let failed = DiskView {
+            failed: Some("gone".to_owned()),
+            ..stalled
+        };
+        assert_eq!(state(&failed), "gone");
+        assert_eq!(state(&DiskView::default()), "well");
+    }
 }

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sched::units::{Bytes, BytesPerSecond, Nanos};
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::output::{percent, short, table};
+use super::output::{missed, percent, short, table};
 use super::picture::picture;
 use super::{Output, block_on, warnings};
 use crate::client::ApiClient;
-use crate::failure::Failure;
+use crate::failure::{Failure, host_failure};
 use crate::http::view::{LatencyView, StatusView};
 use crate::quantity::{Rate, Size, Span, parse_time};
 
@@ -29,10 +30,13 @@ pub struct Args {
 pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     block_on(async {
         let mut ticks = tokio::time::interval(Duration::from_nanos(args.interval.get()));
+        // From now on: one that comes while the server is asked is not lost.
+        let mut interrupts = signal(SignalKind::interrupt())
+            .map_err(|error| host_failure("listen for Ctrl-C", &error))?;
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
-                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+                _ = interrupts.recv() => return Ok(ExitCode::SUCCESS),
             }
             let status: StatusView = client.get("/v1/status").await?;
             if args.watch && !output.is_json() && std::io::stdout().is_terminal() {
@@ -92,12 +96,19 @@ pub fn render(status: &StatusView) -> String {
     text += &disks(status);
     text += "\n\n";
     text += &streams(status);
+    if !status.reservations.is_empty() {
+        text += "\n\n";
+        text += &reservations(status);
+    }
     let _ = write!(
         text,
         "\n\nbest effort, last {}: {}\n",
         span(status.window_ns),
         latency(&status.best_effort)
     );
+    if shows_brackets(status) {
+        text += "misses are net of the host's own lateness; with it in brackets\n";
+    }
     let names = status.disks.iter().map(|disk| disk.name.as_str());
     text += &warnings::lines(&status.warnings, names);
     for disk in &status.disks {
@@ -122,6 +133,16 @@ pub fn render(status: &StatusView) -> String {
         );
     }
     text
+}
+
+/// Whether a number of misses has one in brackets beside it, which wants a word.
+fn shows_brackets(status: &StatusView) -> bool {
+    let disks = status.disks.iter();
+    let streams = status.streams.iter();
+    disks
+        .map(|disk| (disk.misses, disk.misses_gross))
+        .chain(streams.map(|stream| (stream.misses, stream.misses_gross)))
+        .any(|(net, gross)| gross > net)
 }
 
 /// The table of disks.
@@ -158,7 +179,7 @@ fn disks(status: &StatusView) -> String {
                 disk.served.early.to_string(),
                 disk.served.slack.to_string(),
                 disk.served.container.to_string(),
-                disk.misses.to_string(),
+                missed(disk.misses, disk.misses_gross),
                 disk.overruns.to_string(),
                 format!("{} ({})", disk.host_late_count, span(disk.host_late_max_ns)),
             ]
@@ -182,9 +203,10 @@ fn streams(status: &StatusView) -> String {
             "EARLY",
             "MISSES",
             "WORST LATE",
+            "OVERRUNS",
             "STATE",
         ],
-        &[3, 4, 5, 6, 7, 8, 9],
+        &[3, 4, 5, 6, 7, 8, 9, 10],
         status.streams.iter().map(|stream| {
             [
                 stream.name.clone(),
@@ -195,10 +217,38 @@ fn streams(status: &StatusView) -> String {
                 stream.disks.len().to_string(),
                 stream.blocks.to_string(),
                 stream.early.to_string(),
-                stream.misses.to_string(),
+                missed(stream.misses, stream.misses_gross),
                 span(stream.late_net_max_ns),
+                stream.overruns.to_string(),
                 stream.failed.clone().unwrap_or_else(|| "well".to_owned()),
             ]
+        }),
+    )
+}
+
+/// The table of disk time that is reserved for best effort.
+fn reservations(status: &StatusView) -> String {
+    table(
+        [
+            "RESERVED FOR",
+            "SLICE",
+            "PERIOD",
+            "DISK",
+            "QUEUE",
+            "COMPLETED",
+        ],
+        &[1, 2, 4, 5],
+        status.reservations.iter().flat_map(|share| {
+            share.disks.iter().map(|disk| {
+                [
+                    share.name.clone(),
+                    span(share.slice_ns),
+                    span(share.period_ns),
+                    short(&disk.disk),
+                    disk.queued.to_string(),
+                    disk.completed.to_string(),
+                ]
+            })
         }),
     )
 }
@@ -206,6 +256,57 @@ fn streams(status: &StatusView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::view::{DiskView, StreamView};
+
+    #[test]
+    fn misses_with_the_hosts_lateness_stand_in_brackets_where_they_are_more() {
+        let disk = |misses, misses_gross| DiskView {
+            misses,
+            misses_gross,
+            ..DiskView::default()
+        };
+        let stream = |misses, misses_gross| StreamView {
+            misses,
+            misses_gross,
+            ..StreamView::default()
+        };
+        let said = |disk, stream| {
+            render(&StatusView {
+                disks: vec![disk],
+                streams: vec![stream],
+                ..StatusView::default()
+            })
+        };
+        let in_words = "misses are net of the host's own lateness; with it in brackets\n";
+        let both = said(disk(0, 31), stream(2, 32));
+        for part in [" 0 (31) ", " 2 (32) ", in_words] {
+            assert!(both.contains(part), "{part:?} in\n{both}");
+        }
+        assert!(said(disk(4, 4), stream(2, 32)).contains(in_words));
+        let neither = said(disk(4, 4), stream(2, 2));
+        assert!(!neither.contains("(4)") && !neither.contains("(2)"));
+        assert!(!neither.contains(in_words), "{neither}");
+    }
+
+    #[test]
+    fn overruns_of_a_stream_are_shown() {
+        let status = StatusView {
+            streams: vec![StreamView {
+                overruns: 7,
+                ..StreamView::default()
+            }],
+            ..StatusView::default()
+        };
+        let text = render(&status);
+        let last_but_one = |line: Option<&str>| {
+            let mut words = line.expect("a line").split_whitespace();
+            words.nth_back(1).map(str::to_owned)
+        };
+        let head = text.lines().find(|line| line.starts_with("STREAM"));
+        let row = text.lines().find(|line| line.ends_with("well"));
+        assert_eq!(last_but_one(head).as_deref(), Some("OVERRUNS"));
+        assert_eq!(last_but_one(row).as_deref(), Some("7"), "{text}");
+    }
 
     #[test]
     fn who_waits_for_which_disk_is_said() {
@@ -215,7 +316,7 @@ mod tests {
             "name": "films", "scheduler": "exact", "uptime_ns": 1, "window_ns": 1, "extent_bytes": 1,
             "allocated_bytes": 0, "free_bytes": 0, "memory_bytes": 0, "best_effort": latency,
             "warnings": nothing, "disks": nothing, "streams": nothing, "volumes": nothing,
-            "memory": nothing,
+            "memory": nothing, "reservations": nothing,
             "waits": [{
                 "volume": "x", "disk": "y", "waits_ns": 4_000_000_000_u64,
                 "stalled_ns": 3_200_000_000_u64,

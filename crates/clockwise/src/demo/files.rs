@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::noise;
 use super::process::{End, Ending, Ends, is_there, run, run_until};
 use crate::failure::{Failure, io_failure};
 
@@ -129,19 +130,14 @@ pub(super) fn make_repository(scratch: &Path) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Text that does not compress to nothing: a linear congruential sequence in letters.
+/// Text that does not compress to nothing.
 fn letters(seed: u32) -> Vec<u8> {
-    let mut state = u64::from(seed) + 1;
-    (0..REPOSITORY_FILE_BYTES)
-        .map(|index| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            if index % 72 == 71 {
-                b'\n'
-            } else {
-                b'a' + ((state >> 33) % 26) as u8
-            }
+    let letters = noise(u64::from(seed)).take(REPOSITORY_FILE_BYTES);
+    letters
+        .enumerate()
+        .map(|(index, number)| match index % 72 {
+            71 => b'\n',
+            _ => b'a' + ((number >> 33) % 26) as u8,
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use super::report::TooMuch;
 use super::stage::{Serving, Stage};
 use super::streams::{Streams, broken};
 use super::text::refusal_text;
-use crate::cmd::{latency_text, percent, short, table};
+use crate::cmd::{latency_text, missed, percent, short, table};
 use crate::failure::Failure;
 use crate::http::view::StatusView;
 use crate::quantity::{Rate, Span};
@@ -87,7 +87,14 @@ impl Stage<'_> {
 /// How the run stands, in a line.
 fn line(status: &StatusView, elapsed: Duration, seconds: u64) -> String {
     let blocks: u64 = status.streams.iter().map(|stream| stream.blocks).sum();
-    let misses: u64 = status.streams.iter().map(|stream| stream.misses).sum();
+    let misses = missed(
+        status.streams.iter().map(|stream| stream.misses).sum(),
+        status
+            .streams
+            .iter()
+            .map(|stream| stream.misses_gross)
+            .sum(),
+    );
     format!(
         "scheduler {}, {:.0} of {seconds} s: {blocks} blocks, {misses} deadlines missed",
         status.scheduler,
@@ -122,7 +129,7 @@ fn picture(status: &StatusView, too_much: &TooMuch) -> String {
                 disk.served.real_time.to_string(),
                 disk.served.early.to_string(),
                 (disk.served.slack + disk.served.container).to_string(),
-                disk.misses.to_string(),
+                missed(disk.misses, disk.misses_gross),
                 disk.overruns.to_string(),
             ]
         }),

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::interrupt::Interrupt;
+use super::noise;
 use super::process::{Ends, is_there, run_until};
 use crate::cmd::Output;
 use crate::failure::{Failure, host_failure, io_failure};
@@ -158,15 +159,8 @@ async fn generate_all(interrupt: &Interrupt, scratch: &Path) -> Result<Vec<Clip>
 }
 
 fn synthetic(seed: u64) -> Vec<u8> {
-    let mut state = seed + 1;
-    (0..1 << 20)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect()
+    let bytes = noise(seed).map(|number| (number >> 56) as u8);
+    bytes.take(1 << 20).collect()
 }
 
 impl Clip {

@@ -181,3 +181,15 @@ fn add_warnings(warnings: &mut Vec<WarningView>, more: Vec<WarningView>) {
         }
     }
 }
+
+/// A linear congruential sequence (the constants are Knuth's); its high bits look random.
+fn noise(seed: u64) -> impl Iterator<Item = u64> {
+    let next = |state: &u64| {
+        Some(
+            state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407),
+        )
+    };
+    std::iter::successors(Some(seed + 1), next).skip(1)
+}

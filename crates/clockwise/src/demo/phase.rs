@@ -188,6 +188,7 @@ fn concluded(
         block_bytes: max(|session| session.stream.block_bytes),
         blocks: sum(|session| session.stream.blocks),
         misses: sum(|session| session.stream.misses),
+        misses_gross: sum(|session| session.stream.misses_gross),
         late_net_max_ns: max(|session| session.stream.late_net_max_ns),
         late_max_ns: max(|session| session.stream.late_max_ns),
         overruns: status.disks.iter().map(|disk| disk.overruns).sum(),

@@ -60,6 +60,8 @@ pub(super) struct Phase {
     pub blocks: u64,
     /// Blocks later than promised, net of the host's own lateness.
     pub misses: u64,
+    /// Blocks later than promised with it.
+    pub misses_gross: u64,
     /// The worst lateness, net of the host's own.
     pub late_net_max_ns: u64,
     /// The worst lateness.

@@ -57,7 +57,8 @@ impl Stage<'_> {
             name: config.open.name.clone(),
             ..CreateOptions::default()
         };
-        Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)
+        Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
+        Ok(())
     }
 
     /// Serves the pool under `scheduler`.

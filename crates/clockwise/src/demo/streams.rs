@@ -117,6 +117,8 @@ impl Stage<'_> {
             length_bytes: (op == StreamOp::Play).then_some(CLIP.get()),
             limit_bytes: None,
             wraps: op == StreamOp::Play,
+            starts_in_ms: None,
+            ends_in_ms: None,
             connect_within_ms: Some(RESERVATION_WAIT_MS),
         };
         self.runtime.block_on(serving.api.post("/v1/streams", &ask))

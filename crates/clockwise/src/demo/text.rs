@@ -7,7 +7,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::files::{DESKS_WORDS, FILES_WORDS, Seen};
 use super::plan::{CAPACITY_PERCENT, DRIVES, RATE};
 use super::report::{Phase, Promise, Report, TooMuch};
-use crate::cmd::{percent, short, table, warning_lines, wrapped};
+use crate::cmd::{missed, percent, short, table, warning_lines, wrapped};
 use crate::quantity::{Rate, Size, Span};
 
 fn span(nanos: u64) -> String {
@@ -93,7 +93,7 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
             .to_string(),
         ),
         ("blocks", phase.blocks.to_string()),
-        ("DEADLINES MISSED", phase.misses.to_string()),
+        ("DEADLINES MISSED", missed(phase.misses, phase.misses_gross)),
         ("worst lateness", span(phase.late_net_max_ns)),
         ("  with the host's own", span(phase.late_max_ns)),
         ("overruns of the drives", phase.overruns.to_string()),
@@ -219,6 +219,7 @@ pub(super) fn report(report: &Report) -> String {
     }
     text += "\n";
     text += &comparison(&report.phases);
+    text += "Deadlines missed: net of the host's own lateness; with it in brackets, where that is more.\n";
     if let Some(phase) = report.phases.first() {
         let _ = write!(
             text,
@@ -257,28 +258,57 @@ pub(super) fn report(report: &Report) -> String {
     text
 }
 
+/// What is to be said of blocks that only the host made late.
+fn host_words(phase: &Phase) -> String {
+    match phase.misses_gross {
+        0 => String::new(),
+        late => format!(
+            " net of the host's own lateness (with it, {late} of {} were not),",
+            phase.blocks
+        ),
+    }
+}
+
 /// Whether every promise was kept; if not, which was not, and what may have been the matter.
 fn verdict(report: &Report) -> String {
-    if report.is_kept {
-        return "Every deadline was met and every byte is right.\n".to_owned();
-    }
-    let mut text = String::from("NOT every promise was kept.\n");
-    if let Some(phase) = report.phases.first().filter(|phase| phase.misses > 0) {
+    let Some((promised, others)) = report.phases.split_first() else {
+        return String::new();
+    };
+    let mut text = if report.is_kept {
+        format!(
+            "Every deadline promised under {} was met{} and every byte is right.\n",
+            promised.scheduler,
+            host_words(promised)
+        )
+    } else {
+        String::from("NOT every promise was kept.\n")
+    };
+    if promised.misses > 0 {
         let _ = writeln!(
             text,
             "With scheduler {}, {} of {} blocks were late, the worst by {} net of the host's own lateness.",
-            phase.scheduler,
-            phase.misses,
-            phase.blocks,
-            span(phase.late_net_max_ns),
+            promised.scheduler,
+            promised.misses,
+            promised.blocks,
+            span(promised.late_net_max_ns),
         );
-        let host_late = phase.disks.iter().map(|disk| disk.host_late_max_ns).max();
+        let host_late = promised.disks.iter().map(|disk| disk.host_late_max_ns);
         let _ = writeln!(
             text,
             "The drives had {} overruns; the host was late by up to {}. Where that is long, this machine was \
              too busy\nto emulate three drives in time; as root the demo has real-time threads, which helps.",
-            phase.overruns,
-            span(host_late.unwrap_or(0)),
+            promised.overruns,
+            span(host_late.max().unwrap_or(0)),
+        );
+    }
+    for other in others.iter().filter(|other| other.misses > 0) {
+        let _ = writeln!(
+            text,
+            "With scheduler {}, which promises none, {} of {} were missed, the worst by {}.",
+            other.scheduler,
+            other.misses,
+            other.blocks,
+            span(other.late_net_max_ns)
         );
     }
     for phase in &report.phases {
@@ -292,4 +322,89 @@ fn verdict(report: &Report) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::files::FileLoad;
+    use crate::demo::media::ClipSource;
+    use crate::http::view::LatencyView;
+
+    fn phase(scheduler: &str, misses: u64, misses_gross: u64) -> Phase {
+        Phase {
+            scheduler: scheduler.to_owned(),
+            seconds: 60.0,
+            promise: Promise {
+                recorded: 2,
+                played: 73,
+                capacity: 93,
+            },
+            promised_bytes_per_second: 300_000_000,
+            measured_bytes_per_second: 3e8,
+            block_bytes: 8 << 20,
+            blocks: 904,
+            misses,
+            misses_gross,
+            late_net_max_ns: misses * 1_000_000,
+            late_max_ns: misses_gross * 1_000_000,
+            overruns: 0,
+            best_effort: LatencyView::default(),
+            disks: Vec::new(),
+            file_load: FileLoad::default(),
+            too_much: TooMuch {
+                rate_bytes_per_second: 1,
+                answer: String::new(),
+                refusal: None,
+            },
+            recordings: Vec::new(),
+            played_bytes: 0,
+            played_different: 0,
+        }
+    }
+
+    fn of(phases: Vec<Phase>, is_kept: bool) -> Report {
+        Report {
+            scratch: String::new(),
+            scratch_is_kept: false,
+            drives: String::new(),
+            clips: ClipSource {
+                what: String::new(),
+                is_video: true,
+            },
+            load: Vec::new(),
+            file_load_note: None,
+            warnings: Vec::new(),
+            phases,
+            is_kept,
+        }
+    }
+
+    #[test]
+    fn the_verdict_is_on_what_was_promised_and_names_what_was_missed_beside_it() {
+        let both = of(vec![phase("exact", 0, 0), phase("edf", 12, 15)], true);
+        assert_eq!(
+            verdict(&both),
+            "Every deadline promised under exact was met and every byte is right.\n\
+             With scheduler edf, which promises none, 12 of 904 were missed, the worst by 12.0 ms.\n"
+        );
+        let by_the_host = of(vec![phase("exact", 0, 3), phase("edf", 0, 0)], true);
+        assert_eq!(
+            verdict(&by_the_host),
+            "Every deadline promised under exact was met net of the host's own lateness (with it, 3 of \
+             904 were not), and every byte is right.\n"
+        );
+        let late = verdict(&of(vec![phase("exact", 2, 2), phase("edf", 1, 1)], false));
+        assert!(late.starts_with("NOT every promise was kept.\nWith scheduler exact, 2 of 904 "));
+        assert!(late.contains("With scheduler edf, which promises none, 1 of 904"));
+    }
+
+    #[test]
+    fn a_bracket_of_the_report_is_explained_once() {
+        let text = report(&of(vec![phase("exact", 0, 3), phase("edf", 12, 12)], true));
+        let row = text.lines().find(|line| line.starts_with("DEADLINES"));
+        let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
+        assert_eq!(row, ["DEADLINES", "MISSED", "0", "(3)", "12"]);
+        assert_eq!(text.matches("with it in brackets").count(), 1, "{text}");
+    }
 }

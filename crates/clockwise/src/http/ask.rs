@@ -111,7 +111,14 @@ pub struct ReserveStream {
     /// Whether it starts over at the beginning of its range when it reaches the end.
     #[serde(default)]
     pub wraps: bool,
-    /// How long the reservation waits for its data connection, in milliseconds (default 10,000).
+    /// When it begins, in milliseconds from now; at once when absent.
+    #[serde(default)]
+    pub starts_in_ms: Option<u64>,
+    /// When it ends, in milliseconds from now; when it is ended when absent.
+    #[serde(default)]
+    pub ends_in_ms: Option<u64>,
+    /// How long the reservation waits for its data connection, in milliseconds (default 10,000), counted
+    /// from its beginning.
     #[serde(default)]
     pub connect_within_ms: Option<u64>,
 }

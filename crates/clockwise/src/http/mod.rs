@@ -18,6 +18,7 @@
 //! here, see [`crate::session`].
 
 pub mod ask;
+mod errors;
 mod problem;
 mod streams;
 pub mod view;
@@ -225,7 +226,7 @@ async fn window(state: State<Shared>) -> Answer<StatusView> {
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Clockwise control API",
-    description = "Served on a unix socket; the permissions of its file say who may use it. Times are in nanoseconds, sizes in bytes, shares of 1.",
+    description = "Served on a unix socket; the permissions of its file say who may use it. Times are in nanoseconds, sizes in bytes, shares of 1. Every error is a problem object, `application/problem+json`. A path that is not described here is answered with status 404, a method that a path does not take with 405.",
     license(name = "Apache-2.0 OR MIT")
 ))]
 struct Description;
@@ -244,13 +245,13 @@ fn routes() -> OpenApiRouter<Shared> {
 /// The description that `GET /v1/openapi.json` serves.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    routes().into_openapi()
+    errors::with_errors(routes().into_openapi())
 }
 
 /// The whole API.
 pub fn router(app: Shared) -> Router {
     let (router, description) = routes().split_for_parts();
-    let description = Arc::new(description);
+    let description = Arc::new(errors::with_errors(description));
     router
         .route(
             "/v1/openapi.json",

@@ -12,6 +12,9 @@ use crate::failure::{Failure, FailureKind};
 use crate::quantity::Rate;
 use crate::session::SessionError;
 
+/// What errors are sent as (RFC 9457).
+pub(super) const PROBLEM_TYPE: &str = "application/problem+json";
+
 /// Why a reservation was refused: which disk, which condition, under what load, and what would fit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RefusalView {
@@ -275,10 +278,9 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();
-        response.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
         response
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use engine::clock;
 use engine::pool::Pool;
-use engine::stream::StreamSpec;
+use engine::stream::{Span, StreamSpec};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -19,8 +20,8 @@ use super::view::StreamView;
 use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, answer};
 use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionView};
 
-/// Memory for a stream whose block size the pool is to propose: two buffers a disk of it are what a
-/// recorder has to spare for each camera.
+/// Memory at most for a stream whose block size the pool is to propose: what a recorder has to spare for
+/// each camera.
 const PROPOSAL_MEMORY: Bytes = Bytes::from_mib(32);
 
 /// The most blocks of one answer.
@@ -51,7 +52,7 @@ async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
 /// does not fit is answered with 409 and the disk, the condition, the load and what would fit.
 #[utoipa::path(post, path = "/v1/streams", request_body = ReserveStream,
     responses((status = 201, body = Reserved), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem)))]
+        (status = 422, body = Problem), (status = 507, body = Problem)))]
 async fn reserve(
     state: State<Shared>,
     Body(ask): Body<ReserveStream>,
@@ -61,7 +62,8 @@ async fn reserve(
         let stream = app.pool.reserve(spec)?;
         let wait = ask
             .connect_within_ms
-            .map_or(RESERVATION_WAIT, Duration::from_millis);
+            .map_or(RESERVATION_WAIT, Duration::from_millis)
+            .saturating_add(Duration::from_millis(ask.starts_in_ms.unwrap_or(0)));
         let session = app
             .sessions
             .add(stream, ask.op, ask.limit_bytes.map(Bytes), wait)?;
@@ -99,21 +101,59 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
         return Err(past_end());
     }
     let rate = BytesPerSecond(ask.rate_bytes_per_second);
+    let range = ask.offset_bytes..end;
+    let block = ask.block_bytes.map_or_else(
+        || pool.proposed_block(&volume, &range, rate, PROPOSAL_MEMORY),
+        Bytes,
+    );
     Ok(StreamSpec {
         name: ask.name.clone().unwrap_or_else(|| ask.volume.clone()),
-        range: Some(ask.offset_bytes..end),
+        range: Some(range),
         rate,
-        block: ask
-            .block_bytes
-            .map_or_else(|| pool.proposed_block(rate, PROPOSAL_MEMORY), Bytes),
+        block,
         op: match ask.op {
             StreamOp::Record => Op::Write,
             StreamOp::Play => Op::Read,
         },
-        span: None,
+        span: span(ask)?,
         wraps: ask.wraps,
         volume,
     })
+}
+
+/// How far ahead a stream may be planned: a hundred years, well within what can be counted.
+const PLANNED_MS_MAX: u64 = 100 * 366 * 24 * 3_600_000;
+
+/// From when to when the stream is to hold.
+fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
+    let invalid = |what: &str, place: &str| {
+        let help = "give times from now on, the end after the beginning, or none: from now until it is ended";
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(place)
+    };
+    if ask.starts_in_ms.is_none() && ask.ends_in_ms.is_none() {
+        return Ok(None);
+    }
+    let starts_in_ms = ask.starts_in_ms.unwrap_or(0);
+    if ask.ends_in_ms.is_some_and(|ends| ends <= starts_in_ms) {
+        return Err(invalid(
+            "the stream would end before it begins",
+            "ends_in_ms",
+        ));
+    }
+    let now = clock::now();
+    let instant = |ms: u64, place: &str| {
+        if ms > PLANNED_MS_MAX {
+            let what = format!("{ms} ms from now is more than a hundred years");
+            return Err(invalid(&what, place));
+        }
+        Ok(now + Nanos::from_millis(ms))
+    };
+    let from = instant(starts_in_ms, "starts_in_ms")?;
+    let until = ask.ends_in_ms.map(|ms| instant(ms, "ends_in_ms"));
+    Ok(Some(Span {
+        from,
+        until: until.transpose()?,
+    }))
 }
 
 /// One stream's report.
@@ -155,7 +195,8 @@ struct BlocksQuery {
     from: u64,
 }
 
-/// How each block fared, from a block on, at most 4,096 of them: those of the last 32,768.
+/// How each block fared, from a block on, at most 4,096 of them: those of the last 32,768. While the stream
+/// runs, those before the first that is not done.
 #[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(("id" = u64, Path), BlocksQuery),
     responses((status = 200, body = Vec<BlockView>), (status = 404, body = Problem)))]
 async fn blocks(

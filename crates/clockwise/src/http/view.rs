@@ -75,6 +75,7 @@ view! {
 
 view! {
     /// A disk: what it is, what is promised of it, and what happened.
+    #[derive(Default)]
     DiskView from engine::status::DiskStatus {
         /// Its name.
         name: String,
@@ -108,6 +109,8 @@ view! {
         completed: CompletedView,
         /// Deadlines missed, net of the host's own lateness.
         misses: u64,
+        /// Deadlines missed with it.
+        misses_gross: u64,
         /// The worst lateness.
         late_max_ns: u64,
         /// The same net of the host's own lateness.
@@ -118,6 +121,9 @@ view! {
         overrun_max_ns: u64,
         /// Actual over predicted service time in all.
         actual_over_predicted: f64,
+        /// The same of the request for which it was most, net of the host's own lateness. More than 1 is an
+        /// overrun, and by how much the disk's profile would have to be wider.
+        actual_over_predicted_max: f64,
         /// How often the host was late.
         host_late_count: u64,
         /// The worst lateness of the host.
@@ -153,6 +159,7 @@ view! {
 
 view! {
     /// A stream: what it was promised and what happened to its blocks.
+    #[derive(Default)]
     StreamView from engine::status::StreamStatus {
         /// Its name.
         name: String,
@@ -168,6 +175,8 @@ view! {
         blocks: u64,
         /// Blocks later than due, net of the host's own lateness.
         misses: u64,
+        /// Blocks later than due with it.
+        misses_gross: u64,
         /// The worst lateness.
         late_max_ns: u64,
         /// The same net of the host's own lateness.
@@ -248,6 +257,36 @@ view! {
 }
 
 view! {
+    /// A reservation's part of one disk.
+    #[derive(Eq)]
+    ShareDiskView from engine::status::ShareDisk {
+        /// The disk's name.
+        disk: String,
+        /// Requests queued now.
+        queued: u64,
+        /// Requests completed since it was reserved, those in slack included.
+        completed: u64,
+    }
+}
+
+view! {
+    /// Disk time that is reserved for best effort, such as an export's.
+    #[derive(Eq)]
+    ShareView from engine::status::ShareStatus {
+        /// Its name.
+        name: String,
+        /// Disk time in each period, on each disk.
+        slice_ns: u64,
+        /// The period.
+        period_ns: u64,
+    }
+    lists {
+        /// What has come of it.
+        disks: ShareDiskView,
+    }
+}
+
+view! {
     /// A flush of a volume, or a write that must be durable, that waits for a disk that does not answer.
     #[derive(Eq)]
     WaitView from engine::status::WaitStatus {
@@ -291,6 +330,7 @@ view! {
 
 view! {
     /// Everything at once.
+    #[derive(Default)]
     StatusView from engine::status::PoolStatus {
         /// The pool's name.
         name: String,
@@ -318,6 +358,8 @@ view! {
         disks: DiskView,
         /// Its open streams.
         streams: StreamView,
+        /// Disk time that is reserved for best effort.
+        reservations: ShareView,
         /// Its volumes.
         volumes: VolumeView,
         /// Flushes that wait for a disk that does not answer.

@@ -9,6 +9,7 @@
 //! A reservation that nobody connects to expires, so that a client that died between the two steps
 //! holds no bandwidth.
 
+mod blocks;
 pub mod data;
 mod registry;
 
@@ -86,6 +87,8 @@ pub struct PaceView {
     pub bytes: u64,
     /// Blocks that were late, net of the host's own lateness.
     pub misses: u64,
+    /// Blocks that were late with it.
+    pub misses_gross: u64,
     /// The worst lateness of a block.
     pub late_max_ns: u64,
     /// The same net of the host's own lateness.
@@ -104,6 +107,7 @@ impl From<PaceReport> for PaceView {
             blocks: report.blocks,
             bytes: report.bytes,
             misses: report.misses,
+            misses_gross: report.misses_gross,
             late_max_ns: report.late_max.get(),
             late_net_max_ns: report.late_net_max.get(),
             underruns: report.underruns,

@@ -1,6 +1,6 @@
 //! The sessions of a server.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use engine::stream::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop,
 use hdrhistogram::Histogram;
 use sched::units::Bytes;
 
-use super::{BLOCKS_KEPT_MAX, BlockView, PaceView, SessionState, SessionView};
+use super::blocks::Blocks;
+use super::{BlockView, PaceView, SessionState, SessionView};
 use crate::http::ask::StreamOp;
 use crate::http::view::{LatencyView, StreamView};
 
@@ -53,7 +54,7 @@ struct Account {
     pace: PaceView,
     margin: Histogram<u64>,
     response: Histogram<u64>,
-    blocks: VecDeque<BlockView>,
+    blocks: Blocks,
 }
 
 /// A reservation and its byte stream.
@@ -133,16 +134,12 @@ impl Session {
         }
     }
 
-    /// The blocks kept, from number `from` on, at most `limit`.
+    /// The blocks kept, from number `from` on, at most `limit`: while it runs, those before the first
+    /// that is not done.
     #[must_use]
     pub fn blocks(&self, from: u64, limit: usize) -> Vec<BlockView> {
-        lock(&self.account)
-            .blocks
-            .iter()
-            .filter(|block| block.index >= from)
-            .take(limit)
-            .copied()
-            .collect()
+        let account = lock(&self.account);
+        account.blocks.from(from, limit, account.stream.is_some())
     }
 
     fn note(&self, block: &BlockReport) {
@@ -150,6 +147,7 @@ impl Session {
         account.pace.blocks += 1;
         account.pace.bytes += block.bytes;
         account.pace.misses += u64::from(!block.late_net.is_zero());
+        account.pace.misses_gross += u64::from(!block.late.is_zero());
         account.pace.late_max_ns = account.pace.late_max_ns.max(block.late.get());
         account.pace.late_net_max_ns = account.pace.late_net_max_ns.max(block.late_net.get());
         let response = block.completed.saturating_since(block.submitted);
@@ -159,10 +157,7 @@ impl Session {
             let _ = account.margin.record(margin.get());
         }
         let _ = account.response.record(response.get());
-        if account.blocks.len() == BLOCKS_KEPT_MAX {
-            account.blocks.pop_front();
-        }
-        account.blocks.push_back(BlockView::from(block));
+        account.blocks.add(BlockView::from(block));
     }
 
     /// Moves its bytes; returns when that has ended.
@@ -311,7 +306,7 @@ impl Sessions {
                 pace: PaceView::default(),
                 margin: histogram(),
                 response: histogram(),
-                blocks: VecDeque::new(),
+                blocks: Blocks::default(),
             }),
             ended: Condvar::new(),
         });

@@ -1,11 +1,19 @@
 //! What the tests of the whole program share: a folder with a configuration, the program, a server.
 
-#![allow(dead_code, reason = "each test uses its part of this")]
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::duplicate_mod,
+    reason = "each test uses its part of this, and some the part of another module"
+)]
 
+mod bytes;
 pub(crate) mod damage;
 #[path = "../../../engine/tests/common/skip.rs"]
 pub(crate) mod skip;
 pub(crate) mod told;
+
+pub(crate) use bytes::pattern;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -270,19 +278,6 @@ impl Drop for Serve {
     }
 }
 
-/// Bytes that do not repeat within any test, from a seed.
-pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    (0..len)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect()
-}
-
 /// Reads a file whole.
 pub(crate) fn read(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -292,16 +287,37 @@ pub(crate) fn read(path: &Path) -> Vec<u8> {
     bytes
 }
 
+/// An answer of the API.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: Value,
+}
+
 /// One call of the API, by hand: status and body.
 pub(crate) fn call(site: &Site, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let answer = call_with(site, method, path, "application/json", body);
+    (answer.status, answer.body)
+}
+
+/// The same with a body that is said to be of some type.
+pub(crate) fn call_with(
+    site: &Site,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &str,
+) -> Answer {
     let mut connection = UnixStream::connect(site.path("api.sock")).expect("the server is there");
     let length = body.len();
-    write!(
-        connection,
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+    // In one piece: a server that refuses a request by its head may answer, and close, before the rest.
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {content_type}\r\n\
          content-length: {length}\r\n\r\n{body}"
-    )
-    .expect("it listens");
+    );
+    connection
+        .write_all(request.as_bytes())
+        .expect("it listens");
     let mut text = String::new();
     connection.read_to_string(&mut text).expect("it answers");
     let status = text
@@ -309,6 +325,15 @@ pub(crate) fn call(site: &Site, method: &str, path: &str, body: &str) -> (u16, V
         .nth(1)
         .and_then(|word| word.parse().ok())
         .unwrap_or(0);
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+    let content_type = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-type: "))
+        .unwrap_or_default()
+        .to_owned();
+    Answer {
+        status,
+        content_type,
+        body: serde_json::from_str(body).unwrap_or(Value::Null),
+    }
 }

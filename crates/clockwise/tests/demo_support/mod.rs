@@ -6,12 +6,17 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::common::clockwise;
-use super::common::skip::{have, is_root, skipped};
+use super::common::skip::{have, is_root, skipped, tool};
+
+/// How long a demo may take to end when it is told to.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A folder on a disk: what demos write is too much for a `/tmp` in memory.
 pub(crate) fn scratch() -> tempfile::TempDir {
@@ -37,9 +42,22 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // The test has failed. Told to end, the demo takes down what it has set up; one that does not
+            // is killed.
+            let demo = Pid::from_child(&self.child);
+            let _ = kill_process(demo, Signal::TERM);
+            let (ended, end) = mpsc::channel::<()>();
+            let patience = std::thread::spawn(move || {
+                if end.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout) {
+                    let _ = kill_process(demo, Signal::KILL);
+                }
+            });
+            self.lines.by_ref().for_each(drop);
+            let _ = self.child.wait();
+            drop(ended);
+            let _ = patience.join();
+        }
     }
 }
 
@@ -155,11 +173,9 @@ impl SmallDisk {
         file.set_len(mib << 20).expect("a sparse file");
         std::fs::create_dir(small.path()).expect("a folder");
         // Nothing is kept back for root, who the demo is here.
-        let made = run(Command::new("mkfs.ext4")
-            .args(["-q", "-m", "0"])
-            .arg(&image));
+        let made = run(tool("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image));
         assert!(made, "mkfs.ext4 fails");
-        let mount = &mut Command::new("mount");
+        let mount = &mut tool("mount");
         if !run(mount.args(["-o", "loop"]).arg(&image).arg(small.path())) {
             skipped("no loop devices here");
             return None;

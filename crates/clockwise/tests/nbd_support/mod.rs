@@ -7,10 +7,21 @@
     dead_code,
     missing_docs,
     unused_imports,
+    clippy::duplicate_mod,
     reason = "each test binary uses its part"
 )]
 
+#[path = "../common/bytes.rs"]
+mod bytes;
+#[path = "../../../engine/tests/common/platter.rs"]
+#[allow(
+    unreachable_pub,
+    reason = "the engine's tests share it in a module of their own"
+)]
+mod platter;
 mod rig;
+#[path = "../../../engine/tests/common/skip.rs"]
+pub(crate) mod skip;
 mod wire;
 
 use std::io::Read;
@@ -18,6 +29,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+pub(crate) use bytes::pattern;
 pub(crate) use rig::Rig;
 pub(crate) use wire::{Reply, Wire, cmd};
 
@@ -37,7 +49,7 @@ impl Drop for Process {
 
 /// Runs a program to its end, within the time limit, whatever its status.
 pub(crate) fn output(tool: &str, arguments: &[&str]) -> Output {
-    let mut child = Command::new(tool)
+    let mut child = skip::tool(tool)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -87,18 +99,4 @@ pub(crate) fn run(tool: &str, arguments: &[&str]) -> String {
         text(&output.stderr)
     );
     text(&output.stdout)
-}
-
-/// Bytes that look random and are the same every time.
-pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
 }

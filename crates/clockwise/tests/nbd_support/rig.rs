@@ -1,24 +1,31 @@
-//! The server under test: a real pool on files, or on an emulated drive, and its NBD export.
+//! The server under test: a real pool on files, on an emulated drive, or on disks in memory whose power
+//! can be cut, and its NBD export.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clockwise::export::nbd::{NbdConfig, Server};
+use clockwise::export::nbd::{ExportReservation, NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
-use engine::disk::Disk;
-use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
+use engine::disk::{Disk, Durability};
+use engine::pool::{CreateOptions, Floor, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::uring::UringDisk;
+use rand::rngs::StdRng;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
 use sim::emulator::{DriveOptions, EmulatedDrive};
 use sim::plant::PlantSpec;
 
+use super::platter::{MemDisk, Platter};
+
+/// Size of a file, and of a disk in memory.
+const DISK_BYTES: u64 = 512 << 20;
+
 /// Places of a file: as many requests as a busy client has.
 const PLACES: usize = 32;
 
-/// A pool on files in a folder of its own, served over NBD.
+/// A pool with a folder of its own, served over NBD.
 pub(crate) struct Rig {
     server: Option<Server>,
     pub(crate) pool: Arc<Pool>,
@@ -29,12 +36,14 @@ pub(crate) struct Rig {
 }
 
 /// What a pool lies on.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Disks {
     /// So many files.
     Files(usize),
     /// One emulated drive that takes its time.
     Drive,
+    /// Memory, which loses in a power cut what was not made durable.
+    Platters(Vec<Arc<Platter>>),
 }
 
 impl Rig {
@@ -54,6 +63,22 @@ impl Rig {
         Self::on(Disks::Drive, volumes, NbdConfig::default(), memory)
     }
 
+    /// The same with disk time reserved for exports, and none that best effort keeps besides.
+    pub(crate) fn reserving(volumes: &[(&str, u64)], reservations: Vec<ExportReservation>) -> Self {
+        let config = NbdConfig {
+            reservations,
+            ..NbdConfig::default()
+        };
+        Self::on(Disks::Drive, volumes, config, Bytes::from_mib(64))
+    }
+
+    /// The same on two disks in memory that lose in a [crash](Self::crash) what was not made durable.
+    pub(crate) fn fragile(volumes: &[(&str, u64)], durability: Durability) -> Self {
+        let platters = (0..2).map(|_| Platter::new(DISK_BYTES, durability));
+        let disks = Disks::Platters(platters.collect());
+        Self::on(disks, volumes, NbdConfig::default(), Bytes::from_mib(64))
+    }
+
     fn on(disks: Disks, volumes: &[(&str, u64)], config: NbdConfig, memory: Bytes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         disks.make(folder.path());
@@ -63,9 +88,9 @@ impl Rig {
             force: false,
         };
         let memory_of_pool = memory_of(memory);
-        let opened = open_disks(folder.path(), disks, &memory_of_pool);
+        let opened = open_disks(folder.path(), &disks, &memory_of_pool);
         Pool::create(&memory_of_pool, opened, &options).unwrap();
-        let pool = open_pool(folder.path(), disks, memory_of_pool);
+        let pool = open_pool(folder.path(), &disks, memory_of_pool);
         for (name, mib) in volumes {
             let spec = VolumeSpec {
                 name: (*name).into(),
@@ -74,6 +99,15 @@ impl Rig {
             };
             pool.create_volume(&spec).unwrap();
         }
+        Self::serving(pool, folder, disks, config)
+    }
+
+    fn serving(
+        pool: Arc<Pool>,
+        folder: tempfile::TempDir,
+        disks: Disks,
+        config: NbdConfig,
+    ) -> Self {
         let (server, socket, tcp) = serve(&pool, folder.path(), config);
         Self {
             server: Some(server),
@@ -100,20 +134,27 @@ impl Rig {
     pub(crate) fn restart(mut self) -> Self {
         self.shutdown();
         self.pool.close().unwrap();
+        let disks = self.disks.clone();
+        self.reopen(disks)
+    }
+
+    /// Cuts the power of a [fragile](Self::fragile) rig at this instant and opens what is left: what
+    /// is there now was durable, or is there by chance.
+    pub(crate) fn crash(self, rng: &mut StdRng) -> Self {
+        let Disks::Platters(platters) = &self.disks else {
+            panic!("only disks in memory lose anything");
+        };
+        // What the old server writes from here on, it writes to the old platters.
+        let left = Platter::after_power_cut(platters, rng);
+        self.reopen(Disks::Platters(left))
+    }
+
+    fn reopen(mut self, disks: Disks) -> Self {
         // Fields move out of a type with a destructor one by one only through replacement.
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
-        let disks = self.disks;
         drop(self);
-        let pool = open_pool(folder.path(), disks, memory_of(Bytes::from_mib(256)));
-        let (server, socket, tcp) = serve(&pool, folder.path(), NbdConfig::default());
-        Self {
-            server: Some(server),
-            pool,
-            socket,
-            tcp,
-            folder,
-            disks,
-        }
+        let pool = open_pool(folder.path(), &disks, memory_of(Bytes::from_mib(256)));
+        Self::serving(pool, folder, disks, NbdConfig::default())
     }
 
     /// The address of a volume on the unix socket.
@@ -153,12 +194,12 @@ fn memory_of(size: Bytes) -> Memory {
 }
 
 impl Disks {
-    fn make(self, folder: &Path) {
+    fn make(&self, folder: &Path) {
         match self {
             Self::Files(count) => {
-                for number in 0..count {
+                for number in 0..*count {
                     let file = std::fs::File::create(disk_path(folder, number)).unwrap();
-                    file.set_len(512 << 20).unwrap();
+                    file.set_len(DISK_BYTES).unwrap();
                 }
             }
             Self::Drive => {
@@ -166,14 +207,16 @@ impl Disks {
                 let options = DriveOptions::default();
                 EmulatedDrive::create(&disk_path(folder, 0), plant, &options).unwrap();
             }
+            Self::Platters(_) => {}
         }
     }
 }
 
-fn open_disks(folder: &Path, disks: Disks, memory: &Memory) -> Vec<PoolDisk> {
+fn open_disks(folder: &Path, disks: &Disks, memory: &Memory) -> Vec<PoolDisk> {
     let count = match disks {
-        Disks::Files(count) => count,
+        Disks::Files(count) => *count,
         Disks::Drive => 1,
+        Disks::Platters(platters) => platters.len(),
     };
     (0..count)
         .map(|number| {
@@ -190,6 +233,11 @@ fn open_disks(folder: &Path, disks: Disks, memory: &Memory) -> Vec<PoolDisk> {
                     let profile = DriveProfile::shipped("quantum-atlas-ii");
                     (Box::new(disk.unwrap()), profile.unwrap())
                 }
+                Disks::Platters(platters) => {
+                    let disk = MemDisk::new(&platters[number]);
+                    let profile = DriveProfile::conservative(DriveKind::File, disk.capacity());
+                    (Box::new(disk), profile.unwrap())
+                }
             };
             PoolDisk {
                 name: path.display().to_string(),
@@ -201,10 +249,15 @@ fn open_disks(folder: &Path, disks: Disks, memory: &Memory) -> Vec<PoolDisk> {
         .collect()
 }
 
-fn open_pool(folder: &Path, disks: Disks, memory: Memory) -> Arc<Pool> {
+fn open_pool(folder: &Path, disks: &Disks, memory: Memory) -> Arc<Pool> {
+    let defaults = OpenOptions::default();
     let options = OpenOptions {
         realtime: false,
-        ..OpenOptions::default()
+        floor: match disks {
+            Disks::Drive => Floor::None,
+            _ => defaults.floor,
+        },
+        ..defaults
     };
     let opened = open_disks(folder, disks, &memory);
     Pool::open(memory, opened, options).unwrap()

@@ -132,8 +132,8 @@ impl Account {
         self.inner().lock().owed(self.id())
     }
 
-    /// Signalled when the account is asked to give back, and when memory may have become free for it
-    /// after it was refused some.
+    /// Signalled when the account is asked to give back, when that is over, and when there may be a
+    /// buffer for it after it was refused one.
     #[must_use]
     pub fn event(&self) -> &EventFd {
         &self.0.event

@@ -17,6 +17,7 @@
 //! | `used` | of these, pages in buffers that it has or that transfers still use |
 //! | `pinned` | pages taken from it that transfers still use, or that are spared |
 //! | `waiting`, `missed` | variable pages that threads wait for, or were refused last |
+//! | `lacks_slot` | it was refused a buffer although there were pages for it |
 
 mod pages;
 mod policy;
@@ -69,6 +70,8 @@ pub(crate) struct Ledger {
     new_deadline: bool,
     /// Whether an account may have been refused memory that it still lacks.
     any_missed: bool,
+    /// Whether an account may have been refused a buffer because there were as many as there can be.
+    any_lacks_slot: bool,
     /// Entries that are spared, among others that were.
     spared: Vec<u32>,
     /// How long a buffer is spared after the transfer that fills it.
@@ -109,6 +112,7 @@ impl Ledger {
             news: false,
             new_deadline: false,
             any_missed: false,
+            any_lacks_slot: false,
             spared: Vec::new(),
             respite: Nanos(grace.0 / 2),
         }
@@ -146,6 +150,7 @@ impl Ledger {
             used: 0,
             waiting: 0,
             missed: 0,
+            lacks_slot: false,
             asked: VecDeque::new(),
             pinned: 0,
             taken_at: Time::ZERO,
@@ -256,6 +261,15 @@ impl Ledger {
         self.entries[index as usize].vacant = true;
         slots[index as usize].recycle();
         self.vacant.push(index);
+        if !std::mem::take(&mut self.any_lacks_slot) {
+            return;
+        }
+        self.news = true;
+        for record in self.accounts.values_mut() {
+            if std::mem::take(&mut record.lacks_slot) {
+                record.event.signal();
+            }
+        }
     }
 
     /// Gives variable memory of the account that no buffer uses back to the policy.
@@ -317,6 +331,7 @@ impl Ledger {
         self.accounts.values().any(|record| {
             record.waiting > 0
                 || record.missed > 0
+                || record.lacks_slot
                 || record.fixed_missing > 0
                 || record.pinned > 0
                 || !record.fixed_granted
@@ -340,6 +355,11 @@ impl Ledger {
             .collect();
         usage.sort_by_key(|usage| usage.account);
         usage
+    }
+
+    /// What fixed parts may still be promised of.
+    pub(crate) fn promisable(&self) -> Bytes {
+        self.shares.promisable()
     }
 
     /// Pages that are in no buffer and no fixed part.

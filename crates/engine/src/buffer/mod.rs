@@ -103,8 +103,8 @@ pub enum MemoryError {
         /// The bytes that could be had.
         available: Bytes,
     },
-    /// Nothing is free now; others have been asked to give back. Try again when
-    /// [`Account::event`] is signalled, or use [`Account::allocate_wait`].
+    /// Nothing is free now, and others have been asked to give back, or there are as many buffers as
+    /// there can be. Try again when [`Account::event`] is signalled, or use [`Account::allocate_wait`].
     #[error("no memory is free at the moment")]
     NotNow,
     /// A buffer of no bytes.
@@ -298,6 +298,12 @@ impl Memory {
         self.0.inner.reap(&mut ledger);
         self.0.inner.tell(&mut ledger);
         ledger.free()
+    }
+
+    /// What can still be promised to accounts as their own, whoever has it now.
+    #[must_use]
+    pub fn promisable(&self) -> Bytes {
+        self.0.inner.lock().promisable()
     }
 
     /// What can be shared out.

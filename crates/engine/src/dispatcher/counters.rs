@@ -78,6 +78,9 @@ pub struct Counters {
     pub overruns_gross: Tally,
     /// Pieces that took longer than predicted, net of the host's lateness.
     pub overruns: Tally,
+    /// The longest that a piece took of what was predicted for it, net of the host's lateness, in
+    /// thousandths; more than 1,000 is an overrun.
+    pub took_permille_max: u64,
     /// Delays by the host of [`HOST_LATE_MIN`] and more: late completions, late timers and late issues.
     pub host_late: Tally,
     /// Time in which at least one piece was on the disk.
@@ -115,6 +118,7 @@ impl Counters {
             missed: Tally::default(),
             overruns_gross: Tally::default(),
             overruns: Tally::default(),
+            took_permille_max: 0,
             host_late: Tally::default(),
             busy: Nanos::ZERO,
             tasks: HashMap::new(),
@@ -133,6 +137,10 @@ impl Counters {
         self.pieces += 1;
         self.overruns_gross.note(piece.overrun);
         self.overruns.note(net);
+        let took = piece.actual.saturating_sub(host_late).0;
+        // Rounded up: a profile that is widened by it has room for the piece.
+        let permille = took.saturating_mul(1000).div_ceil(piece.predicted.0.max(1));
+        self.took_permille_max = self.took_permille_max.max(permille);
         net
     }
 

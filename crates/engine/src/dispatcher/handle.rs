@@ -27,19 +27,20 @@ impl DispatcherHandle {
         self.0.shape.capacity
     }
 
+    /// Whether the disk has completed a transfer when it has taken it, so that a submitter may have done
+    /// it itself (see [`HELP_BYTES_MAX`](super::HELP_BYTES_MAX)).
+    #[must_use]
+    pub fn completes_at_once(&self) -> bool {
+        self.0.at_once
+    }
+
     /// Hands over a request, or gives it back at once.
     ///
     /// # Errors
     /// Why it was not taken.
     pub fn try_submit(&self, io: Io) -> Result<RequestId, Rejected> {
-        let shared = &*self.0;
-        if let Err(reason) = io.check(shared.shape) {
-            return Err(rejected(io, reason));
-        }
-        if shared.is_closed() {
-            return Err(rejected(io, Reason::Stopped));
-        }
-        match shared.slots.take(io.class) {
+        let io = self.acceptable(io)?;
+        match self.0.slots.take(io.class) {
             Some(id) => Ok(self.put(id, io)),
             None => Err(rejected(io, Reason::Full)),
         }
@@ -50,10 +51,8 @@ impl DispatcherHandle {
     /// # Errors
     /// Why it was not taken; never [`Reason::Full`].
     pub fn submit(&self, io: Io) -> Result<RequestId, Rejected> {
+        let io = self.acceptable(io)?;
         let shared = &*self.0;
-        if let Err(reason) = io.check(shared.shape) {
-            return Err(rejected(io, reason));
-        }
         match shared.slots.take_wait(io.class, || shared.is_closed()) {
             Some(id) => Ok(self.put(id, io)),
             None => Err(rejected(io, Reason::Stopped)),
@@ -66,20 +65,23 @@ impl DispatcherHandle {
     /// # Errors
     /// Why it was not taken; never [`Reason::Full`].
     pub fn submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
-        let shared = &*self.0;
-        if let Err(reason) = io.check(shared.shape) {
-            return Err(rejected(io, reason));
-        }
-        if shared.is_closed() {
-            return Err(rejected(io, Reason::Stopped));
-        }
-        match shared.slots.take(io.class) {
+        let io = self.acceptable(io)?;
+        match self.0.slots.take(io.class) {
             Some(id) => Ok(self.push(id, io)),
             None => {
                 // What is to make room may be among what has not been announced.
                 self.announce();
                 self.submit(io)
             }
+        }
+    }
+
+    /// The request, if this disk can serve it and still takes any.
+    fn acceptable(&self, io: Io) -> Result<Io, Rejected> {
+        match io.check(self.0.shape) {
+            Err(reason) => Err(rejected(io, reason)),
+            Ok(()) if self.0.is_closed() => Err(rejected(io, Reason::Stopped)),
+            Ok(()) => Ok(io),
         }
     }
 

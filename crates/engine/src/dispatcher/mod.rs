@@ -49,6 +49,7 @@ use crate::rt::{self, Denied, ThreadParams};
 pub use counters::{Counters, HOST_LATE_MIN, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
 pub use request::{Io, Reason, Rejected};
+pub use run::HELP_BYTES_MAX;
 pub use slots::Places;
 pub use state::{Action, Answer, DispatcherReport, DispatcherState, Health};
 
@@ -152,6 +153,8 @@ enum Control {
 struct Shared {
     name: String,
     shape: Shape,
+    /// See [`Disk::completes_at_once`].
+    at_once: bool,
     slots: Arc<Slots>,
     inbox: Inbox,
     control: Mailbox<Control>,
@@ -170,7 +173,8 @@ impl Shared {
     /// Makes sure that what has just been put into a queue is seen: by the dispatcher, or, if that has
     /// ended, by dropping it, which answers it.
     fn announce(&self) {
-        if !loan::help(self) {
+        // What this thread has put there is there still, or somebody has taken it and sees to it.
+        if self.has_work() && !loan::help(self) {
             self.bell.ring();
         }
         fence(Ordering::SeqCst);
@@ -218,8 +222,10 @@ impl Dispatcher {
         let shared = Arc::new(Shared {
             name,
             shape,
+            at_once: disk.completes_at_once(),
             inbox: Inbox::new(places.total()),
-            control: Mailbox::new(),
+            // No request takes this way.
+            control: Mailbox::new(0),
             bell: Doorbell::new()?,
             idle: AtomicCell::new(None),
             closed: AtomicBool::new(false),

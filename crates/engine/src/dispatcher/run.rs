@@ -17,9 +17,10 @@ use crate::disk::{Disk, DiskError, Done};
 /// and the first of them should not wait for the last.
 const ISSUE_BYTES_MAX: usize = 256 << 10;
 
-/// How much a thread that is not the disk's does before it leaves the rest to the disk's thread. A
-/// larger copy is worth a wake-up: it is done on another processor beside the next receive.
-const HELP_BYTES_MAX: u64 = 128 << 10;
+/// How many bytes a thread that is not the disk's moves to or from a disk that completes at once, before
+/// it leaves the rest to the disk's thread. A larger copy is worth a wake-up: it is done on another
+/// processor beside the next receive.
+pub const HELP_BYTES_MAX: u64 = 128 << 10;
 
 /// Clients woken together at the end of a batch.
 const SINKS_INLINE: usize = 8;
@@ -38,7 +39,6 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
     let mut runner = Box::new(Runner {
         arrived: Vec::with_capacity(shared.inbox.capacity()),
         done: Vec::with_capacity(disk.places()),
-        at_once: disk.completes_at_once(),
         state,
         disk,
         sinks: SmallVec::new(),
@@ -47,12 +47,12 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
     let _closing = Closing(shared);
     loop {
         runner.take_in(shared, clock::now());
-        let until = runner.act();
+        let until = runner.act(shared);
         runner.wake_sinks();
         if runner.state.is_finished() {
             return;
         }
-        if until.is_none() && runner.may_be_lent() {
+        if until.is_none() && runner.may_be_lent(shared) {
             let Some(back) = loan::lend(shared, runner) else {
                 return;
             };
@@ -68,8 +68,6 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
 pub(super) struct Runner {
     state: DispatcherState,
     disk: Box<dyn Disk>,
-    /// See [`Disk::completes_at_once`].
-    at_once: bool,
     /// Places whose requests have come and are to be taken in, the first last.
     arrived: Vec<u32>,
     done: Vec<Done>,
@@ -80,8 +78,8 @@ pub(super) struct Runner {
 impl Runner {
     /// Whether others than the disk's thread may run it: nothing on the disk is ever waited for, and
     /// nobody has been promised anything that a thread without priority could make late.
-    fn may_be_lent(&self) -> bool {
-        self.at_once && !self.state.has_promises() && !self.state.is_deaf()
+    fn may_be_lent(&self, shared: &Shared) -> bool {
+        shared.at_once && !self.state.has_promises() && !self.state.is_deaf()
     }
 
     /// Does what can be done at once with what has been submitted, on a thread that is not the
@@ -93,7 +91,7 @@ impl Runner {
             if taken_bytes > HELP_BYTES_MAX {
                 return true;
             }
-            let until = self.act();
+            let until = self.act(shared);
             self.wake_sinks();
             if !self.disk.has_ready() {
                 return until.is_some();
@@ -154,7 +152,7 @@ impl Runner {
     }
 
     /// Acts until there is nothing to do, or enough has been issued. Returns until when to sleep.
-    fn act(&mut self) -> Option<Time> {
+    fn act(&mut self, shared: &Shared) -> Option<Time> {
         let mut issued_bytes = 0;
         let mut now = clock::now();
         loop {
@@ -177,7 +175,7 @@ impl Runner {
                     }
                     let issued = self.disk.ready_at().unwrap_or_else(clock::now);
                     // Where `submit` moves the data, that is the disk's time and not the host's.
-                    if !self.at_once {
+                    if !shared.at_once {
                         self.state.issued_late(tag, issued.saturating_since(now));
                     }
                     if issued_bytes >= ISSUE_BYTES_MAX {
@@ -221,7 +219,7 @@ impl Runner {
         } else {
             until
         };
-        if self.at_once || self.state.is_deaf() {
+        if shared.at_once || self.state.is_deaf() {
             bell.event().wait(until);
         } else {
             self.wait_for_disk(shared, until);
@@ -231,7 +229,7 @@ impl Runner {
 
     /// Takes from the disk what it has completed.
     fn poll_disk(&mut self, shared: &Shared) {
-        if !self.state.is_deaf() && (self.disk.has_ready() || !self.at_once) {
+        if !self.state.is_deaf() && (self.disk.has_ready() || !shared.at_once) {
             self.wait_for_disk(shared, Some(Time::ZERO));
         }
     }

@@ -11,6 +11,7 @@ use sched::units::{Bytes, Nanos};
 use super::charge::Charge;
 use super::op::Op;
 use super::request::{IoFailure, SubmitError, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
+use super::share::ReservedShare;
 use super::submit::{self, Entry};
 use crate::buffer::{Account, BufferError, MemoryError};
 use crate::clock;
@@ -19,26 +20,16 @@ use crate::handoff::IndexStack;
 use crate::pool::Volume;
 use crate::pool::core::PoolCore;
 
-/// A best-effort client's reservation: on every disk of the pool it gets `slice` of disk time in
-/// each `period`, and is served earlier in slack when that harms nobody.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BestEffortReservation {
-    /// Disk time in each period.
-    pub slice: Nanos,
-    /// The period.
-    pub period: Nanos,
-}
-
 /// What a client may use.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Memory that is the client's for as long as it exists. It is refused at once if the pool has
     /// not that much to guarantee.
     pub fixed: Bytes,
     /// The most requests in flight.
     pub in_flight_max: usize,
-    /// Disk time reserved for its best-effort requests.
-    pub reservation: Option<BestEffortReservation>,
+    /// Disk time that its best-effort requests may use, with whoever else was given it.
+    pub reservation: Option<Arc<ReservedShare>>,
 }
 
 impl Default for ClientOptions {
@@ -80,6 +71,15 @@ struct Table {
     finished: Vec<u32>,
 }
 
+impl Table {
+    /// Room for all ops wherever they may be, so that only a new op ever allocates.
+    fn make_room(&mut self) {
+        let ops = self.ops.capacity();
+        self.free.reserve(ops - self.free.len());
+        self.finished.reserve(ops - self.finished.len());
+    }
+}
+
 /// What the parts of a client share.
 pub(crate) struct ClientCore {
     pub(crate) name: String,
@@ -109,6 +109,7 @@ impl ClientCore {
         } else if table.ops.len() < self.limit {
             let op = Op::new(Arc::clone(self), table.ops.len() as u32);
             table.ops.push(Arc::clone(&op));
+            table.make_room();
             op
         } else {
             return Err(SubmitError::Busy { limit: self.limit });
@@ -166,8 +167,8 @@ impl ClientCore {
 /// finish; their buffers go back when they do.
 pub struct Client {
     core: Arc<ClientCore>,
-    /// Its reservation's entry in the admission books.
-    reservation: Option<u64>,
+    /// Keeps its reservation.
+    _reservation: Option<Arc<ReservedShare>>,
 }
 
 impl Client {
@@ -177,11 +178,15 @@ impl Client {
         name: &str,
         pool: Arc<PoolCore>,
         account: Account,
-        charge: Charge,
+        reservation: Option<Arc<ReservedShare>>,
         in_flight_max: usize,
     ) -> std::io::Result<Self> {
         // A tag and a list have 32 bits for an op.
         let limit = u32::try_from(in_flight_max).unwrap_or(u32::MAX).max(1);
+        let charge = match &reservation {
+            None => Charge::BestEffort,
+            Some(share) => Charge::Reserved(Arc::clone(&share.tasks)),
+        };
         let core = ClientCore {
             name: name.to_owned(),
             pool,
@@ -196,13 +201,8 @@ impl Client {
         };
         Ok(Self {
             core: Arc::new(core),
-            reservation: None,
+            _reservation: reservation,
         })
-    }
-
-    /// Notes the reservation that ends with the client.
-    pub(crate) fn holds_reservation(&mut self, key: Option<u64>) {
-        self.reservation = key;
     }
 
     /// The client's memory, from which it takes its buffers.
@@ -380,11 +380,6 @@ impl Drop for Client {
     fn drop(&mut self) {
         // Ops and the core name each other; those in flight live on until they are answered.
         *self.core.table.lock() = Table::default();
-        if let Some(key) = self.reservation {
-            let pool = &self.core.pool;
-            let mut admission = pool.admission.lock();
-            admission.release_server(&pool.disks, key, clock::now());
-        }
     }
 }
 

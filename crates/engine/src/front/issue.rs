@@ -26,8 +26,8 @@ use crate::dispatcher::Io;
 use crate::pool::core::PoolCore;
 
 /// Disk requests that are ready to be handed over, each with its disk. Few requests lie in more than
-/// one extent.
-pub(super) type Ready = SmallVec<[(usize, Io); 1]>;
+/// two extents; those that do allocate.
+pub(super) type Ready = SmallVec<[(usize, Io); 2]>;
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",
@@ -67,7 +67,7 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
         volume.park(parked, &op.client.pool.worker);
     }
     let mut ids: SmallVec<[_; 2]> = SmallVec::new();
-    for (disk, io) in planned {
+    for (disk, io) in planned.drain(..) {
         ids.push(op.client.pool.disks[disk].feeder.feed(io, feed));
     }
     if op.client.keeps_ids() {
@@ -108,7 +108,7 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
                 follow.withhold(&mut planned);
             }
         }
-        for (disk, io) in planned {
+        for (disk, io) in planned.drain(..) {
             op.client.pool.disks[disk].feeder.feed(io, Feed::Worker);
         }
     }

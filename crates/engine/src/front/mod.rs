@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `request` | what a client asks, and what it is told |
 //! | `client` | a client: memory, requests in flight, completions |
+//! | `share` | disk time that best-effort clients have reserved |
 //! | `submit` | taking a request, or saying what is wrong with it |
 //! | `issue` | from a volume request to disk requests |
 //! | `after` | the order that a request keeps with earlier ones |
@@ -20,12 +21,14 @@ mod issue;
 mod op;
 mod request;
 pub(crate) mod rounds;
+mod share;
 mod submit;
 pub(crate) mod volume_core;
 pub(crate) mod worker;
 
-pub use client::{BestEffortReservation, Client, ClientOptions, SyncError};
+pub use client::{Client, ClientOptions, SyncError};
 pub use request::{
     AFTER_MAX, IoFailure, REQUEST_BYTES_MAX, SubmitError, Tag, Timeliness, VolumeCompletion,
     VolumeOp, VolumeRequest,
 };
+pub use share::{BestEffortReservation, ReservedShare};

@@ -64,7 +64,7 @@ pub(crate) struct Active {
     pub(crate) charge: Charge,
     /// Disk requests not yet answered and spans not yet begun.
     pub(crate) outstanding: u32,
-    pub(crate) parts: SmallVec<[Part; 1]>,
+    pub(crate) parts: SmallVec<[Part; 2]>,
     /// Those that come after this one.
     pub(crate) dependents: Vec<Dependent>,
     /// What it comes after on its disk, until that is complete.

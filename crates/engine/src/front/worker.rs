@@ -23,6 +23,9 @@ use crate::handoff::Mailbox;
 use crate::rt::{self, ThreadParams};
 use crate::stream::core::StreamCore;
 
+/// Jobs that the worker may be behind without an allocation for each that comes.
+const JOBS_RESERVED: u32 = 256;
+
 /// Something for the worker.
 pub(crate) enum Job {
     /// A disk has answered and its thread could not wait for the op's lock.
@@ -58,7 +61,7 @@ impl Worker {
     /// When the process has no descriptors left.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            jobs: Mailbox::new(),
+            jobs: Mailbox::new(JOBS_RESERVED),
             bell: Doorbell::new()?,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -181,6 +184,11 @@ impl Feeder {
                 None
             }
         }
+    }
+
+    /// See [`DispatcherHandle::completes_at_once`].
+    pub(crate) fn completes_at_once(&self) -> bool {
+        self.handle.completes_at_once()
     }
 
     /// Ends a batch.

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`IndexSet`] | numbers that are free, to whoever wants one | fixed |
 //! | [`IndexStack`] | numbers, from many threads to one that takes all there are | fixed |
-//! | [`Mailbox`] | values, from many threads to one that takes all there are | an allocation each |
+//! | [`Mailbox`] | values, from many threads to one that takes all there are | fixed, and an allocation for each value beyond |
 
 mod index_set;
 mod index_stack;

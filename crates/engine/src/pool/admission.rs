@@ -26,6 +26,9 @@ const RATE_STEPS: u32 = 20;
 
 /// Reservations of best-effort clients in force.
 pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) params: TaskParams,
+    /// By disk.
     pub(crate) tasks: Arc<[TaskId]>,
 }
 
@@ -37,7 +40,7 @@ pub(crate) struct Admission {
     next_key: u64,
     names: HashMap<TaskId, String>,
     pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
-    servers: BTreeMap<u64, Server>,
+    pub(crate) servers: BTreeMap<u64, Server>,
     /// The floor's task on each disk that has one.
     pub(crate) floors: Vec<Option<TaskParams>>,
 }
@@ -362,6 +365,8 @@ impl Admission {
         let tasks: Arc<[TaskId]> = Arc::from(tasks);
         let key = self.next_key();
         let server = Server {
+            name: name.to_owned(),
+            params,
             tasks: Arc::clone(&tasks),
         };
         self.servers.insert(key, server);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sched::task::TaskParams;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::Bytes;
 use volume::CreateSpec;
 
 use super::core::PoolCore;
@@ -13,9 +13,10 @@ use super::placement;
 use super::volumes::{self, PlaceRun, Volume, VolumeInfo};
 use crate::buffer::{Memory, MemoryError};
 use crate::clock;
-use crate::front::charge::Charge;
 use crate::front::volume_core::VolumeCore;
-use crate::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
+use crate::front::{
+    BestEffortReservation, Client, ClientOptions, ReservedShare, VolumeOp, VolumeRequest,
+};
 use crate::mover;
 use crate::status::{self, PoolStatus, WaitStatus, Warning};
 use crate::stream::{self, Refusal, Stream, StreamSpec};
@@ -53,7 +54,7 @@ impl Pool {
             .memory
             .open_account("close", Bytes::ZERO)
             .map_err(|error| PoolError::Metadata(error.to_string()))?;
-        let client = Client::new("close", Arc::clone(core), account, Charge::BestEffort, 1)
+        let client = Client::new("close", Arc::clone(core), account, None, 1)
             .map_err(|error| host("closing", error))?;
         let mut result = Ok(());
         for volume in volumes {
@@ -83,7 +84,13 @@ impl Pool {
     /// What is not as it should be, for people: missing permissions, guessed profiles, no floor.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        self.core.warnings.clone()
+        self.core.warnings.lock().clone()
+    }
+
+    /// Adds something to the warnings that whoever serves the pool has found.
+    pub fn warn(&self, what: String) {
+        let concerns = Vec::new();
+        self.core.warnings.lock().push(Warning { what, concerns });
     }
 
     /// The memory that it was opened with.
@@ -294,55 +301,55 @@ impl Pool {
         deleted.map(|_| ())
     }
 
-    /// A client of the pool: an account of buffers and a queue of completions. Its reservation, if
-    /// it asks for one, is admitted on all disks or refused.
+    /// Reserves disk time for best-effort clients: admitted on all disks or refused.
     ///
     /// # Errors
-    /// When the memory or the disk time cannot be guaranteed.
+    /// When a disk cannot carry it, or it makes no sense.
+    pub fn reserve_share(
+        &self,
+        name: &str,
+        reservation: BestEffortReservation,
+    ) -> Result<Arc<ReservedShare>, Refusal> {
+        self.open_check()?;
+        let core = &self.core;
+        let params = TaskParams::new(reservation.slice, reservation.period);
+        let params = params.map_err(|error| Refusal::Invalid {
+            what: "the reservation",
+            reason: error.to_string(),
+            remedy: "ask for a slice that is shorter than its period",
+        })?;
+        let mut admission = core.admission.lock();
+        let (key, tasks) = admission.reserve_server(&core.disks, name, params, clock::now())?;
+        Ok(Arc::new(ReservedShare {
+            pool: Arc::clone(core),
+            key,
+            tasks,
+        }))
+    }
+
+    /// A client of the pool: an account of buffers and a queue of completions.
+    ///
+    /// # Errors
+    /// When the memory cannot be guaranteed, or its reservation is another pool's.
     pub fn client(&self, name: &str, options: ClientOptions) -> Result<Client, Refusal> {
         self.open_check()?;
         let core = &self.core;
+        if let Some(share) = &options.reservation
+            && !Arc::ptr_eq(&share.pool, core)
+        {
+            return Err(Refusal::Invalid {
+                what: "the reservation",
+                reason: "it is another pool's".to_owned(),
+                remedy: "reserve disk time of this pool",
+            });
+        }
         let account = core
             .memory
             .open_account(name, options.fixed)
             .map_err(memory_refusal)?;
-        let mut key = None;
-        let charge = match options.reservation {
-            None => Charge::BestEffort,
-            Some(reservation) => {
-                let params = TaskParams::new(reservation.slice, reservation.period);
-                let params = params.map_err(|error| Refusal::Invalid {
-                    what: "the reservation",
-                    reason: error.to_string(),
-                    remedy: "ask for a slice that is shorter than its period",
-                })?;
-                let mut admission = core.admission.lock();
-                let (reserved, tasks) =
-                    admission.reserve_server(&core.disks, name, params, clock::now())?;
-                key = Some(reserved);
-                Charge::Reserved(tasks)
-            }
-        };
-        let client = Client::new(
-            name,
-            Arc::clone(core),
-            account,
-            charge,
-            options.in_flight_max,
-        );
-        match client {
-            Ok(mut client) => {
-                client.holds_reservation(key);
-                Ok(client)
-            }
-            Err(error) => {
-                if let Some(key) = key {
-                    let mut admission = core.admission.lock();
-                    admission.release_server(&core.disks, key, clock::now());
-                }
-                Err(host("a client's completion queue", error).into())
-            }
-        }
+        let (share, limit) = (options.reservation, options.in_flight_max);
+        Client::new(name, Arc::clone(core), account, share, limit)
+            .map_err(|error| host("a client's completion queue", error).into())
     }
 
     /// Reserves bandwidth: admitted on every disk that its range lies on, or refused.
@@ -352,18 +359,6 @@ impl Pool {
     /// would fit.
     pub fn reserve(&self, spec: StreamSpec) -> Result<Stream, Refusal> {
         stream::open::open(&self.core, spec)
-    }
-
-    /// The block size proposed for a stream of `rate`: as near to nine parts transfer in ten as
-    /// `memory` for its buffers allows, such that it divides the extent size.
-    #[must_use]
-    pub fn proposed_block(&self, rate: BytesPerSecond, memory: Bytes) -> Bytes {
-        let extent = self.extent().0;
-        let proposed = |disk: &super::disks::DiskCore| disk.predictor.block_bytes(rate, memory).0;
-        let largest = self.core.disks.iter().map(proposed).max();
-        let wanted = largest.unwrap_or(extent).clamp(4096, extent);
-        // Extents are powers of two, so every smaller power divides them.
-        Bytes(1 << wanted.ilog2())
     }
 
     /// What happened so far, and what is promised.

@@ -43,7 +43,7 @@ pub(crate) struct PoolCore {
     window: AtomicU64,
     closed: AtomicBool,
     pub(crate) policy: Policy,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Mutex<Vec<Warning>>,
     pub(crate) geometry: Geometry,
     free_bytes: Mutex<u64>,
     /// The largest block of a disk: what requests must be multiples of.
@@ -84,7 +84,7 @@ impl PoolCore {
             window: AtomicU64::new(now.0),
             closed: AtomicBool::new(false),
             policy: parts.policy,
-            warnings: parts.warnings,
+            warnings: Mutex::new(parts.warnings),
         };
         {
             let meta = core.meta.lock();

@@ -16,6 +16,7 @@ mod notices;
 pub(crate) mod open;
 mod options;
 mod placement;
+mod proposal;
 mod start;
 pub(crate) mod volumes;
 

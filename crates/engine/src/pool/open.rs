@@ -85,7 +85,8 @@ fn proposed_extent(disks: &[DiskCore]) -> Bytes {
 }
 
 impl Pool {
-    /// Makes a pool of `disks` and writes its structures on them, from `memory`. Open it to use it.
+    /// Makes a pool of `disks` and writes its structures on them, from `memory`. Open it to use it. Returns
+    /// the size of its extents.
     ///
     /// # Errors
     /// When a disk is too small, belongs to a pool (without `force`), is given twice, or fails.
@@ -93,7 +94,7 @@ impl Pool {
         memory: &Memory,
         disks: Vec<PoolDisk>,
         options: &CreateOptions,
-    ) -> Result<(), PoolError> {
+    ) -> Result<Bytes, PoolError> {
         let raw = raw(memory)?;
         let started = start(disks, Service::default())?;
         let result = format(&raw, &started, options);
@@ -142,7 +143,7 @@ impl Pool {
 }
 
 /// Writes a pool's structures.
-fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<(), PoolError> {
+fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Bytes, PoolError> {
     for (index, candidate) in started.candidates.iter().enumerate() {
         let twice = |other: &&Candidate| other.name == candidate.name;
         if started.candidates[..index]
@@ -175,7 +176,7 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<(),
     let steps =
         PoolState::format(&spec).map_err(|error| PoolError::from_plan(error, extent_bytes))?;
     raw.perform(&started.disks, &steps)?;
-    Ok(())
+    Ok(extent_bytes)
 }
 
 /// Refuses disks that belong to a pool, whichever it is and whether or not it would open.
@@ -229,6 +230,7 @@ fn assemble(
         .start(&params)
         .map_err(|error| host("the pool's worker", error))?;
     notices.add_denied(&denied, "the pool's worker");
+    notices.add_denied(&options.denied, "the server");
     for refused in memory.refused() {
         notices.add_refused(refused, "the buffers");
     }

@@ -10,6 +10,7 @@ use volume::{Geometry, VolumeError};
 use super::error::PoolError;
 use crate::disk::Disk;
 use crate::dispatcher::Patience;
+use crate::rt::Denied;
 
 /// A disk of a pool.
 pub struct PoolDisk {
@@ -86,9 +87,12 @@ pub struct OpenOptions {
     pub scheduler: String,
     /// What best effort keeps of each disk.
     pub floor: Floor,
-    /// Whether the dispatchers ask for real-time priority and locked memory. Without permission
-    /// they run without, and [`Pool::warnings`](super::Pool::warnings) says so.
+    /// Whether the dispatchers ask for real-time priority. Without permission they run without, and
+    /// [`Pool::warnings`](super::Pool::warnings) says so.
     pub realtime: bool,
+    /// What the host has denied the process already, to be told with what it denies the pool: see
+    /// [`lock_process_memory`](crate::rt::lock_process_memory).
+    pub denied: Denied,
     /// How long a disk may not answer.
     pub patience: Patience,
 }
@@ -100,6 +104,7 @@ impl Default for OpenOptions {
             scheduler: "exact".into(),
             floor: Floor::default(),
             realtime: true,
+            denied: Denied::default(),
             patience: Patience::default(),
         }
     }

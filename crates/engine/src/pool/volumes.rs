@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use sched::profile::DriveKind;
 use sched::units::{Bytes, SECTOR_BYTES};
 
 use super::core::PoolCore;
@@ -118,12 +117,12 @@ impl Volume {
         Bytes(self.pool.block_bytes.max(SECTOR_BYTES))
     }
 
-    /// Whether a disk of the pool has heads to move, so that one long transfer takes much less time
-    /// than several short ones.
+    /// Whether every disk of the pool, any of which may come to hold the volume, has completed a transfer
+    /// when it has taken it: as a file in memory does.
     #[must_use]
-    pub fn is_on_rotating_disks(&self) -> bool {
-        let mut kinds = self.pool.disks.iter().map(|disk| disk.profile.kind());
-        kinds.any(|kind| kind == DriveKind::Rotating)
+    pub fn completes_at_once(&self) -> bool {
+        let mut disks = self.pool.disks.iter();
+        disks.all(|disk| disk.feeder.completes_at_once())
     }
 
     /// Which parts of a range hold data and which are holes, as runs in order; at most `limit`

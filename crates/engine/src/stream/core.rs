@@ -290,6 +290,7 @@ impl StreamCore {
             disks: self.tasks.read().iter().map(disk).collect(),
             blocks: evidence.blocks.load(Relaxed),
             misses: evidence.misses.load(Relaxed),
+            misses_gross: evidence.misses_gross.load(Relaxed),
             late_max_ns: evidence.late_max.load(Relaxed),
             late_net_max_ns: evidence.late_net_max.load(Relaxed),
             early: evidence.early.load(Relaxed),
@@ -323,6 +324,7 @@ pub(crate) struct Evidence {
     leaving: AtomicBool,
     blocks: AtomicU64,
     misses: AtomicU64,
+    misses_gross: AtomicU64,
     late_max: AtomicU64,
     late_net_max: AtomicU64,
     early: AtomicU64,
@@ -369,6 +371,9 @@ impl Evidence {
             if timeliness.late_net > Nanos::ZERO {
                 self.misses.fetch_add(1, Relaxed);
             }
+            if timeliness.late > Nanos::ZERO {
+                self.misses_gross.fetch_add(1, Relaxed);
+            }
             self.late_max.fetch_max(timeliness.late.0, Relaxed);
             self.late_net_max.fetch_max(timeliness.late_net.0, Relaxed);
             let at = self.blocks.load(Relaxed) as usize % RECENT_BLOCKS;
@@ -385,5 +390,28 @@ impl Evidence {
             times.push_back(self.recent.0[index % RECENT_BLOCKS].load(Relaxed));
         }
         times.into_iter().filter(|time| *time != 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_only_the_host_made_late_is_counted_beside_the_misses() {
+        let evidence = Evidence::default();
+        for (late, late_net) in [(0, 0), (5, 0), (9, 2)] {
+            let timeliness = Timeliness {
+                deadline: Time(100),
+                completed: Time(100 + late),
+                late: Nanos(late),
+                late_net: Nanos(late_net),
+            };
+            evidence.finished(Some(&timeliness), None);
+        }
+        let counted = [&evidence.misses, &evidence.misses_gross].map(|count| count.load(Relaxed));
+        assert_eq!(counted, [1, 2]);
+        let worst = [&evidence.late_net_max, &evidence.late_max].map(|late| late.load(Relaxed));
+        assert_eq!(worst, [2, 9]);
     }
 }

@@ -12,7 +12,6 @@ use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
 use super::reserve::{self, RETRY_REMEDY, Refusal, Span, Stream, StreamSpec};
 use crate::clock;
-use crate::front::charge::Charge;
 use crate::front::{Client, REQUEST_BYTES_MAX};
 use crate::pool::PoolError;
 use crate::pool::admission::{Admission, Ask};
@@ -93,13 +92,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     }
     // A block divided at extents has a request for each; none waits for a place.
     let in_flight = (BUFFERS_PER_DISK * disk_count) as usize;
-    let client = Client::new(
-        &spec.name,
-        Arc::clone(pool),
-        account,
-        Charge::BestEffort,
-        in_flight,
-    );
+    let client = Client::new(&spec.name, Arc::clone(pool), account, None, in_flight);
     match client {
         Ok(client) => Ok(reserve::stream(core, client, spec.volume)),
         Err(error) => {

@@ -14,10 +14,14 @@
 //! requests would be early, compete with best effort for slack, and give the stream nothing that it
 //! has reserved.
 //!
+//! A reservation with a time span is kept to: the first block is handed over when it begins, none is
+//! after it has ended. What a source had sent ahead by then is dropped; what was read is played.
+//!
 //! A peer that is late moves everything after it: what was reserved is a rate, not a time of day.
 //!
 //! Deliberately absent: formats. A session moves bytes.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -86,6 +90,8 @@ pub struct PaceReport {
     pub bytes: u64,
     /// Blocks that were late net of the host's own lateness.
     pub misses: u64,
+    /// Blocks that were late with it.
+    pub misses_gross: u64,
     /// The worst lateness of a block.
     pub late_max: Nanos,
     /// The same net of the host's own lateness.
@@ -134,6 +140,12 @@ pub enum PaceError {
 pub(super) struct Session<'a> {
     pub(super) stream: &'a Stream,
     pub(super) period: Nanos,
+    /// When the first block may be handed over: when the reservation begins.
+    pub(super) begin: Time,
+    /// When the reservation ends, if that is known.
+    until: Option<Time>,
+    /// Whoever runs the session knows that it has ended.
+    knows_end: Cell<bool>,
     /// Where the next block begins, in bytes of the volume; `None` after the range's end.
     at: Option<u64>,
     next_index: u64,
@@ -176,9 +188,13 @@ impl<'a> Session<'a> {
             .checked_add(offset.0)
             .filter(|at| *at < range.end);
         let period = stream.rate().period_of(stream.block());
+        let span = stream.span();
         Ok(Self {
             stream,
             period: period.unwrap_or(Nanos::MAX),
+            begin: span.map_or(Time::ZERO, |span| span.from),
+            until: span.and_then(|span| span.until),
+            knows_end: Cell::new(false),
             at,
             next_index: 0,
             in_flight: Vec::new(),
@@ -218,10 +234,18 @@ impl<'a> Session<'a> {
         self.stream.volume().alignment().0
     }
 
-    /// Hands the next block of `bytes`, filled up to whole sectors, to the disks.
-    pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<(), PaceError> {
-        let Some(offset) = self.at else {
-            return Ok(());
+    /// Whether the reservation's time is over.
+    pub(super) fn is_over(&self) -> bool {
+        let is_over = self.until.is_some_and(|until| until <= clock::now());
+        self.knows_end.set(is_over);
+        is_over
+    }
+
+    /// Hands the next block of `bytes`, filled up to whole sectors, to the disks. Says whether it went:
+    /// none does after the end of the reservation.
+    pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<bool, PaceError> {
+        let Some(offset) = self.at.filter(|_| !self.is_over()) else {
+            return Ok(false);
         };
         let volume = self.stream.volume();
         let len = bytes.next_multiple_of(volume.alignment().0);
@@ -233,7 +257,11 @@ impl<'a> Session<'a> {
         let request = VolumeRequest::transfer(volume, op, Bytes(offset), memory)
             .on(self.stream)
             .user_data(self.next_index);
-        self.stream.client().submit(request)?;
+        match self.stream.client().submit(request) {
+            Ok(_) => {}
+            Err(_) if self.is_over() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
         self.in_flight.push(Flight {
             index: self.next_index,
             offset,
@@ -248,7 +276,7 @@ impl<'a> Session<'a> {
         } else {
             self.stream.wraps().then_some(range.start)
         };
-        Ok(())
+        Ok(true)
     }
 
     /// The instant for the block after the one that was to be handed over at `due` and was at `now`.
@@ -325,6 +353,7 @@ impl<'a> Session<'a> {
         };
         self.report.blocks += 1;
         self.report.misses += u64::from(!late_net.is_zero());
+        self.report.misses_gross += u64::from(!late.is_zero());
         self.report.late_max = self.report.late_max.max(late);
         self.report.late_net_max = self.report.late_net_max.max(late_net);
         on_block(&report);
@@ -336,8 +365,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Sleeps until the peer is ready (if it is given), a block is done, `until`, or the signal to
-    /// stop. Returns whether the peer is ready and whether to stop.
+    /// Sleeps until the peer is ready (if it is given), a block is done, `until`, the end of the
+    /// reservation, or the signal to stop. Returns whether the peer is ready and whether to stop.
     pub(super) fn sleep(
         &self,
         peer: Option<(BorrowedFd<'_>, PollFlags)>,
@@ -346,6 +375,8 @@ impl<'a> Session<'a> {
     ) -> Result<(bool, bool), PaceError> {
         let client = self.stream.client();
         let armed = client.arm();
+        let end = self.until.filter(|_| !self.knows_end.get());
+        let until = until.into_iter().chain(end).min();
         let left = until.map(|until| until.saturating_since(clock::now()));
         let left = if armed { left } else { Some(Nanos::ZERO) };
         let timeout = left.map(clock::timespec_of);

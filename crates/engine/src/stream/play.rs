@@ -40,7 +40,8 @@ impl<'a> Player<'a> {
         self
     }
 
-    /// Runs until the limit or the range's end is reached or `stop` is given. `on_block` is told of
+    /// Runs until the limit, the range's end or that of the reservation's time is reached, or `stop` is
+    /// given. `on_block` is told of
     /// every block. While it runs, calls on the sink do not block for others who share its
     /// description either.
     ///
@@ -55,7 +56,7 @@ impl<'a> Player<'a> {
         let session = Session::new(self.stream, self.offset, Direction::Read)?;
         let sink = NonBlocking::new(sink.as_fd()).map_err(PaceError::Peer)?;
         let free = session.buffers()?;
-        let begin = clock::now();
+        let begin = clock::now().max(session.begin);
         let half = Nanos(session.period.0 / 2);
         let playing = Playing {
             read_at: begin,
@@ -116,7 +117,7 @@ impl Playing<'_> {
                 continue;
             }
             self.read_ahead()?;
-            let is_over = self.left == 0 || self.session.len_after(0).is_none();
+            let is_over = !self.is_more();
             if is_over && self.session.in_flight() == 0 && self.read.is_empty() {
                 return Ok(self.session.report);
             }
@@ -162,8 +163,12 @@ impl Playing<'_> {
 
     /// When the next block is to be asked for; `None` while that is not for the pace to say.
     fn next_read(&self) -> Option<Time> {
-        let is_more = self.left > 0 && self.session.len_after(0).is_some();
-        (is_more && !self.free.is_empty()).then_some(self.read_at)
+        (self.is_more() && !self.free.is_empty()).then_some(self.read_at)
+    }
+
+    /// Whether another block is to be asked for, sooner or later.
+    fn is_more(&self) -> bool {
+        self.left > 0 && self.session.len_after(0).is_some() && !self.session.is_over()
     }
 
     /// Asks for the next block if its time has come.
@@ -177,7 +182,9 @@ impl Playing<'_> {
                 break;
             };
             let bytes = len.min(self.left);
-            self.session.submit(buffer, bytes)?;
+            if !self.session.submit(buffer, bytes)? {
+                break;
+            }
             self.left -= bytes;
             self.read_at = self.session.after(read_at, now);
         }

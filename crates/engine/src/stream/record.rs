@@ -40,7 +40,8 @@ impl<'a> Recorder<'a> {
         self
     }
 
-    /// Runs until the source ends, the limit or the range's end is reached, or `stop` is given.
+    /// Runs until the source ends, the limit, the range's end or that of the reservation's time is
+    /// reached, or `stop` is given.
     /// What was received by then is written: the last block is filled up with zeros to whole
     /// sectors. `on_block` is told of every block. While it runs, calls on the source do not block
     /// for others who share its description either.
@@ -57,6 +58,7 @@ impl<'a> Recorder<'a> {
         let source = NonBlocking::new(source.as_fd()).map_err(PaceError::Peer)?;
         let free = session.buffers()?;
         let recording = Recording {
+            next_at: session.begin,
             session,
             source,
             free,
@@ -64,7 +66,6 @@ impl<'a> Recorder<'a> {
             ready: VecDeque::new(),
             left: self.limit.unwrap_or(u64::MAX),
             ended: false,
-            next_at: Time::ZERO,
         };
         recording.run(stop, on_block)
     }
@@ -105,6 +106,9 @@ impl Recording<'_> {
                 self.session.sleep(None, None, stop)?;
                 continue;
             }
+            if self.session.is_over() {
+                self.drop_rest();
+            }
             self.submit_due()?;
             let at_rest = self.ready.is_empty() && self.session.in_flight() == 0;
             if self.ended && at_rest {
@@ -117,7 +121,9 @@ impl Recording<'_> {
             if readable {
                 self.receive()?;
             }
-            if stopped && !self.ended {
+            if stopped && clock::now() < self.session.begin {
+                self.drop_rest();
+            } else if stopped && !self.ended {
                 self.end();
             } else if stopped {
                 // The signal stays; what is left ends by itself.
@@ -222,6 +228,14 @@ impl Recording<'_> {
         self.ready.push_back(filling);
     }
 
+    /// Nothing more is received, and what is there is not recorded.
+    fn drop_rest(&mut self) {
+        self.ended = true;
+        let dropped = self.ready.drain(..).chain(self.filling.take());
+        let dropped: u64 = dropped.map(|block| block.filled).sum();
+        self.session.report.bytes -= dropped;
+    }
+
     /// Hands over the next block if its time has come.
     fn submit_due(&mut self) -> Result<(), PaceError> {
         while !self.ready.is_empty() {
@@ -229,8 +243,10 @@ impl Recording<'_> {
             if now < self.next_at {
                 break;
             }
-            if let Some(block) = self.ready.pop_front() {
-                self.session.submit(block.buffer, block.filled)?;
+            if let Some(block) = self.ready.pop_front()
+                && !self.session.submit(block.buffer, block.filled)?
+            {
+                self.session.report.bytes -= block.filled;
             }
             self.next_at = self.session.after(self.next_at, now);
         }

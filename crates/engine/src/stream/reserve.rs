@@ -195,6 +195,12 @@ impl Stream {
         longest.unwrap_or(Nanos::ZERO)
     }
 
+    /// From when to when it holds; `None` is from its reservation until it is closed.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        self.core.span
+    }
+
     /// Whether its first block follows its last.
     #[must_use]
     pub fn wraps(&self) -> bool {

@@ -7,6 +7,13 @@ use sched::units::{Bytes, Sector};
 use super::*;
 use crate::buffer::{Account, Buffer, MemoryConfig, Segments};
 
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared with the tests of the whole"
+)]
+#[path = "../../tests/common/host.rs"]
+mod host;
 #[path = "../../tests/common/skip.rs"]
 mod skip;
 
@@ -318,49 +325,21 @@ proptest! {
     }
 }
 
-/// A loop device over a file, detached when dropped.
-struct LoopDevice(PathBuf);
-
-impl LoopDevice {
-    fn over(file: &std::path::Path) -> Option<Self> {
-        let output = std::process::Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(file)
-            .output()
-            .ok()?;
-        let device = String::from_utf8(output.stdout).ok()?;
-        output
-            .status
-            .success()
-            .then(|| Self(PathBuf::from(device.trim())))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.0)
-            .status();
-    }
-}
-
 #[test]
 fn a_block_device_is_a_disk_with_its_own_durability() {
     let folder = folders().remove(0);
     let path = folder.path().join("backing");
     fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
-    let Some(device) = LoopDevice::over(&path) else {
-        skip::skipped("no loop devices here");
+    let Some(device) = host::Loop::attach(&path, 512) else {
         return;
     };
     let memory = memory();
-    let mut disk = UringDisk::open(&device.0, &memory, 2).unwrap();
+    let mut disk = UringDisk::open(device.path(), &memory, 2).unwrap();
     assert!(disk.is_device());
     assert_eq!(disk.capacity(), SectorCount(2048));
     assert_ne!(disk.durability(), Durability::Host);
     assert!(disk.host_sync().is_none());
-    let again = UringDisk::open(&device.0, &memory, 2).unwrap_err();
+    let again = UringDisk::open(device.path(), &memory, 2).unwrap_err();
     assert_eq!(again.kind(), io::ErrorKind::ResourceBusy);
     disk.attach().unwrap();
     let account = memory.open_account("test", Bytes(0)).unwrap();

@@ -2,13 +2,12 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::skip::skipped;
+use super::skip::{have, is_root, skipped, tool};
 
 /// Runs a program; what it said if it failed.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
+    let output = tool(program)
         .args(arguments)
         .output()
         .map_err(|error| format!("{program}: {error}"))?;
@@ -25,6 +24,9 @@ pub struct Tmpfs(tempfile::TempDir);
 impl Tmpfs {
     /// `None`, and the test is skipped, where the host does not permit it.
     pub fn mount(bytes: u64) -> Option<Self> {
+        if !is_root("mounting") {
+            return None;
+        }
         let folder = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
         let at = folder.path().to_str().unwrap();
@@ -83,6 +85,9 @@ pub struct Loop {
 impl Loop {
     /// `None`, and the test is skipped, where the host does not permit it.
     pub fn attach(file: &Path, sector_bytes: u32) -> Option<Self> {
+        if !is_root("attaching a block device") || !have("losetup") {
+            return None;
+        }
         let sector = sector_bytes.to_string();
         let path = file.to_str().unwrap();
         let arguments = ["--find", "--show", "--sector-size", &sector, path];

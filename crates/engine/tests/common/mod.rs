@@ -10,6 +10,8 @@
 pub mod host;
 pub mod platter;
 mod rig;
+#[path = "../../../sched/tests/common/seed.rs"]
+mod seed;
 pub mod skip;
 
 pub use rig::{MIB, Rig};
@@ -91,22 +93,16 @@ pub fn filled(client: &Client, bytes: &[u8]) -> (Buffer, Segments) {
     (buffer, segments)
 }
 
-/// Sets a flag when it goes out of scope, also by a panic, so that threads that wait for it end.
-pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+/// Sets a flag to this when it goes out of scope, also by a panic, so that threads that wait for it end.
+pub struct OnDrop<'a>(pub &'a AtomicBool, pub bool);
 
-impl Drop for SetOnDrop<'_> {
+impl Drop for OnDrop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.store(self.1, Ordering::SeqCst);
     }
 }
 
-/// The seed of a random test: from CLOCKWISE_SEED, or a new one; printed.
-#[allow(clippy::print_stdout, reason = "a random test prints its seed")]
+/// The random numbers of a test, from a seed that is given or new, and printed.
 pub fn seeded(what: &str) -> StdRng {
-    let given = std::env::var("CLOCKWISE_SEED").ok();
-    let seed = given
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(rand::random);
-    println!("{what}: CLOCKWISE_SEED={seed}");
-    StdRng::seed_from_u64(seed)
+    StdRng::seed_from_u64(seed::seed(what, None))
 }

@@ -6,7 +6,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part of this")]
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::process::Command;
 
 /// Set, it makes tests be skipped that need a tool which is not installed; without it they fail.
 const SKIP_MISSING_TOOLS: &str = "CLOCKWISE_SKIP_MISSING_TOOLS";
@@ -21,12 +23,23 @@ pub fn skipped(why: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
+/// Where programs are, those included that only root's path has.
+fn path() -> OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/sbin:/sbin");
+    path
+}
+
+/// A command that finds what [`have`] finds.
+pub fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.env("PATH", path());
+    command
+}
+
 /// Whether a tool is installed. A test that needs it fails without it, unless it may be skipped.
 pub fn have(tool: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_here = std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|folder| folder.join(tool).is_file());
+    let is_here = std::env::split_paths(&path()).any(|folder| folder.join(tool).is_file());
     if !is_here {
         assert!(
             std::env::var_os(SKIP_MISSING_TOOLS).is_some(),

@@ -3,17 +3,18 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use engine::clock;
 use engine::disk::Durability;
+use engine::event::EventFd;
 use engine::pool::{Patience, Pool, PoolError};
 use engine::stream::{Player, Recorder, Stop};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
 
-use super::common::{MIB, Rig, client, volume, volume_on};
+use super::common::{MIB, OnDrop, Rig, client, volume, volume_on};
 use super::{record_until_it_fails, stream, works};
 
 /// Bytes per second that a disk in memory is trusted with.
@@ -39,8 +40,11 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
     works(&pool, &other, 1);
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
+        let goes_on = OnDrop(&rig.platters[0].stalled, false);
         let making = scope.spawn(|| volume_on(&pool, "new", 0, MIB));
-        while pool.status().disks[0].stalled_ns == 0 {}
+        while pool.status().disks[0].stalled_ns == 0 {
+            assert!(!making.is_finished());
+        }
         // Data on the other disk, also made durable, as long as the map does not change.
         for fill in 2..50 {
             works(&pool, &other, fill);
@@ -48,20 +52,11 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
         let status = pool.status();
         assert!(status.disks[0].failed.is_none() && status.disks[0].stalls == 1);
         assert!(status.disks[1].stalled_ns == 0 && !making.is_finished());
-        rig.platters[0].stalled.store(false, Ordering::SeqCst);
+        drop(goes_on);
         works(&pool, &making.join().unwrap(), 3);
     });
     assert_eq!(pool.status().disks[0].stalled_ns, 0);
     volume(&pool, "more", MIB);
-}
-
-/// Lets a disk answer again when it goes out of scope, also by a panic, so that who waits for it ends.
-struct GoesOn<'a>(&'a AtomicBool);
-
-impl Drop for GoesOn<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
 }
 
 #[test]
@@ -72,7 +67,7 @@ fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
     assert_eq!(pool.status().waits, []);
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let _goes_on = GoesOn(&rig.platters[0].stalled);
+        let _goes_on = OnDrop(&rig.platters[0].stalled, false);
         let flushing = scope.spawn(|| {
             let client = client(&pool);
             // A chunk that has not been written to, so that the log has something to record.
@@ -176,6 +171,10 @@ fn a_listener_that_is_owed_a_block_is_an_underrun_and_a_late_source_is_one() {
     assert_eq!(played.misses, played.blocks, "{played:?}");
     let (told, disk) = (player.status(), &pool.status().disks[0]);
     assert!(told.overruns == played.blocks && disk.overruns >= told.overruns);
+    // Whoever was to blame, they are counted as late everywhere.
+    assert_eq!(played.misses_gross, played.blocks, "{played:?}");
+    assert_eq!(told.misses_gross, played.blocks, "{told:?}");
+    assert!(disk.misses_gross >= disk.misses && disk.misses >= told.misses);
     rig.platters[0].delay_ns.store(0, Ordering::SeqCst);
     drop(player);
 
@@ -189,7 +188,8 @@ fn a_listener_that_is_owed_a_block_is_an_underrun_and_a_late_source_is_one() {
             source.write_all(&[1; 65536]).unwrap();
             // The next one comes only when the time for it has long gone by.
             let completed: Time = may_go_on.recv().unwrap();
-            engine::rt::sleep_until(completed + Nanos(4 * period.0));
+            let late = completed + Nanos(4 * period.0);
+            assert!(!EventFd::new().unwrap().wait(Some(late)));
             source.write_all(&[2; 65536]).unwrap();
         });
         Recorder::new(&recorder, Bytes::ZERO)

@@ -194,9 +194,16 @@ fn whoever_looks_finds_what_is_there() {
 /// Values arrive once, in each sender's order, and what is not taken is dropped with the mailbox.
 #[test]
 fn letters_arrive_once_and_none_is_leaked() {
-    explore("two send, one takes", 3, || {
+    // All allocated; a place for some, used again.
+    letters(0, 3);
+    letters(1, 2);
+}
+
+fn letters(places: u32, preemptions: usize) {
+    let name = format!("two send to {places} places, one takes");
+    explore(&name, preemptions, move || {
         let counted = Arc::new(());
-        let mailbox = Arc::new(Mailbox::new());
+        let mailbox = Arc::new(Mailbox::new(places));
         let taken = Arc::new(Mutex::new(Vec::new()));
         let sender = |first: u32| -> Box<dyn FnOnce() + Send> {
             let (mailbox, counted) = (Arc::clone(&mailbox), Arc::clone(&counted));

@@ -144,8 +144,9 @@ fn best_effort_with_a_reservation_is_admitted_like_a_stream() {
     let volume = volume(&pool, "v", 4 * MIB);
     let ask = |slice, period| {
         let reservation = BestEffortReservation { slice, period };
+        let share = pool.reserve_share("file system", reservation)?;
         let options = ClientOptions {
-            reservation: Some(reservation),
+            reservation: Some(share),
             ..ClientOptions::default()
         };
         pool.client("file system", options)

@@ -11,7 +11,7 @@ use engine::stream::{BlockReport, PaceError, Player, Recorder, Stop, Stream, Str
 use sched::request::Op;
 use sched::units::Bytes;
 
-use super::common::{MIB, Rig, SetOnDrop, client, on_disk, stream_spec, volume, volume_on};
+use super::common::{MIB, OnDrop, Rig, client, on_disk, stream_spec, volume, volume_on};
 
 /// A reservation over a whole volume, of 16 MiB/s.
 fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, wraps: bool) -> Stream {
@@ -46,7 +46,7 @@ fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
         .collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let guard = SetOnDrop(&stop);
+        let guard = OnDrop(&stop, true);
         let load = scope.spawn(|| {
             let client = client(&pool);
             let mut written = 0u64;
@@ -190,7 +190,7 @@ fn moving_under_a_stream_keeps_what_it_records() {
     let (mut sender, receiver) = UnixStream::pair().unwrap();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let guard = SetOnDrop(&ended);
+        let guard = OnDrop(&ended, true);
         scope.spawn(|| {
             sender.write_all(&data).unwrap();
             drop(sender);

@@ -77,15 +77,8 @@ impl BestEffortQueue {
             after = before;
             before = self.items[before as usize].links[level].0;
         }
-        self.items[slot as usize].links[level] = (before, after);
-        match before {
-            NONE => self.ends(account, urgency, level).0 = slot,
-            _ => self.items[before as usize].links[level].1 = slot,
-        }
-        match after {
-            NONE => self.ends(account, urgency, level).1 = slot,
-            _ => self.items[after as usize].links[level].0 = slot,
-        }
+        self.join((account, urgency, level), before, slot);
+        self.join((account, urgency, level), slot, after);
     }
 
     pub(super) fn unlink(&mut self, slot: u32, level: usize) {
@@ -96,6 +89,12 @@ impl BestEffortQueue {
             ..
         } = self.items[slot as usize];
         let (before, after) = links[level];
+        self.join((account, urgency, level), before, after);
+    }
+
+    /// Makes two requests neighbours in a list; none is the list's end.
+    fn join(&mut self, list: (u32, Urgency, usize), before: u32, after: u32) {
+        let (account, urgency, level) = list;
         match before {
             NONE => self.ends(account, urgency, level).0 = after,
             _ => self.items[before as usize].links[level].1 = after,

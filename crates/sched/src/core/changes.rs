@@ -48,7 +48,7 @@ impl Core {
         } else {
             release
         };
-        self.tasks[slot as usize].spent_until = release;
+        self.tasks[slot as usize].begin_at(release);
         self.lines[slot as usize].at = release.0;
         if let Found::Least { value, .. } = self.compute(now, u64::MAX) {
             self.allowance.left = self.allowance.left.min(value);
@@ -103,13 +103,14 @@ impl Core {
     }
 
     /// A task takes no more jobs; those queued are still served. Returns from when its share is free:
-    /// its last deadline. Withdraw what it need not have served before this, or it keeps its share for
-    /// every early job it has queued.
+    /// its last deadline, or now if it has used nothing; who follows it must not begin before it was to
+    /// begin, if it followed somebody itself. Withdraw what it need not have served before this, or it
+    /// keeps its share for every early job it has queued.
     pub fn leave(&mut self, now: Time, id: TaskId) -> Option<Time> {
         let slot = self.slot(id)?;
         let task = &mut self.tasks[slot as usize];
         if !task.leaving {
-            task.leaving = true;
+            task.leave(now);
             self.leaving += 1;
         }
         let free_from = task.last_deadline().max(now);

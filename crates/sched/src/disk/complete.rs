@@ -1,6 +1,6 @@
 //! The end of what was on the disk: what it frees, and what is counted of it.
 
-use super::report::{Completed, size_class};
+use super::report::Completed;
 use super::{DiskScheduler, Flight};
 use crate::core::Service;
 use crate::request::{Class, Dispatch, Request, RequestId};
@@ -58,7 +58,6 @@ impl DiskScheduler {
             predicted,
             served,
             deadline,
-            count,
             ..
         } = flight.dispatch;
         let actual = now.saturating_since(flight.issued);
@@ -72,7 +71,6 @@ impl DiskScheduler {
         counters.overruns += u64::from(overran);
         counters.predicted += predicted;
         counters.actual += actual;
-        counters.records[size_class(count.get())].add(predicted, actual);
         if let Some(task) = flight.task.and_then(|task| self.task_mut(task)) {
             task.missed += u64::from(missed);
             task.lateness_max = task.lateness_max.max(lateness);

@@ -99,40 +99,6 @@ pub struct DiskReport {
     pub tasks: Vec<TaskReport>,
 }
 
-/// Size classes of [`ServiceRecord`]: by the power of two of the sectors, up to 1 GiB and beyond.
-pub const SIZE_CLASSES: usize = 22;
-
-/// Actual against predicted times of the pieces of one size class, for calibration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct ServiceRecord {
-    /// Pieces completed.
-    pub pieces: u64,
-    /// Sum of their predicted times.
-    pub predicted: Nanos,
-    /// Sum of their actual times.
-    pub actual: Nanos,
-    /// The longest actual time.
-    pub actual_max: Nanos,
-    /// The largest ratio of actual to predicted, in thousandths; above 1,000 is an overrun.
-    pub ratio_permille_max: u64,
-}
-
-impl ServiceRecord {
-    pub(super) fn add(&mut self, predicted: Nanos, actual: Nanos) {
-        self.pieces += 1;
-        self.predicted += predicted;
-        self.actual += actual;
-        self.actual_max = self.actual_max.max(actual);
-        let ratio = actual.get().saturating_mul(1000) / predicted.get().max(1);
-        self.ratio_permille_max = self.ratio_permille_max.max(ratio);
-    }
-}
-
-/// The size class of a piece.
-pub(super) fn size_class(sectors: u64) -> usize {
-    (sectors.max(1).ilog2() as usize).min(SIZE_CLASSES - 1)
-}
-
 impl ServedCounts {
     pub(super) fn add(&mut self, served: Served) {
         match served {

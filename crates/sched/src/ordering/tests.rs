@@ -2,13 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
-extern crate std;
+#[path = "../../tests/common/seed.rs"]
+mod seed;
 
 use super::*;
 use alloc::collections::{BTreeMap, BTreeSet};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::println;
+use seed::seed;
 
 const RUNS: u64 = 2_000;
 const SLOTS: usize = 24;
@@ -186,8 +187,7 @@ fn closure(of: &mut BTreeMap<u64, BTreeSet<u64>>, number: u64, direct: BTreeSet<
 
 #[test]
 fn requests_start_in_the_order_that_tags_and_barriers_demand() {
-    let base = std::env::var("CLOCKWISE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-    println!("CLOCKWISE_SEED={base}, {RUNS} runs");
+    let base = seed("order", Some(1));
     for seed in base..base + RUNS {
         let mut run = Run::new(seed);
         // Some runs keep the queue short, some let it fill.

@@ -15,8 +15,8 @@ const BLOCK_SECONDS_MAX: u64 = 4;
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
 /// Extents between 1 MiB, the papers' size, and what a volume map of chunks can describe.
 const EXTENT_BYTES: Range<u64> = 1 << 20..1 << 26;
-/// "About 90 % transfer" (thesis 5.2.1), as the least share that the next smaller power of two would
-/// not reach: the papers' own 1 MiB on the Atlas-II is 86 % in the fastest zone.
+/// The papers ask for "about 90 % transfer" (thesis 5.2.1). As a least share for powers of two that is this
+/// one: their own 1 MiB on the Atlas-II is 86 % in the fastest zone, and each doubling halves what is left.
 const EXTENT_TRANSFER_PERCENT: u64 = 85;
 /// Entering and leaving a burst takes two long seeks and the rotations after them; a burst worth
 /// leaving serves best effort for this many times as long.
@@ -25,7 +25,7 @@ const BURST_SWITCHES: u64 = 8;
 const PIECE_TRACKS_MIN: u64 = 5;
 
 impl Predictor {
-    /// The extent size for this drive: the smallest power of two whose access is about 90 % transfer
+    /// The extent size for this drive: the smallest power of two whose access is at least 85 % transfer
     /// where transfer is fastest, after a seek over a third of the stroke and half a rotation.
     #[must_use]
     pub fn extent_bytes(&self) -> Bytes {

@@ -2,15 +2,17 @@
 
 #![allow(
     dead_code,
-    clippy::print_stderr,
-    reason = "every test file uses a part of it, and prints seeds"
+    unused_imports,
+    reason = "every test file uses a part of it"
 )]
 
 pub(crate) mod disk;
 pub(crate) mod model;
 mod random;
+mod seed;
 
 pub(crate) use random::Random;
+pub(crate) use seed::seed;
 
 use sched::admission::{Admission, Refusal};
 use sched::task::{TaskId, TaskParams};
@@ -18,16 +20,6 @@ use sched::units::Nanos;
 
 /// (C, T).
 pub(crate) type Pair = (u64, u64);
-
-/// The seed of a randomised test: from the environment, or fixed; printed either way.
-pub(crate) fn seed(name: &str, default: u64) -> u64 {
-    let seed = std::env::var("CLOCKWISE_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default);
-    eprintln!("{name}: seed {seed} (set CLOCKWISE_SEED to choose another)");
-    seed
-}
 
 /// Whether the heavier form of a test was asked for.
 pub(crate) fn long() -> bool {

@@ -19,11 +19,20 @@ pub(crate) struct ModelTask {
     pub(crate) service: u64,
     pub(crate) period: u64,
     pub(crate) spent_until: u64,
+    pub(crate) first_release: u64,
     pub(crate) queue: Vec<ModelJob>,
     pub(crate) leaving: bool,
 }
 
 impl ModelTask {
+    /// It takes no more jobs, and gives back at once what it has never used.
+    pub(crate) fn leave(&mut self, now: u64) {
+        self.leaving = true;
+        if self.queue.is_empty() && self.spent_until == self.first_release {
+            self.spent_until = self.spent_until.min(now);
+        }
+    }
+
     pub(crate) fn last(&self) -> u64 {
         self.queue
             .last()

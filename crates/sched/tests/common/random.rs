@@ -14,14 +14,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in 0..end, to within 2^-40; 0 if there is nothing to choose from.
+    /// Uniform in 0..end, to within `end` / 2^64; 0 if there is nothing to choose from.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
     /// Uniform in from..=to, likewise.
     pub(crate) fn range(&mut self, from: u64, to: u64) -> u64 {
-        from + self.next() % (to - from + 1)
+        from + self.below(to - from + 1)
     }
 
     pub(crate) fn chance(&mut self, percent: u64) -> bool {

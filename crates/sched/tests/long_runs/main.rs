@@ -191,7 +191,7 @@ impl Run {
 }
 
 fn runs(name: &str, default_seed: u64, options: impl Fn(&mut Random) -> CoreOptions) {
-    let seed = common::seed(name, default_seed);
+    let seed = common::seed(name, Some(default_seed));
     let runs = if common::long() { 20_000 } else { 2_000 };
     let mut total = Counts::default();
     for index in 0..runs {

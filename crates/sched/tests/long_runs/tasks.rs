@@ -86,6 +86,7 @@ impl Run {
             service,
             period,
             spent_until: release,
+            first_release: release,
             queue: vec![],
             leaving: false,
         });
@@ -115,12 +116,14 @@ impl Run {
         }
         let id = self.tasks[index].id;
         let free_from = self.core.leave(Time(self.now), id).expect("it is there");
+        self.tasks[index].leave(self.now);
         assert_eq!(free_from.0, self.tasks[index].last().max(self.now));
-        self.tasks[index].leaving = true;
+        // What leaves without having begun may itself have followed one that has not left yet.
+        let begins = self.book.get(id).map_or(free_from, |(_, span)| span.from);
         let (new, params) = (TaskId(self.next_id), self.random_params());
         if self.random.chance(50) && self.book.change(id, free_from, new, params).is_ok() {
             self.counts.changed += 1;
-            self.enter(new, params, free_from.0);
+            self.enter(new, params, free_from.max(begins).0);
         } else {
             self.book.leave(id, free_from);
             self.counts.left += 1;

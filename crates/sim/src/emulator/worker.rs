@@ -8,11 +8,12 @@ use engine::clock;
 use engine::disk::{DiskError, DiskIo};
 use rustix::io::Errno;
 use sched::request::Op;
-use sched::units::{Nanos, Sector, SectorCount, Time};
+use sched::units::{Sector, SectorCount, Time};
 
 use super::fault::{Faults, Verdict};
+use super::lead::Lead;
 use super::store::Store;
-use super::{DriveOptions, PLACES, Shared, lock};
+use super::{PLACES, Shared, lock};
 use crate::plant::{Plant, Service};
 
 /// What is shared between the drive's thread and the others.
@@ -33,13 +34,14 @@ pub(super) struct State {
     /// The thread has seen that the drive is gone, and nothing is in service.
     pub(super) settled: bool,
     pub(super) has_cache: bool,
+    pub(super) lead: Lead,
     pub(super) shut_down: bool,
     /// The thread has ended.
     pub(super) ended: bool,
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(lead: Lead) -> Self {
         Self {
             queue: VecDeque::with_capacity(PLACES),
             finished: Vec::with_capacity(PLACES),
@@ -50,6 +52,7 @@ impl State {
             cut_power: false,
             settled: false,
             has_cache: false,
+            lead,
             shut_down: false,
             ended: false,
         }
@@ -57,6 +60,13 @@ impl State {
 
     /// Takes what is over by `now`, in order. Returns when the next will be, if it is known.
     pub(super) fn take_finished(&mut self, now: Time, out: &mut Vec<Finished>) -> Option<Time> {
+        for called_at in self
+            .finished
+            .iter_mut()
+            .filter_map(|one| one.called_at.take())
+        {
+            self.lead.learn(now.saturating_since(called_at));
+        }
         let by = self.stalled.map_or(now, |since| since.min(now));
         let is_over = |finished: &&Finished| {
             finished.due <= by || matches!(finished.result, Err(DiskError::Gone { .. }))
@@ -117,6 +127,8 @@ pub(super) struct Finished {
     pub(super) moved: Time,
     /// When the thread was done with it: before it is due, unless the host was late.
     pub(super) posted: Time,
+    /// When the thread was to call whoever waits for it, until that one has looked.
+    pub(super) called_at: Option<Time>,
 }
 
 /// What the thread does next.
@@ -132,22 +144,15 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     plant: Plant,
     store: Store,
-    lead: Nanos,
 }
 
 impl Worker {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        plant: Plant,
-        store: Store,
-        options: &DriveOptions,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, plant: Plant, store: Store) -> Self {
         lock(&shared.state).has_cache = store.has_cache();
         Self {
             shared,
             plant,
             store,
-            lead: options.lead,
         }
     }
 
@@ -223,7 +228,7 @@ impl Worker {
             (None, Ok(()), Some((errno, _))) => Err(DiskError::from_errno(errno, io.start)),
             (None, Ok(()), None) => Ok(()),
         };
-        self.finish(io, issued, service, held.until, moved, result, host_failed);
+        self.finish(io, issued, service, held, moved, result, host_failed);
     }
 
     #[expect(
@@ -235,7 +240,7 @@ impl Worker {
         io: DiskIo,
         issued: Time,
         service: Service,
-        due: Time,
+        held: Held,
         moved: Time,
         result: Result<(), DiskError>,
         host_failed: bool,
@@ -260,9 +265,10 @@ impl Worker {
             host_failed,
             issued,
             service,
-            due,
+            due: held.until,
             moved,
             posted: clock::now(),
+            called_at: held.called_at,
         });
         if let Some(errno) = state.gone {
             // It may have gone since the thread last looked.
@@ -275,10 +281,12 @@ impl Worker {
     /// Waits until a little before `due`, later if the drive is stalled meanwhile, or until it is gone.
     fn hold(&self, mut due: Time) -> Held {
         let mut was_stalled = false;
+        let mut called_at = None;
         loop {
-            let (gone, stalled, shut_down) = {
+            let (gone, stalled, shut_down, lead) = {
                 let state = lock(&self.shared.state);
-                (state.gone, state.stalled.is_some(), state.shut_down)
+                let lead = state.lead.get();
+                (state.gone, state.stalled.is_some(), state.shut_down, lead)
             };
             let now = clock::now();
             if gone.is_some() || shut_down {
@@ -286,24 +294,28 @@ impl Worker {
                 return Held {
                     until: now.min(due),
                     gone,
+                    called_at: None,
                 };
             }
             if stalled {
                 was_stalled = true;
+                called_at = None;
                 self.shared.work.wait(None);
                 continue;
             }
             if std::mem::take(&mut was_stalled) {
                 due = due.max(now);
             }
-            let post_at = Time(due.get().saturating_sub(self.lead.get()));
+            let post_at = Time(due.get().saturating_sub(lead.get()));
             if now >= post_at {
                 return Held {
                     until: due,
                     gone: None,
+                    called_at,
                 };
             }
-            self.shared.work.wait(Some(post_at));
+            called_at = Some(post_at);
+            self.shared.work.wait(called_at);
         }
     }
 
@@ -326,11 +338,16 @@ impl Worker {
                 completed: now,
                 breakdown,
             };
+            let held = Held {
+                until: now,
+                gone: Some(errno),
+                called_at: None,
+            };
             self.finish(
                 io,
                 issued,
                 service,
-                now,
+                held,
                 now,
                 Err(DiskError::Gone { errno }),
                 false,
@@ -346,6 +363,8 @@ impl Worker {
 struct Held {
     until: Time,
     gone: Option<i32>,
+    /// When the thread was to wake, if it slept until then.
+    called_at: Option<Time>,
 }
 
 #[cfg(test)]
@@ -355,7 +374,7 @@ mod tests {
 
     /// A drive with two requests of which the thread is done: due at 100 and at 300.
     fn two_done() -> State {
-        let mut state = State::new();
+        let mut state = State::new(Lead::new(None));
         state.held = 2;
         state.finished.extend([100, 300].map(|due| Finished {
             tag: due,
@@ -373,6 +392,7 @@ mod tests {
             due: Time(due),
             moved: Time(2),
             posted: Time(50),
+            called_at: Some(Time(40)),
         }));
         state
     }
@@ -391,6 +411,20 @@ mod tests {
         assert_eq!(taken(&mut state, 100), (vec![(100, true)], Some(Time(300))));
         assert_eq!(taken(&mut state, 400), (vec![(300, true)], None));
         assert_eq!(state.held, 0);
+    }
+
+    #[test]
+    fn whoever_waits_is_called_as_early_as_it_took_to_come() {
+        let first = Lead::new(None).get().get();
+        let mut state = two_done();
+        // It looks for both at once, 10 and 1,000 us after they were to be called.
+        state.finished[1].called_at = Some(Time(1_000_040 - 10_000));
+        assert_eq!(taken(&mut state, 1_000_040).0.len(), 2);
+        assert_eq!(state.lead.get().get(), first + 40_000 - 200 - 200);
+        // Looking again at what is not over is no news.
+        let mut state = two_done();
+        (0..9).for_each(|_| drop(taken(&mut state, 60)));
+        assert_eq!(state.lead.get().get(), first - 400);
     }
 
     #[test]

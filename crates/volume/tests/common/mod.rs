@@ -20,10 +20,13 @@ mod disks;
 mod model;
 #[path = "../../../sched/tests/common/random.rs"]
 mod random;
+#[path = "../../../sched/tests/common/seed.rs"]
+mod seed;
 mod world;
 
 pub use crashes::*;
 pub use disks::*;
 pub use model::*;
 pub(crate) use random::Random;
+pub(crate) use seed::seed;
 pub use world::*;

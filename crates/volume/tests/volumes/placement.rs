@@ -133,7 +133,7 @@ fn growing_under_a_reservation_keeps_to_zone_and_turn() {
     let mut world = world(2, 24);
     let zones: Vec<DiskRange> = (0..2)
         .flat_map(|disk| {
-            [(2048, 1280), (2048 + 1280, 1792)].map(|(start, count)| DiskRange {
+            [(sector(0), 1280), (sector(0) + 1280, 1792)].map(|(start, count)| DiskRange {
                 disk: DiskNumber(disk),
                 start: Sector(start),
                 count: SectorCount(count),

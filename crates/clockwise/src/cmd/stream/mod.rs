@@ -1,5 +1,6 @@
 //! `clockwise stream`: reserve, move bytes, report.
 
+mod blocks;
 mod peer;
 mod report;
 mod session;
@@ -8,14 +9,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::{Output, block_on};
 use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::http::ask::ChangeRate;
 use crate::http::view::StreamView;
-use crate::quantity::{Rate, parse_rate, parse_size};
+use crate::quantity::{Rate, parse_rate, parse_size, parse_time};
 use crate::session::SessionView;
 use peer::{Peer, Sink, Source};
 use report::{report_text, sessions_text};
@@ -42,6 +43,12 @@ pub struct Common {
     /// End after this many seconds' worth of bytes.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     seconds: Option<u64>,
+    /// Reserve from so much time from now on, and begin then, such as 10min [default: now].
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    starts_in: Option<Nanos>,
+    /// Reserve until so much time from now, and end then, such as 2h [default: until it has ended].
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    ends_in: Option<Nanos>,
     /// A name for people [default: the volume's].
     #[arg(long)]
     name: Option<String>,

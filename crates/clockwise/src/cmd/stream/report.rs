@@ -3,7 +3,7 @@
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use crate::cmd::latency_text as latency;
-use crate::cmd::output::{counted, list, table};
+use crate::cmd::output::{counted, list, missed, table};
 use crate::http::ask::StreamOp;
 use crate::quantity::{Rate, Size, Span};
 use crate::session::{SessionState, SessionView};
@@ -62,9 +62,14 @@ pub(super) fn report_text(report: &SessionView) -> String {
         ),
         (
             "  with the host's own",
-            format!("the worst by {}", span(report.pace.late_max_ns)),
+            format!(
+                "{}, the worst by {}",
+                counted(report.pace.misses_gross, "block"),
+                span(report.pace.late_max_ns)
+            ),
         ),
         ("early", counted(report.stream.early, "request")),
+        ("overruns", counted(report.stream.overruns, "request")),
         ("response of blocks", latency(&report.response)),
         ("before the deadline", latency(&report.margin)),
         ("underruns", counted(report.pace.underruns, "time")),
@@ -96,9 +101,52 @@ pub(super) fn sessions_text(sessions: &[SessionView]) -> String {
                 },
                 Rate(BytesPerSecond(session.stream.rate_bytes_per_second)).to_string(),
                 session.pace.blocks.to_string(),
-                session.pace.misses.to_string(),
+                missed(session.pace.misses, session.pace.misses_gross),
                 state_text(&session.state),
             ]
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::view::{LatencyView, StreamView};
+    use crate::session::PaceView;
+
+    #[test]
+    fn a_report_says_what_was_late_with_the_host_and_what_took_longer_than_predicted() {
+        let report = SessionView {
+            id: 1,
+            op: StreamOp::Play,
+            state: SessionState::Done,
+            stream: StreamView {
+                overruns: 7,
+                ..StreamView::default()
+            },
+            pace: PaceView {
+                misses: 1,
+                misses_gross: 5,
+                late_net_max_ns: 2_000_000,
+                late_max_ns: 3_000_000,
+                ..PaceView::default()
+            },
+            margin: LatencyView::default(),
+            response: LatencyView::default(),
+        };
+        let said = report_text(&report);
+        let of = |name: &str| {
+            let line = said.lines().find(|line| line.trim().starts_with(name));
+            let (_, value) = line.expect("a line").trim().split_once("  ").expect("two");
+            value.trim().to_owned()
+        };
+        assert_eq!(of("late"), "1 block, the worst by 2.0 ms");
+        assert_eq!(
+            of("with the host's own"),
+            "5 blocks, the worst by 3.0 ms",
+            "{said}"
+        );
+        assert_eq!(of("overruns"), "7 requests");
+        assert!(sessions_text(&[report]).contains(" 1 (5) "), "{said}");
+    }
 }

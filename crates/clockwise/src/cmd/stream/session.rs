@@ -1,30 +1,36 @@
 //! A stream from its reservation to its report.
 
-use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use sched::units::Bytes;
+use sched::units::{Bytes, Nanos};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Common;
+use super::blocks::BlockLog;
 use super::peer::Peer;
 use super::report::report_text;
 use crate::client::ApiClient;
 use crate::cmd::{Output, block_on};
-use crate::failure::{Failure, host_failure, io_failure};
+use crate::failure::{Failure, host_failure};
 use crate::http::ask::{ReserveStream, StreamOp};
-use crate::session::{BlockView, Reserved, SessionState, SessionView, data};
+use crate::session::{Reserved, SessionState, SessionView, data};
 
 /// How often the report is asked for while a stream runs.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What to do about a stream that broke.
 const EARLY_HELP: &str = "what was complete is kept; `clockwise status` shows whether a disk has failed, the server's log says more";
+
+/// Whole milliseconds, rounded up.
+fn in_ms(time: Nanos) -> u64 {
+    time.get().div_ceil(1_000_000)
+}
 
 /// A whole session: reserve, move, report.
 pub(super) fn session(
@@ -47,6 +53,8 @@ pub(super) fn session(
         length_bytes: common.length.map(Bytes::get),
         limit_bytes: limit,
         wraps,
+        starts_in_ms: common.starts_in.map(in_ms),
+        ends_in_ms: common.ends_in.map(in_ms),
         connect_within_ms: None,
     };
     let what = if ask.op == StreamOp::Record {
@@ -54,6 +62,7 @@ pub(super) fn session(
     } else {
         "playing"
     };
+    let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
     let report = block_on(async {
         let reserved: Reserved = client.post("/v1/streams", &ask).await?;
         let path = format!("/v1/streams/{}", reserved.id);
@@ -64,12 +73,21 @@ pub(super) fn session(
         let bar = output.byte_progress(limit, what);
         let doing = peer.doing();
         let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
-        let moved = accompany(client, &path, moving, &handle, ask.op, &bar).await;
+        let mut company = Company {
+            client,
+            path: &path,
+            log,
+            log_failure: None,
+            begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
+            called_off: None,
+        };
+        let moved = company.until_end(moving, &handle, ask.op, &bar).await;
         bar.finish_and_clear();
-        if let Some(file) = &common.blocks {
-            write_blocks(client, &path, file).await?;
-        }
-        let report: SessionView = client.delete(&path).await?;
+        company.write_blocks().await;
+        let report = match company.called_off.take() {
+            Some(report) => report,
+            None => client.delete(&path).await?,
+        };
         moved.map_err(|error| {
             if error.kind() == io::ErrorKind::ConnectionReset {
                 let what = format!("{what} ended early: the server closed the connection");
@@ -81,78 +99,82 @@ pub(super) fn session(
                 ..failure
             }
         })?;
+        company.log_failure.map_or(Ok(()), Err)?;
+        if let Some(note) = company.log.and_then(|log| log.note()) {
+            output.note(&note);
+        }
         Ok(report)
     })?;
     output.result(&report, || report_text(&report))?;
     conclude(&report)
 }
 
-/// Shows how far the stream is until it ends; Ctrl-C ends it.
-async fn accompany(
-    client: &ApiClient,
-    path: &str,
-    mut moving: tokio::task::JoinHandle<io::Result<()>>,
-    connection: &UnixStream,
-    op: StreamOp,
-    bar: &ProgressBar,
-) -> io::Result<()> {
-    let mut ticks = tokio::time::interval(REPORT_INTERVAL);
-    let mut is_interrupted = false;
-    loop {
-        tokio::select! {
-            moved = &mut moving => {
-                return match moved {
-                    Ok(Err(_)) if is_interrupted => Ok(()),
-                    Ok(moved) => moved,
-                    Err(error) => Err(io::Error::other(error)),
-                };
-            }
-            _ = ticks.tick() => {
-                if let Ok(report) = client.get::<SessionView>(path).await {
-                    bar.set_position(report.pace.bytes);
-                    bar.set_message(format!("{} blocks, {} late, {} underruns", report.pace.blocks, report.pace.misses, report.pace.underruns));
-                }
-            }
-            _ = tokio::signal::ctrl_c() => {
-                is_interrupted = true;
-                // What was sent is recorded; what was asked to be played is not wanted any more.
-                let how = if op == StreamOp::Record { Shutdown::Write } else { Shutdown::Both };
-                let _ = connection.shutdown(how);
-            }
-        }
-    }
+/// What goes beside a stream while it runs.
+struct Company<'a> {
+    client: &'a ApiClient,
+    path: &'a str,
+    /// Where it is written how each block fared.
+    log: Option<BlockLog>,
+    /// Why that is not written any more. The stream goes on.
+    log_failure: Option<Failure>,
+    /// When its first block may move.
+    begins: Instant,
+    /// The report, if it was ended by Ctrl-C before it had begun, or by a second one.
+    called_off: Option<SessionView>,
 }
 
-async fn write_blocks(client: &ApiClient, path: &str, file: &Path) -> Result<(), Failure> {
-    let mut text = String::from(
-        "index,offset,bytes,submitted_ns,deadline_ns,completed_ns,late_ns,late_net_ns\n",
-    );
-    let mut from = 0;
-    loop {
-        let blocks: Vec<BlockView> = client.get(&format!("{path}/blocks?from={from}")).await?;
-        let Some(last) = blocks.last() else { break };
-        from = last.index + 1;
-        for b in &blocks {
-            let _ = writeln!(
-                text,
-                "{},{},{},{},{},{},{},{}",
-                b.index,
-                b.offset,
-                b.bytes,
-                b.submitted_ns,
-                b.deadline_ns.map_or_else(String::new, |ns| ns.to_string()),
-                b.completed_ns,
-                b.late_ns,
-                b.late_net_ns
-            );
+impl Company<'_> {
+    /// Writes how the blocks fared that are done. Of a stream that is called off nobody knows any more.
+    async fn write_blocks(&mut self) {
+        if self.called_off.is_some() {
+            return;
+        }
+        if let (Some(log), None) = (&mut self.log, &self.log_failure) {
+            self.log_failure = log.fetch(self.client, self.path).await.err();
         }
     }
-    if file == Path::new("-") {
-        return io::stderr()
-            .write_all(text.as_bytes())
-            .map_err(|error| host_failure("write to standard error", &error));
+
+    /// Shows how far the stream is until it ends; Ctrl-C ends it.
+    async fn until_end(
+        &mut self,
+        mut moving: tokio::task::JoinHandle<io::Result<()>>,
+        connection: &UnixStream,
+        op: StreamOp,
+        bar: &ProgressBar,
+    ) -> io::Result<()> {
+        let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+        // From now on: one that comes while the server is asked is not lost.
+        let mut interrupts = signal(SignalKind::interrupt())?;
+        let mut is_interrupted = false;
+        loop {
+            tokio::select! {
+                moved = &mut moving => {
+                    return match moved {
+                        Ok(Err(_)) if is_interrupted => Ok(()),
+                        Ok(moved) => moved,
+                        Err(error) => Err(io::Error::other(error)),
+                    };
+                }
+                _ = ticks.tick() => {
+                    if let Ok(report) = self.client.get::<SessionView>(self.path).await {
+                        bar.set_position(report.pace.bytes);
+                        bar.set_message(format!("{} blocks, {} late, {} underruns", report.pace.blocks, report.pace.misses, report.pace.underruns));
+                    }
+                    self.write_blocks().await;
+                }
+                _ = interrupts.recv() => {
+                    let is_told = std::mem::replace(&mut is_interrupted, true);
+                    if is_told || Instant::now() < self.begins {
+                        self.write_blocks().await;
+                        self.called_off = self.client.delete(self.path).await.ok();
+                    }
+                    // What was sent is recorded; what was asked to be played is not wanted any more.
+                    let how = if op == StreamOp::Record { Shutdown::Write } else { Shutdown::Both };
+                    let _ = connection.shutdown(how);
+                }
+            }
+        }
     }
-    std::fs::write(file, text).map_err(|error| io_failure("write", file, &error))
 }
 
 /// The exit status that a report deserves.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use engine::front::{Client, ClientOptions};
-use engine::pool::{Pool, Volume};
+use engine::pool::Volume;
 use sched::units::Bytes;
 
 use super::negotiate::Exports;
@@ -13,6 +13,7 @@ use super::proto::BLOCK_BYTES_MIN_MAX;
 use super::proto::option::{ExportInfo, RefusalKind};
 use super::proto::transmission_flags as flags;
 use super::session::{FIXED_BYTES, PARTS_MAX};
+use super::worker::Shared;
 
 /// What every volume can do.
 const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
@@ -25,7 +26,7 @@ const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
 
 /// The exports that one connection can choose from, and the one that it chose.
 pub(super) struct PoolExports {
-    pool: Arc<Pool>,
+    shared: Arc<Shared>,
     /// The connection's name, under which the pool knows its client.
     name: String,
     /// Why the connection may choose none.
@@ -34,9 +35,9 @@ pub(super) struct PoolExports {
 }
 
 impl PoolExports {
-    pub(super) fn new(pool: Arc<Pool>, name: String, refused: Option<String>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, name: String, refused: Option<String>) -> Self {
         Self {
-            pool,
+            shared,
             name,
             refused,
             opened: RefCell::new(None),
@@ -49,14 +50,15 @@ impl PoolExports {
     }
 
     fn description(&self) -> String {
-        format!("a volume of pool {}", self.pool.name())
+        format!("a volume of pool {}", self.shared.pool.name())
     }
 }
 
 impl Exports for PoolExports {
     fn list(&self) -> Vec<(String, String)> {
         let description = self.description();
-        self.pool
+        self.shared
+            .pool
             .volumes()
             .into_iter()
             .map(|info| (info.name, description.clone()))
@@ -64,7 +66,7 @@ impl Exports for PoolExports {
     }
 
     fn find(&self, name: &str) -> Option<ExportInfo> {
-        let volume = self.pool.open_volume(name).ok()?;
+        let volume = self.shared.pool.open_volume(name).ok()?;
         let read_only = if volume.poisoned().is_some() {
             flags::READ_ONLY
         } else {
@@ -86,15 +88,17 @@ impl Exports for PoolExports {
             return Err((RefusalKind::Policy, reason.clone()));
         }
         let volume = self
+            .shared
             .pool
             .open_volume_for(name, "an NBD client")
             .map_err(|error| (RefusalKind::Unknown, error.to_string()))?;
         let options = ClientOptions {
             fixed: Bytes(FIXED_BYTES as u64),
             in_flight_max: PARTS_MAX + REQUESTS_MAX,
-            reservation: None,
+            reservation: self.shared.shares.get(name).cloned(),
         };
         let client = self
+            .shared
             .pool
             .client(&self.name, options)
             .map_err(|error| (RefusalKind::Policy, error.to_string()))?;

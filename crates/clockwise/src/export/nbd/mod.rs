@@ -31,5 +31,5 @@ mod spare;
 mod stats;
 mod worker;
 
-pub use config::{NbdConfig, NbdStatus, StartError};
+pub use config::{ExportReservation, NbdConfig, NbdStatus, StartError};
 pub use server::Server;

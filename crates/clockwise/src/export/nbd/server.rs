@@ -4,6 +4,7 @@
 //! connections a few more are accepted only to be told so in their handshake; beyond those they are
 //! closed.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -17,13 +18,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::event::EventFd;
+use engine::front::ReservedShare;
 use engine::pool::Pool;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use sched::units::Nanos;
 
-use super::config::{NbdConfig, NbdStatus, StartError};
+use super::config::{ExportReservation, NbdConfig, NbdStatus, StartError};
 use super::stats::Stats;
 use super::worker::{Mailbox, NewConnection, Shared, Worker};
 
@@ -87,8 +89,10 @@ impl Server {
         if listeners.is_empty() {
             return Err(StartError::NoAddress);
         }
+        let shares = reserve(&pool, &config.reservations);
         let shared = Arc::new(Shared {
             pool,
+            shares,
             stats: Stats::default(),
             handshake_within: Nanos(config.handshake_within.as_nanos() as u64),
             draining: AtomicBool::new(false),
@@ -194,6 +198,30 @@ impl Drop for Server {
             let _ = worker.join();
         }
     }
+}
+
+/// Reserves disk time for exports, by volume. What is refused, or is for no volume, is a warning.
+fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, Arc<ReservedShare>> {
+    let mut shares = HashMap::new();
+    for ExportReservation { volume, share } in reservations {
+        match pool.reserve_share(&format!("export {volume}"), *share) {
+            Ok(share) => {
+                shares.insert(volume.clone(), share);
+            }
+            Err(refusal) => {
+                pool.warn(format!(
+                    "export {volume} has no reservation, it is served like any other: {refusal}"
+                ));
+                continue;
+            }
+        }
+        if pool.open_volume(volume).is_err() {
+            pool.warn(format!(
+                "disk time is reserved for export {volume}, but there is no such volume"
+            ));
+        }
+    }
+    shares
 }
 
 fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {

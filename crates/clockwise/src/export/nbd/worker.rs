@@ -5,7 +5,7 @@
 //! keeps the others waiting. The thread sleeps when the queue is empty.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::clock;
 use engine::event::EventFd;
+use engine::front::ReservedShare;
 use engine::pool::Pool;
 use rustix::event::epoll;
 use sched::units::{Nanos, Time};
@@ -30,6 +31,8 @@ const EVENTS: usize = 256;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) pool: Arc<Pool>,
+    /// Disk time reserved for exports, by volume.
+    pub(super) shares: HashMap<String, Arc<ReservedShare>>,
     pub(super) stats: Stats,
     pub(super) handshake_within: Nanos,
     /// No more requests are taken; connections end when they have been answered.
@@ -190,11 +193,8 @@ impl Worker {
         } else {
             Some(Nanos::ZERO)
         };
-        let timeout = timeout.map(|length| rustix::event::Timespec {
-            tv_sec: (length.0 / 1_000_000_000) as i64,
-            // Rounded up: epoll counts in milliseconds and must not come back early for ever.
-            tv_nsec: (length.0 % 1_000_000_000) as i64,
-        });
+        // In milliseconds for epoll, rounded up: it does not come back early for ever.
+        let timeout = timeout.map(clock::timespec_of);
         match epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(events),
@@ -260,8 +260,7 @@ impl Worker {
 
     fn admit(&mut self, arrival: NewConnection) {
         let until = clock::now() + self.shared.handshake_within;
-        let exports =
-            PoolExports::new(Arc::clone(&self.shared.pool), arrival.name, arrival.refused);
+        let exports = PoolExports::new(Arc::clone(&self.shared), arrival.name, arrival.refused);
         let mut connection = Connection::new(arrival.socket, Handshake::new(exports), until);
         if self.draining {
             connection.drain();

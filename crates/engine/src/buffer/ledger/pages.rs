@@ -25,6 +25,9 @@ impl Ledger {
         let (part, pages) = self.take_pages(now, id, count, slots)?;
         let Some(slot) = self.vacant.pop() else {
             self.put_pages(id, part, pages);
+            self.any_lacks_slot = true;
+            let record = self.accounts.get_mut(&id).expect("just found");
+            record.lacks_slot = true;
             return Err(Refusal::NotNow);
         };
         let record = self

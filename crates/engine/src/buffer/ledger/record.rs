@@ -71,6 +71,7 @@ pub(super) struct Record {
     pub(super) used: u32,
     pub(super) waiting: u32,
     pub(super) missed: u32,
+    pub(super) lacks_slot: bool,
     /// What it is asked to give back: by when, and how much.
     pub(super) asked: VecDeque<(Time, u32)>,
     /// Pages that were taken from it and that transfers still use, and when that last happened.

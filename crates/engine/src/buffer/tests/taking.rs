@@ -113,6 +113,35 @@ fn who_is_not_asked_any_more_is_told() {
     assert!(held.iter().all(|buffer| !buffer.is_revoked()));
 }
 
+/// Buffers that were taken count as buffers until their holder lets go of them.
+#[test]
+fn who_is_refused_because_there_are_too_many_buffers_is_told_when_there_are_fewer() {
+    let (memory, clock) = manual();
+    let greedy = memory.open_account("greedy", Bytes(64 << 10)).unwrap();
+    let poor = memory.open_account("poor", Bytes(64 << 10)).unwrap();
+    let small = 4 << 10;
+    let mut held: Vec<_> = std::iter::from_fn(|| greedy.allocate(small).ok()).collect();
+    assert_eq!(poor.allocate(MIB), Err(MemoryError::NotNow));
+    let (_, by) = greedy.asked_back().unwrap();
+    clock.advance_to(by);
+    memory.tick();
+    let mut had = Vec::new();
+    while let Ok(buffer) = poor.allocate(small) {
+        had.push(buffer);
+    }
+    let pages = memory.size().0 as usize / small;
+    assert_eq!(
+        held.len() + had.len(),
+        pages,
+        "as many buffers as there can be"
+    );
+    assert!(memory.free() >= Bytes(small as u64), "and there are pages");
+    poor.event().drain();
+    held.retain(|buffer| !buffer.is_revoked());
+    assert!(poor.event().drain(), "it is told");
+    assert!(poor.allocate(small).is_ok());
+}
+
 #[test]
 fn memory_under_transfer_is_taken_only_when_the_transfer_is_over() {
     let (memory, clock) = manual();

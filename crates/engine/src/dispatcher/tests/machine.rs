@@ -46,6 +46,7 @@ fn a_late_issue_is_the_hosts_and_not_the_disks() {
         let counters = state.report(at).counters;
         assert_eq!(counters.overruns_gross.count, 1);
         assert_eq!(counters.overruns.count, overruns, "late by {late}");
+        assert_eq!(counters.took_permille_max > 1000, overruns > 0);
         assert_eq!(counters.host_late.max, late);
         let Action::Answer(answer) = state.next_action(at) else {
             panic!("what is done is answered");

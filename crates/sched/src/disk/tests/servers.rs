@@ -76,8 +76,7 @@ fn the_floor_serves_best_effort_on_a_full_disk_and_without_it_nothing_does() {
         // Released jobs all the time: the stream alone would never let anything through.
         let (mut now, mut next, mut best_effort) = (at(0), 1_000, 0);
         while now < at(4_000) {
-            let due = |disk: &DiskScheduler| disk.tasks[0].queued < 40;
-            while due(&disk) {
+            while disk.tasks[0].queued < 40 {
                 disk.submit(now, block(next, 1)).unwrap();
                 next += 1;
             }

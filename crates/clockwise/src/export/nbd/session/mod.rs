@@ -8,7 +8,7 @@
 //! A request gets its memory from the connection's own account before it goes to the disks, and the
 //! payload of a write is received straight into it. Where there is none at the moment, the
 //! connection receives nothing more until there is, so that the client feels it as a slow server.
-//! A long request is done in parts of at most [`PART_BYTES`], or [`FLAT_WRITE_PART_BYTES`], and of
+//! A long request is done in parts of at most [`PART_BYTES`], or [`AT_ONCE_PART_BYTES`], and of
 //! [`FIXED_BYTES`], which are the connection's own, when memory is so short that nothing else of it is
 //! under way.
 //!
@@ -26,6 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use engine::buffer::{Buffer, SendQueue};
+use engine::dispatcher::HELP_BYTES_MAX;
 use engine::front::{Client, VolumeOp};
 use engine::pool::Volume;
 use sched::units::{Nanos, Time};
@@ -42,10 +43,10 @@ use super::stats::Turn;
 /// rotating disk, small enough that its memory is soon free again.
 pub(super) const PART_BYTES: usize = 1 << 20;
 
-/// The largest transfer of a write to disks without heads. A disk in memory is written by the thread
-/// that has just received the data, as long as it is no more than this, and finds it in its
-/// processor's cache.
-const FLAT_WRITE_PART_BYTES: usize = 128 << 10;
+/// The largest transfer of a write that need not be durable, to disks that complete at once. Such a disk
+/// is written by the thread that has just received the data and has it in its processor's cache, as
+/// long as it is no more than this.
+const AT_ONCE_PART_BYTES: usize = HELP_BYTES_MAX as usize;
 
 /// The memory of a connection that nobody can take away: progress, however short memory is.
 pub(super) const FIXED_BYTES: usize = 64 << 10;
@@ -58,7 +59,8 @@ pub(super) const PARTS_MAX: usize = 512;
 const BATCH_REQUESTS: usize = 8;
 
 /// A transfer of which the disks are told at once: it takes longer than being told, and while the
-/// payload of the next is received the disk can be at work.
+/// payload of the next is received the disk can be at work. So are they of the parts of a write to disks
+/// that complete at once, which are smaller.
 const LARGE_BYTES: usize = 256 << 10;
 
 /// How long a client has for what it holds up, once the time to give back is over.
@@ -68,6 +70,7 @@ const CLIENT_WITHIN: Nanos = Nanos::from_millis(500);
 const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
 
 const _: () = assert!(FIXED_BYTES.is_multiple_of(4096) && PART_BYTES.is_multiple_of(FIXED_BYTES));
+const _: () = assert!(AT_ONCE_PART_BYTES.is_multiple_of(FIXED_BYTES));
 
 /// What a turn came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +123,7 @@ struct Parts {
 pub(super) struct Session {
     client: Client,
     volume: Arc<Volume>,
-    /// The largest transfer of a write.
+    /// The largest transfer of a write that need not be durable.
     write_part_bytes: usize,
     agreed: Agreed,
     input: Input,
@@ -183,10 +186,10 @@ impl Session {
         agreed: Agreed,
         received: &[u8],
     ) -> Self {
-        let write_part_bytes = if volume.is_on_rotating_disks() {
-            PART_BYTES
+        let write_part_bytes = if volume.completes_at_once() {
+            AT_ONCE_PART_BYTES
         } else {
-            FLAT_WRITE_PART_BYTES
+            PART_BYTES
         };
         Self {
             client,

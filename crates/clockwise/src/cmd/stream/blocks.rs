@@ -1,0 +1,147 @@
+//! How each block of a stream fared, as lines of CSV that are written while it runs.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::client::ApiClient;
+use crate::cmd::output::counted;
+use crate::failure::{Failure, FailureKind, host_failure, io_failure};
+use crate::session::BlockView;
+
+const HEAD: &str = "index,offset,bytes,submitted_ns,deadline_ns,completed_ns,late_ns,late_net_ns\n";
+
+/// Where the lines go, and up to which block they have gone.
+pub(super) struct BlockLog {
+    to: Box<dyn Write>,
+    path: PathBuf,
+    /// The first block that is not there yet.
+    next: u64,
+    /// Blocks that are not there although later ones are.
+    lost: u64,
+}
+
+impl BlockLog {
+    /// A file that is made or made empty, or standard error, with the line of names. What cannot be
+    /// written is refused at once.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let bad_input = |failure| Failure {
+            kind: FailureKind::BadInput,
+            ..failure
+        };
+        let to: Box<dyn Write> = if path == Path::new("-") {
+            Box::new(io::stderr())
+        } else {
+            let file = File::create(path);
+            Box::new(file.map_err(|error| bad_input(io_failure("write", path, &error)))?)
+        };
+        let mut log = Self {
+            to,
+            path: path.to_owned(),
+            next: 0,
+            lost: 0,
+        };
+        log.write(HEAD).map_err(bad_input)?;
+        Ok(log)
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.to.write_all(text.as_bytes());
+        written.map_err(|error| {
+            if self.path == Path::new("-") {
+                host_failure("write to standard error", &error)
+            } else {
+                io_failure("write", &self.path, &error)
+            }
+        })
+    }
+
+    /// Fetches and writes what is done and not there yet.
+    pub(super) async fn fetch(&mut self, client: &ApiClient, path: &str) -> Result<(), Failure> {
+        loop {
+            let ask = format!("{path}/blocks?from={}", self.next);
+            let blocks: Vec<BlockView> = client.get(&ask).await?;
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            self.add(&blocks)?;
+        }
+    }
+
+    fn add(&mut self, blocks: &[BlockView]) -> Result<(), Failure> {
+        let mut text = String::new();
+        for block in blocks {
+            self.lost += block.index.saturating_sub(self.next);
+            self.next = block.index + 1;
+            let deadline = block.deadline_ns.map(|ns| ns.to_string());
+            let _ = writeln!(
+                text,
+                "{},{},{},{},{},{},{},{}",
+                block.index,
+                block.offset,
+                block.bytes,
+                block.submitted_ns,
+                deadline.unwrap_or_default(),
+                block.completed_ns,
+                block.late_ns,
+                block.late_net_ns
+            );
+        }
+        self.write(&text)
+    }
+
+    /// What is to be said of blocks that are not there.
+    pub(super) fn note(&self) -> Option<String> {
+        (self.lost > 0).then(|| {
+            format!(
+                "{} has no lines for {}: they failed, or the server had forgotten them when they were asked for",
+                self.path.display(),
+                counted(self.lost, "block")
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(index: u64) -> BlockView {
+        BlockView {
+            index,
+            offset: index * 512,
+            bytes: 512,
+            submitted_ns: 1,
+            deadline_ns: None,
+            completed_ns: 2,
+            late_ns: 0,
+            late_net_ns: 0,
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_not_there_are_counted_and_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blocks.csv");
+        let mut log = BlockLog::open(&path).unwrap();
+        log.add(&[block(0), block(1)]).unwrap();
+        assert_eq!(log.note(), None);
+        log.add(&[block(5), block(6)]).unwrap();
+        log.add(&[block(9)]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let indices: Vec<&str> = text.lines().map(|line| &line[..1]).collect();
+        assert_eq!(indices, ["i", "0", "1", "5", "6", "9"]);
+        let note = log.note().unwrap();
+        assert!(note.contains("no lines for 5 blocks"), "{note}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_refused_before_anything_else() {
+        for path in ["/nonexistent/blocks.csv", "/dev/full"] {
+            let failure = BlockLog::open(Path::new(path)).err().unwrap();
+            assert_eq!(failure.kind, FailureKind::BadInput, "{path}");
+            assert!(failure.what.contains(path), "{}", failure.what);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How long before a completion the drive's thread calls whoever waits for it.
+
+use sched::units::Nanos;
+
+/// What a drive begins with.
+const FIRST: Nanos = Nanos::from_micros(200);
+/// A lead is at least so long.
+const MIN: Nanos = Nanos::from_micros(100);
+/// And at most so long, for whoever waits spins it away.
+const MAX: Nanos = Nanos::from_micros(500);
+/// By so much a lead grows when it was too short once.
+const GROWTH: Nanos = Nanos::from_micros(40);
+/// A lead is to be too short for one completion in so many.
+const SHORT_ONCE_IN: u64 = 200;
+
+/// How long it takes this host to wake two threads one after the other, but for one time in
+/// [`SHORT_ONCE_IN`]: a quantile, followed in steps. A step up is as much larger than a step down as
+/// it is to be rarer, so they keep balance at the quantile whatever the distribution, and follow it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lead {
+    length: Nanos,
+    is_fixed: bool,
+}
+
+impl Lead {
+    /// A lead of `fixed`, or one that follows the host.
+    pub(super) fn new(fixed: Option<Nanos>) -> Self {
+        Self {
+            length: fixed.unwrap_or(FIRST),
+            is_fixed: fixed.is_some(),
+        }
+    }
+
+    pub(super) fn get(self) -> Nanos {
+        self.length
+    }
+
+    /// It took the host `took` from when the drive's thread was to wake until the other thread had.
+    pub(super) fn learn(&mut self, took: Nanos) {
+        if self.is_fixed {
+            return;
+        }
+        let down = Nanos(GROWTH.get() / SHORT_ONCE_IN);
+        let length = if took > self.length {
+            self.length + (GROWTH - down)
+        } else {
+            self.length - down
+        };
+        self.length = length.clamp(MIN, MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn it_becomes_as_long_as_the_host_takes_but_for_one_time_in_200() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut lead = Lead::new(None);
+        // Any time up to 400 us, first; then up to 200.
+        for span_us in [400, 200] {
+            let (mut short, mut sum_ns) = (0_u64, 0_u64);
+            for round in 0..60_000 {
+                let took = Nanos(random.next_u64() % (span_us * 1_000));
+                if round >= 20_000 {
+                    short += u64::from(took > lead.get());
+                    sum_ns += lead.get().get();
+                }
+                lead.learn(took);
+            }
+            // One in 200 of 40,000 is 200.
+            assert!((150..250).contains(&short), "{short}");
+            let mean_us = sum_ns / 40_000 / 1_000;
+            assert!(mean_us.abs_diff(span_us) < span_us / 10, "{mean_us}");
+        }
+    }
+
+    #[test]
+    fn it_has_limits_and_a_fixed_one_stays() {
+        let mut lead = Lead::new(None);
+        for (took, limit) in [(Nanos::from_secs(1), MAX), (Nanos(0), MIN)] {
+            (0..10_000).for_each(|_| lead.learn(took));
+            assert_eq!(lead.get(), limit);
+        }
+        let mut fixed = Lead::new(Some(Nanos(7)));
+        fixed.learn(Nanos::from_secs(1));
+        fixed.learn(Nanos(0));
+        assert_eq!(fixed.get(), Nanos(7));
+    }
+}

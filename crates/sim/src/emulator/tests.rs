@@ -1,0 +1,124 @@
+//! A request that the drive's thread is done with and that is not over: its owner sleeps or spins, and
+//! has to hear of whatever becomes of it.
+
+use engine::buffer::{Memory, MemoryConfig};
+use sched::request::Op;
+use sched::units::Bytes;
+
+use super::*;
+use crate::plant::PlantSpec;
+
+/// Retries of a request that is not to be over while the test runs: a minute of them.
+const MANY_ROTATIONS: u32 = 7_200;
+
+/// Retries of one that is to be over soon, but not before the test has stopped the drive: a second.
+const SOME_ROTATIONS: u32 = 120;
+
+/// A drive that is done with its request, which takes so many rotations longer, long before it is over.
+struct Posted {
+    drive: EmulatedDrive,
+    control: DriveControl,
+    due: Time,
+    wake: EventFd,
+    _folder: tempfile::TempDir,
+}
+
+impl Posted {
+    fn new(rotations: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = PlantSpec::built_in("quantum-atlas-ii").unwrap();
+        let options = DriveOptions {
+            lead: Some(Nanos::from_secs(1_000)),
+            ..DriveOptions::default()
+        };
+        let mut drive =
+            EmulatedDrive::create(&folder.path().join("drive"), spec, &options).unwrap();
+        let control = drive.control();
+        let count = SectorCount(8);
+        control.inject(RangeFault {
+            start: Sector(0),
+            count,
+            op: None,
+            rotations,
+            errno: None,
+        });
+        let config = MemoryConfig {
+            lock: false,
+            ..MemoryConfig::new(Bytes::from_mib(4))
+        };
+        let account = Memory::new(&config).unwrap().open_account("test", Bytes(0));
+        let buffer = account.unwrap().allocate(4096).unwrap();
+        drive
+            .submit(DiskIo {
+                tag: 1,
+                op: Op::Read,
+                start: Sector(0),
+                count,
+                segments: buffer.segments(Op::Read, 0..4096).unwrap(),
+                durable: false,
+            })
+            .unwrap();
+        assert!(drive.shared.finished.wait(None));
+        let due = lock(&drive.shared.state).finished[0].due;
+        Self {
+            drive,
+            control,
+            due,
+            wake: EventFd::new().unwrap(),
+            _folder: folder,
+        }
+    }
+
+    fn wait(&mut self, until: Option<Time>) -> Vec<Done> {
+        let mut out = Vec::new();
+        self.drive.wait(until, &self.wake, &mut out).unwrap();
+        out
+    }
+}
+
+#[test]
+fn it_is_handed_over_when_it_is_over_and_not_before() {
+    let mut posted = Posted::new(SOME_ROTATIONS);
+    let early = Time(posted.due.get() - 1_000_000);
+    if clock::now() < early {
+        let ended = posted.wait(Some(early));
+        assert!(ended.is_empty() || clock::now() >= posted.due);
+        if !ended.is_empty() {
+            return;
+        }
+    }
+    let done = posted.wait(None).remove(0);
+    assert_eq!(done.result, Ok(()));
+    assert!(done.at >= posted.due);
+}
+
+#[test]
+fn a_stall_holds_it_back_and_who_sleeps_hears_of_its_end() {
+    let mut posted = Posted::new(SOME_ROTATIONS);
+    posted.control.stall();
+    let later = posted.due + Nanos::from_millis(1);
+    let ended = posted.wait(Some(later));
+    assert!(ended.is_empty() && clock::now() >= later, "{ended:?}");
+    posted.control.resume();
+    let resumed = clock::now();
+    assert!(posted.drive.shared.finished.drain(), "whoever sleeps wakes");
+    let done = posted.wait(None).remove(0);
+    assert_eq!(done.result, Ok(()));
+    assert!(done.at >= later && done.host_late <= done.at.saturating_since(later));
+    assert!(resumed >= later);
+}
+
+#[test]
+fn it_fails_at_once_when_the_drive_goes() {
+    for go in [DriveControl::tear_off, DriveControl::power_cut] {
+        let mut posted = Posted::new(MANY_ROTATIONS);
+        go(&posted.control);
+        assert!(posted.drive.shared.finished.drain(), "whoever sleeps wakes");
+        let done = posted.wait(None).remove(0);
+        assert!(
+            matches!(done.result, Err(DiskError::Gone { .. })),
+            "{done:?}"
+        );
+        assert!(clock::now() < posted.due, "and does not wait for it");
+    }
+}
