@@ -75,8 +75,9 @@ fn main() -> Result<(), AnyError> {
     line(&mut out, &all, "all")?;
     writeln!(
         out,
-        "\n{} of {} more than {LATE_LIMIT} late; the data of {} took the host longer than the model",
-        stats.late, stats.completed, stats.late_file
+        "\n{} of {} more than {LATE_LIMIT} late; the data of {} took the host longer than the model; \
+         at the end the drive called {} ahead",
+        stats.late, stats.completed, stats.late_file, stats.lead
     )?;
     Ok(())
 }

@@ -316,7 +316,11 @@ impl DriveControl {
     /// What the drive has done so far, and how late the host was.
     #[must_use]
     pub fn stats(&self) -> DriveStats {
-        lock(&self.0.recorder).stats()
+        let lead = lock(&self.0.state).lead.get();
+        DriveStats {
+            lead,
+            ..lock(&self.0.recorder).stats()
+        }
     }
 
     /// Begins to keep a log of every request and what the model said, at most `entries_max` long.

@@ -46,6 +46,8 @@ pub struct DriveStats {
     /// How much later than the model's instant they were handed over to the thread that waits for
     /// them, which the host has to wake too.
     pub lateness: LatenessSummary,
+    /// How long before a completion the drive's thread calls the one that waits for it, now.
+    pub lead: Nanos,
     /// Requests whose data took the host's file longer than the model took for everything.
     pub late_file: u64,
     /// Requests handed over more than [`LATE_LIMIT`] after the model's instant, whatever the cause.
