@@ -22,6 +22,7 @@ mod exports;
 pub mod fuzzing;
 mod handshake;
 mod input;
+mod linger;
 pub mod negotiate;
 mod pending;
 pub mod proto;

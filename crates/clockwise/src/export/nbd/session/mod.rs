@@ -33,6 +33,7 @@ use sched::units::{Nanos, Time};
 
 use super::ahead::Ahead;
 use super::input::Input;
+use super::linger::Linger;
 use super::pending::{PendingId, PendingTable};
 use super::proto::request::Agreed;
 use super::proto::{Errno, Fatal};
@@ -127,6 +128,7 @@ pub(super) struct Session {
     write_part_bytes: usize,
     agreed: Agreed,
     input: Input,
+    linger: Linger,
     next: Next,
     pending: PendingTable,
     parts_in_flight: usize,
@@ -197,6 +199,7 @@ impl Session {
             write_part_bytes,
             agreed,
             input: Input::new(received),
+            linger: Linger::default(),
             next: Next::Header,
             pending: PendingTable::default(),
             parts_in_flight: 0,
@@ -297,6 +300,7 @@ impl Session {
 
     fn steps(&mut self, socket: BorrowedFd<'_>) -> Result<Outcome, Broken> {
         self.awaits_own = false;
+        self.linger.begin_turn();
         if self.asked_back {
             self.memory_event();
         }

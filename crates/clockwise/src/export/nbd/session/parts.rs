@@ -146,6 +146,10 @@ impl Session {
         };
         if is_large {
             self.end_batch();
+            if parts.op != VolumeOp::Read {
+                // A disk that completes at once has given the memory back, which the processor has at hand.
+                self.take_completions();
+            }
         }
     }
 }

@@ -215,6 +215,9 @@ impl Session {
                 Received::Nothing => self.readable = false,
                 Received::End => return Err(Broken::Gone),
             }
+            if *filled < size && !self.readable {
+                self.readable = self.linger.look(socket);
+            }
         }
         Ok(())
     }
