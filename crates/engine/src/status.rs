@@ -306,7 +306,7 @@ fn zone_starts(disk: &DiskCore) -> Vec<u64> {
 fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
     let disk = &core.disks[index];
     let (promised, delta_l, floor) = {
-        let admission = core.admission.lock();
+        let mut admission = core.admission.lock();
         let floor = admission.floors[index].map_or(0.0, |floor| {
             floor.service().0 as f64 / floor.period().0 as f64
         });

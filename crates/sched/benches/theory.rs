@@ -11,6 +11,7 @@ mod random;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use random::Random;
 use sched::admission::Admission;
+use sched::book::{Book, Span};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Policy, Service};
 use sched::delta_l::delta_l;
 use sched::task::{TaskId, TaskParams};
@@ -84,16 +85,45 @@ fn admission(c: &mut Criterion) {
     group.finish();
 }
 
+/// As a server does it: a book of spans that is kept, into which the task comes and out of which it goes.
+fn booking(c: &mut Criterion) {
+    let mut group = c.benchmark_group("one more in the book");
+    for n in [100, 10_000] {
+        for (name, mut tasks) in sets(n + 1) {
+            let mut book = Book::new();
+            let last = tasks.pop().expect("tasks");
+            for (index, task) in tasks.into_iter().enumerate() {
+                let id = TaskId(index as u64);
+                book.join(id, task, Span::since(Time(0))).expect(name);
+            }
+            let id = TaskId(u64::MAX);
+            group.bench_function(BenchmarkId::new(name, n), |b| {
+                b.iter(|| {
+                    let joined = book.join(id, black_box(last), Span::since(Time(1)));
+                    book.leave(id, Time::ZERO);
+                    joined
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 fn delta(c: &mut Criterion) {
     let mut group = c.benchmark_group("delta-L");
-    for (name, tasks) in sets(100) {
-        let mut set = Admission::new();
-        for (index, &task) in tasks.iter().enumerate() {
-            set.insert(TaskId(index as u64), task).expect(name);
+    for n in [100, 10_000] {
+        for (name, tasks) in sets(n) {
+            let ids = (0..).map(TaskId);
+            let set = Admission::of(ids.zip(tasks)).expect(name);
+            let kind = if delta_l(&set).exact {
+                "exact"
+            } else {
+                "bound"
+            };
+            group.bench_function(BenchmarkId::new(name, format!("{n} ({kind})")), |b| {
+                b.iter(|| delta_l(black_box(&set)))
+            });
         }
-        group.bench_function(BenchmarkId::new(name, 100), |b| {
-            b.iter(|| delta_l(black_box(&set)))
-        });
     }
     group.finish();
 }
@@ -199,6 +229,6 @@ fn slack(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(20).measurement_time(std::time::Duration::from_millis(800)).warm_up_time(std::time::Duration::from_millis(300));
-    targets = admission, delta, decision, slack
+    targets = admission, booking, delta, decision, slack
 }
 criterion_main!(benches);

@@ -15,6 +15,7 @@ use crate::admission::{Admission, Refusal};
 use crate::delta_l::{self, DeltaL};
 use crate::task::{TaskId, TaskParams};
 use crate::units::{Nanos, Time};
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -39,6 +40,17 @@ impl Span {
 
     fn holds(self, at: Time) -> bool {
         self.from <= at && at < self.until
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            from: self.from.max(other.from),
+            until: self.until.min(other.until),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self.from >= self.until
     }
 }
 
@@ -72,10 +84,48 @@ struct Entry {
     span: Span,
 }
 
+/// The set of tasks of a stretch of time in which none begins or ends.
+#[derive(Clone, Debug)]
+struct Steady {
+    stretch: Span,
+    set: Admission,
+    /// Corrected delta-L of the set, once it was asked for.
+    delta_l: Option<DeltaL>,
+}
+
+impl Steady {
+    /// A task of the book has come for `span`.
+    fn add(&mut self, id: TaskId, params: TaskParams, span: Span) {
+        let both = self.stretch.and(span);
+        if !both.is_empty() {
+            self.stretch = both;
+            self.set.insert_untested(id, params);
+            self.delta_l = None;
+        }
+    }
+
+    /// A task of the book that held its share for `span` does so no more from `until` on.
+    fn shorten(&mut self, id: TaskId, span: Span, until: Time) {
+        if self.stretch.and(span).is_empty() {
+            return;
+        }
+        if until > self.stretch.from {
+            self.stretch.until = self.stretch.until.min(until);
+        } else {
+            self.set.remove(id);
+            self.delta_l = None;
+        }
+    }
+}
+
 /// The tasks admitted to one disk, with their time spans.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     entries: BTreeMap<TaskId, Entry>,
+    /// The set where it was last changed, so that one more task costs no new set.
+    steady: Option<Steady>,
+    /// How often anything has changed.
+    version: u64,
 }
 
 impl Book {
@@ -108,7 +158,7 @@ impl Book {
         span: Span,
         mut visit: impl FnMut(Time, &Admission) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut set = self.at(span.from);
+        let mut set = self.set_at(span.from);
         visit(span.from, &set)?;
         let within = |at: Time| span.from < at && at < span.until;
         let mut changes: Vec<(Time, bool, TaskId, TaskParams)> = Vec::new();
@@ -130,10 +180,10 @@ impl Book {
                 grown = None;
             }
             if begins {
-                set.insert_untested(id, params);
+                set.to_mut().insert_untested(id, params);
                 grown = Some(at);
             } else {
-                set.remove(id);
+                set.to_mut().remove(id);
             }
         }
         grown.map_or(Ok(()), |since| visit(since, &set))
@@ -144,9 +194,18 @@ impl Book {
     /// # Errors
     /// Why not; the book is then as before.
     pub fn join(&mut self, id: TaskId, params: TaskParams, span: Span) -> Result<(), SpanError> {
+        self.settle(span.from);
         self.test(id, params, span)?;
-        self.entries.insert(id, Entry { params, span });
+        self.insert(id, Entry { params, span });
         Ok(())
+    }
+
+    fn insert(&mut self, id: TaskId, entry: Entry) {
+        self.version += 1;
+        self.entries.insert(id, entry);
+        if let Some(steady) = &mut self.steady {
+            steady.add(id, entry.params, entry.span);
+        }
     }
 
     /// Ends a task's span at `free_from` at the latest; false if there is no such task. A task whose
@@ -155,8 +214,14 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&id) else {
             return false;
         };
-        entry.span.until = entry.span.until.min(free_from);
-        if entry.span.from >= entry.span.until {
+        if free_from < entry.span.until {
+            self.version += 1;
+            if let Some(steady) = &mut self.steady {
+                steady.shorten(id, entry.span, free_from);
+            }
+            entry.span.until = free_from;
+        }
+        if entry.span.is_empty() {
             self.entries.remove(&id);
         }
         true
@@ -185,7 +250,8 @@ impl Book {
         };
         let joined = self.join(new, params, span);
         if joined.is_err() {
-            self.entries.insert(old, before);
+            self.leave(old, Time::ZERO);
+            self.insert(old, before);
         }
         joined
     }
@@ -205,7 +271,18 @@ impl Book {
 
     /// Forgets the tasks whose span ended at or before `now`.
     pub fn prune(&mut self, now: Time) {
+        let before = self.entries.len();
         self.entries.retain(|_, entry| entry.span.until > now);
+        if self.entries.len() < before {
+            self.version += 1;
+            self.steady.take_if(|steady| steady.stretch.until <= now);
+        }
+    }
+
+    /// Another number after everything that changes what the book says of the time to come.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// A task and its span.
@@ -227,7 +304,42 @@ impl Book {
     /// The set at `at`.
     #[must_use]
     pub fn at(&self, at: Time) -> Admission {
-        Admission::of_untested(self.tasks(at))
+        self.set_at(at).into_owned()
+    }
+
+    fn steady_at(&self, at: Time) -> Option<&Steady> {
+        self.steady
+            .as_ref()
+            .filter(|steady| steady.stretch.holds(at))
+    }
+
+    fn set_at(&self, at: Time) -> Cow<'_, Admission> {
+        match self.steady_at(at) {
+            Some(steady) => Cow::Borrowed(&steady.set),
+            None => Cow::Owned(Admission::of_untested(self.tasks(at))),
+        }
+    }
+
+    /// Keeps the set at `at`, and changes it with the book.
+    fn settle(&mut self, at: Time) {
+        if self.steady_at(at).is_some() {
+            return;
+        }
+        let mut stretch = Span::since(Time::ZERO);
+        for Entry { span, .. } in self.entries.values() {
+            for bound in [span.from, span.until] {
+                if bound <= at {
+                    stretch.from = stretch.from.max(bound);
+                } else {
+                    stretch.until = stretch.until.min(bound);
+                }
+            }
+        }
+        self.steady = Some(Steady {
+            stretch,
+            set: Admission::of_untested(self.tasks(at)),
+            delta_l: None,
+        });
     }
 
     /// The share of the disk that is promised at `at`, for people.
@@ -238,24 +350,30 @@ impl Book {
             .sum()
     }
 
-    /// Corrected delta-L of the tasks at `at`.
-    #[must_use]
-    pub fn delta_l(&self, at: Time) -> DeltaL {
-        delta_l::delta_l(&self.at(at))
+    /// Corrected delta-L of the tasks at `at`. It is searched for once until they change.
+    pub fn delta_l(&mut self, at: Time) -> DeltaL {
+        self.settle(at);
+        match &mut self.steady {
+            Some(steady) => *steady
+                .delta_l
+                .get_or_insert_with(|| delta_l::delta_l(&steady.set)),
+            None => DeltaL::UNBOUNDED,
+        }
     }
 
     /// Delta-L as published of the tasks at `at`.
     #[must_use]
     pub fn delta_l_published(&self, at: Time) -> DeltaL {
-        delta_l::delta_l_published(&self.at(at))
+        delta_l::delta_l_published(&self.set_at(at))
     }
 
     /// The smallest corrected delta-L at any instant of the span.
-    #[must_use]
-    pub fn delta_l_min(&self, span: Span) -> DeltaL {
-        let mut least = DeltaL::UNBOUNDED;
-        let visited: Result<(), ()> = self.each_larger_set(span, |_, set| {
-            least = least.min(delta_l::delta_l(set));
+    pub fn delta_l_min(&mut self, span: Span) -> DeltaL {
+        let mut least = self.delta_l(span.from);
+        let visited: Result<(), ()> = self.each_larger_set(span, |at, set| {
+            if at > span.from {
+                least = least.min(delta_l::delta_l(set));
+            }
             Ok(())
         });
         debug_assert!(visited.is_ok());

@@ -104,12 +104,16 @@ fn a_change_of_rate_is_both_or_neither() {
         .expect("room");
     book.join(TaskId(1), params((4, 10)), Span::since(Time(0)))
         .expect("room");
-    let before = format!("{book:?}");
+    let said = |book: &mut Book| {
+        let times = [0, 49, 50, 51].map(Time);
+        times.map(|at| (book.tasks(at).collect::<Vec<_>>(), book.delta_l(at)))
+    };
+    let before = said(&mut book);
     let refused = book.change(TaskId(1), Time(50), TaskId(2), params((7, 10)));
     assert!(
         matches!(refused, Err(SpanError::Refused { at: Time(50), refusal }) if refusal.by == RefusedBy::Utilization)
     );
-    assert_eq!(format!("{book:?}"), before);
+    assert_eq!(said(&mut book), before);
     book.change(TaskId(1), Time(50), TaskId(2), params((6, 10)))
         .expect("it fits in place of the old one");
     assert_eq!(
@@ -125,6 +129,71 @@ fn a_change_of_rate_is_both_or_neither() {
         book.change(TaskId(9), Time(0), TaskId(10), params((1, 10)))
             .is_err()
     );
+}
+
+/// A book that has been changed says what a new one with the same entries says, and has another version
+/// whenever that is something else.
+#[test]
+fn a_book_that_is_kept_says_what_a_new_one_says() {
+    let mut random = Random(seed("kept book", Some(22)));
+    let mut changes = 0;
+    for _ in 0..300 {
+        let mut book = Book::new();
+        let (mut now, mut said, mut version) = (0, Vec::new(), None);
+        for id in 0..40 {
+            let period = random.range(4, 60);
+            let task = params((random.range(1, period / 4 + 1), period));
+            let other = TaskId(random.range(0, id));
+            match random.range(0, 5) {
+                0 => {
+                    now += random.range(0, 10);
+                    book.prune(Time(now));
+                }
+                1 => {
+                    let _ = book.leave(other, Time(now + random.range(0, 9)));
+                }
+                2 => {
+                    let _ = book.leave(other, Time::ZERO);
+                }
+                3 => {
+                    let _ = book.change(other, Time(now + random.range(0, 9)), TaskId(id), task);
+                }
+                _ => {
+                    let from = now + random.range(0, 9);
+                    let until = [Time(from + random.range(1, 40)), Time::MAX];
+                    let until = until[random.range(0, 1) as usize];
+                    let span = Span {
+                        from: Time(from),
+                        until,
+                    };
+                    let _ = book.join(TaskId(id), task, span);
+                }
+            }
+            let mut new = Book::new();
+            for id in (0..=id).map(TaskId) {
+                if let Some((params, span)) = book.get(id) {
+                    new.join(id, params, span).expect("it was admitted");
+                }
+            }
+            let times = || (now..now + 60).map(Time);
+            let before = std::mem::take(&mut said);
+            for at in times() {
+                let tasks: Vec<_> = book.at(at).tasks().collect();
+                assert_eq!(tasks, new.at(at).tasks().collect::<Vec<_>>());
+                assert_eq!(book.delta_l(at), new.delta_l(at));
+                said.push((at, tasks));
+            }
+            let span = Span::since(Time(now));
+            assert_eq!(book.delta_l_min(span), new.delta_l_min(span));
+            let differs = |(at, tasks)| said.iter().any(|(now, new)| *now == at && *new != tasks);
+            if before.into_iter().any(differs) {
+                assert_ne!(version, Some(book.version()));
+                changes += 1;
+            }
+            version = Some(book.version());
+        }
+    }
+    assert!(changes > 2_000, "{changes}");
 }
 
 #[test]

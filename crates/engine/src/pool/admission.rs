@@ -36,6 +36,8 @@ pub(crate) struct Server {
 pub(crate) struct Admission {
     policy: Policy,
     books: Vec<Book>,
+    /// The version of each book whose delta-L its dispatcher has been told.
+    told: Vec<Option<u64>>,
     next_task: u64,
     next_key: u64,
     names: HashMap<TaskId, String>,
@@ -75,6 +77,7 @@ impl Admission {
         Self {
             policy,
             books: vec![Book::new(); disks],
+            told: vec![None; disks],
             next_task: 1,
             next_key: 1,
             names: HashMap::new(),
@@ -122,7 +125,7 @@ impl Admission {
     }
 
     /// The corrected delta-L from `now` on.
-    pub(crate) fn delta_l(&self, disk: usize, now: Time) -> Nanos {
+    pub(crate) fn delta_l(&mut self, disk: usize, now: Time) -> Nanos {
         self.books[disk].delta_l(now).value
     }
 
@@ -286,6 +289,7 @@ impl Admission {
         Self {
             policy: self.policy,
             books: self.books.clone(),
+            told: self.told.clone(),
             next_task: self.next_task,
             next_key: self.next_key,
             names: self.names.clone(),
@@ -391,15 +395,20 @@ impl Admission {
         }
     }
 
-    /// Tells every dispatcher the delta-L that holds from now on, whoever joins or leaves later.
+    /// Tells every dispatcher whose tasks have changed the delta-L that holds from now on, whoever joins
+    /// or leaves later.
     pub(crate) fn tell_delta_l(&mut self, disks: &[DiskCore], now: Time) {
         for disk in 0..disks.len() {
             self.tell_one(disks, disk, now);
         }
     }
 
-    fn tell_one(&self, disks: &[DiskCore], disk: usize, now: Time) {
-        let book = &self.books[disk];
+    fn tell_one(&mut self, disks: &[DiskCore], disk: usize, now: Time) {
+        let book = &mut self.books[disk];
+        let version = Some(book.version());
+        if std::mem::replace(&mut self.told[disk], version) == version {
+            return;
+        }
         let corrected = book.delta_l_min(Span::since(now)).value;
         // Nobody else goes by it, and it may take a while to find.
         let published = match self.policy {

@@ -71,7 +71,7 @@ pub const PLACES: usize = 4;
 const FIFO_PRIORITY: u8 = 80;
 
 /// How an emulated drive is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DriveOptions {
     /// Decides the drive's luck with seeks and overheads, and what a power cut loses.
     pub seed: u64,
@@ -84,17 +84,6 @@ pub struct DriveOptions {
     /// rest: so much may both be late to wake without the completion being late. `None`: as long as
     /// this host takes to wake both, but for one time in 200; between 0.1 and 0.5 ms.
     pub lead: Option<Nanos>,
-}
-
-impl Default for DriveOptions {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            sync: false,
-            volatile_cache: None,
-            lead: None,
-        }
-    }
 }
 
 /// Shared between the dispatcher's side, the drive's thread and whoever holds a control.
