@@ -5,12 +5,14 @@ mod demo_support;
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::Outcome;
 use common::skip::have;
-use demo_support::{Running, demo, nothing_is_left};
+use demo_support::{Running, demo, may_mount, nothing_is_left};
+use serde_json::Value;
 
 /// Who measures wants to be alone.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -20,6 +22,23 @@ const NOBODY: u32 = 65_534;
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {key} in {value:#}"))
+}
+
+fn share(value: &Value, key: &str) -> f64 {
+    value[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {key} in {value:#}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    let list = value[key].as_array();
+    list.unwrap_or_else(|| panic!("no {key} in {value:#}"))
 }
 
 #[test]
@@ -36,53 +55,127 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
     nothing_is_left(scratch.path());
     assert!(!outcome.out.is_empty(), "{outcome:?}");
     let report = outcome.json();
-    let phases = report["phases"].as_array().expect("phases");
-    assert_eq!(phases.len(), 2, "{report:#}");
-    for phase in phases {
-        let number = |key: &str| {
-            phase[key]
-                .as_u64()
-                .unwrap_or_else(|| panic!("{key}: {phase:#}"))
-        };
-        assert_eq!(number("recorded"), 2);
-        assert!(
-            number("played") >= 4 && number("capacity") > number("recorded") + number("played"),
-            "{phase:#}"
-        );
-        assert!(
-            number("blocks") > 0 && number("played_bytes") > 0,
-            "{phase:#}"
-        );
-        assert_eq!(number("played_different"), 0, "{phase:#}");
-        assert_eq!(number("misses"), 0, "{phase:#}");
-        assert!(
-            phase["best_effort"]["count"]
-                .as_u64()
-                .is_some_and(|count| count > 0),
-            "{phase:#}"
-        );
-        assert!(
-            phase["file_load"]["nbd_reads"]["count"]
-                .as_u64()
-                .is_some_and(|count| count > 0),
-            "{phase:#}"
-        );
-        assert!(
-            phase["too_much"]["refusal"]["refused_by"].is_string(),
-            "{phase:#}"
-        );
-        for recording in phase["recordings"].as_array().expect("recordings") {
-            assert_eq!(recording["different"], 0, "{phase:#}");
-            assert!(
-                recording["bytes"]
-                    .as_u64()
-                    .is_some_and(|bytes| bytes > 1_000_000),
-                "{phase:#}"
-            );
-        }
+    let [exact, edf] = list(&report, "phases") else {
+        panic!("not two runs: {report:#}");
+    };
+    assert_eq!(
+        (&exact["scheduler"], &edf["scheduler"]),
+        (&"exact".into(), &"edf".into())
+    );
+    for phase in [exact, edf] {
+        assert_eq!(number(phase, "recorded"), 2);
+        most_of_what_fits_is_promised(phase);
+        one_more_is_refused(phase);
+        all_bytes_are_right(phase);
+        assert!(number(phase, "blocks") > 0, "{phase:#}");
+        let latency = &phase["best_effort"];
+        let [p50, p99, max] = ["p50_ns", "p99_ns", "max_ns"].map(|key| number(latency, key));
+        assert!(0 < p50 && p50 <= p99 && p99 <= max, "{latency:#}");
+        assert!(number(latency, "count") > 0, "{phase:#}");
+        let load = &phase["file_load"];
+        assert!(number(&load["nbd_reads"], "count") > 0, "{load:#}");
+        assert_eq!(load["is_mounted"], may_mount(), "{report:#}");
     }
+    // The run beside it is too short for every program to come to an end in it.
+    if may_mount() {
+        let load = &exact["file_load"];
+        assert!(
+            number(load, "clones") > 0 && number(load, "archives") > 0,
+            "{load:#}"
+        );
+        for requests in ["nbd_writes", "file_reads", "file_writes"] {
+            assert!(number(&load[requests], "count") > 0, "{requests}: {load:#}");
+        }
+        assert_eq!(report["file_load_note"], Value::Null);
+    }
+    assert_eq!(number(exact, "misses"), 0, "{exact:#}");
+    // Where the data lay: in a folder of its own, which is gone.
+    let lay = Path::new(report["scratch"].as_str().expect("a folder"));
+    assert_eq!(lay.parent(), Some(scratch.path()));
+    assert_eq!(report["scratch_is_kept"], false);
+    it_says_that_the_profile_was_not_measured(&report);
     assert_eq!(report["is_kept"], true, "{report:#}");
     assert_eq!(outcome.code, 0);
+}
+
+/// Checks that about 80 % of the streams run that admission allows, and that what the drives have
+/// promised is in that proportion.
+#[track_caller]
+fn most_of_what_fits_is_promised(phase: &Value) {
+    let streams = number(phase, "recorded") + number(phase, "played");
+    let capacity = number(phase, "capacity");
+    let disks = list(phase, "disks");
+    // Each drive's part is 80 % of what it carries, rounded up to whole streams.
+    let percent = 80 * capacity..80 * capacity + 100 * disks.len() as u64;
+    assert!(
+        percent.contains(&(100 * streams)),
+        "{streams} of {capacity}"
+    );
+    let names: Vec<_> = disks.iter().map(|disk| &disk["name"]).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    // What is promised beside the floor, scaled to as many streams as fit, leaves room for none: what
+    // one stream takes of a drive is less than a tenth.
+    let of_streams = |disk| share(disk, "utilization_promised") - share(disk, "floor");
+    let promised: f64 = disks.iter().map(of_streams).sum();
+    let room: f64 = disks.iter().map(|disk| 1.0 - share(disk, "floor")).sum();
+    let full = promised / room * capacity as f64 / streams as f64;
+    assert!((0.9..=1.01).contains(&full), "{full} of all: {disks:#?}");
+    for disk in disks {
+        let promised = share(disk, "utilization_promised");
+        assert!((0.72..=0.86).contains(&promised), "{disk:#}");
+    }
+}
+
+/// Checks that the stream that is too much was refused for a reason, and told what would fit.
+#[track_caller]
+fn one_more_is_refused(phase: &Value) {
+    let too_much = &phase["too_much"];
+    let refusal = &too_much["refusal"];
+    let disk = refusal["disk"].as_str().expect("a disk");
+    let answer = too_much["answer"].as_str().expect("an answer");
+    let by = refusal["refused_by"].as_str().expect("a reason");
+    for word in [disk, by, "would fit"] {
+        assert!(answer.contains(word), "no {word:?} in {answer}");
+    }
+    assert!(number(refusal, "short_by_ns") > 0, "{refusal:#}");
+    assert!(number(refusal, "rate_that_fits") < number(too_much, "rate_bytes_per_second"));
+    let promised = &list(phase, "disks")[0]["utilization_promised"];
+    assert_eq!(&refusal["utilization"], promised, "{refusal:#}");
+}
+
+/// Checks that everything that was recorded and played was compared, and nothing differs.
+#[track_caller]
+fn all_bytes_are_right(phase: &Value) {
+    assert!(number(phase, "played_bytes") > 0, "{phase:#}");
+    assert_eq!(number(phase, "played_different"), 0, "{phase:#}");
+    let recordings = list(phase, "recordings");
+    assert_eq!(recordings.len(), 2, "{phase:#}");
+    for recording in recordings {
+        assert_eq!(number(recording, "different"), 0, "{phase:#}");
+        assert!(number(recording, "bytes") > 1_000_000, "{phase:#}");
+    }
+}
+
+/// Checks that the report says of each drive that its profile is a guess.
+#[track_caller]
+fn it_says_that_the_profile_was_not_measured(report: &Value) {
+    let warnings = list(report, "warnings").iter();
+    let mut of_profile = warnings.filter(|warning| {
+        let what = warning["what"].as_str().expect("words");
+        what.contains("was not measured on this disk")
+    });
+    let warning = of_profile
+        .next()
+        .unwrap_or_else(|| panic!("no word of it: {report:#}"));
+    assert_eq!(of_profile.next(), None);
+    let disks = list(&report["phases"][0], "disks");
+    let names: Vec<_> = disks.iter().map(|disk| disk["name"].clone()).collect();
+    assert_eq!(warning["concerns"], Value::from(names));
+    for disk in disks {
+        assert_eq!(disk["profile_is_measured"], false, "{disk:#}");
+        let profile = disk["profile"].as_str().expect("a name");
+        assert!(warning["what"].as_str().expect("words").contains(profile));
+    }
 }
 
 #[test]
@@ -92,17 +185,30 @@ fn two_demos_at_once_keep_out_of_each_others_way() {
         return;
     }
     let scratch = demo_support::scratch();
-    let begin = || Running::begin(demo(scratch.path(), &["--seconds", "5", "--no-edf"]));
-    let mut demos = [begin(), begin()];
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let reports = ["one", "other"].map(|name| elsewhere.path().join(name));
+    let begin = |report: &Path| {
+        let report = std::fs::File::create_new(report).expect("a file for its report");
+        let command = demo(scratch.path(), &["--seconds", "5", "--no-edf"]);
+        Running::begin_to(command, Stdio::from(report))
+    };
+    let mut demos = [begin(&reports[0]), begin(&reports[1])];
     for demo in &mut demos {
         // By now it has its folder, its pool, its sockets and its mount.
         demo.until("Starting the streams");
     }
     let folders = std::fs::read_dir(scratch.path()).expect("the folder");
     assert_eq!(folders.count(), 2);
-    for demo in demos {
+    for (demo, report) in demos.into_iter().zip(reports) {
         let (status, said) = demo.end();
         assert_eq!(status.code(), Some(0), "{said}");
+        let text = String::from_utf8(common::read(&report)).expect("text");
+        let lay = format!("in {}/", scratch.path().display());
+        let unmeasured =
+            "was not measured on this disk; what is promised rests on it (all 3 disks)";
+        for words in ["The data lay on", &lay, "emulated drives", unmeasured] {
+            assert!(text.contains(words), "no {words:?} in {text}");
+        }
     }
     nothing_is_left(scratch.path());
 }

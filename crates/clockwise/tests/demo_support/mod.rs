@@ -18,6 +18,16 @@ use super::common::skip::{have, is_root, skipped, tool};
 /// How long a demo may take to end when it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
+/// What a demo needs for a file load on a file system.
+const MOUNT_TOOLS: [&str; 6] = [
+    "nbdfuse",
+    "fusermount3",
+    "losetup",
+    "mkfs.ext4",
+    "git",
+    "tar",
+];
+
 /// A folder on a disk: what demos write is too much for a `/tmp` in memory.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a folder")
@@ -31,6 +41,14 @@ pub(crate) fn demo(scratch: &Path, arguments: &[&str]) -> Command {
         .arg(scratch)
         .args(arguments);
     command
+}
+
+/// Whether a demo mounts a file system here: for root it must, wherever there are the devices for it.
+pub(crate) fn may_mount() -> bool {
+    let devices = ["/dev/fuse", "/dev/loop-control"];
+    rustix::process::geteuid().is_root()
+        && devices.iter().all(|device| Path::new(device).exists())
+        && MOUNT_TOOLS.iter().all(|tool| have(tool))
 }
 
 /// A demo that is ended however the test ends.
