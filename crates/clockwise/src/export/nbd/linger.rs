@@ -71,7 +71,7 @@ impl Linger {
     }
 
     fn note(&mut self, came: bool, looked: Nanos) {
-        self.spent = self.spent + looked;
+        self.spent += looked;
         if came {
             self.in_vain = 0;
         } else {
