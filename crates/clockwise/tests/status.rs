@@ -176,6 +176,107 @@ fn requests_are_told_by_whether_somebody_waits() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+/// The share of a disk's time that a number of its status says.
+fn share(disk: &Value, key: &str) -> f64 {
+    let share = disk[key].as_f64();
+    share.unwrap_or_else(|| panic!("no {key} in {disk}"))
+}
+
+/// Reserves a playing stream of volume `v`, or says what rate would fit instead.
+fn reserve_playing(site: &Site, rate: u64) -> Result<(), Option<u64>> {
+    let ask = json!({
+        "volume": "v", "op": "play", "rate_bytes_per_second": rate, "block_bytes": BLOCK,
+        "length_bytes": 4 * BLOCK, "connect_within_ms": 600_000
+    });
+    let (status, answer) = call(site, "POST", "/v1/streams", &ask.to_string());
+    match status {
+        201 => Ok(()),
+        409 => Err(answer["refusal"]["rate_that_fits"].as_u64()),
+        _ => panic!("{status}: {answer}"),
+    }
+}
+
+/// Checks what status says of delta-L and slack of the first disk while no stream has work for it:
+/// there is some, and not more than the stream that wants its block soonest leaves. Returns both.
+#[track_caller]
+fn delta_l_and_slack(status: &Value) -> (u64, u64) {
+    let disk = &status["disks"][0];
+    let (delta_l, slack) = (number(disk, "delta_l_ns"), number(disk, "slack_ns"));
+    let streams = status["streams"].as_array().expect("streams");
+    let room = |stream: &Value| {
+        let task = &stream["disks"][0];
+        number(task, "period_ns") - number(task, "service_ns")
+    };
+    let soonest = streams.iter().map(room).min().expect("a stream");
+    assert!(0 < delta_l && delta_l <= soonest, "{soonest}: {disk}");
+    assert!(slack <= soonest, "{soonest}: {disk}");
+    (delta_l, slack)
+}
+
+#[test]
+fn streams_that_fill_a_disk_leave_the_floor_and_status_shows_it() {
+    const WRITES: u64 = 16;
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let mut wire = Wire::structured(&site.path("nbd.sock"), "v");
+    // A chunk for all that follows: other writes to it are one request each.
+    assert_eq!(wire.write(cmd::FUA, 0, &pattern(1, 1 << 20)).error, 0);
+    reserve_playing(&site, 100_000).expect("one stream fits");
+    let (delta_l, slack) = delta_l_and_slack(&site.json(&["status"]));
+    assert!(
+        slack >= delta_l,
+        "{slack} at rest, {delta_l} at any instant"
+    );
+    // Each takes the rate that the refusal before it says would fit, until none does.
+    let mut rate = 1_000_000_000;
+    while let Some(fits) = reserve_playing(&site, rate).err().unwrap_or(Some(rate)) {
+        assert!(fits <= rate, "{fits} fits, and {rate} does not");
+        rate = fits;
+    }
+    let before = site.json(&["status"]);
+    delta_l_and_slack(&before);
+    let before = &before["disks"][0];
+    let promised = share(before, "utilization_promised");
+    assert!((0.999..=1.0).contains(&promised), "{before}");
+    for number in 0..WRITES {
+        let written = wire.write(cmd::FUA, number * 4096, &pattern(number, 4096));
+        assert_eq!(written.error, 0);
+    }
+    let after = site.json(&["status"]);
+    delta_l_and_slack(&after);
+    let after = &after["disks"][0];
+    let served = |class: &str| number(&after["served"], class) - number(&before["served"], class);
+    assert_eq!(served("container"), WRITES, "in the floor's time: {after}");
+    assert_eq!(served("slack"), 0, "there is none: {after}");
+    assert!((share(after, "floor") - 0.05).abs() < 1e-6, "{after}");
+    // The floor is part of what is promised.
+    assert_eq!(
+        after["utilization_promised"],
+        before["utilization_promised"]
+    );
+    let text = site.run(&["status"]).done().out;
+    let row = |name: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.starts_with(name));
+        let columns = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+        // Columns are two spaces apart, and what is in them one.
+        let columns = columns.split("  ").map(str::trim);
+        columns
+            .filter(|column| !column.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let shown: Vec<_> = row("DISK").into_iter().zip(row("disk-0")).collect();
+    let in_floor = number(&after["served"], "container").to_string();
+    for (name, value) in [("FLOOR", "5.0 %"), ("IN FLOOR", &in_floor)] {
+        assert!(
+            shown.contains(&(name.into(), value.into())),
+            "{name}: {text}"
+        );
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
 #[test]
 fn a_tcp_port_alone_is_on_the_loopback_address() {
     let site = Site::new(1);
