@@ -1,24 +1,31 @@
 //! What streams cost the server: 500 MB/s of them, half recorded and half played, on files in
-//! memory. Prints the processor time that they take, in all and by thread, as shares of one core.
+//! memory. Prints the processor time that they take, in all and by thread, as shares of one core, and
+//! beside it what it takes to copy as much between the same sockets and files and do nothing else.
 //!
 //! ```text
 //! cargo bench -p clockwise --bench streams
 //! STREAMS_BENCH_SECONDS=10 ...
 //! ```
 //!
-//! Sources and sinks are `/dev/zero` and `/dev/null`, so that what is counted is moving blocks
-//! between buffers and files: each byte is copied once, by the kernel, as with a socket.
+//! What is played has been written before. Sources and sinks are unix sockets, as in the server, with a
+//! process of their own at the other end, whose time is not counted: each byte is copied twice, by the
+//! kernel, between socket, buffer and file.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
+use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::stream::{Player, Recorder, Stop, Stream, StreamSpec};
 use engine::uring::UringDisk;
@@ -35,28 +42,39 @@ const DISKS: usize = 3;
 /// What the issue asks for.
 const SHARE_MAX: f64 = 0.25;
 
+/// Set, with the socket as its value, in the process that is at the other end of the streams.
+const PEER: &str = "STREAMS_BENCH_PEER";
+
 fn main() {
+    if let Some(socket) = std::env::var_os(PEER) {
+        be_peer(Path::new(&socket));
+        return;
+    }
     let seconds = std::env::var("STREAMS_BENCH_SECONDS")
         .map_or(10, |text| text.parse().expect("STREAMS_BENCH_SECONDS"));
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
     let pool = open(folder.path());
+    let peer = Peer::start(folder.path());
+    let plain = plain_share(&peer, folder.path());
     let streams: Vec<Stream> = (0..STREAMS).map(|number| reserve(&pool, number)).collect();
     let stop = Stop::new().expect("an event");
     let reports = std::thread::scope(|scope| {
         let threads: Vec<_> = streams
             .iter()
             .map(|stream| {
-                let stop = &stop;
-                scope.spawn(move || run(stream, stop))
+                let (stop, connection) = (&stop, peer.connection(stream.op()));
+                scope.spawn(move || run(stream, &connection, stop))
             })
             .collect();
         // Buffers are filled and pages are touched in the first second.
         std::thread::sleep(Duration::from_secs(1));
-        let (began, before) = (Instant::now(), cpu_by_thread());
+        let (began, before, read) = (Instant::now(), cpu_by_thread(), read_bytes(&pool));
         std::thread::sleep(Duration::from_secs(seconds));
         let (elapsed, after) = (began.elapsed().as_secs_f64(), cpu_by_thread());
+        let read = (read_bytes(&pool) - read) as f64 / elapsed / 1e6;
         stop.stop();
-        report(elapsed, &before, &after);
+        report(elapsed, &before, &after, plain);
+        println!("{read:.0} MB/s of it read from the disks");
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a session"))
@@ -69,22 +87,105 @@ fn main() {
     pool.close().expect("closing the pool");
 }
 
-fn run(stream: &Stream, stop: &Stop) -> engine::stream::PaceReport {
-    let path = if stream.op() == Op::Write {
-        "/dev/zero"
-    } else {
-        "/dev/null"
-    };
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .expect(path);
+fn run(stream: &Stream, connection: &UnixStream, stop: &Stop) -> engine::stream::PaceReport {
     match stream.op() {
-        Op::Write => Recorder::new(stream, Bytes::ZERO).run(&file, stop, &mut |_| {}),
-        Op::Read => Player::new(stream, Bytes::ZERO).run(&file, stop, &mut |_| {}),
+        Op::Write => Recorder::new(stream, Bytes::ZERO).run(connection, stop, &mut |_| {}),
+        Op::Read => Player::new(stream, Bytes::ZERO).run(connection, stop, &mut |_| {}),
     }
     .expect("a session to its end")
+}
+
+/// The process at the other end: it sends to whoever records, and takes from whoever plays.
+struct Peer {
+    child: Child,
+    listener: UnixListener,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Peer {
+    fn start(folder: &Path) -> Self {
+        let socket = folder.join("peer.sock");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let child = command.env(PEER, socket).spawn().expect("the peer");
+        Self { child, listener }
+    }
+
+    /// A connection on which the peer has been told what to do.
+    fn connection(&self, op: Op) -> UnixStream {
+        let (mut connection, _) = self.listener.accept().expect("the peer connects");
+        let wish = if op == Op::Write { b"s" } else { b"t" };
+        connection.write_all(wish).expect("the peer listens");
+        connection
+    }
+}
+
+/// Connects as often as somebody accepts, until it is killed.
+fn be_peer(socket: &Path) {
+    while let Ok(mut connection) = UnixStream::connect(socket) {
+        let mut wish = [0];
+        if connection.read_exact(&mut wish).is_err() {
+            return;
+        }
+        std::thread::spawn(move || {
+            let mut block = block_of_bytes();
+            // To the end of the connection, whichever way it comes.
+            if wish == *b"s" {
+                while connection.write_all(&block).is_ok() {}
+            } else {
+                while connection.read(&mut block).is_ok_and(|count| count > 0) {}
+            }
+        });
+    }
+}
+
+fn block_of_bytes() -> Vec<u8> {
+    (0..BLOCK.get() as u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect()
+}
+
+/// The share of a core that it takes to copy as much, as fast as it goes and nothing else: from a
+/// socket to a file, and from a file to a socket.
+fn plain_share(peer: &Peer, folder: &Path) -> f64 {
+    const BYTES: u64 = 2 << 30;
+    let path = folder.join("plain");
+    let mut options = File::options();
+    let options = options.create(true).truncate(true).read(true).write(true);
+    let file = options.open(path).expect("a file");
+    let mut block = block_of_bytes();
+    let places = || (0..BYTES / BLOCK.get()).map(|number| number * BLOCK.get() % VOLUME.get());
+    let mut seconds = 0.0;
+    let mut source = peer.connection(Op::Write);
+    // The first round touches the pages.
+    for is_counted in [false, true] {
+        let before = cpu_by_thread();
+        for at in places() {
+            source.read_exact(&mut block).expect("the peer sends");
+            file.write_all_at(&block, at).expect("room in memory");
+        }
+        seconds += if is_counted { cpu_since(&before) } else { 0.0 };
+    }
+    let mut sink = peer.connection(Op::Read);
+    let before = cpu_by_thread();
+    for at in places() {
+        file.read_exact_at(&mut block, at).expect("it was written");
+        sink.write_all(&block).expect("the peer takes it");
+    }
+    seconds += cpu_since(&before);
+    seconds / (2 * BYTES) as f64 * (STREAMS * RATE.get()) as f64
+}
+
+fn read_bytes(pool: &Pool) -> u64 {
+    let status = pool.status();
+    status.disks.iter().map(|disk| disk.read_bytes).sum()
 }
 
 fn open(folder: &Path) -> Arc<Pool> {
@@ -117,6 +218,18 @@ fn open(folder: &Path) -> Arc<Pool> {
         };
         pool.create_volume(&spec).expect("a volume");
     }
+    let options = ClientOptions::default();
+    let client = pool.client("fill", options).expect("a client");
+    let block = block_of_bytes();
+    for number in 0..STREAMS {
+        let volume = pool.open_volume(&format!("v{number}")).expect("the volume");
+        for at in (0..VOLUME.get()).step_by(block.len()) {
+            client
+                .write_at(&volume, Bytes(at), &block)
+                .expect("a write");
+        }
+    }
+    drop(client);
     pool
 }
 
@@ -189,7 +302,12 @@ fn cpu_by_thread() -> BTreeMap<String, f64> {
     by_name
 }
 
-fn report(elapsed: f64, before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) {
+fn cpu_since(before: &BTreeMap<String, f64>) -> f64 {
+    let after = cpu_by_thread();
+    after.values().sum::<f64>() - before.values().sum::<f64>()
+}
+
+fn report(elapsed: f64, before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, plain: f64) {
     let rate = STREAMS as f64 * RATE.0 as f64 / 1e6;
     println!("{STREAMS} streams, {rate:.0} MB/s in all, {elapsed:.1} s; shares of one core:");
     let mut sum = 0.0;
@@ -203,5 +321,11 @@ fn report(elapsed: f64, before: &BTreeMap<String, f64>, after: &BTreeMap<String,
         "all",
         sum * 100.0,
         SHARE_MAX * 100.0
+    );
+    println!(
+        "  {:<16} {:6.2} %: copying alone; ours is {:.2} of it",
+        "plain",
+        plain * 100.0,
+        sum / plain
     );
 }
