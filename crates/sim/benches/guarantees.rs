@@ -7,10 +7,12 @@ use sched::disk::SchedulerConfig;
 use sched::policy::Policy;
 use sched::units::Nanos;
 use sim::plant::spec::BUILT_IN;
-use sim::run::experiments::{Releases, in_bursts, loaded, mixed_deadlines};
+use sim::run::experiments::{Releases, in_bursts, loaded, mixed_deadlines, with_floor};
 use sim::run::{Experiment, run};
 
 const SEED: u64 = 2026;
+/// What a pool keeps for best effort unless it is told otherwise.
+const FLOOR_PERCENT: u64 = 5;
 const TEN_MINUTES: Nanos = Nanos::from_secs(600);
 
 fn config(policy: Policy) -> SchedulerConfig {
@@ -63,7 +65,8 @@ fn main() -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "ten minutes of a drive each, seed {SEED}; best-effort latencies in ms"
+        "ten minutes of a drive each, seed {SEED}; best-effort latencies in ms; floor: with the {FLOOR_PERCENT} % \
+         that a server keeps for best effort\n"
     )?;
     writeln!(
         out,
@@ -77,6 +80,8 @@ fn main() -> std::io::Result<()> {
     for policy in Policy::ALL {
         let experiment = mixed_deadlines(config(policy), TEN_MINUTES, SEED);
         row(&mut out, "quantum-atlas-ii, mixed deadlines", &experiment)?;
+        let with = with_floor(experiment, FLOOR_PERCENT);
+        row(&mut out, "quantum-atlas-ii, mixed deadlines, floor", &with)?;
     }
     for name in BUILT_IN {
         for releases in [Releases::Together, Releases::Spread] {
@@ -87,6 +92,8 @@ fn main() -> std::io::Result<()> {
                     let what = format!("{name}, {percent} %, {releases:?}");
                     row(&mut out, &what, &experiment)?;
                     if percent == 80 {
+                        let with = with_floor(experiment.clone(), FLOOR_PERCENT);
+                        row(&mut out, &format!("{what}, floor"), &with)?;
                         row(&mut out, &format!("{what}, bursts"), &in_bursts(experiment))?;
                     }
                 }

@@ -86,7 +86,7 @@ fn no_deadline_is_missed_and_best_effort_is_served_in_the_order_of_the_policies(
                 exact <= delta_l && delta_l <= edf,
                 "{exact} {delta_l} {edf}"
             );
-            if (releases, percent) == (Releases::Together, 80) {
+            if percent == 80 {
                 assert!(4.0 * exact <= edf, "{exact} against {edf}");
             }
         }
@@ -129,6 +129,32 @@ fn a_floor_takes_nothing_from_the_streams_and_best_effort_lives_on_it() {
         assert_guaranteed(&with);
         assert_eq!(with.best_effort_unserved, 0);
     }
+}
+
+/// The floor that a server keeps unless it is told otherwise: best effort under `exact` has no need of it
+/// at a load like this, and it is not for more than it leaves.
+#[test]
+fn the_usual_floor_changes_nothing_for_exact_at_80_percent_and_refuses_what_fills_the_disk() {
+    println!("seed {SEED}");
+    let config = config(Policy::Exact);
+    for name in BUILT_IN {
+        let load = loaded(
+            name,
+            80,
+            Releases::Together,
+            config.clone(),
+            TEN_MINUTES,
+            SEED,
+        );
+        let without = outcome(&load);
+        let with = outcome(&with_floor(load, 5));
+        assert_guaranteed(&with);
+        let [with, without] = [with, without].map(|outcome| outcome.best_effort.mean_ms);
+        assert!(with <= without * 1.01, "{with} {without}");
+    }
+    // 98 % are promised.
+    let full = mixed_deadlines(config, TEN_MINUTES, SEED);
+    assert!(run(&with_floor(full, 5)).is_err());
 }
 
 #[test]
