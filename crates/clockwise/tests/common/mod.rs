@@ -300,6 +300,17 @@ pub(crate) fn call(site: &Site, method: &str, path: &str, body: &str) -> (u16, V
     (answer.status, answer.body)
 }
 
+/// The same of a server that may be killed meanwhile: `None` if there is no answer.
+pub(crate) fn call_if_there(
+    site: &Site,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Option<(u16, Value)> {
+    let answer = try_call(site, method, path, "application/json", body).ok()?;
+    (answer.status != 0).then_some((answer.status, answer.body))
+}
+
 /// The same with a body that is said to be of some type.
 pub(crate) fn call_with(
     site: &Site,
@@ -308,18 +319,26 @@ pub(crate) fn call_with(
     content_type: &str,
     body: &str,
 ) -> Answer {
-    let mut connection = UnixStream::connect(site.path("api.sock")).expect("the server is there");
+    try_call(site, method, path, content_type, body).expect("the server is there and answers")
+}
+
+fn try_call(
+    site: &Site,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &str,
+) -> std::io::Result<Answer> {
+    let mut connection = UnixStream::connect(site.path("api.sock"))?;
     let length = body.len();
     // In one piece: a server that refuses a request by its head may answer, and close, before the rest.
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {content_type}\r\n\
          content-length: {length}\r\n\r\n{body}"
     );
-    connection
-        .write_all(request.as_bytes())
-        .expect("it listens");
+    connection.write_all(request.as_bytes())?;
     let mut text = String::new();
-    connection.read_to_string(&mut text).expect("it answers");
+    connection.read_to_string(&mut text)?;
     let status = text
         .split(' ')
         .nth(1)
@@ -331,9 +350,9 @@ pub(crate) fn call_with(
         .find_map(|line| line.strip_prefix("content-type: "))
         .unwrap_or_default()
         .to_owned();
-    Answer {
+    Ok(Answer {
         status,
         content_type,
         body: serde_json::from_str(body).unwrap_or(Value::Null),
-    }
+    })
 }
