@@ -3,7 +3,8 @@
 
 mod nbd_support;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ fn enormous_lengths_end_a_connection_and_nothing_else() {
     wire.request(cmd::WRITE, 0, 1, 0, u32::MAX - 511);
     // It may be told why before the connection ends.
     let mut rest = Vec::new();
-    let _ = std::io::Read::read_to_end(&mut wire.stream, &mut rest);
+    let _ = wire.stream.read_to_end(&mut rest);
     let mut wire = Wire::connect(&rig.socket);
     wire.send(b"IHAVEOPT\x00\x00\x00\x07\xff\xff\xff\xff");
     assert!(wire.is_closed());
@@ -125,20 +126,47 @@ fn disconnecting_ends_a_connection_after_its_replies() {
     assert!(wire.is_closed());
 }
 
+/// Opens half a thousand connections that say nothing and as many that are idle on `v`, and checks that others
+/// are served meanwhile, by the other way in as well.
+fn a_thousand_do_not_keep_others_out<A: Read, B>(
+    rig: &Rig,
+    data: &[u8],
+    half_open: impl Fn() -> A,
+    idle: impl Fn() -> B,
+) {
+    let mut half_open: Vec<_> = (0..500).map(|_| half_open()).collect();
+    let idle: Vec<_> = (0..500).map(|_| idle()).collect();
+    for silent in &mut half_open {
+        let mut greeting = [0; 8];
+        silent.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting, b"NBDMAGIC");
+    }
+    assert_eq!(rig.server().status().connections, 1_000);
+    check_served(rig, data);
+    let mut by_tcp = Wire::structured_by_tcp(rig.tcp, "v");
+    assert!(by_tcp.read_range(0, data.len() as u32) == data);
+    assert_eq!(rig.server().status().refused, 0);
+    drop((half_open, idle, by_tcp));
+    wait_for_connections(rig, 0);
+}
+
 #[test]
 fn a_thousand_connections_do_not_keep_another_from_being_served() {
     let rig = Rig::new(&[("v", 8)]);
     let data = filled(&rig);
-    let half_open: Vec<_> = (0..500)
-        .map(|_| UnixStream::connect(&rig.socket).unwrap())
-        .collect();
-    let idle: Vec<_> = (0..500)
-        .map(|_| Wire::structured(&rig.socket, "v"))
-        .collect();
-    check_served(&rig, &data);
-    assert_eq!(rig.server().status().refused, 0);
-    drop((half_open, idle));
-    wait_for_connections(&rig, 0);
+    let (socket, tcp) = (&rig.socket, rig.tcp);
+    a_thousand_do_not_keep_others_out(
+        &rig,
+        &data,
+        || UnixStream::connect(socket).unwrap(),
+        || Wire::structured(socket, "v"),
+    );
+    a_thousand_do_not_keep_others_out(
+        &rig,
+        &data,
+        || TcpStream::connect(tcp).unwrap(),
+        || Wire::structured_by_tcp(tcp, "v"),
+    );
 }
 
 #[test]

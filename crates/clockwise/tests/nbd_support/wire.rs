@@ -1,6 +1,7 @@
 //! A client that speaks bytes, and can break every rule of the protocol.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub(crate) mod cmd {
 }
 
 /// A client that speaks bytes, so that it can say what no proper client would.
-pub(crate) struct Wire {
-    pub(crate) stream: UnixStream,
+pub(crate) struct Wire<S = UnixStream> {
+    pub(crate) stream: S,
 }
 
 /// A reply, simple or put together from its chunks.
@@ -38,35 +39,21 @@ pub(crate) struct Reply {
     pub(crate) status: Vec<(u32, u32)>,
 }
 
+/// How long an answer, or room for a request, may take.
+const WITHIN: Option<Duration> = Some(Duration::from_secs(30));
+
 impl Wire {
     /// Connects and reads the greeting.
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
-        stream
-            .set_write_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
-        let mut wire = Self { stream };
-        assert_eq!(&wire.read::<18>(), b"NBDMAGICIHAVEOPT\x00\x03");
-        wire.send(&[0, 0, 0, 3]);
-        wire
+        stream.set_read_timeout(WITHIN).unwrap();
+        stream.set_write_timeout(WITHIN).unwrap();
+        Self::greeted(stream)
     }
 
     /// Connects and enters transmission on `volume`, with structured replies and block status.
     pub(crate) fn structured(socket: &Path, volume: &str) -> Self {
-        let mut wire = Self::connect(socket);
-        wire.option(8, &[]);
-        assert_eq!(wire.option_reply().1, 1);
-        let mut data = (volume.len() as u32).to_be_bytes().to_vec();
-        data.extend_from_slice(volume.as_bytes());
-        data.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 15]);
-        data.extend_from_slice(b"base:allocation");
-        wire.option(10, &data);
-        while wire.option_reply().1 != 1 {}
-        wire.go(volume);
-        wire
+        Self::connect(socket).structured_on(volume)
     }
 
     /// Connects and enters transmission on `volume` without structured replies.
@@ -74,6 +61,52 @@ impl Wire {
         let mut wire = Self::connect(socket);
         wire.go(volume);
         wire
+    }
+
+    pub(crate) fn header(kind: u16, flags: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&flags.to_be_bytes());
+        bytes.extend_from_slice(&kind.to_be_bytes());
+        bytes.extend_from_slice(&cookie.to_be_bytes());
+        bytes.extend_from_slice(&offset.to_be_bytes());
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes
+    }
+}
+
+impl Wire<TcpStream> {
+    /// The same by TCP.
+    pub(crate) fn structured_by_tcp(address: SocketAddr, volume: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        // An option goes in parts, which would wait for each other's acknowledgements.
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(WITHIN).unwrap();
+        stream.set_write_timeout(WITHIN).unwrap();
+        Self::greeted(stream).structured_on(volume)
+    }
+}
+
+impl<S: Read + Write> Wire<S> {
+    /// Reads the greeting.
+    fn greeted(stream: S) -> Self {
+        let mut wire = Self { stream };
+        assert_eq!(&wire.read::<18>(), b"NBDMAGICIHAVEOPT\x00\x03");
+        wire.send(&[0, 0, 0, 3]);
+        wire
+    }
+
+    /// Enters transmission on `volume`, with structured replies and block status.
+    fn structured_on(mut self, volume: &str) -> Self {
+        self.option(8, &[]);
+        assert_eq!(self.option_reply().1, 1);
+        let mut data = (volume.len() as u32).to_be_bytes().to_vec();
+        data.extend_from_slice(volume.as_bytes());
+        data.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 15]);
+        data.extend_from_slice(b"base:allocation");
+        self.option(10, &data);
+        while self.option_reply().1 != 1 {}
+        self.go(volume);
+        self
     }
 
     fn go(&mut self, volume: &str) {
@@ -130,18 +163,8 @@ impl Wire {
         (option, kind, self.read_bytes(length as usize))
     }
 
-    pub(crate) fn header(kind: u16, flags: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
-        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-        bytes.extend_from_slice(&flags.to_be_bytes());
-        bytes.extend_from_slice(&kind.to_be_bytes());
-        bytes.extend_from_slice(&cookie.to_be_bytes());
-        bytes.extend_from_slice(&offset.to_be_bytes());
-        bytes.extend_from_slice(&length.to_be_bytes());
-        bytes
-    }
-
     pub(crate) fn request(&mut self, kind: u16, flags: u16, cookie: u64, offset: u64, length: u32) {
-        self.send(&Self::header(kind, flags, cookie, offset, length));
+        self.send(&Wire::header(kind, flags, cookie, offset, length));
     }
 
     /// Whether the server has closed the connection.
