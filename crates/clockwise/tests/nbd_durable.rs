@@ -48,17 +48,15 @@ fn after_crash(rig: Rig, rng: &mut StdRng) -> [Vec<u8>; 2] {
     [REWRITTEN, FRESH].map(|offset| wire.read_range(offset, LENGTH as u32))
 }
 
-#[test]
-fn a_flush_on_one_connection_covers_what_was_answered_on_another() {
-    let mut rng = StdRng::seed_from_u64(seed("flush", None));
+/// Has `write` write data at both places by one connection, with another one beside it, cuts the power
+/// after it, and checks that all of it is there.
+fn what_is_written_survives(what: &str, write: impl Fn(&mut Wire, &mut Wire, &[u8])) {
+    let mut rng = StdRng::seed_from_u64(seed(what, None));
     for durability in KINDS {
         let rig = rig(durability, &pattern(1, LENGTH));
-        let mut writer = Wire::structured(&rig.socket, "v");
-        let mut other = Wire::structured(&rig.socket, "v");
+        let [mut writer, mut other] = [(); 2].map(|()| Wire::structured(&rig.socket, "v"));
         let data = pattern(2, LENGTH);
-        assert_eq!(writer.write(0, REWRITTEN, &data).error, 0);
-        assert_eq!(writer.write(0, FRESH, &data).error, 0);
-        assert_eq!(other.ask(cmd::FLUSH, 0, 0, 0).error, 0);
+        write(&mut writer, &mut other, &data);
         let [rewritten, fresh] = after_crash(rig, &mut rng);
         assert!(rewritten == data, "{durability:?}: the data");
         assert!(fresh == data, "{durability:?}: the data and its place");
@@ -66,18 +64,20 @@ fn a_flush_on_one_connection_covers_what_was_answered_on_another() {
 }
 
 #[test]
+fn a_flush_on_one_connection_covers_what_was_answered_on_another() {
+    what_is_written_survives("flush", |writer, other, data| {
+        assert_eq!(writer.write(0, REWRITTEN, data).error, 0);
+        assert_eq!(writer.write(0, FRESH, data).error, 0);
+        assert_eq!(other.ask(cmd::FLUSH, 0, 0, 0).error, 0);
+    });
+}
+
+#[test]
 fn a_forced_write_needs_no_flush() {
-    let mut rng = StdRng::seed_from_u64(seed("forced", None));
-    for durability in KINDS {
-        let rig = rig(durability, &pattern(1, LENGTH));
-        let mut wire = Wire::structured(&rig.socket, "v");
-        let data = pattern(2, LENGTH);
-        assert_eq!(wire.write(cmd::FUA, REWRITTEN, &data).error, 0);
-        assert_eq!(wire.write(cmd::FUA, FRESH, &data).error, 0);
-        let [rewritten, fresh] = after_crash(rig, &mut rng);
-        assert!(rewritten == data, "{durability:?}: the data");
-        assert!(fresh == data, "{durability:?}: the data and its place");
-    }
+    what_is_written_survives("forced", |writer, _, data| {
+        assert_eq!(writer.write(cmd::FUA, REWRITTEN, data).error, 0);
+        assert_eq!(writer.write(cmd::FUA, FRESH, data).error, 0);
+    });
 }
 
 #[test]
