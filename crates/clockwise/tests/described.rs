@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::{Site, call, call_with, pattern};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use common::{Answer, Serve, Site, call, call_with, pattern};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
 
 /// A value that is not as its schema says; where, and why.
@@ -221,9 +225,25 @@ fn every_answer_is_as_it_is_described() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+/// What errors are sent as.
+const PROBLEM: &str = "application/problem+json";
+
+/// Checks that an answer is the error that is meant, and as that is described for the call.
+#[track_caller]
+fn is_described(description: &Value, wanted: u16, method: &str, template: &str, sent: &Answer) {
+    let is = (sent.status, sent.content_type.as_str());
+    assert_eq!(is, (wanted, PROBLEM), "{template}: {}", sent.body);
+    let call = &description["paths"][template][method.to_lowercase()];
+    let described = &call["responses"][wanted.to_string()];
+    let schema = &described["content"][PROBLEM]["schema"];
+    let fit = fits(description, schema, &sent.body, template)
+        .and_then(|()| nothing_else(description, schema, &sent.body, template));
+    assert_eq!(fit, Ok(()), "{call}");
+    assert!(described["description"].is_string(), "{described}");
+}
+
 #[test]
 fn every_error_is_sent_as_what_it_is_described_to_be() {
-    const PROBLEM: &str = "application/problem+json";
     let (site, server) = Site::serving(1);
     let (_, description) = call(&site, "GET", "/v1/openapi.json", "");
     let json = "application/json";
@@ -251,20 +271,7 @@ fn every_error_is_sent_as_what_it_is_described_to_be() {
         (422, "POST", "/v1/streams", "/v1/streams", json, "{}"),
     ] {
         let sent = call_with(&site, method, path, content_type, body);
-        assert_eq!(
-            (sent.status, sent.content_type.as_str()),
-            (wanted, PROBLEM),
-            "{path}"
-        );
-        let call = &description["paths"][template][method.to_lowercase()];
-        let described = &call["responses"][wanted.to_string()];
-        let schema = &described["content"][PROBLEM]["schema"];
-        assert_eq!(
-            fits(&description, schema, &sent.body, path),
-            Ok(()),
-            "{call}"
-        );
-        assert!(described["description"].is_string(), "{described}");
+        is_described(&description, wanted, method, template, &sent);
     }
     // Of what no call takes, the document as a whole tells.
     for (wanted, method, path) in [(404, "GET", "/v1/nothing"), (405, "PUT", "/v1/pool")] {
@@ -296,4 +303,136 @@ fn every_error_is_sent_as_what_it_is_described_to_be() {
         }
     }
     assert_eq!(server.terminate().0, Some(0));
+}
+
+/// A stream of volume `v` with blocks of this size.
+fn stream(block: u64) -> String {
+    let stream = json!({
+        "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": block,
+        "connect_within_ms": 600_000
+    });
+    stream.to_string()
+}
+
+#[test]
+fn too_long_a_body_and_too_little_memory_are_told_as_described() {
+    let (site, server) = Site::serving(1);
+    let (_, description) = call(&site, "GET", "/v1/openapi.json", "");
+    let post = |path: &str, body: &str| call_with(&site, "POST", path, "application/json", body);
+    // One more than the server reads, so that there is nothing that it leaves unread.
+    let long = " ".repeat((2 << 20) + 1);
+    let sent = post("/v1/volumes", &long);
+    is_described(&description, 413, "POST", "/v1/volumes", &sent);
+    let volume = json!({ "name": "v", "size_bytes": 8 << 20 }).to_string();
+    assert_eq!(post("/v1/volumes", &volume).status, 201);
+    // Each has two blocks of the memory, of which there are 64 MiB.
+    let mut answers = (0..100).map(|_| post("/v1/streams", &stream(1 << 20)));
+    let sent = answers.find(|answer| answer.status != 201);
+    let sent = sent.expect("a hundred streams do not fit");
+    is_described(&description, 507, "POST", "/v1/streams", &sent);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// A connection that is kept: the server needs no descriptor for the next call.
+struct Kept(BufReader<UnixStream>);
+
+impl Kept {
+    fn call(&mut self, method: &str, path: &str, body: &str) -> Answer {
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        let sent = self.0.get_mut().write_all(request.as_bytes());
+        sent.expect("it listens");
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(self.0.read_line(&mut head).expect("it answers"), 0);
+        }
+        let value = |name: &str| {
+            let mut lines = head.lines();
+            lines
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default()
+        };
+        let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let length = value("content-length: ").parse().expect("a length");
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).expect("a body");
+        Answer {
+            status: status.expect("a status"),
+            content_type: value("content-type: ").to_owned(),
+            body: serde_json::from_slice(&body).expect("JSON"),
+        }
+    }
+}
+
+/// Lets a server have so many descriptors more than it has, while `during` is done.
+fn with_descriptors<T>(server: &Serve, spare: usize, during: impl FnOnce() -> T) -> T {
+    let process = Pid::from_raw(server.pid().cast_signed());
+    let is_free = |number: &u64| {
+        let descriptor = format!("/proc/{}/fd/{number}", server.pid());
+        std::fs::symlink_metadata(descriptor).is_err()
+    };
+    let set = |limit| prlimit(process, Resource::Nofile, limit).expect("a limit may be lowered");
+    let few = Rlimit {
+        current: (0..).filter(is_free).nth(spare),
+        ..getrlimit(Resource::Nofile)
+    };
+    let before = set(few);
+    let result = during();
+    set(before);
+    result
+}
+
+#[test]
+fn a_host_without_descriptors_and_a_disk_that_fails_are_told_as_described() {
+    let (site, server) = Site::serving(1);
+    let (_, description) = call(&site, "GET", "/v1/openapi.json", "");
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
+    std::fs::write(site.path("in"), pattern(1, 256 << 10)).expect("a file");
+    let from = site.path("in").display().to_string();
+    let recorded = ["--rate", "500KB/s", "--block", "64KiB", "--from", &from];
+    site.run(&[&["stream", "record", "--volume", "v"][..], &recorded].concat())
+        .done();
+    let connection = UnixStream::connect(site.path("api.sock")).expect("the server is there");
+    let mut kept = Kept(BufReader::new(connection));
+    assert_eq!(kept.call("GET", "/v1/pool", "").status, 200);
+    // A reservation takes more than one, and it is the last that the session cannot have.
+    let mut answers = (0..16).map(|spare| {
+        with_descriptors(&server, spare, || {
+            kept.call("POST", "/v1/streams", &stream(65_536))
+        })
+    });
+    let sent = answers.find(|answer| answer.status == 503);
+    let sent = sent.expect("a reservation needs descriptors");
+    is_described(&description, 503, "POST", "/v1/streams", &sent);
+    assert_eq!(kept.call("GET", "/v1/status", "").status, 200);
+    for stream in call(&site, "GET", "/v1/streams", "")
+        .1
+        .as_array()
+        .expect("streams")
+    {
+        let path = format!("/v1/streams/{}", stream["id"]);
+        assert!(call(&site, "DELETE", &path, "").0 < 500);
+    }
+    // A disk that has lost all that was on it: what is to be moved cannot be read.
+    let disk = std::fs::OpenOptions::new()
+        .write(true)
+        .open(site.path("disk-0"));
+    disk.and_then(|disk| disk.set_len(0))
+        .expect("it can be cut off");
+    let placement = json!({ "placement": { "from_byte": 32 << 20 } }).to_string();
+    let sent = call_with(
+        &site,
+        "POST",
+        "/v1/volumes/v/move",
+        "application/json",
+        &placement,
+    );
+    is_described(&description, 500, "POST", "/v1/volumes/{name}/move", &sent);
+    // It is still there for whoever asks what the matter is.
+    assert_eq!(call(&site, "GET", "/v1/status", "").0, 200);
+    drop(server);
 }
