@@ -219,7 +219,7 @@ fn emulated(disk: &DiskConfig, is_to_be_made: bool) -> Result<Box<dyn Disk>, Fai
 /// What to do about a disk that no profile can be guessed for.
 const PROFILE_HELP: &str = "name a `profile` that was measured on it";
 
-/// The profile to go by, and whether it was measured: the one that the configuration names, or a
+/// The profile to go by, and whether it was measured on this disk: the one that the configuration names, or a
 /// cautious one by kind; at the depth that the configuration says.
 fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile>, bool), Failure> {
     let profile = match &disk.profile {
@@ -237,7 +237,8 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
             )
         }
     };
-    let is_measured = profile.measured();
+    let is_measured =
+        profile.measured() && (!disk.profile_is_shipped || is_emulated_as(disk, &profile));
     match disk.outstanding {
         Some(outstanding) if outstanding != profile.outstanding() => {
             // The times of a profile hold at its own depth; at another they are a guess.
@@ -253,6 +254,16 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
         }
         _ => Ok((profile, is_measured)),
     }
+}
+
+/// Whether a disk is an emulated drive of the model that a profile is of. A shipped profile was measured
+/// on such a drive if at all, and nobody knows what a device or a file is.
+fn is_emulated_as(disk: &DiskConfig, profile: &DriveProfile) -> bool {
+    let plant = disk
+        .plant
+        .as_ref()
+        .filter(|_| disk.kind == DiskKind::Emulated);
+    plant.is_some_and(|plant| plant.name() == profile.name())
 }
 
 /// Whether the kernel takes a block device to have platters; partitions ask their disk. A device

@@ -200,3 +200,48 @@ fn a_new_pool_says_how_large_its_extents_are_and_what_that_rests_on() {
     );
     assert_eq!(serve.terminate().0, Some(0));
 }
+
+#[test]
+fn a_shipped_profile_was_measured_on_no_disk_of_anybody() {
+    const ATLAS: &str = include_str!("../../sched/profiles/quantum-atlas-ii.toml");
+    assert!(ATLAS.contains("measured = true"), "measured by the papers");
+    let site = Site::new(3);
+    std::fs::write(site.path("own.toml"), ATLAS).expect("a profile");
+    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let file = |number: u64, profile: &str| {
+        let path = format!("path = \"disk-{number}\"\nkind = \"file\"\n");
+        (path.clone(), format!("{path}profile = \"{profile}\"\n"))
+    };
+    let emulated =
+        "kind = \"emulated\"\nplant = \"quantum-atlas-ii\"\nprofile = \"quantum-atlas-ii\"\n";
+    let [shipped, own] = [file(0, "quantum-atlas-ii"), file(1, "own.toml")];
+    let last = text.rfind("kind = ").expect("three disks");
+    let text = text[..last]
+        .replace(&shipped.0, &shipped.1)
+        .replace(&own.0, &own.1)
+        + emulated;
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    // A file that somebody says it of, and a drive that is emulated as the one that was measured.
+    for (number, is_measured) in [("0", false), ("1", true), ("2", true)] {
+        let disk = site.json(&["disk", "show", number]);
+        assert_eq!(disk["profile"], "quantum-atlas-ii", "{disk}");
+        assert_eq!(disk["profile_is_measured"], is_measured, "{disk}");
+        let shown = site.run(&["disk", "show", number]).done().out;
+        assert_eq!(
+            shown.contains("not measured on this disk"),
+            !is_measured,
+            "{shown}"
+        );
+    }
+    let status = site.json(&["status"]);
+    let warnings = status["warnings"].as_array().expect("warnings").iter();
+    let of_profile = |what: &str| what.contains("not measured on this disk");
+    let mut unmeasured = warnings.filter(|one| one["what"].as_str().is_some_and(of_profile));
+    let concerns = unmeasured.next().map(|one| one["concerns"].clone());
+    let first = site.path("disk-0").display().to_string();
+    assert_eq!(concerns, Some([first].as_slice().into()), "{status}");
+    assert!(unmeasured.next().is_none(), "{status}");
+    assert_eq!(server.terminate().0, Some(0));
+}

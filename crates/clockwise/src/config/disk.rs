@@ -69,6 +69,8 @@ pub struct DiskConfig {
     pub kind: DiskKind,
     /// Its profile, if the configuration names one.
     pub profile: Option<Arc<DriveProfile>>,
+    /// Whether that is one that is shipped, not one in a file of its own.
+    pub profile_is_shipped: bool,
     /// Requests it is given at a time, if the configuration says so.
     pub outstanding: Option<u32>,
     /// How its writes must become durable, if the configuration says so; another way is an error.
@@ -163,12 +165,15 @@ fn disk(
         .as_ref()
         .map(|name| profile(source, folder, name))
         .transpose()?;
+    let name = section.profile.as_ref().map(Spanned::get_ref);
+    let profile_is_shipped = name.is_some_and(|name| !is_file_name(name));
     let place = Place::new(source.path, &source.text, section.path.span());
     Ok(DiskConfig {
         place,
         path: folder.join(section.path.into_inner()),
         kind: section.kind,
         profile: profile.map(Arc::new),
+        profile_is_shipped,
         outstanding: section.outstanding.map(Spanned::into_inner),
         durability: section.durability,
         plant: section
