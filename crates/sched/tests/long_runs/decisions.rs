@@ -71,6 +71,7 @@ impl Run {
                 assert!(job.release > self.now);
                 let room = slack(&self.tasks, (self.now, self.now), self.now, job.deadline);
                 assert!(job.remaining as i64 <= room, "early {job:?} in {room}");
+                self.check_least_violating(id);
                 self.serve(id, key);
             }
             Choice::Wait { until } => {
@@ -107,6 +108,19 @@ impl Run {
             Choice::Early(..) => true,
         };
         assert!(right, "{choice:?} with {need} offered of {slack}");
+    }
+
+    /// Of the tasks that ask for more than their share the one goes whose request is due first: it is the
+    /// least ahead of what it reserved. (Nothing is released, so every first job is early.)
+    fn check_least_violating(&mut self, chosen: TaskId) {
+        let heads = self.tasks.iter().filter_map(|task| {
+            let job = task.queue.first().filter(|job| job.remaining > 0)?;
+            Some((job.deadline, task.id))
+        });
+        let heads: Vec<_> = heads.collect();
+        self.counts.early_of_several += u64::from(heads.len() > 1);
+        let first = heads.iter().min().map(|head| head.1);
+        assert_eq!(first, Some(chosen), "of {heads:?} at {}", self.now);
     }
 
     /// The deadline that is next of the jobs that are released.

@@ -28,6 +28,7 @@ struct Counts {
     decisions: u64,
     real_time: u64,
     early: u64,
+    early_of_several: u64,
     best_effort: u64,
     pieces: u64,
     withdrawn: u64,
@@ -43,6 +44,7 @@ impl Counts {
         self.decisions += other.decisions;
         self.real_time += other.real_time;
         self.early += other.early;
+        self.early_of_several += other.early_of_several;
         self.best_effort += other.best_effort;
         self.pieces += other.pieces;
         self.withdrawn += other.withdrawn;
@@ -57,6 +59,7 @@ impl Counts {
     fn rarest(&self) -> u64 {
         self.real_time
             .min(self.early)
+            .min(self.early_of_several)
             .min(self.best_effort)
             .min(self.pieces)
             .min(self.withdrawn)
