@@ -335,9 +335,8 @@ impl Run {
 #[test]
 fn on_a_disk_promised_to_the_last_nanosecond_nothing_is_late_and_nothing_starves() {
     let base = seed("a full disk", Some(1));
-    let long = std::env::var("CLOCKWISE_TEST_LONG").is_ok_and(|value| value == "1");
     let (mut full, mut pieces) = (0, [0; 4]);
-    for seed in base..base + if long { 320 } else { 16 } {
+    for seed in base..base + if common::long() { 320 } else { 16 } {
         let policy = [Policy::Exact, Policy::DeltaL][seed as usize % 2];
         let mut run = Run::new(seed, policy);
         for _ in 0..30_000 {

@@ -21,7 +21,7 @@ use sched::units::Nanos;
 /// (C, T).
 pub(crate) type Pair = (u64, u64);
 
-/// Whether the heavier form of a test was asked for.
+/// Whether the heavier form of a test was asked for: with any value of `CLOCKWISE_TEST_LONG`.
 pub(crate) fn long() -> bool {
     std::env::var_os("CLOCKWISE_TEST_LONG").is_some()
 }
