@@ -2,6 +2,9 @@
 
 use super::common::{self, Pair, admit};
 
+/// The longest period.
+const LONGEST: u64 = 12;
+
 /// All admitted sets of `n` tasks with periods from 2 to `period_max`, by rising period.
 fn admitted_sets(n: usize, period_max: u64) -> Vec<Vec<Pair>> {
     fn extend(set: &mut Vec<Pair>, n: usize, period_max: u64, all: &mut Vec<Vec<Pair>>) {
@@ -27,31 +30,35 @@ fn admitted_sets(n: usize, period_max: u64) -> Vec<Vec<Pair>> {
     all
 }
 
-/// All pairs and triples up to a period, and every `stride`-th triple with a longer one up to 12.
-fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Vec<Vec<Pair>> {
+/// All pairs with periods up to `pairs_until`, all triples with periods up to `triples_until`, and every
+/// `stride`-th triple with a longer one up to [`LONGEST`].
+///
+/// In the heavier form of the tests all pairs and triples, or every `CLOCKWISE_TEST_STRIDE`-th of them.
+pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Vec<Vec<Pair>> {
+    if common::long() {
+        let all = [admitted_sets(2, LONGEST), admitted_sets(3, LONGEST)].concat();
+        return thinned(all.into_iter(), stride_given()).collect();
+    }
     let mut sets = admitted_sets(2, pairs_until);
     sets.extend(admitted_sets(3, triples_until));
-    let longer = admitted_sets(3, 12)
+    let longer = admitted_sets(3, LONGEST)
         .into_iter()
         .filter(|set| set[2].1 > triples_until);
-    sets.extend(longer.step_by(stride));
+    sets.extend(thinned(longer, stride));
     sets
 }
 
-/// The family for plans without early requests.
-pub(super) fn sporadic_family() -> Vec<Vec<Pair>> {
-    if common::long() {
-        family(12, 12, 1)
-    } else {
-        family(12, 8, 25)
-    }
+/// One in so many, from the middle of the first so many: the very first have hardly any states.
+fn thinned(
+    sets: impl Iterator<Item = Vec<Pair>>,
+    stride: usize,
+) -> impl Iterator<Item = Vec<Pair>> {
+    sets.skip(stride / 2).step_by(stride)
 }
 
-/// A smaller one, for plans with many more states.
-pub(super) fn small_family() -> Vec<Vec<Pair>> {
-    if common::long() {
-        family(12, 8, 50)
-    } else {
-        family(8, 6, 1_000_000)
-    }
+fn stride_given() -> usize {
+    let given = std::env::var("CLOCKWISE_TEST_STRIDE").ok();
+    given.map_or(1, |text| {
+        text.parse().expect("CLOCKWISE_TEST_STRIDE is a number")
+    })
 }

@@ -6,12 +6,20 @@ use sched::delta_l::{delta_l, delta_l_published};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
 use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
+/// The keys are many and short, and nobody chooses them to collide.
+type FxHashSet<T> = HashSet<T, BuildHasherDefault<rustc_hash::FxHasher>>;
 
 /// What a search does.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) policy: Policy,
     pub(super) burst_threshold: u64,
+    /// What early requests leave to best effort, in percent.
+    pub(super) best_effort_share_percent: u8,
+    /// Each request is offered as an asynchronous one too, which has to leave this much of the slack.
+    pub(super) reserve: u64,
     /// Whether a task may ask up to a period before its release.
     pub(super) early: bool,
     /// Whether services may end before their predicted time.
@@ -25,6 +33,8 @@ impl Plan {
         Self {
             policy,
             burst_threshold: 0,
+            best_effort_share_percent: 100,
+            reserve: 0,
             early: false,
             shorter: false,
             beyond_slack: None,
@@ -60,7 +70,7 @@ pub(super) struct Outcome {
 struct Search<'a> {
     tasks: &'a [Pair],
     plan: Plan,
-    seen: HashSet<Box<[i32]>>,
+    seen: FxHashSet<Box<[i16]>>,
     stack: Vec<State>,
     digest: Vec<u64>,
     miss: Option<String>,
@@ -77,7 +87,7 @@ pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
     let mut core = Core::new(CoreOptions {
         policy: plan.policy,
         burst_threshold: Nanos(plan.burst_threshold),
-        best_effort_share_percent: 100,
+        best_effort_share_percent: plan.best_effort_share_percent,
         outstanding: 1,
     });
     let origin = Time(1_000_000);
@@ -99,7 +109,7 @@ pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
     let mut search = Search {
         tasks,
         plan,
-        seen: HashSet::new(),
+        seen: FxHashSet::default(),
         stack: vec![],
         digest: vec![],
         miss: None,
@@ -123,10 +133,10 @@ impl Search<'_> {
     fn enter(&mut self, state: State) {
         self.digest.clear();
         state.core.digest(Time(state.now), &mut self.digest);
-        let key: Box<[i32]> = self
+        let key: Box<[i16]> = self
             .digest
             .iter()
-            .map(|&word| i32::try_from(word as i64).expect("small numbers"))
+            .map(|&word| i16::try_from(word as i64).expect("small numbers"))
             .collect();
         if self.seen.insert(key) {
             self.stack.push(state);
@@ -205,11 +215,26 @@ impl Search<'_> {
 
     /// The disk is free: every offer of best effort.
     fn decide(&mut self, state: &State) {
+        self.offer(state, 0);
+        if self.plan.reserve > 0 {
+            self.offer(state, self.plan.reserve);
+        }
+        if let Some(beyond) = self.plan.beyond_slack {
+            let mut next = state.clone();
+            let size = next.core.slack(Time(state.now)).0 + beyond;
+            self.begin(next, Service::BestEffort(Nanos(size)), size);
+        }
+    }
+
+    /// None, and each size that may go and leave the reserve, and the first that may not.
+    fn offer(&mut self, state: &State, reserve: u64) {
         let longest = self.tasks.iter().map(|task| task.1).max().expect("a task") + 1;
-        for size in 0..=longest {
+        for size in u64::from(reserve > 0)..=longest {
             let offer = (size > 0).then_some(Nanos(size));
             let mut next = state.clone();
-            let choice = next.core.choose(Time(state.now), offer);
+            let choice = next
+                .core
+                .choose_leaving(Time(state.now), offer, Nanos(reserve));
             let refused = offer.is_some() && choice != Choice::BestEffort;
             match choice {
                 Choice::BestEffort => self.begin(next, Service::BestEffort(Nanos(size)), size),
@@ -222,11 +247,6 @@ impl Search<'_> {
             if refused {
                 break;
             }
-        }
-        if let Some(beyond) = self.plan.beyond_slack {
-            let mut next = state.clone();
-            let size = next.core.slack(Time(state.now)).0 + beyond;
-            self.begin(next, Service::BestEffort(Nanos(size)), size);
         }
     }
 
