@@ -8,11 +8,13 @@ mod common;
 mod run;
 
 use common::seed;
-use run::Run;
+use run::{Run, Wait};
 use sched::best_effort::BestEffortOrder;
 use sched::core::Policy;
+use sched::disk::SchedulerConfig;
 use sched::request::Served;
 use std::collections::HashSet;
+use std::ops::Range;
 
 #[test]
 fn no_admitted_deadline_is_missed_and_nothing_starves() {
@@ -48,43 +50,78 @@ fn no_admitted_deadline_is_missed_and_nothing_starves() {
     println!("{completed} requests");
 }
 
-/// A stream that sends 25 times what it reserved delays neither the other streams nor, beyond its
-/// share of the slack, best effort (thesis 6.5.5).
-#[test]
-fn a_misbehaving_stream_starves_nobody() {
-    let seed = seed("disk runs", Some(1));
-    let mut mean = Vec::new();
-    for excess in [1, 25] {
-        let mut run = Run::new(seed, Policy::Exact, BestEffortOrder::Scan, 0.5);
-        run.best_effort_max = 20;
-        run.streams[0].excess = excess;
-        for _ in 0..40_000 {
-            run.step(6);
-        }
-        let report = run.disk.report(run.now);
-        let served = |id| {
-            report
-                .tasks
-                .iter()
-                .find(|task| task.id == id)
-                .map(|task| task.completed)
-        };
-        println!(
-            "excess {excess}: plain {:?}, reserved {:?}, streams {:?}, first stream {:?}, early {}",
-            run.waits("plain"),
-            run.waits("reserved"),
-            run.waits("stream"),
-            served(run.streams[0].id),
-            report.served.early
-        );
-        assert_eq!(report.missed, 0);
-        mean.push((run.waits("plain").0, run.completed_best_effort));
+/// All streams send 25 times what they reserved, and there is always more best effort.
+fn misbehaving(seed: u64, policy: Policy, load: f64, servers: Option<Range<u64>>) -> Run {
+    let order = BestEffortOrder::Scan;
+    let mut run = Run::with_servers(seed, policy, order, load, servers);
+    (run.best_effort_max, run.ordered) = (40, false);
+    for stream in &mut run.streams {
+        stream.excess = 25;
     }
-    let (alone, crowded) = (mean[0].0.get(), mean[1].0.get());
-    assert!(
-        crowded < 6 * alone.max(50_000_000),
-        "best effort waits {crowded} ns, {alone} without"
-    );
+    run
+}
+
+/// On a disk without a floor streams that send more than they reserved delay neither each other nor, beyond
+/// their share of the slack, best effort (thesis 6.5.5).
+///
+/// While best effort waits, of S given to it and E to early requests, in percent of b and 100 - b, the
+/// account b E - (100 - b) S rises to b times the longest early request at most, and falls to minus (100 - b)
+/// times the longest piece at least. So over any wait E <= (S + longest piece) (100 - b) / b + longest early
+/// request.
+#[test]
+fn misbehaving_streams_leave_best_effort_its_share_of_the_slack() {
+    let base = seed("disk runs", Some(1));
+    let mut waits = 0;
+    for seed in base..base + 8 {
+        let mut run = misbehaving(seed, Policy::Exact, 0.5, None);
+        for _ in 0..40_000 {
+            run.step(100);
+        }
+        assert_eq!(run.disk.report(run.now).missed, 0, "{}", run.label);
+        let b = 100 - u64::from(SchedulerConfig::default().early_share_percent);
+        for Wait { wait, given } in &run.plain {
+            let share = (given.slack + run.longest.slack).get() * (100 - b) / b;
+            assert!(
+                given.early.get() <= share + run.longest.early.get(),
+                "{}: {given:?} in {wait}",
+                run.label
+            );
+            waits += u64::from(given.early > run.longest.early);
+        }
+    }
+    println!("{waits} waits with several early requests");
+    assert!(waits > 1_000, "the share is put to the test: {waits}");
+}
+
+/// On a disk that they fill, under the scheduler that gives away least, the floor (Q, P) gives all plain
+/// requests together k (Q - longest piece) within (k + 1) P: the first container of which nothing was taken
+/// is released a period later at the latest, and due a period after that; and what is forfeited of each is
+/// less than the longest piece.
+#[test]
+fn misbehaving_streams_leave_best_effort_its_floor() {
+    let base = seed("disk runs", Some(1));
+    let mut periods = 0;
+    for seed in base..base + 8 {
+        let mut run = misbehaving(seed, Policy::DeltaL, f64::INFINITY, Some(200..201));
+        run.least_part = 100;
+        for _ in 0..40_000 {
+            run.step(100);
+        }
+        assert_eq!(run.disk.report(run.now).missed, 0, "{}", run.label);
+        let (slice, period) = (run.floor.service(), run.floor.period());
+        let whole = slice - run.longest.plain;
+        for Wait { wait, given } in &run.plain {
+            let containers = (wait.get() / period.get()).saturating_sub(1);
+            assert!(
+                given.plain.get() >= containers * whole.get(),
+                "{}: {given:?} in {wait}",
+                run.label
+            );
+            periods += containers;
+        }
+    }
+    println!("{periods} periods of the floor");
+    assert!(periods > 1_000, "the floor is put to the test: {periods}");
 }
 
 /// The same requests give the same decisions.

@@ -8,10 +8,11 @@ use sched::best_effort::BestEffortOrder;
 use sched::core::Policy;
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
-use sched::request::{Class, Decision, Dispatch, Op, Order, RequestId, Urgency};
+use sched::request::{Class, Decision, Dispatch, Op, Order, RequestId, Served, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::ops::Range;
 
 const CAPACITY: u64 = 8_890_760;
 const SERVER: TaskId = TaskId(1_000);
@@ -32,6 +33,25 @@ struct Queued {
     number: u64,
     submitted: Time,
     class: Class,
+    /// What early requests and best effort had been given of the slack by then.
+    given: Given,
+}
+
+/// What has been given to whom, in predicted times.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Given {
+    /// To early requests.
+    pub(super) early: Nanos,
+    /// To best effort, in slack.
+    pub(super) slack: Nanos,
+    /// To best effort without a reservation, in slack and in the floor's containers.
+    pub(super) plain: Nanos,
+}
+
+/// What was given away while a plain best-effort request waited, its own service included.
+pub(super) struct Wait {
+    pub(super) wait: Nanos,
+    pub(super) given: Given,
 }
 
 pub(super) struct Run {
@@ -43,13 +63,34 @@ pub(super) struct Run {
     queued: HashMap<RequestId, Queued>,
     pub(super) flight: Option<(Dispatch, Time)>,
     pub(super) best_effort_max: usize,
-    waits: BTreeMap<&'static str, Vec<Nanos>>,
-    pub(super) completed_best_effort: u64,
+    /// Whether best-effort requests ask to be served after others.
+    pub(super) ordered: bool,
+    has_servers: bool,
+    /// Of its predicted time, in percent, what a service takes at least.
+    pub(super) least_part: u64,
+    given: Given,
+    pub(super) plain: Vec<Wait>,
+    /// The longest service of each kind.
+    pub(super) longest: Given,
+    pub(super) floor: TaskParams,
     pub(super) label: String,
 }
 
 impl Run {
     pub(super) fn new(seed: u64, policy: Policy, order: BestEffortOrder, load: f64) -> Self {
+        Self::with_servers(seed, policy, order, load, Some(0..30))
+    }
+
+    /// The same, with as many streams as fit where the load is not finite; with or without the floor and a
+    /// best-effort client with a reservation, whose slices are that much longer than the longest piece, in
+    /// milliseconds.
+    pub(super) fn with_servers(
+        seed: u64,
+        policy: Policy,
+        order: BestEffortOrder,
+        load: f64,
+        servers: Option<Range<u64>>,
+    ) -> Self {
         let config = SchedulerConfig {
             policy,
             order,
@@ -59,11 +100,14 @@ impl Run {
         let mut disk = atlas(config);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut admission = Admission::new();
-        let slice = disk.piece_max() + Nanos::from_millis(rng.random_range(0..30));
-        for (id, kind, ms) in [
+        let has_servers = servers.is_some();
+        let beyond = rng.random_range(servers.unwrap_or(0..1));
+        let slice = disk.piece_max() + Nanos::from_millis(beyond);
+        let all = [
             (FLOOR, TaskKind::Floor, 3_000),
             (SERVER, TaskKind::Server, 2_000),
-        ] {
+        ];
+        for (id, kind, ms) in all.into_iter().filter(|_| has_servers) {
             let params = TaskParams::new(slice, Nanos::from_millis(ms)).unwrap();
             admission.insert(id, params).unwrap();
             disk.join(Time(0), id, params, kind, Time(0)).unwrap();
@@ -79,6 +123,13 @@ impl Run {
             };
             let service = worst(Op::Write).max(worst(Op::Read));
             let period = Nanos::from_millis(rng.random_range(400..3_000));
+            let period = if load.is_finite() {
+                period
+            } else {
+                // Of a common measure, or delta-L would take long to find.
+                let least = admission.smallest_period(service).unwrap_or(period);
+                Nanos::from_millis(period.max(least).get().div_ceil(100_000_000) * 100)
+            };
             let id = TaskId(number);
             let Ok(params) = TaskParams::new(service, period) else {
                 continue;
@@ -112,8 +163,13 @@ impl Run {
             queued: HashMap::new(),
             flight: None,
             best_effort_max: 60,
-            waits: BTreeMap::new(),
-            completed_best_effort: 0,
+            ordered: true,
+            has_servers,
+            least_part: 20,
+            given: Given::default(),
+            plain: Vec::new(),
+            longest: Given::default(),
+            floor: TaskParams::new(slice, Nanos::from_millis(3_000)).unwrap(),
             label: format!("seed {seed}, {policy:?}, {order:?}"),
         }
     }
@@ -131,6 +187,7 @@ impl Run {
                 number: id.0,
                 submitted: self.now,
                 class,
+                given: self.given,
             },
         );
     }
@@ -179,12 +236,15 @@ impl Run {
             }
         }
         order.barrier = self.rng.random_ratio(1, 20);
+        if !self.ordered {
+            order = Order::default();
+        }
         let urgency = if self.rng.random() {
             Urgency::Sync
         } else {
             Urgency::Async
         };
-        let class = if self.rng.random_ratio(1, 4) {
+        let class = if self.has_servers && self.rng.random_ratio(1, 4) {
             Class::Reserved(SERVER, urgency)
         } else {
             Class::BestEffort(urgency)
@@ -228,6 +288,22 @@ impl Run {
         }
     }
 
+    fn note_given(&mut self, dispatch: &Dispatch) {
+        let mut add = |of: fn(&mut Given) -> &mut Nanos| {
+            *of(&mut self.given) += dispatch.predicted;
+            let longest = of(&mut self.longest);
+            *longest = dispatch.predicted.max(*longest);
+        };
+        match dispatch.served {
+            Served::Early => add(|given| &mut given.early),
+            Served::Slack => add(|given| &mut given.slack),
+            Served::RealTime | Served::Container => {}
+        }
+        if matches!(self.queued[&dispatch.id].class, Class::BestEffort(_)) {
+            add(|given| &mut given.plain);
+        }
+    }
+
     fn complete(&mut self, dispatch: Dispatch) {
         let done = self.disk.completed(self.now, dispatch.id).unwrap();
         assert_eq!(
@@ -240,16 +316,17 @@ impl Run {
         assert_eq!(done.overrun, Nanos(0));
         if done.finished {
             let queued = self.queued.remove(&dispatch.id).unwrap();
-            let kind = match queued.class {
-                Class::Stream(_) => "stream",
-                Class::Reserved(..) => "reserved",
-                Class::BestEffort(_) => "plain",
-            };
-            self.completed_best_effort += u64::from(kind != "stream");
-            self.waits
-                .entry(kind)
-                .or_default()
-                .push(self.now - queued.submitted);
+            if matches!(queued.class, Class::BestEffort(_)) {
+                let (before, after) = (queued.given, self.given);
+                self.plain.push(Wait {
+                    wait: self.now - queued.submitted,
+                    given: Given {
+                        early: after.early - before.early,
+                        slack: after.slack - before.slack,
+                        plain: after.plain - before.plain,
+                    },
+                });
+            }
         }
     }
 
@@ -281,10 +358,11 @@ impl Run {
             match self.disk.decide(self.now) {
                 Decision::Issue(dispatch) => {
                     self.check_order(&dispatch);
+                    self.note_given(&dispatch);
                     let part = if self.rng.random() {
                         100
                     } else {
-                        self.rng.random_range(20..=100)
+                        self.rng.random_range(self.least_part..=100)
                     };
                     let until = self.now + Nanos(dispatch.predicted.get() * part / 100);
                     self.flight = Some((dispatch, until));
@@ -319,14 +397,5 @@ impl Run {
             self.step(0);
         }
         assert!(self.disk.is_empty());
-    }
-
-    pub(super) fn waits(&self, kind: &str) -> (Nanos, Nanos) {
-        let waits = &self.waits[kind];
-        let sum: u64 = waits.iter().map(|wait| wait.get()).sum();
-        (
-            Nanos(sum / waits.len() as u64),
-            waits.iter().copied().max().unwrap(),
-        )
     }
 }
