@@ -1,4 +1,5 @@
-//! What a decision of the whole disk scheduler costs, with 100 streams and 1,000 best-effort requests queued.
+//! What a decision of the whole disk scheduler costs, with 100 streams and 1,000 best-effort requests queued,
+//! where half of the disk is promised and where nearly all of it is.
 //! `cargo bench -p clockwise-sched --bench decision`
 #![allow(
     missing_docs,
@@ -18,7 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const STREAMS: u64 = 100;
-const PERIOD: u64 = 8_000_000_000;
+const FLOOR: (Nanos, Nanos) = (Nanos::from_millis(90), Nanos::from_secs(3));
+/// How much of the disk is promised, in percent.
+const PROMISED: [u64; 3] = [50, 80, 95];
 const QUEUED: u64 = 1_000;
 
 fn mix(number: u64) -> u64 {
@@ -30,13 +33,14 @@ fn mix(number: u64) -> u64 {
 struct Busy {
     disk: DiskScheduler,
     capacity: u64,
+    period: u64,
     now: Time,
     next: u64,
     due: Vec<Time>,
 }
 
 impl Busy {
-    fn new(order: BestEffortOrder) -> Self {
+    fn new(order: BestEffortOrder, promised: u64) -> Self {
         let profile = Arc::new(DriveProfile::shipped("hdd-8tb-7200").expect("it is shipped"));
         let mut disk = DiskScheduler::new(
             profile,
@@ -50,24 +54,22 @@ impl Busy {
         let service = disk
             .predictor()
             .worst_case(all, Op::Read, SectorCount(2_048));
+        let ppm = promised * 10_000 - FLOOR.0.get() * 1_000_000 / FLOOR.1.get();
+        let period = STREAMS * service.get() * 1_000_000 / ppm;
         let mut join = |id, service, period, kind| {
             let params = TaskParams::new(service, period).expect("a task");
             disk.join(Time(0), TaskId(id), params, kind, Time(0))
                 .expect("there is room");
         };
         for id in 0..STREAMS {
-            join(id, service, Nanos(PERIOD + id), TaskKind::Stream);
+            join(id, service, Nanos(period + id), TaskKind::Stream);
         }
-        join(
-            STREAMS,
-            Nanos::from_millis(90),
-            Nanos::from_secs(3),
-            TaskKind::Floor,
-        );
-        let due = (0..STREAMS).map(|id| Time(id * PERIOD / STREAMS)).collect();
+        join(STREAMS, FLOOR.0, FLOOR.1, TaskKind::Floor);
+        let due = (0..STREAMS).map(|id| Time(id * period / STREAMS)).collect();
         let mut busy = Self {
             disk,
             capacity,
+            period,
             now: Time(0),
             next: 0,
             due,
@@ -110,7 +112,7 @@ impl Busy {
     fn arrivals(&mut self) {
         for id in 0..STREAMS {
             if self.due[id as usize] <= self.now {
-                self.due[id as usize] += Nanos(PERIOD + id);
+                self.due[id as usize] += Nanos(self.period + id);
                 self.submit(Class::Stream(TaskId(id)), 2_048);
             }
         }
@@ -135,36 +137,37 @@ impl Busy {
     }
 }
 
+/// Decisions alone, timed one by one: the clock's own time is in them.
+fn decide_alone(busy: &mut Busy, iterations: u64) -> Duration {
+    let mut spent = Duration::ZERO;
+    for _ in 0..iterations {
+        busy.arrivals();
+        let begun = Instant::now();
+        let decided = black_box(busy.decide());
+        spent += begun.elapsed();
+        match decided {
+            Some(dispatch) => busy.complete(dispatch),
+            None => busy.now += Nanos::from_millis(1),
+        }
+    }
+    spent
+}
+
 fn decision(c: &mut Criterion) {
-    for (name, order) in [
+    let orders = [
         ("scan", BestEffortOrder::Scan),
         ("nearest", BestEffortOrder::Nearest),
-    ] {
-        c.bench_function(
-            &format!("decide/100 streams, 1000 best effort/{name}"),
-            |b| {
-                let mut busy = Busy::new(order);
-                b.iter_custom(|iterations| {
-                    let mut spent = Duration::ZERO;
-                    for _ in 0..iterations {
-                        busy.arrivals();
-                        let begun = Instant::now();
-                        let decided = black_box(busy.decide());
-                        spent += begun.elapsed();
-                        match decided {
-                            Some(dispatch) => busy.complete(dispatch),
-                            None => busy.now += Nanos::from_millis(1),
-                        }
-                    }
-                    spent
-                });
-            },
-        );
-    }
-    let mut busy = Busy::new(BestEffortOrder::Scan);
-    c.bench_function(
-        "submit, decide, complete/100 streams, 1000 best effort",
-        |b| {
+    ];
+    for promised in PROMISED {
+        let what = format!("100 streams, 1000 best effort, {promised} % promised");
+        for (name, order) in orders {
+            c.bench_function(&format!("decide/{what}/{name}"), |b| {
+                let mut busy = Busy::new(order, promised);
+                b.iter_custom(|iterations| decide_alone(&mut busy, iterations));
+            });
+        }
+        let mut busy = Busy::new(BestEffortOrder::Scan, promised);
+        c.bench_function(&format!("submit, decide, complete/{what}"), |b| {
             b.iter(|| {
                 busy.arrivals();
                 match busy.decide() {
@@ -172,8 +175,9 @@ fn decision(c: &mut Criterion) {
                     None => busy.now += Nanos::from_millis(1),
                 }
             });
-        },
-    );
+        });
+    }
+    c.bench_function("the clock's own time", |b| b.iter(Instant::now));
     let predictor = Predictor::new(&DriveProfile::shipped("hdd-8tb-7200").expect("it is shipped"));
     let mut number = 0;
     c.bench_function("predict", |b| {
