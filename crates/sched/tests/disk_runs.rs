@@ -66,8 +66,8 @@ fn misbehaving(seed: u64, policy: Policy, load: f64, servers: Option<Range<u64>>
 ///
 /// While best effort waits, of S given to it and E to early requests, in percent of b and 100 - b, the
 /// account b E - (100 - b) S rises to b times the longest early request at most, and falls to minus (100 - b)
-/// times the longest piece at least. So over any wait E <= (S + longest piece) (100 - b) / b + longest early
-/// request.
+/// times the longest piece at least. So, as long as early requests do not run out, over any wait
+/// E <= (S + longest piece) (100 - b) / b + longest early request.
 #[test]
 fn misbehaving_streams_leave_best_effort_its_share_of_the_slack() {
     let base = seed("disk runs", Some(1));
