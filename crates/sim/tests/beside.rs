@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::front::{Client, ClientOptions};
@@ -25,6 +25,10 @@ const RATE: BytesPerSecond = BytesPerSecond((EXTENT * 4).div_ceil(5));
 /// About four fifths of the drive in worst-case service times, with the floor.
 const STREAMS: usize = 6;
 const BLOCKS: u64 = 4;
+
+/// As many do the same beside the streams, so that something always waits: a scheduler that gives way to
+/// all of it makes streams late.
+const WORKERS: u64 = 4;
 
 /// A pool of one drive, with a volume of [`BLOCKS`] extents for each stream, all of them written.
 struct Rig {
@@ -96,9 +100,11 @@ impl Rig {
         volume
     }
 
-    /// Plays and records all streams, beside as many rounds of `work` as there are until they are done;
-    /// how many that is. None of them has missed a deadline then.
-    fn streams_beside(&self, mut work: impl FnMut(u64, &AtomicBool) + Send) -> u64 {
+    /// Plays and records all streams, beside as many rounds of `work` as each worker can do until they are
+    /// done; how many that is in all. None of them has missed a deadline then. `work` gets the worker's
+    /// number, the round's, and whether it is over. It has a limit, so that streams that are kept waiting
+    /// come to their end as well.
+    fn streams_beside(&self, rounds_max: u64, work: impl Fn(u64, u64, &AtomicBool) + Sync) -> u64 {
         let streams: Vec<Stream> = (0..STREAMS).map(|number| self.reserve(number)).collect();
         let (stop, is_over) = (Stop::new().unwrap(), AtomicBool::new(false));
         let rounds = std::thread::scope(|scope| {
@@ -106,22 +112,29 @@ impl Rig {
                 .iter()
                 .map(|stream| scope.spawn(|| run(stream, &stop)))
                 .collect();
-            let worker = scope.spawn(|| {
-                let mut rounds = 0;
-                while !is_over.load(Ordering::SeqCst) {
-                    work(rounds, &is_over);
-                    rounds += 1;
-                }
-                rounds
+            let (work, is_over) = (&work, &is_over);
+            let workers = (0..WORKERS).map(|worker| {
+                scope.spawn(move || {
+                    let mut rounds = 0;
+                    while rounds < rounds_max && !is_over.load(Ordering::SeqCst) {
+                        work(worker, rounds, is_over);
+                        rounds += 1;
+                    }
+                    rounds
+                })
             });
+            let workers: Vec<_> = workers.collect();
             let reports: Vec<_> = sessions.into_iter().map(|session| session.join()).collect();
-            // Also where one has failed: the worker goes on until it is told.
+            // Also where one has failed: workers go on until they are told.
             is_over.store(true, Ordering::SeqCst);
             for report in reports {
                 let report = report.unwrap();
                 assert_eq!((report.blocks, report.misses), (BLOCKS, 0), "{report:?}");
             }
-            worker.join().unwrap()
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .sum()
         });
         let status = self.pool.status();
         let disk = &status.disks[0];
@@ -158,18 +171,21 @@ fn run(stream: &Stream, stop: &Stop) -> engine::stream::PaceReport {
 
 #[test]
 fn extents_that_are_moved_cost_streams_no_deadline() {
-    const EXTENTS: u64 = 6;
+    const EXTENTS: u64 = 3;
     let rig = Rig::new();
-    let files = rig.written("files", EXTENTS);
-    let mut moved = 0;
+    let name = |worker| format!("files-{worker}");
+    let files: Vec<_> = (0..WORKERS)
+        .map(|worker| rig.written(&name(worker), EXTENTS))
+        .collect();
+    let moved = AtomicU64::new(0);
     let halves: [Range<u64>; 2] = [1 << 29..1 << 30, 1 << 30..3 << 29];
-    rig.streams_beside(|round, is_over| {
+    rig.streams_beside(20, |worker, round, is_over| {
         let placement = Placement {
             bytes: Some(halves[round as usize % 2].clone()),
             ..Placement::default()
         };
-        let result = rig.pool.move_extents("files", &placement, &mut |_| {
-            moved += 1;
+        let result = rig.pool.move_extents(&name(worker), &placement, &mut |_| {
+            moved.fetch_add(1, Ordering::SeqCst);
             !is_over.load(Ordering::SeqCst)
         });
         assert!(
@@ -177,11 +193,14 @@ fn extents_that_are_moved_cost_streams_no_deadline() {
             "{result:?}"
         );
     });
-    assert!(moved > 1);
+    assert!(moved.into_inner() > WORKERS);
     let mut back = vec![0; (EXTENTS * EXTENT) as usize];
-    rig.client().read_at(&files, Bytes(0), &mut back).unwrap();
-    let right = |(number, part): (usize, &[u8])| part.iter().all(|&byte| byte == number as u8 + 1);
-    assert!(back.chunks(EXTENT as usize).enumerate().all(right));
+    for files in &files {
+        rig.client().read_at(files, Bytes(0), &mut back).unwrap();
+        let right =
+            |(number, part): (usize, &[u8])| part.iter().all(|&byte| byte == number as u8 + 1);
+        assert!(back.chunks(EXTENT as usize).enumerate().all(right));
+    }
     rig.pool.close().unwrap();
 }
 
@@ -191,19 +210,20 @@ fn extents_that_are_fresh_cost_streams_no_deadline() {
     const EXTENTS: u64 = 400;
     let rig = Rig::new();
     let fresh = rig.volume("fresh", EXTENTS);
-    let client = rig.client();
-    let mut back = [1; 4096];
-    let begun = rig.streams_beside(|round, _| {
-        let at = round % EXTENTS * EXTENT;
+    let clients: Vec<Client> = (0..WORKERS).map(|_| rig.client()).collect();
+    let begun = rig.streams_beside(1_000, |worker, round, _| {
+        let client = &clients[worker as usize];
+        let at = (round * WORKERS + worker) % EXTENTS * EXTENT;
         client
             .write_at(&fresh, Bytes(at + 8192), &[7; 4096])
             .unwrap();
+        let mut back = [1; 4096];
         client
             .read_at(&fresh, Bytes(at + 65_536), &mut back)
             .unwrap();
         assert!(back.iter().all(|&byte| byte == 0));
     });
-    assert!(begun > 2, "{begun}");
-    drop(client);
+    assert!(begun > WORKERS, "{begun}");
+    drop(clients);
     rig.pool.close().unwrap();
 }
