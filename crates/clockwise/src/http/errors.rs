@@ -15,8 +15,10 @@ fn meaning(status: &str) -> &'static str {
         "413" => "The body is too long",
         "415" => "The body is not said to be `application/json`",
         "422" => "What is asked for makes no sense, or is more than there is",
-        "500" => "The server, its host or a disk failed at this call",
-        "503" => "The server is ending, or its host has no descriptors left",
+        "500" => "The server or a disk failed at this call",
+        "503" => {
+            "The server is ending, or its host has no memory, descriptors or threads left for this"
+        }
         "507" => "There is not so much memory to be guaranteed",
         _ => "It was not done",
     }

@@ -116,14 +116,13 @@ fn status_of(error: &PoolError) -> StatusCode {
         | PoolError::NoDisks
         | PoolError::Unsuited { .. }
         | PoolError::NoSpace { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        PoolError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+        PoolError::Closed | PoolError::Host { .. } => StatusCode::SERVICE_UNAVAILABLE,
         PoolError::Poisoned { .. }
         | PoolError::MetadataFailed(_)
         | PoolError::Disk { .. }
         | PoolError::Missing { .. }
         | PoolError::Metadata(_)
-        | PoolError::Io(_)
-        | PoolError::Host { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        | PoolError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

@@ -411,6 +411,9 @@ pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
             needed: asked.0,
             available: available.0,
         },
+        MemoryError::Host(reason) => {
+            Refusal::Pool(host("setting up memory", std::io::Error::other(reason)))
+        }
         other => Refusal::Invalid {
             what: "memory",
             reason: other.to_string(),
