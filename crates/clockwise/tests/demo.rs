@@ -76,11 +76,11 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
         assert!(number(&load["nbd_reads"], "count") > 0, "{load:#}");
         assert_eq!(load["is_mounted"], may_mount(), "{report:#}");
     }
-    // The run beside it is too short for every program to come to an end in it.
+    // Not every program comes to an end on a slow machine, and in the short run beside it none need.
     if may_mount() {
         let load = &exact["file_load"];
         assert!(
-            number(load, "clones") > 0 && number(load, "archives") > 0,
+            number(load, "clones") + number(load, "archives") > 0,
             "{load:#}"
         );
         for requests in ["nbd_writes", "file_reads", "file_writes"] {

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use common::{Serve, Site, call, call_if_there};
 use nbd_support::{Wire, cmd, pattern};
@@ -25,6 +26,9 @@ use serde_json::{Value, json};
 
 /// How often the server is killed.
 const ROUNDS: u64 = 14;
+
+/// How long a round may last before it has failed: a hundred times as long as it takes.
+const ROUND_WITHIN: Duration = Duration::from_secs(100);
 
 const MIB: u64 = 1 << 20;
 
@@ -231,6 +235,7 @@ fn killed(
     // In each fourth round what is recorded decides when, in the others the changes do.
     let is_by_stream = round % 4 == 3;
     let mut left = random.range(1, 16);
+    let mut is_answering = true;
     std::thread::scope(|scope| {
         for client in 0..2 {
             let (sender, volumes) = (sender.clone(), volumes.clone());
@@ -253,8 +258,14 @@ fn killed(
             }
             Told::Took => is_by_stream,
         };
-        while left > 0 {
-            left -= u64::from(learn(told.recv().expect("an answer")));
+        // A server that answers wrongly, or not at all, is not waited for for ever.
+        let until = Instant::now() + ROUND_WITHIN;
+        while left > 0 && is_answering {
+            let limit = until.saturating_duration_since(Instant::now());
+            match told.recv_timeout(limit) {
+                Ok(told) => left -= u64::from(learn(told)),
+                Err(_) => is_answering = false,
+            }
         }
         // Whatever was asked for in the meantime is under way.
         drop(server.kill());
@@ -262,6 +273,10 @@ fn killed(
             learn(told);
         }
     });
+    assert!(
+        is_answering,
+        "nothing in {ROUND_WITHIN:?}, {left} answers to go"
+    );
     for change in volumes.values().filter_map(|known| known.asked.as_ref()) {
         Seen::count(&mut seen.under_way, change);
     }

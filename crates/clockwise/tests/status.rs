@@ -229,10 +229,8 @@ fn streams_that_fill_a_disk_leave_the_floor_and_status_shows_it() {
         "{slack} at rest, {delta_l} at any instant"
     );
     // Each takes the rate that the refusal before it says would fit, until none does.
-    let mut rate = 1_000_000_000;
-    while let Some(fits) = reserve_playing(&site, rate).err().unwrap_or(Some(rate)) {
-        assert!(fits <= rate, "{fits} fits, and {rate} does not");
-        rate = fits;
+    while let Err(Some(fits)) = reserve_playing(&site, 1_000_000_000) {
+        assert_eq!(reserve_playing(&site, fits), Ok(()), "{fits} B/s fit");
     }
     let before = site.json(&["status"]);
     delta_l_and_slack(&before);

@@ -378,21 +378,27 @@ impl Admission {
         Ok((key, tasks))
     }
 
-    /// A best-effort client's reservation ends.
-    pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) {
-        if let Some(server) = self.servers.remove(&key) {
-            self.leave_all(disks, &server.tasks);
-            self.tell_delta_l(disks, now);
-        }
+    /// A best-effort client's reservation ends. Returns from when on all of it is free, which the
+    /// dispatchers are to be told then.
+    pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) -> Time {
+        let Some(server) = self.servers.remove(&key) else {
+            return now;
+        };
+        let free_from = self.leave_all(disks, &server.tasks);
+        self.tell_delta_l(disks, now);
+        free_from.max(now)
     }
 
-    /// Tasks, the first on disk 0 and so on, leave.
-    fn leave_all(&mut self, disks: &[DiskCore], tasks: &[TaskId]) {
+    /// Tasks, the first on disk 0 and so on, leave. Returns from when on all of their shares are free.
+    fn leave_all(&mut self, disks: &[DiskCore], tasks: &[TaskId]) -> Time {
+        let mut latest = Time::ZERO;
         for (disk, id) in tasks.iter().enumerate() {
             if let Some(free_from) = disks[disk].leave(*id) {
                 self.left(disk, *id, free_from);
+                latest = latest.max(free_from);
             }
         }
+        latest
     }
 
     /// Tells every dispatcher whose tasks have changed the delta-L that holds from now on, whoever joins
@@ -406,7 +412,9 @@ impl Admission {
     fn tell_one(&mut self, disks: &[DiskCore], disk: usize, now: Time) {
         let book = &mut self.books[disk];
         let version = Some(book.version());
-        if std::mem::replace(&mut self.told[disk], version) == version {
+        let is_told = std::mem::replace(&mut self.told[disk], version) == version;
+        // The one as published is of the tasks of this moment; the other is of all that are to come.
+        if is_told && self.policy != Policy::DeltaLPublished {
             return;
         }
         let corrected = book.delta_l_min(Span::since(now)).value;

@@ -311,7 +311,8 @@ impl Worker {
                 return Held {
                     until: due,
                     gone: None,
-                    called_at,
+                    // The lead may have grown while the thread slept.
+                    called_at: called_at.map(|at: Time| at.min(now)),
                 };
             }
             called_at = Some(post_at);

@@ -10,14 +10,18 @@ use std::sync::LazyLock;
 
 use engine::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sched::units::Nanos;
+use sched::units::{Nanos, Time};
 
 /// How long to look: as long as it takes to be put to sleep and to be woken, so that it costs at most
 /// twice of what it can save.
 const ONCE: Nanos = Nanos::from_micros(30);
 
-/// How long in one turn of a connection. Others wait for theirs.
-const PER_TURN: Nanos = Nanos::from_micros(1_000);
+/// How long a turn of a connection may be prolonged by it. Others wait for theirs.
+const PER_TURN: Nanos = Nanos::from_micros(2_000);
+
+/// What was looked for is worth it if so much came, or all that was awaited: a client that sends in small
+/// pieces, as over a network, is not held up by who takes them.
+const WORTH_BYTES: usize = 16 << 10;
 
 /// So many times in a row it may be in vain: even a quick client is put to sleep now and then.
 const IN_VAIN_FREE: u32 = 3;
@@ -36,43 +40,54 @@ pub(super) struct Linger {
     in_vain: u32,
     /// How many chances are still to be passed over.
     pass_over: u32,
-    /// How long it has looked in this turn.
-    spent: Nanos,
+    /// When it first looked in this turn.
+    since: Option<Time>,
+    /// Something came; how much is not known yet.
+    came: bool,
 }
 
 impl Linger {
     /// Another turn begins.
     pub(super) fn begin_turn(&mut self) {
-        self.spent = Nanos::ZERO;
+        self.since = None;
     }
 
     /// Looks for a moment whether something comes, if that is likely.
     pub(super) fn look(&mut self, socket: BorrowedFd<'_>) -> bool {
-        if *IS_ALONE || !self.is_chance_taken() {
+        let begun = clock::now();
+        if *IS_ALONE || !self.is_chance_taken(begun) {
             return false;
         }
-        let begun = clock::now();
         loop {
             let mut waits = [PollFd::new(&socket, PollFlags::IN)];
-            let came = poll(&mut waits, Some(&Timespec::default())).is_ok_and(|count| count > 0);
-            let looked = clock::now().saturating_since(begun);
-            if came || looked >= ONCE {
-                self.note(came, looked);
-                return came;
+            self.came = poll(&mut waits, Some(&Timespec::default())).is_ok_and(|count| count > 0);
+            if self.came {
+                return true;
+            }
+            if clock::now().saturating_since(begun) >= ONCE {
+                self.note(false);
+                return false;
             }
             std::hint::spin_loop();
         }
     }
 
-    fn is_chance_taken(&mut self) -> bool {
-        let is_taken = self.pass_over == 0 && self.spent < PER_TURN;
+    /// So much was received, which is all that was awaited or not.
+    pub(super) fn brought(&mut self, bytes: usize, is_all: bool) {
+        if std::mem::take(&mut self.came) {
+            self.note(is_all || bytes >= WORTH_BYTES);
+        }
+    }
+
+    fn is_chance_taken(&mut self, now: Time) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let is_taken = self.pass_over == 0 && now.saturating_since(since) < PER_TURN;
         self.pass_over = self.pass_over.saturating_sub(1);
         is_taken
     }
 
-    fn note(&mut self, came: bool, looked: Nanos) {
-        self.spent += looked;
-        if came {
+    fn note(&mut self, was_worth_it: bool) {
+        if was_worth_it {
             self.in_vain = 0;
         } else {
             self.in_vain = (self.in_vain + 1).min(IN_VAIN_FREE + DOUBLINGS_MAX);
@@ -89,14 +104,16 @@ mod tests {
 
     use super::*;
 
+    /// Any time.
+    const NOW: Time = Time(1_000_000_000);
+
     #[test]
     fn who_is_slow_is_looked_for_ever_less_often() {
         let mut linger = Linger::default();
         let mut taken = Vec::new();
         for chance in 0..3_000 {
-            linger.begin_turn();
-            if linger.is_chance_taken() {
-                linger.note(false, ONCE);
+            if linger.is_chance_taken(NOW) {
+                linger.note(false);
                 taken.push(chance);
             }
         }
@@ -105,35 +122,58 @@ mod tests {
             [0, 1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1_025, 2_049]
         );
         // Once it was quick it is believed again.
-        while !linger.is_chance_taken() {}
-        linger.note(true, Nanos(1));
-        assert!(linger.is_chance_taken());
+        while !linger.is_chance_taken(NOW) {}
+        linger.note(true);
         for _ in 0..=IN_VAIN_FREE {
-            assert!(linger.is_chance_taken());
-            linger.note(false, ONCE);
+            assert!(linger.is_chance_taken(NOW));
+            linger.note(false);
         }
-        assert!(!linger.is_chance_taken());
+        assert!(!linger.is_chance_taken(NOW));
     }
 
     #[test]
     fn a_turn_has_its_limit_however_quick_the_client_is() {
         let mut linger = Linger::default();
-        let looks = (0..1_000).take_while(|_| {
-            let is_taken = linger.is_chance_taken();
-            linger.note(true, Nanos(PER_TURN.get() / 10));
-            is_taken
-        });
-        assert_eq!(looks.count(), 10);
+        assert!(linger.is_chance_taken(NOW));
+        linger.note(true);
+        assert!(linger.is_chance_taken(NOW + PER_TURN - Nanos(1)));
+        linger.note(true);
+        assert!(!linger.is_chance_taken(NOW + PER_TURN));
         linger.begin_turn();
-        assert!(linger.is_chance_taken());
+        assert!(linger.is_chance_taken(NOW + PER_TURN));
     }
 
     #[test]
-    fn what_is_there_is_seen() {
-        let (mut client, server) = UnixStream::pair().expect("a pair");
+    fn what_comes_in_small_pieces_is_in_vain_but_for_the_last() {
+        for (bytes, is_all, was_worth_it) in [
+            (1_448, false, false),
+            (1_448, true, true),
+            (WORTH_BYTES, false, true),
+        ] {
+            let (mut client, server) = UnixStream::pair().expect("a pair");
+            client.write_all(b"x").expect("it can be written");
+            let mut linger = Linger {
+                in_vain: 1,
+                ..Linger::default()
+            };
+            if !linger.look(server.as_fd()) {
+                assert!(*IS_ALONE);
+                return;
+            }
+            linger.brought(bytes, is_all);
+            assert_eq!(linger.in_vain == 0, was_worth_it);
+            // What comes without having been looked for says nothing.
+            let before = linger.in_vain;
+            linger.brought(1, false);
+            assert_eq!(linger.in_vain, before);
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_waited_for() {
+        let (_client, server) = UnixStream::pair().expect("a pair");
         let mut linger = Linger::default();
         assert!(!linger.look(server.as_fd()));
-        client.write_all(b"x").expect("it can be written");
-        assert_eq!(linger.look(server.as_fd()), !*IS_ALONE);
+        assert_eq!(linger.in_vain > 0, !*IS_ALONE);
     }
 }

@@ -30,6 +30,9 @@ impl Session {
                 self.end_batch();
                 self.take_completions();
                 self.send(socket)?;
+            } else if self.replies.pending() > 0 {
+                // Of writes that were done as they came: the client goes on meanwhile.
+                self.send(socket)?;
             }
             match std::mem::replace(&mut self.next, Next::Nothing) {
                 Next::Nothing => return Ok(false),
@@ -211,6 +214,7 @@ impl Session {
                     *filled += count.min(missing);
                     self.input.came(count.saturating_sub(missing));
                     self.readable = count == asked || self.hung_up;
+                    self.linger.brought(count, *filled == size);
                 }
                 Received::Nothing => self.readable = false,
                 Received::End => return Err(Broken::Gone),
