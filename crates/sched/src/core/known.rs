@@ -66,7 +66,11 @@ impl Core {
             return true;
         }
         let question = self.question(now, u64::MAX);
-        let seen = slack::value_at(&self.lines, &question, self.known.witness);
+        // Most often one of these deadlines refutes it, and S need not be known.
+        let next = self.released.first().map_or(0, |((due, _), _)| due.0);
+        let seen = [self.known.witness, next]
+            .into_iter()
+            .find_map(|at| slack::value_at(&self.lines, &question, at));
         if seen.is_some_and(|(value, _)| value < need) {
             return false;
         }
