@@ -153,15 +153,15 @@ fn block_of_bytes() -> Vec<u8> {
 }
 
 /// The share of a core that it takes to copy as much, as fast as it goes and nothing else: from a
-/// socket to a file, and from a file to a socket.
+/// socket to a file, and from a file to a socket, the file being as long as all volumes together.
 fn plain_share(peer: &Peer, folder: &Path) -> f64 {
-    const BYTES: u64 = 2 << 30;
+    const BYTES: u64 = 2 * STREAMS * VOLUME.get();
     let path = folder.join("plain");
     let mut options = File::options();
     let options = options.create(true).truncate(true).read(true).write(true);
-    let file = options.open(path).expect("a file");
+    let file = options.open(&path).expect("a file");
     let mut block = block_of_bytes();
-    let places = || (0..BYTES / BLOCK.get()).map(|number| number * BLOCK.get() % VOLUME.get());
+    let places = || (0..BYTES / BLOCK.get()).map(|number| number * BLOCK.get() % (BYTES / 2));
     let mut seconds = 0.0;
     let mut source = peer.connection(Op::Write);
     // The first round touches the pages.
@@ -180,6 +180,7 @@ fn plain_share(peer: &Peer, folder: &Path) -> f64 {
         sink.write_all(&block).expect("the peer takes it");
     }
     seconds += cpu_since(&before);
+    std::fs::remove_file(path).expect("it was there");
     seconds / (2 * BYTES) as f64 * (STREAMS * RATE.get()) as f64
 }
 
