@@ -275,3 +275,67 @@ fn register(ring: &IoUring, region: &Region) -> io::Result<()> {
     // has it registered (`Ring::registered`).
     unsafe { ring.submitter().register_buffers(&pieces) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{Memory, MemoryConfig};
+    use sched::units::Bytes;
+
+    fn ring() -> (Ring, Region, OwnedFd) {
+        let config = MemoryConfig {
+            lock: false,
+            ..MemoryConfig::new(Bytes::from_mib(4))
+        };
+        let region = Memory::new(&config).unwrap().region();
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let (ring, denied) = Ring::new(&file, region.clone(), 2).unwrap();
+        assert!(denied.0.is_empty(), "{denied:?}");
+        (ring, region, file)
+    }
+
+    /// The operation by which the kernel would move these bytes; nothing is submitted.
+    fn operation(ring: &Ring, write: bool, iovecs: &[libc::iovec]) -> String {
+        let transfer = Transfer {
+            write,
+            position: 0,
+            iovecs,
+            rw_flags: 0,
+        };
+        let text = format!("{:?}", ring.entry(&transfer));
+        let (_, rest) = text.split_once("op_code: ").unwrap();
+        rest.split(',').next().unwrap().to_owned()
+    }
+
+    fn piece(at: usize, len: usize) -> libc::iovec {
+        libc::iovec {
+            iov_base: at as *mut libc::c_void,
+            iov_len: len,
+        }
+    }
+
+    #[test]
+    fn buffers_travel_as_registered_memory_and_anything_else_as_a_plain_list() {
+        let (mut ring, region, _file) = ring();
+        let base = region.base() as usize;
+        let one = [piece(base + 4096, 8192)];
+        let two = [piece(base, 4096), piece(base + (1 << 20), 512)];
+        let operations = |ring: &Ring, list: &[libc::iovec]| {
+            [false, true].map(|write| operation(ring, write, list))
+        };
+        let names = |read: u8, write: u8| [read, write].map(|code| code.to_string());
+        let plain = names(opcode::Readv::CODE, opcode::Writev::CODE);
+        let fixed = names(opcode::ReadFixed::CODE, opcode::WriteFixed::CODE);
+        assert_eq!(operations(&ring, &one), fixed);
+        let listed = if ring.vectored_fixed {
+            names(opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE)
+        } else {
+            plain.clone()
+        };
+        assert_eq!(operations(&ring, &two), listed);
+        ring.registered = None;
+        for list in [&one[..], &two] {
+            assert_eq!(operations(&ring, list), plain);
+        }
+    }
+}
