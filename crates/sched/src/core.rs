@@ -204,7 +204,7 @@ pub struct Core {
     burst: bool,
     /// A burst for best effort that has to leave a reserve; the rest of it still goes.
     reserve_burst: bool,
-    /// What best effort is owed by early jobs, in percent of a nanosecond.
+    /// What best effort is owed by early jobs, or below zero they by it, in percent of a nanosecond.
     owed: i64,
     /// The last choice was between the two, and went to the one whose turn it was.
     contended: bool,

@@ -54,9 +54,7 @@ impl Core {
     pub(super) fn choose_at_rest(&mut self, now: Time, best_effort: Option<Nanos>) -> Choice {
         let early = self.early.first().map(|(_, slot)| slot);
         let both = early.is_some() && best_effort.is_some();
-        if !both {
-            self.owed = 0;
-        }
+        self.forget_owed(early.is_some(), best_effort.is_some());
         let mut until = [self.next_release(), self.next_farewell(now)]
             .into_iter()
             .flatten()
@@ -79,6 +77,15 @@ impl Core {
             return Choice::BestEffort;
         }
         Choice::Wait { until }
+    }
+
+    /// What early jobs are owed is forgotten where none waits. What best effort is owed waits for it:
+    /// a client that asks when it has been answered is absent from every other choice, and so is a
+    /// stream that does. Only where nobody waits has nobody to be paid.
+    fn forget_owed(&mut self, early: bool, best_effort: bool) {
+        if !early && (self.owed < 0 || !best_effort) {
+            self.owed = 0;
+        }
     }
 
     /// Whether at the last choice no released job was queued and the best-effort request asked about

@@ -59,23 +59,32 @@ impl Core {
         self.last_start = Some(now);
     }
 
+    /// Best effort that goes while no released job waits pays what it is owed; it pays in advance only
+    /// where it went in its turn and an early job had to wait for that.
     pub(super) fn account_best_effort(&mut self, cost: Nanos, waiting: bool) {
+        let part = 100 - i64::from(self.options.best_effort_share_percent.min(100));
+        let paid = self.owed - cost.0 as i64 * part;
+        if self.contended {
+            self.owed = paid;
+        } else if !waiting && self.owed > 0 {
+            self.owed = paid.max(0);
+        }
         if waiting {
             self.allowance.published_left -= cost.0 as i64;
-        }
-        if self.contended {
-            let part = 100 - i64::from(self.options.best_effort_share_percent.min(100));
-            self.owed -= cost.0 as i64 * part;
         }
     }
 
+    /// The same of an early job.
     pub(super) fn account_early(&mut self, cost: Nanos, waiting: bool) {
+        let part = i64::from(self.options.best_effort_share_percent.min(100));
+        let paid = self.owed + cost.0 as i64 * part;
+        if self.contended {
+            self.owed = paid;
+        } else if !waiting && self.owed < 0 {
+            self.owed = paid.min(0);
+        }
         if waiting {
             self.allowance.published_left -= cost.0 as i64;
-        }
-        if self.contended {
-            let part = i64::from(self.options.best_effort_share_percent.min(100));
-            self.owed += cost.0 as i64 * part;
         }
     }
 

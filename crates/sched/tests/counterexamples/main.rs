@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod rules;
+mod shares;
 
 use common::{Pair, admit, params};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Policy, Service};

@@ -63,6 +63,8 @@ pub(super) struct Run {
     queued: HashMap<RequestId, Queued>,
     pub(super) flight: Option<(Dispatch, Time)>,
     pub(super) best_effort_max: usize,
+    /// How many requests a stream has queued at most.
+    pub(super) stream_max: usize,
     /// Whether best-effort requests ask to be served after others.
     pub(super) ordered: bool,
     has_servers: bool,
@@ -163,6 +165,7 @@ impl Run {
             queued: HashMap::new(),
             flight: None,
             best_effort_max: 60,
+            stream_max: 10,
             ordered: true,
             has_servers,
             least_part: 20,
@@ -211,7 +214,7 @@ impl Run {
                 .values()
                 .filter(|queued| queued.class == Class::Stream(id))
                 .count();
-            if waiting < 10 {
+            if waiting < self.stream_max {
                 let op = if id.0.is_multiple_of(2) {
                     Op::Read
                 } else {
