@@ -379,4 +379,17 @@ impl Book {
         debug_assert!(visited.is_ok());
         least
     }
+
+    /// The smallest delta-L as published at any instant of the span. The papers know of no spans; that of a
+    /// larger set is never larger, so no planned task finds more given away than it was told of.
+    #[must_use]
+    pub fn delta_l_published_min(&self, span: Span) -> DeltaL {
+        let mut least = DeltaL::UNBOUNDED;
+        let visited: Result<(), ()> = self.each_larger_set(span, |_, set| {
+            least = least.min(delta_l::delta_l_published(set));
+            Ok(())
+        });
+        debug_assert!(visited.is_ok());
+        least
+    }
 }

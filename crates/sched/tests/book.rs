@@ -52,6 +52,11 @@ fn a_set_is_schedulable_at_every_instant_and_nothing_less_is_accepted() {
             .min()
             .expect("an instant");
         assert_eq!(book.delta_l_min(span(0, 70)).value, least);
+        let published = (0..70).map(|t| book.delta_l_published(Time(t)).value);
+        assert_eq!(
+            Some(book.delta_l_published_min(span(0, 70)).value),
+            published.min()
+        );
     }
     assert!(accepted > 1_000 && refused > 1_000);
 }

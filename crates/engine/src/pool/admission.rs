@@ -3,6 +3,9 @@
 //! A reservation is admitted on all disks that it touches or on none. The dispatchers are told of
 //! tasks that have been admitted, and never test anything.
 
+mod servers;
+mod told;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +13,6 @@ use std::sync::Arc;
 use sched::admission::RefusedBy;
 use sched::book::{Book, Span, SpanError};
 use sched::core::Policy;
-use sched::disk::TaskKind;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use volume::VolumeId;
@@ -18,19 +20,12 @@ use volume::VolumeId;
 use super::disks::DiskCore;
 use crate::stream::core::{StreamCore, StreamTask};
 use crate::stream::needs::Need;
-use crate::stream::reserve::RETRY_REMEDY;
 use crate::stream::{DiskRefusal, Refusal};
+
+use servers::Server;
 
 /// How many rates are tried between one that fits and one that does not: to a millionth of it.
 const RATE_STEPS: u32 = 20;
-
-/// Reservations of best-effort clients in force.
-pub(crate) struct Server {
-    pub(crate) name: String,
-    pub(crate) params: TaskParams,
-    /// By disk.
-    pub(crate) tasks: Arc<[TaskId]>,
-}
 
 /// What the disks have promised.
 pub(crate) struct Admission {
@@ -299,133 +294,6 @@ impl Admission {
         }
     }
 
-    /// Joins a task on one disk from `now` on, in the book and at the dispatcher.
-    ///
-    /// # Errors
-    /// Why the disk cannot carry it.
-    pub(crate) fn join_now(
-        &mut self,
-        disks: &[DiskCore],
-        disk: usize,
-        name: &str,
-        params: TaskParams,
-        kind: TaskKind,
-        now: Time,
-    ) -> Result<TaskId, Refusal> {
-        let id = self.next_task(name);
-        let joined = self.books[disk].join(id, params, Span::since(now));
-        if let Err(error) = joined {
-            let misfit = Misfit {
-                disk,
-                id,
-                service: params.service(),
-                period: params.period(),
-                why: Why::Span(error),
-            };
-            let refusal = self.describe(disks, &misfit, now);
-            self.names.remove(&id);
-            return Err(Refusal::Load {
-                disk: Box::new(refusal),
-                rate_that_fits: None,
-            });
-        }
-        // What was allowed before is too much from the first request of the task on.
-        self.tell_one(disks, disk, now);
-        if let Err(reason) = disks[disk].join(id, params, kind, now) {
-            self.books[disk].leave(id, Time::ZERO);
-            self.tell_one(disks, disk, now);
-            self.names.remove(&id);
-            return Err(Refusal::Invalid {
-                what: "the reservation",
-                reason,
-                remedy: RETRY_REMEDY,
-            });
-        }
-        Ok(id)
-    }
-
-    /// Reserves (slice, period) for a best-effort client on all disks.
-    ///
-    /// # Errors
-    /// Why a disk cannot carry it; nothing is reserved then.
-    pub(crate) fn reserve_server(
-        &mut self,
-        disks: &[DiskCore],
-        name: &str,
-        params: TaskParams,
-        now: Time,
-    ) -> Result<(u64, Arc<[TaskId]>), Refusal> {
-        self.prune(now);
-        let mut tasks = Vec::with_capacity(disks.len());
-        for disk in 0..disks.len() {
-            match self.join_now(disks, disk, name, params, TaskKind::Server, now) {
-                Ok(id) => tasks.push(id),
-                Err(refusal) => {
-                    self.leave_all(disks, &tasks);
-                    return Err(refusal);
-                }
-            }
-        }
-        let tasks: Arc<[TaskId]> = Arc::from(tasks);
-        let key = self.next_key();
-        let server = Server {
-            name: name.to_owned(),
-            params,
-            tasks: Arc::clone(&tasks),
-        };
-        self.servers.insert(key, server);
-        self.tell_delta_l(disks, now);
-        Ok((key, tasks))
-    }
-
-    /// A best-effort client's reservation ends. Returns from when on all of it is free, which the
-    /// dispatchers are to be told then.
-    pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) -> Time {
-        let Some(server) = self.servers.remove(&key) else {
-            return now;
-        };
-        let free_from = self.leave_all(disks, &server.tasks);
-        self.tell_delta_l(disks, now);
-        free_from.max(now)
-    }
-
-    /// Tasks, the first on disk 0 and so on, leave. Returns from when on all of their shares are free.
-    fn leave_all(&mut self, disks: &[DiskCore], tasks: &[TaskId]) -> Time {
-        let mut latest = Time::ZERO;
-        for (disk, id) in tasks.iter().enumerate() {
-            if let Some(free_from) = disks[disk].leave(*id) {
-                self.left(disk, *id, free_from);
-                latest = latest.max(free_from);
-            }
-        }
-        latest
-    }
-
-    /// Tells every dispatcher whose tasks have changed the delta-L that holds from now on, whoever joins
-    /// or leaves later.
-    pub(crate) fn tell_delta_l(&mut self, disks: &[DiskCore], now: Time) {
-        for disk in 0..disks.len() {
-            self.tell_one(disks, disk, now);
-        }
-    }
-
-    fn tell_one(&mut self, disks: &[DiskCore], disk: usize, now: Time) {
-        let book = &mut self.books[disk];
-        let version = Some(book.version());
-        let is_told = std::mem::replace(&mut self.told[disk], version) == version;
-        // The one as published is of the tasks of this moment; the other is of all that are to come.
-        if is_told && self.policy != Policy::DeltaLPublished {
-            return;
-        }
-        let corrected = book.delta_l_min(Span::since(now)).value;
-        // Nobody else goes by it, and it may take a while to find.
-        let published = match self.policy {
-            Policy::DeltaLPublished => book.delta_l_published(now).value,
-            _ => corrected,
-        };
-        disks[disk].handle.set_delta_l(corrected, published);
-    }
-
     /// Forgets tasks whose time is over.
     pub(crate) fn prune(&mut self, now: Time) {
         for book in &mut self.books {
@@ -436,3 +304,6 @@ impl Admission {
             .retain(|id, _| books.iter().any(|book| book.get(*id).is_some()));
     }
 }
+
+#[cfg(test)]
+mod tests;

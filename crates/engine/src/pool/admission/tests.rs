@@ -1,0 +1,206 @@
+//! What the dispatchers are told of delta-L as tasks are planned, join, change and leave, in virtual time.
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use sched::admission::Admission as Set;
+use sched::delta_l::{DeltaL, delta_l, delta_l_published};
+
+use super::told::Told;
+use super::*;
+use crate::random_tests::cases;
+
+/// Blocks whose periods at all rates are whole milliseconds with a common multiple.
+const BLOCK: Bytes = Bytes(1_200_000);
+const PERIODS_MS: [u64; 6] = [100, 150, 200, 300, 400, 600];
+
+/// One disk, and what holds a share of it from when until when.
+struct Life {
+    rng: StdRng,
+    admission: Admission,
+    policy: Policy,
+    now: Time,
+    tasks: Vec<(StreamTask, Span)>,
+    told: Option<Told>,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let policy = *Policy::ALL.choose(&mut rng).unwrap();
+        Self {
+            admission: Admission::new(1, policy),
+            policy,
+            rng,
+            now: Time(1_000_000_000),
+            tasks: Vec::new(),
+            told: None,
+        }
+    }
+
+    fn later(&mut self) -> Time {
+        self.now + Nanos::from_millis(self.rng.random_range(1..2_000))
+    }
+
+    /// From now on or later, with or without an end.
+    fn span(&mut self) -> Span {
+        let mut span = Span::since(self.now);
+        if self.rng.random() {
+            span.from = self.later();
+        }
+        if self.rng.random() {
+            span.until = span.from + Nanos::from_millis(self.rng.random_range(1..2_000));
+        }
+        span
+    }
+
+    /// Admits a stream, if it fits.
+    fn admit(&mut self, span: Span) {
+        let need = Need {
+            disk: 0,
+            lane: 0,
+            service: Nanos::from_millis(self.rng.random_range(1..60)),
+            gap: 1,
+        };
+        let period = PERIODS_MS.choose(&mut self.rng).unwrap();
+        let ask = Ask {
+            name: "some",
+            needs: &[need],
+            block: BLOCK,
+            rate: BytesPerSecond(BLOCK.0 * 1_000 / period),
+            span,
+        };
+        if let Ok(admitted) = self.admission.try_admit(ask) {
+            let task = admitted[0];
+            assert_eq!(task.params.period(), Nanos::from_millis(*period));
+            self.tasks.push((task, span));
+        }
+    }
+
+    /// A task leaves; the instant from which its share is free.
+    fn leave(&mut self, at: usize) -> Time {
+        let (task, span) = self.tasks[at];
+        // One that has not begun has used nothing.
+        let free_from = if span.from > self.now {
+            self.now
+        } else {
+            self.later()
+        };
+        self.admission.left(0, task.id, free_from);
+        let until = &mut self.tasks[at].1.until;
+        *until = free_from.min(*until);
+        free_from
+    }
+
+    fn act(&mut self) {
+        if self.rng.random() {
+            self.now = self.later();
+        }
+        let holds = |(_, span): &(StreamTask, Span)| span.from < span.until;
+        let gone = |(_, span): &(StreamTask, Span)| span.until > self.now;
+        self.tasks.retain(|task| holds(task) && gone(task));
+        let one = self.rng.random_range(0..self.tasks.len().max(1));
+        match self.rng.random_range(0..6) {
+            0..3 => {
+                let span = self.span();
+                self.admit(span);
+            }
+            3 if !self.tasks.is_empty() => {
+                self.leave(one);
+            }
+            4 if !self.tasks.is_empty() => {
+                // Another rate, from when on the old one's share is free.
+                let span = self.tasks[one].1;
+                let from = self.leave(one).max(span.from);
+                if from < span.until {
+                    self.admit(Span { from, ..span });
+                }
+            }
+            5 => {
+                // Its dispatcher does not take it.
+                let before = self.tasks.len();
+                self.admit(Span::since(self.now));
+                if let Some((task, _)) = self.tasks.get(before).copied() {
+                    self.told = self.admission.news(0, self.now).or(self.told);
+                    self.admission.forget(&[task]);
+                    self.tasks.truncate(before);
+                }
+            }
+            _ => self.admission.prune(self.now),
+        }
+    }
+
+    /// The set at an instant.
+    fn at(&self, at: Time) -> Set {
+        let mut set = Set::new();
+        for (task, span) in &self.tasks {
+            if span.from <= at && at < span.until {
+                set.insert(task.id, task.params).unwrap();
+            }
+        }
+        set
+    }
+
+    /// The smallest value of all sets to come, looked for at every instant at which one begins or ends.
+    fn least(&self, value: fn(&Set) -> DeltaL) -> Nanos {
+        let bounds = self
+            .tasks
+            .iter()
+            .flat_map(|(_, span)| [span.from, span.until]);
+        let to_come = bounds.filter(|at| *at > self.now && *at < Time::MAX);
+        let instants = to_come.chain([self.now]);
+        instants
+            .map(|at| value(&self.at(at)).value)
+            .min()
+            .unwrap_or(Nanos::MAX)
+    }
+
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        let news = self.admission.news(0, self.now);
+        self.told = news.or(self.told);
+        let Told {
+            corrected,
+            published,
+        } = self.told.expect("told of an empty book at the latest");
+        let least = self.least(delta_l);
+        prop_assert!(
+            corrected <= least,
+            "{corrected} > {least} at {:?}",
+            self.now
+        );
+        if news.is_some() {
+            prop_assert_eq!(corrected, least, "no less than need be");
+        }
+        if self.policy == Policy::DeltaLPublished {
+            let least = self.least(delta_l_published);
+            prop_assert!(
+                published <= least,
+                "{published} > {least} at {:?}",
+                self.now
+            );
+            if news.is_some() {
+                prop_assert_eq!(published, least, "no less than need be");
+            }
+        } else {
+            prop_assert_eq!(published, corrected);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    /// Whatever happens: from when a dispatcher is told until it is told again, what it was told is at most
+    /// delta-L of the set at every instant.
+    #[test]
+    fn a_dispatcher_is_never_told_of_more_than_delta_l_until_it_is_told_again(seed: u64) {
+        let mut life = Life::new(seed);
+        life.check()?;
+        for _ in 0..60 {
+            life.act();
+            life.check()?;
+        }
+    }
+}
