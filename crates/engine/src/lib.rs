@@ -35,3 +35,9 @@ pub mod uring;
 
 #[cfg(test)]
 mod random_tests;
+/// By the name under which the tests' disks in memory know it.
+#[cfg(test)]
+extern crate self as engine;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod test_rig;

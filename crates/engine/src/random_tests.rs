@@ -1,10 +1,8 @@
 //! Random tests say the seed they run from, and run from `CLOCKWISE_SEED` if that is set.
 
-#[path = "../../sched/tests/common/seed.rs"]
-mod seed;
-
 use proptest::test_runner::{Config, RngSeed};
-use seed::seed;
+
+use crate::test_rig::seed::seed;
 
 /// The configuration of a random test of `cases` cases.
 pub(crate) fn cases(cases: u32) -> Config {

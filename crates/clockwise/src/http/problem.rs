@@ -4,7 +4,8 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::pool::PoolError;
-use engine::stream::Refusal;
+use engine::stream::{DiskRefusal, Refusal};
+use sched::units::BytesPerSecond;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -200,6 +201,20 @@ impl From<PoolError> for Problem {
     }
 }
 
+fn refusal_view(disk: DiskRefusal, rate_that_fits: Option<BytesPerSecond>) -> RefusalView {
+    RefusalView {
+        disk: disk.disk,
+        utilization: disk.utilization,
+        service_ns: disk.service_ns,
+        period_ns: disk.period_ns,
+        refused_by: disk.refused_by,
+        interval_ns: disk.interval_ns,
+        short_by_ns: disk.short_by_ns,
+        task: disk.task,
+        rate_that_fits: rate_that_fits.map(BytesPerSecond::get),
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let what = refusal.to_string();
@@ -216,17 +231,22 @@ impl From<Refusal> for Problem {
                     None => "end other streams, or use larger blocks".to_owned(),
                 };
                 Self {
-                    refusal: Some(Box::new(RefusalView {
-                        disk: disk.disk,
-                        utilization: disk.utilization,
-                        service_ns: disk.service_ns,
-                        period_ns: disk.period_ns,
-                        refused_by: disk.refused_by,
-                        interval_ns: disk.interval_ns,
-                        short_by_ns: disk.short_by_ns,
-                        task: disk.task,
-                        rate_that_fits: rate_that_fits.map(|rate| rate.get()),
-                    })),
+                    refusal: Some(Box::new(refusal_view(*disk, rate_that_fits))),
+                    ..Self::new(StatusCode::CONFLICT, what, help)
+                }
+            }
+            Refusal::Share {
+                disk,
+                period_that_fits,
+            } => {
+                let help = match period_that_fits {
+                    Some(period) => format!(
+                        "reserve as much every {period}, reserve less, or end other streams"
+                    ),
+                    None => "reserve a shorter slice, or end other streams".to_owned(),
+                };
+                Self {
+                    refusal: Some(Box::new(refusal_view(*disk, None))),
                     ..Self::new(StatusCode::CONFLICT, what, help)
                 }
             }

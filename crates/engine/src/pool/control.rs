@@ -304,7 +304,7 @@ impl Pool {
     /// Reserves disk time for best-effort clients: admitted on all disks or refused.
     ///
     /// # Errors
-    /// When a disk cannot carry it, or it makes no sense.
+    /// When a disk cannot carry it, with the period in which all could, or it makes no sense.
     pub fn reserve_share(
         &self,
         name: &str,
@@ -319,7 +319,12 @@ impl Pool {
             remedy: "ask for a slice that is shorter than its period",
         })?;
         let mut admission = core.admission.lock();
-        let (key, tasks) = admission.reserve_server(&core.disks, name, params, clock::now())?;
+        let reserved = admission.reserve_server(&core.disks, name, params, clock::now());
+        drop(admission);
+        let (key, tasks) = reserved.map_err(|unreserved| {
+            core.keeper.freed_at(unreserved.free_from);
+            unreserved.refusal
+        })?;
         Ok(Arc::new(ReservedShare {
             pool: Arc::clone(core),
             key,

@@ -51,6 +51,11 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         .memory
         .open_account(&spec.name, fixed)
         .map_err(memory_refusal)?;
+    // A block divided at extents has a request for each; none waits for a place. Made before anything is
+    // reserved: the host may lack a descriptor.
+    let in_flight = (BUFFERS_PER_DISK * disk_count) as usize;
+    let client = Client::new(&spec.name, Arc::clone(pool), account, None, in_flight)
+        .map_err(|error| host("a stream's completion queue", error))?;
 
     let mut admission = pool.admission.lock();
     // Under the lock nothing that a reservation forbids can change its place.
@@ -70,8 +75,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         span,
     };
     let tasks = admission.admit(&pool.disks, ask)?;
-    admission.tell_delta_l(&pool.disks, now);
-    join(&mut admission, pool, &tasks, |_| first_release)?;
+    join(&mut admission, pool, &tasks, first_release, now)?;
     let core = StreamCore::new(StreamParts {
         key: admission.next_key(),
         name: spec.name.clone(),
@@ -90,16 +94,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     if let Some(until) = spec.span.and_then(|span| span.until) {
         pool.keeper.close_at(until, &core);
     }
-    // A block divided at extents has a request for each; none waits for a place.
-    let in_flight = (BUFFERS_PER_DISK * disk_count) as usize;
-    let client = Client::new(&spec.name, Arc::clone(pool), account, None, in_flight);
-    match client {
-        Ok(client) => Ok(reserve::stream(core, client, spec.volume)),
-        Err(error) => {
-            core.begin_close();
-            Err(host("a stream's completion queue", error).into())
-        }
-    }
+    Ok(reserve::stream(core, client, spec.volume))
 }
 
 /// How many disks there are needs on.
@@ -216,22 +211,26 @@ fn book_span(
     Ok((first, book::Span { from, until }))
 }
 
-/// Tells the dispatchers of tasks that the books have admitted, all or none.
+/// Has tasks that the books have admitted join at the dispatchers, all or none: where one does not, the
+/// books are without them again. The dispatchers go by the smaller delta-L before any of them joins.
 fn join(
     admission: &mut Admission,
     pool: &PoolCore,
     tasks: &[StreamTask],
-    first_release: impl Fn(usize) -> Time,
+    first_release: Time,
+    now: Time,
 ) -> Result<(), Refusal> {
+    admission.tell_delta_l(&pool.disks, now);
     for (index, task) in tasks.iter().enumerate() {
         let disk = &pool.disks[task.disk];
-        let joined = disk.join(task.id, task.params, TaskKind::Stream, first_release(index));
+        let joined = disk.join(task.id, task.params, TaskKind::Stream, first_release);
         if let Err(reason) = joined {
             for joined in &tasks[..index] {
                 // Nothing has been released; its share is free at once.
                 pool.disks[joined.disk].leave(joined.id);
             }
             admission.forget(tasks);
+            admission.tell_delta_l(&pool.disks, now);
             return Err(Refusal::Invalid {
                 what: "the reservation",
                 reason: format!("disk {:?}: {reason}", disk.name),
@@ -306,12 +305,17 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
         },
         ..ask
     };
-    let tasks = admission.admit(&pool.disks, ask)?;
-    admission.tell_delta_l(&pool.disks, now);
     let first_release = first_release.max(latest);
-    join(&mut admission, pool, &tasks, |_| first_release)?;
-    stream.set_tasks(tasks, rate);
+    let joined = admission.admit(&pool.disks, ask).and_then(|tasks| {
+        join(&mut admission, pool, &tasks, first_release, now)?;
+        Ok(tasks)
+    });
+    let result = joined.map(|tasks| stream.set_tasks(tasks, rate));
     drop(admission);
     pool.keeper.freed_at(latest);
-    Ok(())
+    if result.is_err() {
+        // It has no share of any disk any more.
+        stream.begin_close();
+    }
+    result
 }

@@ -73,13 +73,22 @@ pub(crate) const RETRY_REMEDY: &str = "ask again: something else was being chang
 /// Why a reservation is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The disks cannot carry it.
+    /// The disks cannot carry a stream.
     #[error("{}", refused(.disk, *.rate_that_fits))]
     Load {
         /// The first disk that refused.
         disk: Box<DiskRefusal>,
         /// The largest rate of this stream that all the disks would carry now.
         rate_that_fits: Option<BytesPerSecond>,
+    },
+    /// The disks cannot carry disk time for best effort.
+    #[error("{}", share_refused(.disk, *.period_that_fits))]
+    Share {
+        /// The first disk that refused; its service time is the slice.
+        disk: Box<DiskRefusal>,
+        /// The shortest period in which all the disks would carry such a slice now, rounded up to whole
+        /// microseconds, from a second on to whole milliseconds.
+        period_that_fits: Option<Nanos>,
     },
     /// The numbers make no stream.
     #[error("{what}: {reason}")]
@@ -107,8 +116,29 @@ pub enum Refusal {
 }
 
 fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
+    let text = unfit(disk, "a block that takes up to");
+    match fits {
+        // Rounded down: what is said to fit does.
+        Some(rate) => format!(
+            "{text}; {:.3} MB/s would fit",
+            (rate.0 / 1_000) as f64 / 1e3
+        ),
+        None => text + "; no rate would fit",
+    }
+}
+
+fn share_refused(disk: &DiskRefusal, fits: Option<Nanos>) -> String {
+    let text = unfit(disk, "a slice of");
+    match fits {
+        Some(period) => format!("{text}; as much every {period} would fit"),
+        None => text + "; no slice as long would fit",
+    }
+}
+
+/// What does not fit on a disk, and why.
+fn unfit(disk: &DiskRefusal, what: &str) -> String {
     let mut text = format!(
-        "disk {:?} cannot carry it: it has promised {:.1} % of its time, and a block that takes up to {} every {} is refused by the {} condition",
+        "disk {:?} cannot carry it: it has promised {:.1} % of its time, and {what} {} every {} is refused by the {} condition",
         disk.disk,
         disk.utilization * 100.0,
         Nanos(disk.service_ns),
@@ -117,11 +147,6 @@ fn refused(disk: &DiskRefusal, fits: Option<BytesPerSecond>) -> String {
     );
     if let (Some(interval), Some(short)) = (disk.interval_ns, disk.short_by_ns) {
         text += &format!(" (short by {} in {})", Nanos(short), Nanos(interval));
-    }
-    match fits {
-        // Rounded down: what is said to fit does.
-        Some(rate) => text += &format!("; {:.3} MB/s would fit", (rate.0 / 1_000) as f64 / 1e3),
-        None => text += "; no rate would fit",
     }
     text
 }
@@ -211,7 +236,8 @@ impl Stream {
     /// meanwhile wait until those in flight are complete.
     ///
     /// # Errors
-    /// As for a new reservation.
+    /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
+    /// that is not served any more, is closed with that.
     pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
         open::change_rate(&self.core, rate)
     }

@@ -6,16 +6,7 @@ use sched::units::{Bytes, Sector};
 
 use super::*;
 use crate::buffer::{Account, Buffer, MemoryConfig, Segments};
-
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "shared with the tests of the whole"
-)]
-#[path = "../../tests/common/host.rs"]
-mod host;
-#[path = "../../tests/common/skip.rs"]
-mod skip;
+use crate::test_rig::host;
 
 /// A folder on a real file system and one in memory, as far as the host has them.
 fn folders() -> Vec<tempfile::TempDir> {

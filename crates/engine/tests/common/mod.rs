@@ -11,7 +11,7 @@ pub mod host;
 pub mod platter;
 mod rig;
 #[path = "../../../sched/tests/common/seed.rs"]
-mod seed;
+pub mod seed;
 pub mod skip;
 
 pub use rig::{MIB, Rig};

@@ -159,7 +159,7 @@ fn best_effort_with_a_reservation_is_admitted_like_a_stream() {
         .unwrap();
     assert!(matches!(
         ask(Nanos::from_millis(40), Nanos::from_millis(50)),
-        Err(Refusal::Load { .. })
+        Err(Refusal::Share { .. })
     ));
     assert!(matches!(
         ask(Nanos(1), Nanos::from_millis(100)),

@@ -5,7 +5,7 @@
 
 use engine::front::IoFailure;
 use engine::stream::DiskRefusal;
-use sched::units::{Bytes, BytesPerSecond, SectorCount};
+use sched::units::{Bytes, BytesPerSecond, Nanos, SectorCount};
 
 use super::*;
 
@@ -109,8 +109,8 @@ fn number(error: &PoolError) -> usize {
 }
 
 fn refusals() -> Vec<Refusal> {
-    let load = |rate_that_fits| Refusal::Load {
-        disk: Box::new(DiskRefusal {
+    let disk = || {
+        Box::new(DiskRefusal {
             disk: "cam".to_owned(),
             utilization: 0.5,
             service_ns: 4_000_000,
@@ -119,12 +119,21 @@ fn refusals() -> Vec<Refusal> {
             interval_ns: Some(1_000_000),
             short_by_ns: Some(1_000),
             task: None,
-        }),
+        })
+    };
+    let load = |rate_that_fits| Refusal::Load {
+        disk: disk(),
         rate_that_fits,
+    };
+    let share = |period_that_fits| Refusal::Share {
+        disk: disk(),
+        period_that_fits,
     };
     vec![
         load(Some(BytesPerSecond(1_000_000))),
         load(None),
+        share(Some(Nanos::from_millis(9))),
+        share(None),
         Refusal::Invalid {
             what: "the rate",
             reason: "it must be at least 1 B/s".to_owned(),
@@ -183,6 +192,7 @@ fn every_refusal_and_every_error_of_a_session_says_what_to_do() {
     for refusal in refusals() {
         match refusal {
             Refusal::Load { .. }
+            | Refusal::Share { .. }
             | Refusal::Invalid { .. }
             | Refusal::Memory { .. }
             | Refusal::Pool(_) => is_told(Problem::from(refusal)),

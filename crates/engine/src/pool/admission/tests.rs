@@ -1,5 +1,7 @@
 //! What the dispatchers are told of delta-L as tasks are planned, join, change and leave, in virtual time.
 
+mod failing;
+
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -1,0 +1,200 @@
+//! Reservations that fail after the books have admitted them: nothing of them is left, in the books or at the
+//! dispatchers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+
+use crate::clock;
+use crate::disk::Durability;
+use crate::front::{BestEffortReservation, ReservedShare};
+use crate::pool::{Floor, Pool, PoolError};
+use crate::stream::Refusal;
+use crate::test_rig::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
+
+/// Two disks that have promised nobody anything.
+fn rig() -> (Rig, Arc<Pool>) {
+    let mut rig = Rig::new(2, 64 * MIB, Durability::WriteThrough);
+    rig.options.floor = Floor::None;
+    rig.create(MIB);
+    let pool = rig.open();
+    (rig, pool)
+}
+
+/// Delta-L as a disk's dispatcher has been told, and how many tasks it has.
+fn known(pool: &Pool, disk: usize) -> (Nanos, usize) {
+    let report = pool.core.disks[disk].handle.report().unwrap();
+    (report.scheduler.delta_l, report.scheduler.tasks.len())
+}
+
+/// The keeper, when it has come to it, has the dispatchers told of all that is free.
+fn wait_until(pool: &Pool, disk: usize, wanted: (Nanos, usize)) {
+    while known(pool, disk) != wanted {
+        std::thread::yield_now();
+    }
+}
+
+fn is_bare(pool: &Pool) {
+    let mut admission = pool.core.admission.lock();
+    admission.prune(clock::now());
+    for disk in 0..2 {
+        assert_eq!(admission.utilization(disk, clock::now()), 0.0);
+    }
+    assert!(admission.streams.is_empty() && admission.servers.is_empty());
+}
+
+#[test]
+fn a_stream_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
+    let (_rig, pool) = rig();
+    let volume = volume_on_two(&pool, "v");
+    let before = known(&pool, 0);
+    pool.core.disks[1].stop();
+    let refused = pool.reserve(stream_spec(&volume, Op::Write, 1 << 20, 65536));
+    assert!(
+        matches!(
+            refused,
+            Err(Refusal::Invalid {
+                what: "the reservation",
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(known(&pool, 0), before);
+    is_bare(&pool);
+}
+
+#[test]
+fn a_stream_whose_change_one_disk_does_not_take_is_closed_and_leaves_nothing() {
+    let (_rig, pool) = rig();
+    let volume = volume_on_two(&pool, "v");
+    let before = known(&pool, 0);
+    let stream = pool
+        .reserve(stream_spec(&volume, Op::Write, 1 << 20, 65536))
+        .unwrap();
+    assert!(known(&pool, 0).0 < before.0);
+    pool.core.disks[1].stop();
+    let changed = stream.change_rate(BytesPerSecond(1 << 19));
+    assert!(
+        matches!(changed, Err(Refusal::Invalid { .. })),
+        "{changed:?}"
+    );
+    wait_until(&pool, 0, before);
+    let again = stream.change_rate(BytesPerSecond(1 << 19));
+    assert!(
+        matches!(
+            again,
+            Err(Refusal::Invalid {
+                what: "the stream",
+                ..
+            })
+        ),
+        "{again:?}"
+    );
+    stream.close();
+}
+
+#[test]
+fn what_is_refused_before_the_books_are_asked_reserves_nothing() {
+    let (rig, pool) = rig();
+    let volume = volume_on_two(&pool, "v");
+    let before = [known(&pool, 0), known(&pool, 1)];
+    let spec = |block| stream_spec(&volume, Op::Write, 1 << 20, block);
+    let memory = pool.reserve(spec(16 * MIB));
+    assert!(matches!(memory, Err(Refusal::Memory { .. })), "{memory:?}");
+    rig.platters[1].fail_writes.store(true, SeqCst);
+    let failed = client(&pool).write_at(&volume, Bytes(MIB), &[7; 512]);
+    assert!(failed.is_err(), "{failed:?}");
+    let poisoned = pool.reserve(spec(65536));
+    assert!(
+        matches!(poisoned, Err(Refusal::Pool(PoolError::Poisoned { .. }))),
+        "{poisoned:?}"
+    );
+    assert_eq!([known(&pool, 0), known(&pool, 1)], before);
+    is_bare(&pool);
+}
+
+const SLICE: Nanos = Nanos::from_millis(15);
+
+fn share(pool: &Pool, period: Nanos) -> Result<Arc<ReservedShare>, Refusal> {
+    let slice = SLICE;
+    pool.reserve_share("export v", BestEffortReservation { slice, period })
+}
+
+#[test]
+fn disk_time_that_one_disk_cannot_carry_is_left_with_the_others() {
+    let (_rig, pool) = rig();
+    let volume = volume_on(&pool, "v", 1, 4 * MIB);
+    let before = known(&pool, 0);
+    // 1 MiB takes 2.3 ms of the second disk, every 10 ms; 15 in 20 fit on the first one only.
+    let stream = pool
+        .reserve(stream_spec(&volume, Op::Write, 100 * MIB, MIB))
+        .unwrap();
+    let Err(Refusal::Share {
+        disk,
+        period_that_fits,
+    }) = share(&pool, Nanos::from_millis(20))
+    else {
+        panic!("it was admitted");
+    };
+    assert_eq!(disk.disk, "disk1");
+    wait_until(&pool, 0, before);
+    assert_eq!(period_that_fits, None, "the stream cannot wait for 15 ms");
+    stream.close();
+    is_bare(&pool);
+}
+
+#[test]
+fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
+    let (_rig, pool) = rig();
+    let volume = volume_on(&pool, "v", 1, 4 * MIB);
+    // 1 MiB takes 2.3 ms of the second disk, every 40 ms.
+    let stream = pool
+        .reserve(stream_spec(&volume, Op::Write, 25 * MIB, MIB))
+        .unwrap();
+    let refused = share(&pool, SLICE).unwrap_err();
+    let Refusal::Share {
+        period_that_fits: Some(period),
+        ..
+    } = refused
+    else {
+        panic!("{refused}");
+    };
+    assert!(
+        refused
+            .to_string()
+            .ends_with(&format!("as much every {period} would fit"))
+    );
+    let less = share(&pool, period - Nanos::from_micros(1)).unwrap_err();
+    let Refusal::Share {
+        period_that_fits, ..
+    } = less
+    else {
+        panic!("{less}");
+    };
+    assert_eq!(period_that_fits, Some(period));
+    drop(share(&pool, period).unwrap());
+    drop(stream);
+}
+
+#[test]
+fn disk_time_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
+    let (_rig, pool) = rig();
+    let before = known(&pool, 0);
+    pool.core.disks[1].stop();
+    let refused = share(&pool, Nanos::from_millis(50)).map(|_| ());
+    assert!(
+        matches!(
+            refused,
+            Err(Refusal::Invalid {
+                what: "the reservation",
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    wait_until(&pool, 0, before);
+    is_bare(&pool);
+}
