@@ -1,5 +1,6 @@
 //! A running server: pool, control API, data socket, block export; its beginning and its end.
 
+mod data;
 mod waits;
 
 use std::io::ErrorKind;
@@ -114,7 +115,7 @@ impl Server {
             .await
             .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))??;
         let (api, api_file) = listen(&config.api, config.permissions)?;
-        let (data, data_file) = listen(&config.data, config.permissions)?;
+        let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
         let app = Arc::new(App::new(pool, absolute(&config.data)));
         for warning in app.pool.warnings() {
@@ -127,7 +128,12 @@ impl Server {
                 http::router(Arc::clone(&app)),
                 ended.clone(),
             )),
-            tokio::spawn(serve_data(data, Arc::clone(&app), ended.clone())),
+            tokio::spawn(data::serve(
+                data_listener,
+                Arc::clone(&app.sessions),
+                data::Limits::default(),
+                ended.clone(),
+            )),
             tokio::spawn(expire(Arc::clone(&app), ended)),
         ];
         Ok(Self {
@@ -251,29 +257,6 @@ async fn serve_api(listener: UnixListener, router: axum::Router, ended: watch::R
         .await
     {
         tracing::error!(%error, "the control API ended");
-    }
-}
-
-async fn serve_data(listener: UnixListener, app: Arc<App>, ended: watch::Receiver<bool>) {
-    loop {
-        let connection = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = end_of(ended.clone()) => return,
-        };
-        let started = connection.and_then(|(connection, _)| {
-            let connection = connection.into_std()?;
-            connection.set_nonblocking(false)?;
-            let sessions = Arc::clone(&app.sessions);
-            std::thread::Builder::new()
-                .name("stream".to_owned())
-                .spawn(move || sessions.serve(connection))?;
-            Ok(())
-        });
-        if let Err(error) = started {
-            tracing::warn!(%error, "a connection to the data socket could not be served");
-            // Out of descriptors or threads: give those that there are time to end.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
     }
 }
 

@@ -5,21 +5,17 @@
 //! side down; a playing one reads until the end. The server closes when the last block is on the
 //! disks, or the last byte is sent; the report is then there to be fetched.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
 const GREETING: &str = "clockwise-stream ";
 
 /// The longest first line of either side: the greeting and a token, or a reason.
-const LINE_BYTES_MAX: usize = 512;
-
-/// How long the server waits for a first line. A client sends it at once; who does not, holds a
-/// thread.
-pub const GREETING_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LINE_BYTES_MAX: usize = 512;
 
 /// Reads up to the end of the first line, and not a byte further: what follows is the stream's.
 fn read_line(from: &mut impl Read) -> io::Result<String> {
@@ -28,7 +24,7 @@ fn read_line(from: &mut impl Read) -> io::Result<String> {
     loop {
         if from.read(&mut byte)? == 0 {
             return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
+                ErrorKind::UnexpectedEof,
                 "the connection ended within the first line",
             ));
         }
@@ -37,26 +33,58 @@ fn read_line(from: &mut impl Read) -> io::Result<String> {
         }
         if line.len() == LINE_BYTES_MAX {
             return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
+                ErrorKind::InvalidData,
                 "the first line is too long",
             ));
         }
         line.push(byte[0]);
     }
-    String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(line).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// The token in the first line of a client.
+pub(super) fn read_greeting(from: &mut impl Read) -> io::Result<String> {
+    read_line(from)?
+        .strip_prefix(GREETING)
+        .map(str::to_owned)
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "the first line is no greeting"))
+}
+
+/// A connection that is read until some moment, however many bytes come until then.
+struct Until<'a> {
+    connection: &'a UnixStream,
+    moment: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let late = || io::Error::new(ErrorKind::TimedOut, "the first line takes too long");
+        loop {
+            let left = self.moment.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            self.connection.set_read_timeout(Some(left))?;
+            match self.connection.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(late()),
+                read => return read,
+            }
+        }
+    }
 }
 
 /// The server's side: the token that a new connection brings.
 ///
 /// # Errors
-/// When it does not come in time, or is no greeting.
-pub fn accept(connection: &mut UnixStream) -> io::Result<String> {
-    connection.set_read_timeout(Some(GREETING_WAIT))?;
-    let line = read_line(connection)?;
+/// When all of it does not come within that time, or it is no greeting.
+pub fn accept(connection: &UnixStream, within: Duration) -> io::Result<String> {
+    let token = read_greeting(&mut Until {
+        connection,
+        moment: Instant::now() + within,
+    })?;
     connection.set_read_timeout(None)?;
-    line.strip_prefix(GREETING)
-        .map(str::to_owned)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the first line is no greeting"))
+    Ok(token)
 }
 
 /// The server's side: bytes may come or go from now on.
@@ -72,6 +100,13 @@ pub fn deny(connection: &mut UnixStream, reason: &str) {
     let _ = connection.write_all(format!("error {}\n", reason.replace('\n', " ")).as_bytes());
 }
 
+/// The client's side of the first lines: what the server answers.
+fn greet(connection: &mut UnixStream, token: &str) -> io::Result<String> {
+    let sent = connection.write_all(format!("{GREETING}{token}\n").as_bytes());
+    // A server that has too many clients says so, and closes, before it is told anything.
+    read_line(connection).map_err(|error| sent.err().unwrap_or(error))
+}
+
 /// The client's side: a connection that is the byte stream of the session with this token.
 ///
 /// # Errors
@@ -82,10 +117,7 @@ pub fn connect(socket: &Path, token: &str) -> Result<UnixStream, Failure> {
             .help("see that you may use it, as `permissions` in the server's configuration says, and that the server still runs")
     };
     let mut connection = UnixStream::connect(socket).map_err(failed)?;
-    connection
-        .write_all(format!("{GREETING}{token}\n").as_bytes())
-        .map_err(failed)?;
-    match read_line(&mut connection).map_err(failed)?.as_str() {
+    match greet(&mut connection, token).map_err(failed)?.as_str() {
         "ok" => Ok(connection),
         answer => Err(
             Failure::failed(answer.strip_prefix("error ").unwrap_or(answer)).help(
@@ -99,23 +131,52 @@ pub fn connect(socket: &Path, token: &str) -> Result<UnixStream, Failure> {
 mod tests {
     use super::*;
 
+    /// Longer than any of these tests takes.
+    const LONG: Duration = Duration::from_secs(600);
+
     #[test]
     fn the_first_line_ends_where_the_stream_begins() {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         client.write_all(b"clockwise-stream abc\nDATA").unwrap();
-        assert_eq!(accept(&mut server).unwrap(), "abc");
+        assert_eq!(accept(&server, LONG).unwrap(), "abc");
         let mut rest = [0; 4];
         server.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"DATA");
+        // What the stream's bytes take is its own affair.
+        assert_eq!(server.read_timeout().unwrap(), None);
     }
 
     #[test]
     fn garbage_is_no_greeting() {
         for garbage in [&b"GET / HTTP/1.1\n"[..], &[0xff; 2000], b"half a li"] {
-            let (mut client, mut server) = UnixStream::pair().unwrap();
+            let (mut client, server) = UnixStream::pair().unwrap();
             client.write_all(garbage).unwrap();
             drop(client);
-            assert!(accept(&mut server).is_err());
+            assert!(accept(&server, LONG).is_err());
         }
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_not_a_line_in_time() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let within = Duration::from_millis(200);
+        let dripping = std::thread::spawn(move || {
+            while client.write_all(b"x").is_ok() {
+                // The client's pace: each byte comes long before the time is over.
+                std::thread::sleep(within / 20);
+            }
+        });
+        let error = accept(&server, within).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        drop(server);
+        dripping.join().unwrap();
+    }
+
+    #[test]
+    fn who_is_denied_before_the_greeting_is_told_why() {
+        let (mut client, mut server) = UnixStream::pair().unwrap();
+        deny(&mut server, "too many");
+        drop(server);
+        assert_eq!(greet(&mut client, "abc").unwrap(), "error too many");
     }
 }

@@ -160,6 +160,15 @@ impl Session {
         account.blocks.add(BlockView::from(block));
     }
 
+    /// Tells the client of a session that it [claimed](Sessions::claim) that it may begin, and moves its
+    /// bytes to the end on the calling thread.
+    pub fn serve(&self, mut connection: UnixStream) {
+        match super::data::grant(&mut connection) {
+            Ok(()) => self.run(&connection),
+            Err(error) => self.end(Err(PaceError::Peer(error))),
+        }
+    }
+
     /// Moves its bytes; returns when that has ended.
     fn run(&self, connection: &UnixStream) {
         let Ok(stream) = self.stream() else { return };
@@ -376,25 +385,21 @@ impl Sessions {
         }
     }
 
-    /// A new connection to the data socket: runs its session to the end on the calling thread.
-    pub fn serve(&self, mut connection: UnixStream) {
-        let session = match super::data::accept(&mut connection) {
-            Ok(token) => self.claim(&token),
-            Err(error) => {
-                tracing::warn!(%error, "a connection to the data socket was no stream");
-                return super::data::deny(&mut connection, &error.to_string());
-            }
-        };
-        match session {
-            Ok(session) => match super::data::grant(&mut connection) {
-                Ok(()) => session.run(&connection),
-                Err(error) => session.end(Err(PaceError::Peer(error))),
-            },
-            Err(error) => super::data::deny(&mut connection, &error.to_string()),
-        }
+    /// The session that a new connection to the data socket says is its own, which it has `within` to
+    /// do. Nobody else gets it then: it is to be [served](Session::serve).
+    ///
+    /// # Errors
+    /// What the client is to be told: it says nothing in time, nothing that makes sense, or nothing
+    /// that is known.
+    pub fn claim(&self, connection: &UnixStream, within: Duration) -> Result<Arc<Session>, String> {
+        let token = super::data::accept(connection, within).map_err(|error| {
+            tracing::warn!(%error, "a connection to the data socket was no stream");
+            error.to_string()
+        })?;
+        self.by_token(&token).map_err(|error| error.to_string())
     }
 
-    fn claim(&self, token: &str) -> Result<Arc<Session>, SessionError> {
+    fn by_token(&self, token: &str) -> Result<Arc<Session>, SessionError> {
         let session = self
             .all()
             .into_iter()

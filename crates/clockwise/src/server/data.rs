@@ -1,0 +1,127 @@
+//! Who connects to the data socket: a thread for each, and few that have not said whose they are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::{Semaphore, watch};
+
+use super::end_of;
+use crate::session::{Sessions, data};
+
+/// What clients are allowed until they have said which session is theirs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// How long they may take. A client sends its line at once; one that does not, holds a thread.
+    pub(super) within: Duration,
+    /// How many there may be at a time; one more is told so and closed.
+    pub(super) count_max: usize,
+}
+
+impl Default for Limits {
+    /// As many as there may be connections to the block export.
+    fn default() -> Self {
+        Self {
+            within: Duration::from_secs(5),
+            count_max: crate::export::nbd::config::CONNECTIONS_MAX_DEFAULT,
+        }
+    }
+}
+
+/// Serves connections until the server ends.
+pub(super) async fn serve(
+    listener: UnixListener,
+    sessions: Arc<Sessions>,
+    limits: Limits,
+    ended: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(limits.count_max));
+    let mut is_full = false;
+    loop {
+        let connection = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = end_of(ended.clone()) => return,
+        };
+        let started = connection.and_then(|(connection, _)| {
+            let mut connection = connection.into_std()?;
+            connection.set_nonblocking(false)?;
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                let reason = format!(
+                    "{} connections have not said which stream is theirs; come again when they have",
+                    limits.count_max
+                );
+                if !std::mem::replace(&mut is_full, true) {
+                    tracing::warn!("the data socket takes nobody: {reason}");
+                }
+                data::deny(&mut connection, &reason);
+                return Ok(());
+            };
+            is_full = false;
+            let sessions = Arc::clone(&sessions);
+            std::thread::Builder::new()
+                .name("stream".to_owned())
+                .spawn(move || {
+                    let claimed = sessions.claim(&connection, limits.within);
+                    drop(place);
+                    match claimed {
+                        Ok(session) => session.serve(connection),
+                        Err(reason) => data::deny(&mut connection, &reason),
+                    }
+                })?;
+            Ok(())
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "a connection to the data socket could not be served");
+            // Out of descriptors or threads: give those that there are time to end.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// What a connection is told until it is closed.
+    fn told(mut connection: &UnixStream) -> String {
+        let long = Some(Duration::from_secs(60));
+        connection.set_read_timeout(long).unwrap();
+        let mut said = String::new();
+        connection.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    #[test]
+    fn one_too_many_that_says_nothing_is_told_so_and_a_place_is_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("data.sock");
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (ending, ended) = watch::channel(false);
+        let limits = Limits {
+            within: Duration::from_secs(600),
+            count_max: 3,
+        };
+        let serving = {
+            let _runtime = runtime.enter();
+            let listener = UnixListener::bind(&socket).unwrap();
+            runtime.spawn(serve(listener, Arc::default(), limits, ended))
+        };
+        let connect = || UnixStream::connect(&socket).unwrap();
+        let silent = [connect(), connect(), connect()];
+        let refused = told(&connect());
+        assert!(refused.starts_with("error 3 connections"), "{refused}");
+        // One of the three has said something, even if nothing good.
+        (&silent[0]).write_all(b"clockwise-stream none\n").unwrap();
+        let unknown = told(&silent[0]);
+        assert!(unknown.starts_with("error no reservation"), "{unknown}");
+        let another = connect();
+        (&another).write_all(b"clockwise-stream none\n").unwrap();
+        assert_eq!(told(&another), unknown);
+        drop(silent);
+        ending.send_replace(true);
+        runtime.block_on(serving).unwrap();
+    }
+}
