@@ -5,9 +5,10 @@
 //! is, takes it down in the order in which it hangs together, and removes the folder.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use sched::units::Bytes;
 
 use super::process::run;
@@ -137,8 +138,23 @@ fn check_room(parent: &Path, needed: Bytes) -> Result<(), Failure> {
     .help("name a folder with more room with --scratch, or run it for fewer --seconds"))
 }
 
-/// Takes down and removes what demos in `parent` left that were killed. What cannot be removed,
-/// because it is somebody else's, is left alone.
+/// The lock in a folder that was left by a demo of the same user. Anybody may have made something of
+/// that name in a place that all may write to: it is opened as nothing that is somewhere else or that
+/// one would wait for, and taken for a lock only if it is one.
+fn lock_of_own(folder: &Path) -> Option<File> {
+    let user = rustix::process::geteuid().as_raw();
+    let place = folder.symlink_metadata().ok()?;
+    if !place.is_dir() || place.uid() != user {
+        return None;
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let lock = rustix::fs::open(folder.join(LOCK), flags, Mode::empty()).ok()?;
+    let lock = File::from(lock);
+    let file = lock.metadata().ok()?;
+    (file.is_file() && file.uid() == user).then_some(lock)
+}
+
+/// Takes down and removes what demos of the same user left in `parent` that were killed.
 fn clear_leftovers(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
@@ -148,7 +164,7 @@ fn clear_leftovers(parent: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let Ok(lock) = File::open(folder.join(LOCK)) else {
+        let Some(lock) = lock_of_own(&folder) else {
             continue;
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -206,36 +222,4 @@ fn take_down(folder: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_left_is_removed_and_what_lives_or_is_kept_is_not() {
-        let parent = tempfile::tempdir().unwrap();
-        let living = Scratch::new(Some(parent.path()), false, Bytes(1)).unwrap();
-        let kept = Scratch::new(Some(parent.path()), true, Bytes(1)).unwrap();
-        let kept_path = kept.path().to_owned();
-        drop(kept);
-        let left = parent.path().join(format!("{PREFIX}left"));
-        std::fs::create_dir(&left).unwrap();
-        std::fs::write(left.join(LOCK), b"").unwrap();
-        let strange = parent.path().join("something else");
-        std::fs::create_dir(&strange).unwrap();
-        clear_leftovers(parent.path());
-        assert!(living.path().is_dir() && kept_path.is_dir() && strange.is_dir());
-        assert!(!left.exists());
-        let path = living.path().to_owned();
-        drop(living);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn too_little_room_is_said_before_anything_is_made() {
-        let parent = tempfile::tempdir().unwrap();
-        let refused = Scratch::new(Some(parent.path()), false, Bytes(u64::MAX))
-            .err()
-            .unwrap();
-        assert!(refused.what.contains("free"), "{}", refused.what);
-        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
-    }
-}
+mod tests;
