@@ -15,9 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::Outcome;
 use common::skip::have;
-use demo_support::{Running, SmallDisk, demo, nothing_is_left};
+use demo_support::{Running, Scratch, SmallDisk, demo, nothing_is_left};
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
 
@@ -26,7 +25,7 @@ const SHORT: [&str; 2] = ["--seconds", "1"];
 
 /// What a demo needs: its turn, and a folder, which is gone before the turn is over.
 struct Stage {
-    scratch: TempDir,
+    scratch: Scratch,
     _lane: MutexGuard<'static, ()>,
 }
 

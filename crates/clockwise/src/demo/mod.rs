@@ -33,6 +33,7 @@ use crate::failure::{Failure, host_failure};
 use crate::http::view::WarningView;
 use interrupt::{Interrupt, exit_status};
 use mount::Mounted;
+pub use mount::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use plan::{DRIVE, DRIVES};
 use report::Report;
 use scratch::Scratch;

@@ -15,6 +15,25 @@ const NBDFUSE_HELP: &str =
 /// How long `nbdfuse` may take until its file is there.
 const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
 
+/// The programs that a file load on a mounted file system needs.
+pub const MOUNT_PROGRAMS: [&str; 9] = [
+    "nbdfuse",
+    "losetup",
+    "mkfs.ext4",
+    "mount",
+    "umount",
+    "fusermount3",
+    "git",
+    "tar",
+    "fio",
+];
+
+/// The devices that it needs, and what is said where one is missing.
+pub const MOUNT_DEVICES: [(&str, &str); 2] = [
+    ("/dev/fuse", "no /dev/fuse"),
+    ("/dev/loop-control", "no /dev/loop-control"),
+];
+
 /// A file system on a volume. Dropping it unmounts, and leaves nothing behind.
 pub(super) struct Mounted {
     folder: PathBuf,
@@ -30,23 +49,15 @@ impl Mounted {
         if !rustix::process::geteuid().is_root() {
             return Some("no root");
         }
-        let needed = [
-            "nbdfuse",
-            "losetup",
-            "mkfs.ext4",
-            "mount",
-            "umount",
-            "fusermount3",
-            "git",
-            "tar",
-            "fio",
-        ];
-        if !needed.iter().all(|name| is_there(name)) {
+        if !MOUNT_PROGRAMS.iter().all(|name| is_there(name)) {
             return Some(
                 "a program is missing; `make setup` brings nbdfuse, fuse3, e2fsprogs, git and fio",
             );
         }
-        (!Path::new("/dev/fuse").exists()).then_some("no /dev/fuse")
+        let missing = MOUNT_DEVICES
+            .iter()
+            .find(|(device, _)| !Path::new(device).exists());
+        missing.map(|(_, obstacle)| *obstacle)
     }
 
     /// Mounts the export `uri` under `scratch`, making a file system on it first if `fresh`.

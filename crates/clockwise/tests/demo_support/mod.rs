@@ -4,11 +4,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use clockwise::demo::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,19 +19,72 @@ use super::common::skip::{have, is_root, skipped, tool};
 /// How long a demo may take to end when it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a demo needs for a file load on a file system.
-const MOUNT_TOOLS: [&str; 6] = [
-    "nbdfuse",
-    "fusermount3",
-    "losetup",
-    "mkfs.ext4",
-    "git",
-    "tar",
-];
+/// A folder for demos. What a demo has left mounted there, because it was killed or is broken, is taken
+/// down before the folder is removed: however the test ends, nobody walks into it.
+pub(crate) struct Scratch(tempfile::TempDir);
 
 /// A folder on a disk: what demos write is too much for a `/tmp` in memory.
-pub(crate) fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in("/var/tmp").expect("a folder")
+pub(crate) fn scratch() -> Scratch {
+    Scratch(tempfile::tempdir_in("/var/tmp").expect("a folder"))
+}
+
+impl Scratch {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // The file system, the device that it is on, the file that the device is on.
+        let (fuse, others): (Vec<_>, Vec<_>) = mounts_in(self.path())
+            .into_iter()
+            .rev()
+            .partition(|mount| mount.kind.starts_with("fuse"));
+        let unmount = |mount: &Mount| run(tool("umount").arg("--lazy").arg(&mount.place));
+        // What cannot be taken down is left, and the test that left it has failed already.
+        others.iter().for_each(|mount| _ = unmount(mount));
+        for device in loops_in(self.path()) {
+            run(tool("losetup").arg("--detach").arg(device));
+        }
+        fuse.iter().for_each(|mount| _ = unmount(mount));
+    }
+}
+
+/// Something that is mounted.
+struct Mount {
+    place: String,
+    kind: String,
+}
+
+/// What is mounted inside a folder, in the order in which it was.
+fn mounts_in(folder: &Path) -> Vec<Mount> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("/proc");
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1).map(str::to_owned);
+        Some(Mount {
+            place: words.next()?,
+            kind: words.next()?,
+        })
+    });
+    let is_inside = |mount: &Mount| is_inside(&mount.place, folder);
+    mounts.filter(is_inside).collect()
+}
+
+/// Loop devices on files inside a folder.
+fn loops_in(folder: &Path) -> Vec<PathBuf> {
+    let devices = std::fs::read_dir("/sys/block").expect("/sys").flatten();
+    let of_folder = devices.filter(|device| {
+        let file = std::fs::read_to_string(device.path().join("loop/backing_file"));
+        file.is_ok_and(|file| is_inside(file.trim_end(), folder))
+    });
+    of_folder
+        .map(|device| Path::new("/dev").join(device.file_name()))
+        .collect()
+}
+
+fn is_inside(path: &str, folder: &Path) -> bool {
+    path != folder.as_os_str() && Path::new(path).starts_with(folder)
 }
 
 /// A demo with its data under `scratch`.
@@ -44,11 +98,17 @@ pub(crate) fn demo(scratch: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Whether a demo mounts a file system here: for root it must, wherever there are the devices for it.
+/// Where it does not, what would be tested of that is skipped.
 pub(crate) fn may_mount() -> bool {
-    let devices = ["/dev/fuse", "/dev/loop-control"];
-    rustix::process::geteuid().is_root()
-        && devices.iter().all(|device| Path::new(device).exists())
-        && MOUNT_TOOLS.iter().all(|tool| have(tool))
+    let missing = MOUNT_DEVICES
+        .iter()
+        .find(|(device, _)| !Path::new(device).exists());
+    if let Some((_, obstacle)) = missing {
+        skipped(obstacle);
+    }
+    is_root("mounting a file system")
+        && missing.is_none()
+        && MOUNT_PROGRAMS.iter().all(|program| have(program))
 }
 
 /// A demo that is ended however the test ends.
@@ -145,11 +205,9 @@ pub(crate) fn nothing_is_left(scratch: &Path) {
 /// What still names the folder, and what is in it.
 fn left_in(scratch: &Path) -> String {
     let name = scratch.display().to_string();
-    let inside = format!("{name}/");
     let mut left = String::new();
-    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("/proc");
-    for mount in mounts.lines().filter(|mount| mount.contains(&inside)) {
-        left += &format!("a mount is left: {mount}\n");
+    for mount in mounts_in(scratch) {
+        left += &format!("a mount is left: {} ({})\n", mount.place, mount.kind);
     }
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -159,11 +217,8 @@ fn left_in(scratch: &Path) -> String {
             left += &format!("a process is left: {command}\n");
         }
     }
-    for entry in std::fs::read_dir("/sys/block").expect("/sys").flatten() {
-        let file = std::fs::read_to_string(entry.path().join("loop/backing_file"));
-        if file.is_ok_and(|file| file.contains(&inside)) {
-            left += &format!("a loop device is left: {}\n", entry.path().display());
-        }
+    for device in loops_in(scratch) {
+        left += &format!("a loop device is left: {}\n", device.display());
     }
     for entry in std::fs::read_dir(scratch).expect("the folder").flatten() {
         // A file system has the one of its own, and the other is ours.
@@ -176,7 +231,7 @@ fn left_in(scratch: &Path) -> String {
 
 /// A small file system in a file, mounted.
 pub(crate) struct SmallDisk {
-    folder: tempfile::TempDir,
+    folder: Scratch,
 }
 
 impl SmallDisk {
@@ -217,13 +272,6 @@ impl SmallDisk {
                 Err(_) => step /= 2,
             }
         }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // It is not mounted where that could not be done; what is, goes even if a test failed.
-        run(Command::new("umount").arg("--lazy").arg(self.path()));
     }
 }
 
