@@ -249,7 +249,7 @@ impl Fused {
             .arg(&pid_file)
             .arg(&file)
             .arg(rig.uri(volume));
-        let process = Process(command.spawn().unwrap());
+        let process = Process::spawn(&mut command);
         let unmount = Undo(
             "fusermount3",
             vec!["-uz".into(), folder.display().to_string()],

@@ -3,7 +3,7 @@
 mod nbd_support;
 
 use clockwise::export::nbd::NbdConfig;
-use nbd_support::{Rig, Wire, cmd, pattern};
+use nbd_support::{Rig, Wire, cmd, pattern, until};
 use sched::units::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -84,9 +84,9 @@ fn clients_that_take_no_replies_keep_nobody_out() {
             wire.request(cmd::READ, 0, cookie, cookie % 6 * MIB, 1 << 20);
         }
     }
-    while rig.server().status().read_bytes < 4 * MIB {
-        std::thread::yield_now();
-    }
+    until("much is read for them", || {
+        rig.server().status().read_bytes >= 4 * MIB
+    });
     // Whoever is connected goes on.
     for base in [8, 16, 24] {
         let reply = other.write(0, base * MIB, &data);
@@ -94,9 +94,13 @@ fn clients_that_take_no_replies_keep_nobody_out() {
     }
     // Whoever comes is told to come again at worst.
     let mut newcomer = Wire::connect(&rig.socket);
-    while let Err(text) = newcomer.try_go("v") {
-        assert!(text.contains("no memory is free"), "{text}");
-    }
+    until("a newcomer gets memory", || match newcomer.try_go("v") {
+        Ok(()) => true,
+        Err(text) => {
+            assert!(text.contains("no memory is free"), "{text}");
+            false
+        }
+    });
     newcomer.request(cmd::READ, 0, 1, 24 * MIB, 4096);
     assert!(newcomer.simple_reply(4096).data == [(0, data[..4096].to_vec())]);
     drop(stuck);

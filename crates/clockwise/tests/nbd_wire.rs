@@ -4,7 +4,7 @@ mod nbd_support;
 
 use std::io::Write;
 
-use nbd_support::{Reply, Rig, Wire, cmd, pattern};
+use nbd_support::{Reply, Rig, Wire, cmd, pattern, until};
 use sched::units::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -94,9 +94,9 @@ fn requests_are_pipelined_and_every_one_is_answered_once() {
     }
     thread.join().unwrap();
     // A worker counts what it has answered at the end of its turn.
-    while rig.server().status().requests < 2 * count {
-        std::thread::yield_now();
-    }
+    until("all that was answered is counted", || {
+        rig.server().status().requests >= 2 * count
+    });
     assert_eq!(rig.server().status().requests, 2 * count);
 }
 

@@ -302,13 +302,13 @@ fn a_tcp_port_alone_is_on_the_loopback_address() {
 #[test]
 fn status_that_is_watched_is_a_value_each_time_until_ctrl_c() {
     let (site, server) = Site::serving(1);
-    let mut watching = common::clockwise()
+    let mut watch = common::clockwise();
+    watch
         .arg("--config")
         .arg(site.config())
         .args(["--json", "status", "--watch", "--interval", "10ms"])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("the program runs");
+        .stdout(std::process::Stdio::piped());
+    let mut watching = common::Process::spawn(&mut watch);
     let out = watching.stdout.take().expect("it is piped");
     let mut values = serde_json::Deserializer::from_reader(out).into_iter::<Value>();
     let mut next = || values.next().map(|value| value.expect("a value"));

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use common::{Serve, Site, call, pattern};
+use common::{Process, Serve, Site, call, pattern};
 use serde_json::{Value, json};
 
 fn site() -> (Site, Serve) {
@@ -150,20 +150,19 @@ fn where_played_bytes_go_may_be_full_or_have_enough() {
     play(&site, &[&arguments[..], &["/dev/full"]].concat())
         .fails(1, &["playing ended early", "/dev/full", "make room"]);
     let mut reader = common::clockwise();
-    let mut player = reader
+    reader
         .args(["stream", "play", "--volume", "v", "--block", "64KiB"])
         .args(arguments)
         .args(["-", "--config"])
         .arg(site.config())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("clockwise starts");
+        .stderr(Stdio::piped());
+    let mut player = Process::spawn(&mut reader);
     let mut some = [0; 1000];
     let mut output = player.stdout.take().expect("piped");
     output.read_exact(&mut some).expect("its first bytes");
     drop(output);
-    let ended = player.wait_with_output().expect("it ends");
+    let ended = player.output();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(0), "{said}");
     assert!(!said.contains("error"), "{said}");
@@ -417,20 +416,20 @@ fn a_report_of_blocks_that_cannot_be_written_is_refused_before_anything_is_reser
 fn standard_input_is_recorded_to_its_end() {
     let (site, server) = site();
     let content = pattern(9, 300_000);
-    let mut recording = common::clockwise()
+    let mut record = common::clockwise();
+    record
         .arg("--config")
         .arg(site.config())
         .args(["--json", "stream", "record", "--volume", "v", "--from", "-"])
         .args(["--rate", "500KB/s", "--block", "64KiB"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
+        .stderr(Stdio::piped());
+    let mut recording = Process::spawn(&mut record);
     let mut source = recording.stdin.take().expect("it is piped");
     source.write_all(&content).expect("it is read");
     drop(source);
-    let outcome = common::Outcome::from(recording.wait_with_output().expect("it ends"));
+    let outcome = common::Outcome::from(recording.output());
     // A machine that is busy may make blocks late.
     assert!(matches!(outcome.code, 0 | 1), "{outcome:?}");
     let report = outcome.json();

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use common::skip::{have, is_root};
-use common::{Outcome, Site, pattern};
+use common::{Outcome, Process, Site, pattern, until};
 use serde_json::Value;
 
 /// A command on a terminal of its own, by `script`. It takes the place of the shell that `script` starts,
@@ -91,11 +91,8 @@ fn status_that_is_watched_is_shown_in_one_place_until_ctrl_c() {
         return;
     }
     let (site, server) = Site::serving(1);
-    let mut watching = on_a_terminal(&site, &["status", "--watch", "--interval", "10ms"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script runs");
+    let mut watch = on_a_terminal(&site, &["status", "--watch", "--interval", "10ms"]);
+    let mut watching = Process::spawn(watch.stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut keyboard = watching.stdin.take().expect("it is piped");
     let mut screen = watching.stdout.take().expect("it is piped");
     let mut shown = Vec::new();
@@ -270,7 +267,8 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
     let rate = ["--rate", "500KB/s", "--block", "64KiB", "--wrap"];
     let planned = ["--starts-in", "1h", "--from", "/dev/zero", "--json"];
     let blocks = site.path("blocks.csv");
-    let child = common::clockwise()
+    let mut record = common::clockwise();
+    record
         .arg("--config")
         .arg(site.config())
         .args(["stream", "record", "--volume", "v"])
@@ -279,16 +277,15 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
         .arg("--blocks")
         .arg(&blocks)
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
+        .stderr(Stdio::piped());
+    let child = Process::spawn(&mut record);
     let streams = || site.json(&["status"])["streams"].as_array().map(Vec::len);
-    while streams() != Some(1) {}
+    until("it has its stream", || streams() == Some(1));
     let pid = rustix::process::Pid::from_child(&child);
     // It hears of it from the moment at which its stream is there.
-    while !hears_interrupts(child.id()) {}
+    until("it hears of Ctrl-C", || hears_interrupts(child.id()));
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
-    let ended: Outcome = child.wait_with_output().expect("it ends").into();
+    let ended: Outcome = child.output().into();
     let report = ended.done().json();
     assert_eq!(
         (&report["state"], &report["pace"]["blocks"]),

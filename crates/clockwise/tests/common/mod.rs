@@ -9,16 +9,20 @@
 
 mod bytes;
 pub(crate) mod damage;
+mod process;
 #[path = "../../../engine/tests/common/skip.rs"]
 pub(crate) mod skip;
 pub(crate) mod told;
+mod until;
 
 pub(crate) use bytes::pattern;
+pub(crate) use process::Process;
+pub(crate) use until::until;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -149,16 +153,32 @@ impl Site {
         (site, serve)
     }
 
+    /// The same on emulated drives of the nineties, which have zones and take their time.
+    pub(crate) fn serving_drives(drives: usize) -> (Self, Serve) {
+        let site = Self::new(0);
+        let mut text = read_text(&site.config());
+        for drive in 0..drives {
+            text += &format!(
+                "[[disk]]\npath = \"drive-{drive}\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
+                 profile = \"quantum-atlas-ii\"\n"
+            );
+        }
+        std::fs::write(site.config(), text).expect("the configuration can be written");
+        site.run(&["pool", "create"]).done();
+        let serve = site.serve();
+        (site, serve)
+    }
+
     /// Serves the pool with `--json`; returns when the server says that it is ready.
     pub(crate) fn serve_json(&self) -> Ready {
-        let mut child = clockwise()
+        let mut serve = clockwise();
+        serve
             .arg("--config")
             .arg(self.config())
             .args(["--json", "serve"])
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program runs");
+            .stderr(Stdio::null());
+        let mut child = Process::spawn(&mut serve);
         let out = child.stdout.take().expect("it is piped");
         let mut rest = serde_json::Deserializer::from_reader(out).into_iter();
         let said = rest.next().and_then(Result::ok).unwrap_or(Value::Null);
@@ -168,14 +188,14 @@ impl Site {
     /// Serves the pool; returns when the server is ready.
     #[track_caller]
     pub(crate) fn serve(&self) -> Serve {
-        let mut child = clockwise()
+        let mut serve = clockwise();
+        serve
             .arg("--config")
             .arg(self.config())
             .arg("serve")
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program runs");
+            .stderr(Stdio::piped());
+        let mut child = Process::spawn(&mut serve);
         let log = child.stderr.take().expect("its log is piped");
         let (sender, lines) = mpsc::channel();
         let reader = std::thread::spawn(move || {
@@ -204,7 +224,7 @@ impl Site {
 
 /// A server that has said to programs that it is ready, and does not outlive its test.
 pub(crate) struct Ready {
-    child: Child,
+    child: Process,
     /// What it said.
     pub(crate) said: Value,
     rest: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<ChildStdout>, Value>,
@@ -222,17 +242,9 @@ impl Ready {
     }
 }
 
-impl Drop for Ready {
-    fn drop(&mut self) {
-        // Gone already is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// A server that does not outlive its test.
 pub(crate) struct Serve {
-    child: Child,
+    child: Process,
     reader: Option<std::thread::JoinHandle<String>>,
 }
 
@@ -246,7 +258,13 @@ impl Serve {
         rustix::process::kill_process(pid, signal).expect("the server is there");
     }
 
-    fn end(&mut self) -> (Option<i32>, String) {
+    /// Tells it to end, and does not wait for that.
+    pub(crate) fn tell_to_end(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    /// Waits for its end; returns the exit status and the log.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().expect("the server can be waited for");
         let log = self
             .reader
@@ -256,25 +274,15 @@ impl Serve {
     }
 
     /// SIGTERM; returns the exit status and the log.
-    pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
-        self.signal(rustix::process::Signal::TERM);
+    pub(crate) fn terminate(self) -> (Option<i32>, String) {
+        self.tell_to_end();
         self.end()
     }
 
     /// SIGKILL; returns the log.
-    pub(crate) fn kill(mut self) -> String {
+    pub(crate) fn kill(self) -> String {
         self.signal(rustix::process::Signal::KILL);
         self.end().1
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        if self.reader.is_some() {
-            // Gone already is as good.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }
 
@@ -285,6 +293,11 @@ pub(crate) fn read(path: &Path) -> Vec<u8> {
         .and_then(|mut file| file.read_to_end(&mut bytes))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     bytes
+}
+
+/// Reads a file that is text.
+pub(crate) fn read_text(path: &Path) -> String {
+    String::from_utf8(read(path)).expect("text")
 }
 
 /// An answer of the API.

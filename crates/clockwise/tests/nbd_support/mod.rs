@@ -19,45 +19,42 @@ mod bytes;
     reason = "the engine's tests share it in a module of their own"
 )]
 mod platter;
+#[path = "../common/process.rs"]
+mod process;
 mod rig;
 #[path = "../../../engine/tests/common/skip.rs"]
 pub(crate) mod skip;
+#[path = "../common/until.rs"]
+mod until;
 mod wire;
 
 use std::io::Read;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 pub(crate) use bytes::pattern;
+pub(crate) use process::Process;
 pub(crate) use rig::Rig;
+pub(crate) use until::until;
 pub(crate) use wire::{Reply, Wire, cmd};
 
 /// How long any client program may take.
 const TOOL_WITHIN: Duration = Duration::from_secs(120);
 
-/// A child that does not outlive the test.
-pub(crate) struct Process(pub(crate) Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Gone already is as good.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs a program to its end, within the time limit, whatever its status.
 pub(crate) fn output(tool: &str, arguments: &[&str]) -> Output {
-    let mut child = skip::tool(tool)
+    let mut command = skip::tool(tool);
+    command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{tool}: {error}"));
-    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let mut process = Process(child);
+        .stderr(Stdio::piped());
+    let mut process = Process::spawn(&mut command);
+    let (mut out, mut err) = (
+        process.stdout.take().unwrap(),
+        process.stderr.take().unwrap(),
+    );
     let errors = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         err.read_to_end(&mut bytes).map(|_| bytes)
@@ -78,7 +75,7 @@ pub(crate) fn output(tool: &str, arguments: &[&str]) -> Output {
             panic!("{tool} {arguments:?} took more than {TOOL_WITHIN:?}: {errors}");
         }
     };
-    let status = process.0.wait().unwrap();
+    let status = process.wait().unwrap();
     let stderr = errors.join().unwrap().unwrap();
     Output {
         status,
