@@ -3,36 +3,17 @@
 
 mod common;
 
-use common::{Outcome, Serve, Site};
-use serde_json::Value;
+use common::{Outcome, Site, call};
+use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
-
-/// A pool on two emulated drives, which have zones.
-fn drives() -> (Site, Serve) {
-    let site = Site::new(0);
-    let mut text = String::from(
-        "[server]\napi = \"api.sock\"\nrealtime = false\n[pool]\nname = \"test\"\nextent = \"1MiB\"\n\
-         [memory]\ntotal = \"64MiB\"\n",
-    );
-    for drive in 0..2 {
-        text += &format!(
-            "[[disk]]\npath = \"drive-{drive}\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
-             profile = \"quantum-atlas-ii\"\n"
-        );
-    }
-    std::fs::write(site.config(), text).expect("the configuration can be written");
-    site.run(&["pool", "create"]).done();
-    let server = site.serve();
-    (site, server)
-}
 
 fn create(site: &Site, name: &str, options: &[&str]) -> Outcome {
     site.run(&[&["volume", "create", name, "--size", "8MiB"], options].concat())
 }
 
 /// A run of a volume's extents.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Run {
     disk: String,
     extents: u64,
@@ -81,7 +62,7 @@ fn zones(site: &Site) -> Vec<u64> {
 
 #[test]
 fn a_named_disk_a_zone_a_range_and_runs_have_their_effect() {
-    let (site, server) = drives();
+    let (site, server) = Site::serving_drives(2);
     let disk = |number: usize| site.path(&format!("drive-{number}")).display().to_string();
     // In turn when nothing is said.
     create(&site, "turns", &[]).done();
@@ -166,8 +147,33 @@ fn a_named_disk_a_zone_a_range_and_runs_have_their_effect() {
 }
 
 #[test]
+fn a_volume_that_shrinks_is_placed_nowhere() {
+    let (site, server) = Site::serving(1);
+    create(&site, "v", &[]).done();
+    let before = places(&site, "v");
+    let resize = |size: u64, direction: &str, placement: Value| {
+        let mut ask = json!({ "size_bytes": size, "placement": placement });
+        if !direction.is_empty() {
+            ask["direction"] = direction.into();
+        }
+        call(&site, "PATCH", "/v1/volumes/v", &ask.to_string())
+    };
+    for direction in ["", "shrink"] {
+        let (status, problem) = resize(4 * MIB, direction, json!({ "zone": 0 }));
+        assert_eq!(status, 422, "{problem}");
+        let what = problem["what"].as_str().expect("words");
+        assert!(what.contains("shrinks"), "{what}");
+    }
+    assert_eq!(places(&site, "v"), before);
+    // A placement that says nothing is none, and where it grows there is something to place.
+    assert_eq!(resize(4 * MIB, "", json!({})).0, 200);
+    assert_eq!(resize(6 * MIB, "", json!({ "zone": 0 })).0, 200);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
 fn places_that_are_none_are_refused_with_what_there_is() {
-    let (site, server) = drives();
+    let (site, server) = Site::serving_drives(2);
     let refused = |options: &[&str], words: &[&str]| create(&site, "v", options).fails(2, words);
     let zones_end = (zones(&site).len() - 1).to_string();
     refused(
@@ -203,6 +209,6 @@ fn places_that_are_none_are_refused_with_what_there_is() {
     refused(&["--to-byte=-1"], &["--to-byte", "negative"]);
     refused(&["--to-byte", "1K"], &["--to-byte", "KiB"]);
     // None of it made anything.
-    assert_eq!(site.json(&["volume", "list"]), serde_json::json!([]));
+    assert_eq!(site.json(&["volume", "list"]), json!([]));
     assert_eq!(server.terminate().0, Some(0));
 }

@@ -41,7 +41,7 @@ impl PlacementAsk {
 pub struct CreateVolume {
     /// Its name: 1 to 255 bytes, no slash, no control characters.
     pub name: String,
-    /// Its size; rounded up to whole extents.
+    /// Its size; rounded up to whole sectors of 512 bytes.
     pub size_bytes: u64,
     /// Where it goes.
     #[serde(default)]
@@ -52,13 +52,13 @@ pub struct CreateVolume {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeVolume {
-    /// The new size; rounded up to whole extents.
+    /// The new size; rounded up to whole sectors of 512 bytes.
     pub size_bytes: u64,
     /// What is to happen: `grow`, `shrink`, or either when absent. A size on the other side of the
     /// present one is then an error, not a loss of data.
     #[serde(default)]
     pub direction: Option<Direction>,
-    /// Where new extents go.
+    /// Where new extents go; an error when it shrinks, which makes none.
     #[serde(default)]
     pub placement: PlacementAsk,
 }

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::ask::{CreateVolume, Direction, MoveProgress, MoveVolume, ResizeVolume};
+use super::ask::{CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume};
 use super::view::{PlaceView, VolumeView};
 use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, answer};
 
@@ -133,6 +133,13 @@ async fn resize(
         } else {
             Direction::Grow
         });
+        if direction == Direction::Shrink && ask.placement != PlacementAsk::default() {
+            return Err(Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!("volume {name:?} shrinks, and that places no extents"),
+                "leave `placement` out, or move the volume with POST to its `move`",
+            ));
+        }
         let size = Bytes(ask.size_bytes);
         Ok(VolumeView::from(match direction {
             Direction::Grow => app.pool.grow(&name, size, &ask.placement.placement())?,

@@ -136,7 +136,7 @@ impl Placement {
 pub struct VolumeSpec {
     /// Its name: 1 to 255 bytes, no slash, no control characters.
     pub name: String,
-    /// Its size; rounded up to whole extents.
+    /// Its size; rounded up to whole sectors.
     pub size: Bytes,
     /// Where it goes.
     pub placement: Placement,
