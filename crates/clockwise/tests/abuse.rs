@@ -5,7 +5,8 @@ mod common;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use common::{Site, call, pattern};
+use common::{Site, call, pattern, until};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
@@ -79,6 +80,25 @@ fn a_thousand_silent_connections_to_the_data_socket_keep_nobody_out() {
     site.run(&["pool", "check"]).done();
 }
 
+/// Size of a block of the stream that is stuck.
+const BLOCK: usize = 65_536;
+
+/// What a socket of this host takes that nobody reads from, by whoever writes blocks to it when it has
+/// room.
+fn taken_by_a_socket() -> u64 {
+    let (mut ours, _theirs) = UnixStream::pair().expect("a pair of sockets");
+    ours.set_nonblocking(true).expect("it can be set");
+    let mut taken = 0;
+    loop {
+        let mut writable = [PollFd::new(&ours, PollFlags::OUT)];
+        let now = rustix::time::Timespec::default();
+        if poll(&mut writable, Some(&now)).expect("it can be asked") == 0 {
+            return taken;
+        }
+        taken += ours.write(&[0; BLOCK]).expect("it has room") as u64;
+    }
+}
+
 #[test]
 fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     let (site, server) = Site::serving(1);
@@ -91,7 +111,7 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     let record = || site.run(&[&["stream", "record", "--from", &from][..], &reserve].concat());
     record().done();
     let ask = json!({
-        "volume": "v", "op": "play", "rate_bytes_per_second": 200_000, "block_bytes": 65536, "length_bytes": 524_288, "wraps": true
+        "volume": "v", "op": "play", "rate_bytes_per_second": 200_000, "block_bytes": BLOCK, "length_bytes": 524_288, "wraps": true
     });
     let (status, reserved) = call(&site, "POST", "/v1/streams", &ask.to_string());
     assert_eq!(status, 201, "{reserved}");
@@ -105,19 +125,11 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     stuck.read_exact(&mut ok).expect("an answer");
     assert_eq!(&ok, b"ok\n");
     let path = format!("/v1/streams/{}", reserved["id"]);
-    let blocks = || call(&site, "GET", &path, "").1["stream"]["blocks"].clone();
-    let begun = std::time::Instant::now();
-    let mut before = blocks();
-    loop {
-        // Nothing tells that a stream is stuck but that it does not go on.
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        let now = blocks();
-        if now == before && now != 0 {
-            break;
-        }
-        before = now;
-        assert!(begun.elapsed().as_secs() < 60, "it plays to nobody");
-    }
+    let blocks = || call(&site, "GET", &path, "").1["stream"]["blocks"].as_u64();
+    let full = taken_by_a_socket() / BLOCK as u64 + 2;
+    until("its socket and its two buffers are full", || {
+        blocks() >= Some(full)
+    });
     // Others play and record meanwhile, and get what they should.
     let to = site.path("back").display().to_string();
     let play = ["stream", "play", "--to", &to, "--length", "512KiB"];
@@ -128,7 +140,10 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     let of_it = held.as_array().expect("accounts").iter();
     let of_it: Vec<_> = of_it.filter(|one| one["client"] == "v").collect();
     assert_eq!(of_it.len(), 1, "{held}");
-    assert_eq!(of_it[0]["fixed_bytes"], 2 * 65536, "{held}");
+    let parts = ["fixed_bytes", "variable_bytes", "buffers"].map(|part| &of_it[0][part]);
+    assert_eq!(parts, [&json!(2 * BLOCK), &json!(0), &json!(2)], "{held}");
+    // All the while it has not been given another block.
+    assert_eq!(blocks(), Some(full));
     // Ended by somebody else, it gives everything back although it still takes nothing.
     assert_eq!(call(&site, "DELETE", &path, "").0, 200);
     assert_eq!(site.json(&["status"])["streams"], json!([]));

@@ -14,8 +14,9 @@ mod seed;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use common::{Site, call};
+use common::{Site, call, until};
 use nbd_support::{Wire, cmd, pattern};
 use random::Random;
 use seed::seed;
@@ -28,6 +29,9 @@ const BLOCK: usize = 4096;
 
 /// How often the server is killed.
 const ROUNDS: u64 = 12;
+
+/// How long a server may take to end a stream.
+const ENDS_WITHIN: Option<Duration> = Some(Duration::from_secs(60));
 
 /// What a writer was told about one write.
 enum Told {
@@ -183,21 +187,25 @@ fn sigterm_ends_streams_and_clients_in_good_order() {
     let recorded = pattern(5, 4 * 65536);
     std::io::Write::write_all(&mut stream, &recorded).expect("it is taken");
     let path = format!("/v1/streams/{}", reserved["id"]);
-    let begun = std::time::Instant::now();
-    while call(&site, "GET", &path, "").1["pace"]["blocks"].as_u64() < Some(4) {
-        assert!(begun.elapsed().as_secs() < 60, "nothing is recorded");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until("four blocks are recorded", || {
+        call(&site, "GET", &path, "").1["pace"]["blocks"].as_u64() >= Some(4)
+    });
     let mut wire = Wire::structured(&site.path("nbd.sock"), "w");
     let written = pattern(7, 65536);
     assert_eq!(wire.write(0, 0, &written).error, 0);
-    let (code, log) = server.terminate();
+    server.tell_to_end();
+    // Both ends are told, by an end of their connections; nothing that they sent was left unread.
+    stream.set_read_timeout(ENDS_WITHIN).expect("a limit");
+    let mut answers = Vec::new();
+    let ended = stream.read_to_end(&mut answers);
+    assert!(
+        ended.is_ok() && answers == b"ok\n",
+        "{ended:?}: {answers:?}"
+    );
+    assert!(wire.is_closed());
+    let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
-    // Both ends are told, by an end of their connections.
-    let mut rest = Vec::new();
-    let _ = stream.read_to_end(&mut rest);
-    assert!(wire.is_closed());
     let check = site.run(&["--json", "pool", "check"]).done().json();
     assert_eq!(check["findings"], json!([]));
     // What was answered was made durable, flushed or not; what was recorded is there.

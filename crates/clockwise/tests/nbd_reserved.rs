@@ -8,7 +8,8 @@ use clockwise::export::nbd::ExportReservation;
 use common::Site;
 use engine::front::BestEffortReservation;
 use nbd_support::{Rig, Wire, cmd, pattern};
-use sched::units::Nanos;
+use sched::profile::DriveProfile;
+use sched::units::{Nanos, SECTOR_BYTES};
 
 /// Size and number of the writes that flood the disk, several seconds of work for it.
 const FLOOD: (usize, u64) = (256 << 10, 128);
@@ -23,8 +24,21 @@ fn reservation(volume: &str, slice_ms: u64, period_ms: u64) -> ExportReservation
     }
 }
 
+/// The period of the reservation beside the flood.
+const PERIOD: Nanos = Nanos::from_millis(250);
+
+/// What the disk can write in this time at the very most: tracks of the outermost zone, one after the other
+/// and nothing in between.
+fn most_written(within: Nanos) -> u64 {
+    let profile = DriveProfile::shipped("quantum-atlas-ii").unwrap();
+    let rotating = profile.spec().rotating.as_ref().unwrap();
+    let track_bytes = rotating.zones[0].sectors_per_track * SECTOR_BYTES;
+    track_bytes * within.get() / (rotating.rotation_us * 1_000)
+}
+
 /// Writes to `db` by two connections in turn while `flood` has more queued than the disk can do. Returns the rig
-/// as it was when the last of the four was answered, and the pieces that were served in containers.
+/// as it is when all is done, and the most bytes that the disk wrote while one of those writes waited: that
+/// is how long it waited, in what the disk did, however late this host is.
 fn write_beside_a_flood(reservations: Vec<ExportReservation>) -> (Rig, u64) {
     let rig = Rig::reserving(&[("flood", 40), ("db", 8)], reservations);
     let mut flood = Wire::structured(&rig.socket, "flood");
@@ -42,37 +56,50 @@ fn write_beside_a_flood(reservations: Vec<ExportReservation>) -> (Rig, u64) {
     });
     // From here on the disk is busy.
     assert_eq!(flood.structured_reply().error, 0);
+    let written = |rig: &Rig| rig.pool.status().disks[0].written_bytes;
     let mut wires = [(); 2].map(|()| Wire::structured(&rig.socket, "db"));
+    let mut longest = 0;
     for number in 0..4 {
         let wire = &mut wires[number % 2];
         let offset = number as u64 * 4096;
+        let before = written(&rig);
         assert_eq!(wire.write(0, offset, &pattern(2, 4096)).error, 0);
+        longest = longest.max(written(&rig) - before);
     }
-    let in_containers = rig.pool.status().disks[0].served.container;
     for _ in 1..count {
         assert_eq!(flood.structured_reply().error, 0);
     }
     flooding.join().unwrap();
-    (rig, in_containers)
+    (rig, longest)
 }
 
 #[test]
 fn a_reserved_export_gets_its_share_beside_a_flood() {
-    let (rig, in_containers) = write_beside_a_flood(vec![reservation("db", 80, 250)]);
-    assert!(in_containers > 0, "the flood never stood back");
+    // What comes when a container has just been spent waits for the end of its period, and is served in the
+    // next.
+    let most = most_written(Nanos(2 * PERIOD.get()));
+    let period_ms = PERIOD.get() / 1_000_000;
+    let (rig, longest) = write_beside_a_flood(vec![reservation("db", 80, period_ms)]);
+    assert!(longest <= most, "{longest} B written, {most} B at most");
     let status = rig.pool.status();
     assert!(status.warnings.iter().all(|w| !w.what.contains("export")));
     let [share] = &status.reservations[..] else {
         panic!("both connections share one: {:?}", status.reservations);
     };
     assert_eq!(share.name, "export db");
-    assert_eq!((share.slice_ns, share.period_ns), (80_000_000, 250_000_000));
+    assert_eq!(
+        (share.slice_ns, share.period_ns),
+        (80_000_000, PERIOD.get())
+    );
     assert_eq!(share.disks.len(), 1);
     assert_eq!((share.disks[0].completed, share.disks[0].queued), (4, 0));
     assert!(status.disks[0].utilization_promised > 0.31);
-    // Without one nothing ever has to stand back.
-    let (rig, in_containers) = write_beside_a_flood(Vec::new());
-    assert_eq!(in_containers, 0);
+    // Without one it waits for the flood, which has the same floor to be served from.
+    let (rig, longest) = write_beside_a_flood(Vec::new());
+    assert!(
+        longest > most,
+        "{longest} B written, {most} B would be enough"
+    );
     assert!(rig.pool.status().reservations.is_empty());
 }
 
@@ -94,7 +121,7 @@ fn what_does_not_fit_is_refused_and_the_export_served_like_any_other() {
     assert!(
         warned(&[
             "export b has no reservation",
-            "promised 40.0 %",
+            "promised 45.0 %",
             "utilization"
         ]),
         "{status:?}"

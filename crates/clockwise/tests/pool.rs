@@ -111,7 +111,8 @@ fn a_missing_disk_is_named_and_comes_back_with_everything() {
 fn a_disk_of_another_pool_is_named() {
     let (site, other) = (pool(2), pool(2));
     std::fs::copy(other.path("disk-1"), site.path("disk-1")).expect("a copy");
-    site.run(&["serve"]).fails(1, &["disk-1"]);
+    site.run(&["serve"])
+        .fails(1, &["disk-1: belongs to another pool"]);
 }
 
 #[test]
@@ -119,7 +120,8 @@ fn a_disk_that_is_there_twice_is_named() {
     let site = pool(2);
     std::fs::copy(site.path("disk-0"), site.path("copy")).expect("a copy");
     site.configure(&["disk-0".to_owned(), "disk-1".to_owned(), "copy".to_owned()]);
-    site.run(&["serve"]).fails(1, &["copy"]);
+    let twice = ["disk-0 and ", "copy: both are disk 0 of the pool"];
+    site.run(&["serve"]).fails(1, &twice);
 }
 
 #[test]
@@ -127,7 +129,8 @@ fn a_disk_that_is_no_disk_of_a_pool_is_named() {
     let site = pool(2);
     std::fs::write(site.path("blank"), vec![0; (DISK_MIB << 20) as usize]).expect("a blank disk");
     site.configure(&["disk-0".to_owned(), "blank".to_owned()]);
-    site.run(&["serve"]).fails(1, &["blank"]);
+    site.run(&["serve"])
+        .fails(1, &["blank: not a Clockwise disk (no superblock)"]);
 }
 
 #[test]
@@ -148,7 +151,8 @@ fn two_torn_copies_are_told_and_nothing_is_written() {
     tear(&site.path("disk-0"), 0);
     tear(&site.path("disk-0"), SECOND_COPY);
     let before = common::read(&site.path("disk-1"));
-    site.run(&["serve"]).fails(1, &["disk-0"]);
+    site.run(&["serve"])
+        .fails(1, &["disk-0: both copies of its superblock are damaged"]);
     is_unsound(&site, "disk-0: both copies of its superblock are damaged");
     assert!(
         before == common::read(&site.path("disk-1")),

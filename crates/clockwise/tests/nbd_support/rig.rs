@@ -9,7 +9,7 @@ use std::time::Duration;
 use clockwise::export::nbd::{ExportReservation, NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
-use engine::pool::{CreateOptions, Floor, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
+use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::uring::UringDisk;
 use rand::rngs::StdRng;
 use sched::profile::{DriveKind, DriveProfile};
@@ -63,7 +63,7 @@ impl Rig {
         Self::on(Disks::Drive, volumes, NbdConfig::default(), memory)
     }
 
-    /// The same with disk time reserved for exports, and none that best effort keeps besides.
+    /// The same with disk time reserved for exports.
     pub(crate) fn reserving(volumes: &[(&str, u64)], reservations: Vec<ExportReservation>) -> Self {
         let config = NbdConfig {
             reservations,
@@ -250,14 +250,9 @@ fn open_disks(folder: &Path, disks: &Disks, memory: &Memory) -> Vec<PoolDisk> {
 }
 
 fn open_pool(folder: &Path, disks: &Disks, memory: Memory) -> Arc<Pool> {
-    let defaults = OpenOptions::default();
     let options = OpenOptions {
         realtime: false,
-        floor: match disks {
-            Disks::Drive => Floor::None,
-            _ => defaults.floor,
-        },
-        ..defaults
+        ..OpenOptions::default()
     };
     let opened = open_disks(folder, disks, &memory);
     Pool::open(memory, opened, options).unwrap()
