@@ -39,7 +39,7 @@ docs: ## the API of every crate, in target/doc, and manual pages, in target/man
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --locked --no-deps
 	cargo run --quiet --locked -p clockwise -- man target/man
 
-fuzz: ## each parser of outside bytes on new input, FUZZ_SECONDS=60 each
+fuzz: ## clients' bytes, disks' bytes and drive profiles on new input, FUZZ_SECONDS=60 each
 	@tools/setup fuzz
 	tools/fuzz $(FUZZ_SECONDS)
 

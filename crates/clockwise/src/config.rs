@@ -5,6 +5,8 @@
 //! are errors, because a misspelt key that is silently ignored is worse than no server.
 
 mod disk;
+#[doc(hidden)]
+pub mod fuzzing;
 mod patience;
 mod reservation;
 

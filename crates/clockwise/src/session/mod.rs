@@ -11,6 +11,8 @@
 
 mod blocks;
 pub mod data;
+#[doc(hidden)]
+pub mod fuzzing;
 mod registry;
 
 pub use registry::{Ended, RESERVATION_WAIT, Session, SessionError, Sessions};

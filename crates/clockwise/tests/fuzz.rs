@@ -1,4 +1,4 @@
-//! Replays the corpus of the NBD fuzz targets and runs each on random and mutated input: what
+//! Replays the corpus of the fuzz targets of what clients send and of drive profiles, and runs each on random and mutated input: what
 //! `make fuzz` does for longer on a nightly toolchain.
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
@@ -11,12 +11,13 @@ mod seed;
 
 use std::path::Path;
 
-use clockwise::export::nbd::fuzzing;
+use clockwise::{config, export::nbd, session};
 use random::Random;
 use seed::seed;
 
-/// Inputs made up for each target.
-const ITERATIONS: usize = 200_000;
+// Inputs made up for a target of bytes, and for one of text, which takes longer to read.
+const BYTES: usize = 200_000;
+const TEXTS: usize = 20_000;
 
 fn below(random: &mut Random, bound: usize) -> usize {
     random.below(bound as u64) as usize
@@ -75,12 +76,12 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
     }
 }
 
-fn run(target: &str, check: impl Fn(&[u8])) {
+fn run(target: &str, iterations: usize, check: impl Fn(&[u8])) {
     let seed = seed(target, None);
     let inputs = corpus(target);
     inputs.iter().for_each(|input| check(input));
     let mut random = Random(seed);
-    for _ in 0..ITERATIONS {
+    for _ in 0..iterations {
         let mut input = inputs[below(&mut random, inputs.len())].clone();
         mutate(&mut random, &mut input, &inputs);
         check(&input);
@@ -89,10 +90,20 @@ fn run(target: &str, check: impl Fn(&[u8])) {
 
 #[test]
 fn any_bytes_in_a_handshake() {
-    run("nbd_option", fuzzing::nbd_option);
+    run("nbd_option", BYTES, nbd::fuzzing::nbd_option);
 }
 
 #[test]
 fn any_bytes_as_a_request() {
-    run("nbd_request", fuzzing::nbd_request);
+    run("nbd_request", BYTES, nbd::fuzzing::nbd_request);
+}
+
+#[test]
+fn any_bytes_as_the_first_line_of_a_stream() {
+    run("data_greeting", BYTES, session::fuzzing::data_greeting);
+}
+
+#[test]
+fn any_text_as_a_drive_profile() {
+    run("profile", TEXTS, config::fuzzing::profile);
 }
