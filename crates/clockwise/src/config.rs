@@ -13,6 +13,7 @@ mod reservation;
 use std::path::{Path, PathBuf};
 
 use engine::pool::{Floor, OpenOptions};
+use sched::policy::Policy;
 use sched::units::{Bytes, Nanos};
 use serde::Deserialize;
 use toml::Spanned;
@@ -30,9 +31,6 @@ pub const DEFAULT_PATH: &str = "clockwise.toml";
 
 /// Memory for buffers when nothing else is said.
 pub const MEMORY_DEFAULT: Bytes = Bytes::from_mib(256);
-
-/// The names of the schedulers.
-pub const SCHEDULERS: [&str; 5] = ["exact", "delta-l", "delta-l-published", "lst", "edf"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,14 +218,17 @@ fn open_options(
 ) -> Result<OpenOptions, Failure> {
     let defaults = OpenOptions::default();
     if let Some(policy) = &scheduler.policy
-        && !SCHEDULERS.contains(&policy.get_ref().as_str())
+        && policy.get_ref().parse::<Policy>().is_err()
     {
         return Err(source
             .wrong(
                 policy.span(),
                 format!("there is no scheduler `{}`", policy.get_ref()),
             )
-            .help(format!("the schedulers are {}", SCHEDULERS.join(", "))));
+            .help(format!(
+                "the schedulers are {}",
+                Policy::ALL.map(Policy::name).join(", ")
+            )));
     }
     let floor = match (
         scheduler.floor,

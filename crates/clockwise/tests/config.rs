@@ -236,6 +236,72 @@ fn the_example_is_a_configuration() {
     serve(&site, &example.done().out).fails(2, &["/dev/disk/by-id/ata-EXAMPLE-1", "not there"]);
 }
 
+/// The sections of a configuration, and how the head of each is written.
+const SECTIONS: [(&str, &str); 8] = [
+    ("server", "[server]"),
+    ("nbd", "[nbd]"),
+    ("reservation", "[[nbd.reservation]]"),
+    ("pool", "[pool]"),
+    ("memory", "[memory]"),
+    ("scheduler", "[scheduler]"),
+    ("patience", "[patience]"),
+    ("disk", "[[disk]]"),
+];
+
+/// The keys that may stand at a place of the configuration, as the error for another one says.
+fn keys(site: &Site, head: &str) -> Vec<String> {
+    std::fs::write(site.config(), format!("{head}\nzz = 1\n")).expect("a file");
+    let outcome = site.run(&["--json", "serve"]);
+    let error: serde_json::Value = serde_json::from_str(&outcome.err).expect("JSON");
+    let what = error["what"].as_str().expect("words");
+    let (unknown, expected) = what.split_once(", expected ").expect("what there may be");
+    assert_eq!(unknown, "unknown field `zz`");
+    let quoted = expected.split('`').skip(1).step_by(2);
+    quoted.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_example_and_the_reference_have_every_key() {
+    let example = clockwise::config::EXAMPLE;
+    let reference = include_str!("../../../docs/reference/config.md");
+    let site = Site::new(1);
+    for name in keys(&site, "") {
+        assert!(
+            SECTIONS.iter().any(|(section, _)| *section == name),
+            "{name}"
+        );
+    }
+    for (name, head) in SECTIONS {
+        let (_, part) = example
+            .split_once(head)
+            .unwrap_or_else(|| panic!("no {head} in the example"));
+        // What is not for everybody stands there as a comment.
+        let lines = part.lines().map(|line| line.trim_start_matches("# "));
+        let of_section: Vec<_> = lines
+            .skip(1)
+            .take_while(|line| !line.starts_with('['))
+            .collect();
+        let keys = keys(&site, head);
+        assert!(!keys.is_empty());
+        for key in keys {
+            // Disks of several kinds have keys that others do not, and some keys have a section of their own.
+            let of_disks = name == "disk" && part.contains(&format!("\n{key} = "));
+            let is_section = SECTIONS.iter().any(|(section, _)| *section == key);
+            let in_section = of_section
+                .iter()
+                .any(|line| line.starts_with(&format!("{key} = ")));
+            assert!(
+                of_disks || is_section || in_section,
+                "no {key} under {head} in the example"
+            );
+            assert!(
+                is_section || reference.contains(&format!("`{key}`")),
+                "no {key} in the reference"
+            );
+        }
+    }
+}
+
 #[test]
 fn sizes_and_rates_on_the_command_line_must_make_sense() {
     let site = Site::new(1);

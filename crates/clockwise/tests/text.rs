@@ -3,6 +3,8 @@
 
 mod common;
 
+use clap::{CommandFactory, ValueEnum};
+use clap_complete::Shell;
 use common::{Outcome, Site, clockwise};
 
 /// What a command says, with the test's folder taken out and its exit status put in.
@@ -99,22 +101,101 @@ fn volumes_and_streams() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+/// A command that people are shown: all of its words, and its own long options.
+struct Described {
+    name: String,
+    options: Vec<String>,
+}
+
+/// All commands, those within others included.
+fn commands() -> Vec<Described> {
+    fn walk(command: &clap::Command, before: &str, found: &mut Vec<Described>) {
+        let name = format!("{before}{}", command.get_name());
+        let options = command.get_arguments().filter(|one| !one.is_global_set());
+        let within = command.get_subcommands().filter(|one| !one.is_hide_set());
+        for command in within {
+            walk(command, &format!("{name} "), found);
+        }
+        let options = options.filter_map(|one| one.get_long()).map(str::to_owned);
+        found.push(Described {
+            options: options.collect(),
+            name,
+        });
+    }
+    let mut found = Vec::new();
+    walk(&clockwise::cmd::Cli::command(), "", &mut found);
+    assert!(found.len() > 20, "{}", found.len());
+    found
+}
+
+/// The page may say of several commands at once what they all take, and in which words it likes; what
+/// may not be is that it does not name an option at all.
+#[test]
+fn the_page_of_commands_names_every_command_and_option() {
+    let page = include_str!("../../../docs/reference/cli.md");
+    let is_named = |option: &str| {
+        let option = format!("--{option}");
+        let goes_on = |next: char| next.is_alphanumeric() || next == '-';
+        let mut after = page.split(&option).skip(1);
+        after.any(|rest| !rest.starts_with(goes_on))
+    };
+    for command in commands() {
+        for word in command.name.split(' ').skip(1) {
+            assert!(page.contains(word), "no {word} of {}", command.name);
+        }
+        for option in command.options {
+            assert!(is_named(&option), "no --{option} of {}", command.name);
+        }
+    }
+    for option in clockwise::cmd::Cli::command().get_arguments() {
+        let option = option.get_long().expect("there are no others");
+        assert!(is_named(option), "no --{option}");
+    }
+}
+
+/// Whether a completion script offers a word, in the way in which scripts for the shell do that.
+fn is_offered(shell: Shell, script: &str, word: &str) -> bool {
+    let entry = match shell {
+        Shell::Bash => {
+            let mut lists = script.lines().filter(|line| line.contains("opts="));
+            return lists.any(|list| list.split([' ', '"']).any(|one| one == word));
+        }
+        Shell::Zsh => format!("'{word}:"),
+        Shell::Fish => format!("-a \"{word}\""),
+        Shell::Elvish => format!("cand {word} '"),
+        Shell::PowerShell => format!("::new('{word}',"),
+        other => panic!("how does {other} complete?"),
+    };
+    script.contains(&entry)
+}
+
 #[test]
 fn every_command_has_a_manual_page_and_every_shell_completions() {
     let site = Site::new(1);
     let folder = site.path("man").display().to_string();
     site.run(&["man", &folder]).done();
-    let page = |name: &str| String::from_utf8(common::read(&site.path("man").join(name)));
-    for name in [
-        "clockwise.1",
-        "clockwise-stream-record.1",
-        "clockwise-demo.1",
-    ] {
-        assert!(page(name).expect("text").contains(".SH SYNOPSIS"), "{name}");
+    let commands = commands();
+    for command in &commands {
+        let name = format!("{}.1", command.name.replace(' ', "-"));
+        let page = common::read_text(&site.path("man").join(&name));
+        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+        for option in &command.options {
+            let option = option.replace('-', "\\-");
+            assert!(
+                page.contains(&format!("\\-\\-{option}")),
+                "{option} in {name}"
+            );
+        }
     }
-    for shell in ["bash", "zsh", "fish"] {
-        let script = site.run(&["completions", shell]).done().out;
-        assert!(script.contains("record"), "{shell}");
+    let pages = std::fs::read_dir(site.path("man")).expect("the folder");
+    assert_eq!(pages.count(), commands.len());
+    for shell in Shell::value_variants() {
+        let script = site.run(&["completions", &shell.to_string()]).done().out;
+        for command in &commands {
+            let mut words = command.name.split(' ').skip(1);
+            let is_offered = words.all(|word| is_offered(*shell, &script, word));
+            assert!(is_offered, "no {} for {shell}", command.name);
+        }
     }
     let unknown: Outcome = clockwise()
         .args(["completions", "csh"])
