@@ -202,7 +202,7 @@ fn start(name: &str, folder: &Path) -> Peer {
         assert_eq!(line.trim(), "ready", "our server did not start");
     }
     let peer = Peer { child, uri };
-    // The others do not say when they are ready; nbdinfo tries until they are or this gives up.
+    // The others do not say when they are ready: when one can connect to them.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let ready = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
     while !ready() {

@@ -42,7 +42,7 @@ fn disks(memory: &Memory, path: &std::path::Path) -> Vec<PoolDisk> {
     }]
 }
 
-#[allow(clippy::print_stdout)]
+#[expect(clippy::print_stdout, reason = "a report is what this program is for")]
 fn measure(pool: &Pool, direction: Op, seconds: u64) {
     let volume = pool.open_volume("v").unwrap();
     let client = pool.client("bench", ClientOptions::default()).unwrap();

@@ -26,6 +26,7 @@ pub mod disk;
 pub mod error;
 pub mod extent;
 mod format;
+#[doc(hidden)]
 pub mod fuzzing;
 mod identify;
 mod image;
