@@ -34,6 +34,7 @@ mod sync;
 pub mod uring;
 
 #[cfg(test)]
+#[path = "../../sched/src/random_tests.rs"]
 mod random_tests;
 /// By the name under which the tests' disks in memory know it.
 #[cfg(test)]
@@ -41,3 +42,5 @@ extern crate self as engine;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod test_rig;
+#[cfg(test)]
+use test_rig::seed;

@@ -106,9 +106,12 @@ impl SlotHeap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random_tests::cases;
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn the_least_is_on_top_whatever_is_put_in_and_taken_out(steps in prop::collection::vec((0u32..16, 0u64..50), 0..200)) {
             let mut heap = SlotHeap::default();

@@ -185,11 +185,12 @@ impl Forest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random_tests::cases;
     use alloc::collections::BTreeMap;
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
+        #![proptest_config(cases(300))]
 
         /// Two trees over the same slots behave like two ordered maps.
         #[test]

@@ -1,6 +1,7 @@
 //! Who gets and gives how much memory: the cases of the policy, and random ones.
 
 use super::*;
+use crate::random_tests::cases;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -172,7 +173,7 @@ struct Known {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(cases(1_000))]
 
     /// Never more than the arena; fixed parts are never taken; nobody at or below its fair share is
     /// asked or taken from; and once everybody had its grace, shares are fair and the reserve is full.

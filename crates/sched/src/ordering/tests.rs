@@ -1,15 +1,10 @@
 //! Random sequences against a model that says what tags and barriers mean and nothing of how.
 
-#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
-
-#[path = "../../tests/common/seed.rs"]
-mod seed;
-
 use super::*;
+use crate::seed::seed;
 use alloc::collections::{BTreeMap, BTreeSet};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use seed::seed;
 
 const RUNS: u64 = 2_000;
 const SLOTS: usize = 24;

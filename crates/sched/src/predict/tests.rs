@@ -1,5 +1,6 @@
 use super::*;
 use crate::profile::{DriveKind, DriveProfile};
+use crate::random_tests::cases;
 use crate::units::{Bytes, BytesPerSecond};
 use proptest::prelude::*;
 
@@ -163,7 +164,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(cases(2_000))]
 
     /// What admission allows for covers what is predicted, wherever the request and the head are.
     #[test]

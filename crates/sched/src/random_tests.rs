@@ -1,8 +1,9 @@
-//! Random tests say the seed they run from, and run from `CLOCKWISE_SEED` if that is set.
+//! Random tests say the seed they run from, and run from `CLOCKWISE_SEED` if that is set: in this crate
+//! and in others.
 
 use proptest::test_runner::{Config, RngSeed};
 
-use crate::test_rig::seed::seed;
+use crate::seed::seed;
 
 /// The configuration of a random test of `cases` cases.
 pub(crate) fn cases(cases: u32) -> Config {
