@@ -44,6 +44,7 @@ fn the_verdict_is_that_of_the_definition_at_every_length() {
 #[test]
 fn a_refusal_names_an_interval_that_is_short_by_what_it_says() {
     let mut random = Random(seed("refusals", Some(2)));
+    let (mut by_utilization, mut by_blocking) = (0, 0);
     for _ in 0..20_000 {
         let tasks = random_set(&mut random, 6, 60);
         let mut set = Admission::new();
@@ -64,9 +65,11 @@ fn a_refusal_names_an_interval_that_is_short_by_what_it_says() {
             );
             assert!(refusal.short_by > Nanos::ZERO);
             if refusal.by == RefusedBy::Utilization {
+                by_utilization += 1;
                 assert!(!common::fits_whole_disk(&with));
                 assert_eq!(refusal.task, TaskId(index as u64));
             } else {
+                by_blocking += 1;
                 let blocker = tasks[refusal.task.0 as usize];
                 let l = refusal.interval.0;
                 let due: u64 = with.iter().map(|&(c, t)| (l - 1) / t * c).sum();
@@ -80,6 +83,10 @@ fn a_refusal_names_an_interval_that_is_short_by_what_it_says() {
             break;
         }
     }
+    assert!(
+        by_utilization.min(by_blocking) > 1_000,
+        "{by_utilization} refused by utilization, {by_blocking} by blocking"
+    );
 }
 
 /// Every T_i as deadline: schedulable if the response time of each task is at most its period.
@@ -126,9 +133,11 @@ fn an_independent_implementation_agrees() {
 #[test]
 fn taking_a_task_out_leaves_the_set_that_was_never_with_it() {
     let mut random = Random(seed("removal", Some(4)));
+    let mut admitted = 0;
     for _ in 0..5_000 {
         let tasks = random_set(&mut random, 8, 50);
         let Ok(mut set) = admit(&tasks) else { continue };
+        admitted += 1;
         let gone = random.range(0, tasks.len() as u64 - 1);
         assert_eq!(set.remove(TaskId(gone)), Some(params(tasks[gone as usize])));
         let mut without = Admission::new();
@@ -143,6 +152,7 @@ fn taking_a_task_out_leaves_the_set_that_was_never_with_it() {
         }
         assert_eq!(format!("{set:?}"), format!("{without:?}"));
     }
+    assert!(admitted > 1_000, "{admitted}");
 }
 
 #[test]

@@ -223,6 +223,8 @@ proptest! {
                         prop_assert!(known[&client].variable - bytes.get() >= fair.get());
                     }
                     MemoryAction::Seize { client, bytes } => {
+                        let fair = shares.fair_share(client).unwrap();
+                        prop_assert!(known[&client].variable - bytes.get() >= fair.get());
                         known.get_mut(&client).unwrap().variable -= bytes.get();
                     }
                 }

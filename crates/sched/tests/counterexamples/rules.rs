@@ -45,47 +45,46 @@ fn a_job_at_the_instant_of_a_start_is_released_after_it() {
     );
 }
 
-#[test]
-fn bursts_end_at_the_threshold_and_not_before() {
-    let tasks = [(10, 100), (10, 100), (10, 100), (10, 100)];
-    let options = CoreOptions {
-        burst_threshold: Nanos(75),
+/// The slack at which a burst until `threshold` is left. It begins at a slack of 10, which grows by 9 with each
+/// of its four jobs; what is offered all the while would fit.
+fn slack_after_a_burst(threshold: u64) -> u64 {
+    let mut core = Core::new(CoreOptions {
+        burst_threshold: Nanos(threshold),
         ..CoreOptions::default()
-    };
-    let mut core = Core::new(options);
-    for (index, &task) in tasks.iter().enumerate() {
-        core.join(Time(0), TaskId(index as u64), params(task), Time(0));
-        core.arrive(Time(0), TaskId(index as u64), JobKey(0), Nanos(10))
+    });
+    for id in 0..4 {
+        core.join(Time(0), TaskId(id), params((10, 100)), Time(0));
+        core.arrive(Time(0), TaskId(id), JobKey(0), Nanos(10))
             .expect("accepted");
     }
     assert_eq!(core.slack(Time(0)), Nanos(60));
+    let long = Service::BestEffort(Nanos(50));
     assert_eq!(core.choose(Time(0), Some(Nanos(50))), Choice::BestEffort);
-    core.start(Time(0), Service::BestEffort(Nanos(50)));
-    core.finish(Time(50), Service::BestEffort(Nanos(50)));
-    assert_eq!(core.slack(Time(50)), Nanos(10));
+    core.start(Time(0), long);
+    core.finish(Time(50), long);
     let mut now = Time(50);
-    for id in 0..2 {
-        assert_eq!(
-            core.choose(now, Some(Nanos(20))),
-            Choice::RealTime(TaskId(id), JobKey(0)),
-            "a burst"
-        );
-        core.start(now, Service::Job(TaskId(id), JobKey(0)));
-        // It takes a tenth of what was predicted: slack grows by 9.
+    assert_eq!(core.slack(now), Nanos(10));
+    let first = Choice::RealTime(TaskId(0), JobKey(0));
+    assert_eq!(core.choose(now, Some(Nanos(20))), first, "does not fit");
+    for id in 0..4 {
+        let job = (TaskId(id), JobKey(0));
+        match core.choose(now, Some(Nanos(5))) {
+            Choice::BestEffort => return core.slack(now).0,
+            choice => assert_eq!(choice, Choice::RealTime(job.0, job.1)),
+        }
+        core.start(now, Service::Job(job.0, job.1));
+        // A tenth of what was predicted.
         now += Nanos(1);
-        core.finish(now, Service::Job(TaskId(id), JobKey(0)));
+        core.finish(now, Service::Job(job.0, job.1));
     }
-    assert_eq!(core.slack(now), Nanos(28));
-    assert_eq!(
-        core.choose(now, Some(Nanos(20))),
-        Choice::RealTime(TaskId(2), JobKey(0)),
-        "it would fit, but 28 < 75"
-    );
-    let plain = CoreOptions {
-        burst_threshold: Nanos(25),
-        ..options
-    };
-    assert!(plain.burst_threshold < core.slack(now));
+    panic!("not left before its last job was served");
+}
+
+#[test]
+fn bursts_end_at_the_threshold_and_not_before() {
+    for (threshold, left_at) in [(10, 10), (11, 19), (19, 19), (20, 28), (28, 28), (29, 37)] {
+        assert_eq!(slack_after_a_burst(threshold), left_at, "{threshold}");
+    }
 }
 
 #[test]
