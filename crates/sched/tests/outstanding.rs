@@ -12,7 +12,7 @@
 
 mod common;
 
-use common::{Pair, admit, params};
+use common::{Pair, admit, design, params};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Service};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
@@ -188,8 +188,8 @@ fn admitted_sets(n: usize, period_max: u64) -> Vec<Vec<Pair>> {
     sets
 }
 
-/// Sets searched and sets in which somebody is late.
-fn searched(name: &str, sets: &[Vec<Pair>], plan: Plan) -> usize {
+/// How many states there are in all, and in how many of the sets somebody is late.
+fn searched(name: &str, sets: &[Vec<Pair>], plan: Plan) -> (usize, usize) {
     let (mut states, mut late) = (0, 0);
     for set in sets {
         let (of_set, is_late) = search(set, plan);
@@ -198,7 +198,7 @@ fn searched(name: &str, sets: &[Vec<Pair>], plan: Plan) -> usize {
     }
     let all = sets.len();
     eprintln!("{name}: {all} sets, {states} states, somebody late in {late}");
-    late
+    (states, late)
 }
 
 const PLAN: Plan = Plan {
@@ -207,25 +207,31 @@ const PLAN: Plan = Plan {
     takes_last_place: false,
 };
 
-#[test]
-fn nobody_is_late_with_two_places_however_long_best_effort_takes() {
+fn with_two_places() -> (usize, usize) {
     let sets = [admitted_sets(2, 6), admitted_sets(3, 4)].concat();
-    assert_eq!(searched("2 places", &sets, PLAN), 0);
+    let (states, late) = searched("2 places", &sets, PLAN);
     let plan = Plan {
         early: true,
         ..PLAN
     };
-    assert_eq!(
-        searched("2 places, early requests", &admitted_sets(2, 4), plan),
-        0
-    );
+    let early = searched("2 places, early requests", &admitted_sets(2, 4), plan);
+    (states + early.0, late + early.1)
+}
+
+fn with_three_places() -> (usize, usize) {
+    let plan = Plan { places: 3, ..PLAN };
+    let sets = [admitted_sets(2, 4), admitted_sets(3, 3)].concat();
+    searched("3 places", &sets, plan)
+}
+
+#[test]
+fn nobody_is_late_with_two_places_however_long_best_effort_takes() {
+    assert_eq!(with_two_places().1, 0);
 }
 
 #[test]
 fn nobody_is_late_with_three_places() {
-    let plan = Plan { places: 3, ..PLAN };
-    let sets = [admitted_sets(2, 4), admitted_sets(3, 3)].concat();
-    assert_eq!(searched("3 places", &sets, plan), 0);
+    assert_eq!(with_three_places().1, 0);
 }
 
 #[test]
@@ -235,8 +241,13 @@ fn with_best_effort_on_the_last_place_somebody_is_late_in_every_set() {
         ..PLAN
     };
     let sets = admitted_sets(2, 6);
-    assert_eq!(
-        searched("2 places, the last one too", &sets, plan),
-        sets.len()
-    );
+    let (_, late) = searched("2 places, the last one too", &sets, plan);
+    assert_eq!(late, sets.len());
+    design::assert_says(&format!("somebody is late in all of {late} sets"));
+}
+
+#[test]
+fn the_design_says_how_much_was_searched() {
+    let states = design::number(with_two_places().0 + with_three_places().0);
+    design::assert_says(&format!("{states} states, nobody late"));
 }

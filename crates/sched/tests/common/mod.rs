@@ -6,6 +6,7 @@
     reason = "every test file uses a part of it"
 )]
 
+pub(crate) mod design;
 pub(crate) mod disk;
 pub(crate) mod model;
 mod random;

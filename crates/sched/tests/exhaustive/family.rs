@@ -1,5 +1,6 @@
 //! The sets that are searched.
 
+use super::common::design::{number, rows};
 use super::common::{self, Pair, admit};
 
 /// The longest period.
@@ -30,14 +31,31 @@ fn admitted_sets(n: usize, period_max: u64) -> Vec<Vec<Pair>> {
     all
 }
 
+/// All admitted pairs and triples that are searched when there is time for it.
+pub(super) fn all() -> Vec<Vec<Pair>> {
+    [admitted_sets(2, LONGEST), admitted_sets(3, LONGEST)].concat()
+}
+
+/// Sets to search.
+pub(super) struct Family {
+    pub(super) sets: Vec<Vec<Pair>>,
+    /// What the design says of them, between the name of a search and what came of it.
+    documented_as: Vec<String>,
+}
+
 /// All pairs with periods up to `pairs_until`, all triples with periods up to `triples_until`, and every
 /// `stride`-th triple with a longer one up to [`LONGEST`].
 ///
 /// In the heavier form of the tests all pairs and triples, or every `CLOCKWISE_TEST_STRIDE`-th of them.
-pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Vec<Vec<Pair>> {
+pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Family {
     if common::long() {
-        let all = [admitted_sets(2, LONGEST), admitted_sets(3, LONGEST)].concat();
-        return thinned(all.into_iter(), stride_given()).collect();
+        let stride = stride_given();
+        let sets: Vec<_> = thinned(all().into_iter(), stride).collect();
+        let documented_as = vec![number(stride), number(sets.len())];
+        return Family {
+            sets,
+            documented_as,
+        };
     }
     let mut sets = admitted_sets(2, pairs_until);
     sets.extend(admitted_sets(3, triples_until));
@@ -45,7 +63,33 @@ pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Vec
         .into_iter()
         .filter(|set| set[2].1 > triples_until);
     sets.extend(thinned(longer, stride));
-    sets
+    let parts = format!("{pairs_until}, {triples_until}");
+    let documented_as = vec![number(sets.len()), parts, number(stride)];
+    Family {
+        sets,
+        documented_as,
+    }
+}
+
+impl Family {
+    /// The design says that this came of a search. It does not know of every stride of the heavier form.
+    pub(super) fn assert_documented(&self, search: &str, states: usize, missing: usize) {
+        let row = [&self.documented_as[..], &[number(states), number(missing)]].concat();
+        println!("{search}: {}", row.join(" | "));
+        let mut documented = rows(search);
+        documented.retain(|cells| cells.len() == row.len());
+        for cells in &mut documented {
+            // That it ended at the first miss may be said beside the number.
+            if let Some(states) = cells.iter_mut().nth_back(1) {
+                states.truncate(states.find(' ').unwrap_or(states.len()));
+            }
+        }
+        let of_this_stride = |cells: &Vec<String>| cells[0] == row[0];
+        assert!(
+            common::long() && !documented.iter().any(of_this_stride) || documented.contains(&row),
+            "{search}: {row:?}, but docs/design/scheduling.md says {documented:?}"
+        );
+    }
 }
 
 /// One in so many, from the middle of the first so many: the very first have hardly any states.

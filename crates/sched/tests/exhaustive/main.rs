@@ -24,14 +24,14 @@ mod common;
 mod family;
 mod search;
 
-use common::Pair;
-use family::family;
+use family::{Family, family};
 use sched::core::Policy;
 use search::{Plan, run, search};
 
-fn assert_no_miss(name: &str, sets: &[Vec<Pair>], plan: Plan) {
+/// Searches the sets, finds no miss, and finds as many states as the design says of the search of this name.
+fn assert_no_miss(name: &str, family: &Family, plan: Plan) {
     let mut states = 0;
-    for set in sets {
+    for set in &family.sets {
         let outcome = search(set, plan);
         states += outcome.states;
         if outcome.miss.is_some() {
@@ -41,23 +41,18 @@ fn assert_no_miss(name: &str, sets: &[Vec<Pair>], plan: Plan) {
             );
         }
     }
-    println!("{name}: {} sets, {states} states, no miss", sets.len());
+    family.assert_documented(name, states, 0);
 }
 
-/// The sets in which a search finds a miss.
-fn sets_with_a_miss(name: &str, sets: &[Vec<Pair>], plan: Plan) -> Vec<Vec<Pair>> {
-    let mut states = 0;
-    let missing = sets.iter().filter(|set| {
+/// In how many of the sets there is a miss: as many as the design says of the search of this name.
+fn sets_with_a_miss(name: &str, family: &Family, plan: Plan) -> usize {
+    let (mut states, mut missing) = (0, 0);
+    for set in &family.sets {
         let outcome = search(set, plan);
         states += outcome.states;
-        outcome.miss.is_some()
-    });
-    let missing: Vec<_> = missing.cloned().collect();
-    println!(
-        "{name}: {} sets, {states} states, a miss in {}",
-        sets.len(),
-        missing.len()
-    );
+        missing += usize::from(outcome.miss.is_some());
+    }
+    family.assert_documented(name, states, missing);
     missing
 }
 
@@ -76,7 +71,7 @@ fn as_shipped() -> Plan {
 
 #[test]
 fn exact_never_misses() {
-    assert_no_miss("exact", &family(12, 8, 25), Plan::of(Policy::Exact));
+    assert_no_miss("`exact`", &family(12, 8, 25), Plan::of(Policy::Exact));
 }
 
 #[test]
@@ -85,7 +80,7 @@ fn exact_with_bursts_never_misses() {
         burst_threshold: 3,
         ..Plan::of(Policy::Exact)
     };
-    assert_no_miss("exact, bursts until 3", &family(8, 6, 97), plan);
+    assert_no_miss("`exact`, bursts until 3", &family(8, 6, 97), plan);
 }
 
 #[test]
@@ -96,7 +91,7 @@ fn exact_with_bursts_and_a_reserve_never_misses() {
         ..Plan::of(Policy::Exact)
     };
     let sets = family(8, 6, 97);
-    assert_no_miss("exact, bursts until 3, reserve of 2", &sets, plan);
+    assert_no_miss("`exact`, bursts until 3, reserve of 2", &sets, plan);
 }
 
 #[test]
@@ -105,7 +100,7 @@ fn exact_never_misses_with_early_requests() {
         early: true,
         ..Plan::of(Policy::Exact)
     };
-    assert_no_miss("exact, early requests", &family(8, 6, 701), plan);
+    assert_no_miss("`exact`, early requests", &family(8, 6, 701), plan);
 }
 
 #[test]
@@ -114,7 +109,7 @@ fn exact_never_misses_when_services_are_shorter() {
         shorter: true,
         ..Plan::of(Policy::Exact)
     };
-    assert_no_miss("exact, shorter services", &family(8, 6, 97), plan);
+    assert_no_miss("`exact`, shorter services", &family(8, 6, 97), plan);
 }
 
 #[test]
@@ -125,17 +120,17 @@ fn exact_never_misses_with_early_requests_and_shorter_services() {
         ..Plan::of(Policy::Exact)
     };
     let sets = family(8, 5, 2_003);
-    assert_no_miss("exact, early requests, shorter services", &sets, plan);
+    assert_no_miss("`exact`, early requests, shorter services", &sets, plan);
 }
 
 #[test]
 fn exact_as_shipped_never_misses() {
-    assert_no_miss("exact as shipped", &family(6, 4, 4_501), as_shipped());
+    assert_no_miss("`exact` as shipped", &family(6, 4, 4_501), as_shipped());
 }
 
 #[test]
 fn delta_l_never_misses() {
-    assert_no_miss("delta-l", &family(12, 8, 25), Plan::of(Policy::DeltaL));
+    assert_no_miss("`delta-l`", &family(12, 8, 25), Plan::of(Policy::DeltaL));
 }
 
 #[test]
@@ -146,7 +141,7 @@ fn delta_l_never_misses_with_early_requests_and_shorter_services() {
         ..Plan::of(Policy::DeltaL)
     };
     let sets = family(8, 6, 401);
-    assert_no_miss("delta-l, early requests, shorter services", &sets, plan);
+    assert_no_miss("`delta-l`, early requests, shorter services", &sets, plan);
 }
 
 #[test]
@@ -156,27 +151,34 @@ fn one_tick_more_than_exact_slack_misses_in_every_set() {
         beyond_slack: Some(beyond),
         ..Plan::of(Policy::Exact)
     };
-    assert_eq!(
-        sets_with_a_miss("exact slack + 1", &sets, beyond(1)).len(),
-        sets.len()
-    );
-    assert_no_miss("exact slack + 0", &family(8, 6, 197), beyond(0));
+    let name = "`exact`, and S(t) + 1 let through";
+    assert_eq!(sets_with_a_miss(name, &sets, beyond(1)), sets.sets.len());
+    let name = "`exact`, and S(t) let through whatever else it says";
+    assert_no_miss(name, &family(8, 6, 197), beyond(0));
 }
 
 #[test]
 fn delta_l_as_published_misses() {
-    let (sets, plan) = (family(12, 8, 25), Plan::of(Policy::DeltaLPublished));
-    assert!(!sets_with_a_miss("delta-l-published", &sets, plan).is_empty());
+    let plan = Plan::of(Policy::DeltaLPublished);
+    assert!(sets_with_a_miss("`delta-l-published`", &family(12, 8, 25), plan) > 0);
 }
 
 #[test]
 fn lst_and_edf_miss() {
     for policy in [Policy::Lst, Policy::Edf] {
-        let missing = sets_with_a_miss(policy.name(), &family(12, 8, 25), Plan::of(policy));
-        assert!(!missing.is_empty());
+        let name = format!("`{}`", policy.name());
+        assert!(sets_with_a_miss(&name, &family(12, 8, 25), Plan::of(policy)) > 0);
     }
     // The thesis's two tasks, in tens of its ticks.
     let plan = Plan::of(Policy::Lst);
     let schedule = run(&[(2, 3), (1, 4)], plan, true).miss.expect("LST misses");
     println!("lst, (10, 40) and (20, 30) in tens: {schedule}");
+}
+
+#[test]
+fn there_are_as_many_sets_as_the_design_says() {
+    let all = common::design::number(family::all().len());
+    common::design::assert_says(&format!(
+        "{all} admitted pairs and triples with periods up to 12"
+    ));
 }
