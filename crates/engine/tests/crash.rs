@@ -11,10 +11,10 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{MIB, OnDrop, Rig, on_disk, seeded, volume};
+use common::{MIB, OnDrop, Rig, moved_to, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
-use engine::pool::{Placement, Pool, PoolError, Volume};
+use engine::pool::{Placement, Pool, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::request::Op;
@@ -69,7 +69,10 @@ impl Writer {
         let count = self.rng.random_range(1..40).min(SECTORS - from);
         let range = from..from + count;
         match self.rng.random_range(0..100) {
-            0..60 => self.write(range, self.rng.clone().random_bool(0.05)),
+            0..60 => {
+                let durable = self.rng.random_bool(0.05);
+                self.write(range, durable);
+            }
             60..70 => self.zero(range),
             _ => self.flush(),
         }
@@ -153,19 +156,18 @@ fn verify(rig: &Rig, before: &History, after: &History) {
     pool.close().unwrap();
 }
 
-fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool) {
+/// Moves, grows and shrinks the volume until told to stop. Returns how many extents it has moved.
+fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool) -> u64 {
     let size = (SECTORS * SECTOR) as u64;
-    while !stop.load(Ordering::SeqCst) {
-        let target = rng.random_range(0..3);
-        let moved = pool.move_extents("v", &on_disk(target), &mut |_| !stop.load(Ordering::SeqCst));
-        assert!(
-            matches!(moved, Ok(_) | Err(PoolError::Stopped)),
-            "{moved:?}"
-        );
+    let go_on = || !stop.load(Ordering::SeqCst);
+    let mut moved = 0;
+    while go_on() {
+        moved += moved_to(pool, "v", rng.random_range(0..3), go_on);
         let more = size + rng.random_range(1..8) * EXTENT;
         pool.grow("v", Bytes(more), &Placement::default()).unwrap();
         pool.shrink("v", Bytes(size)).unwrap();
     }
+    moved
 }
 
 fn run(durability: Durability) {
@@ -210,8 +212,11 @@ fn run(durability: Durability) {
         }
         drop(guard);
         writing.join().unwrap();
-        reorganising.join().unwrap();
-        println!("{CUTS} power cuts, {settled} sectors' values settled before the last");
+        let moved = reorganising.join().unwrap();
+        println!(
+            "{CUTS} power cuts, {moved} extents moved, {settled} sectors' values settled before the last"
+        );
+        assert!(moved > 0, "the power was never cut beside a move");
         assert!(settled > 0, "nothing was ever flushed");
     });
 }

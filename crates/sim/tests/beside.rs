@@ -184,16 +184,19 @@ fn extents_that_are_moved_cost_streams_no_deadline() {
             bytes: Some(halves[round as usize % 2].clone()),
             ..Placement::default()
         };
-        let result = rig.pool.move_extents(&name(worker), &placement, &mut |_| {
-            moved.fetch_add(1, Ordering::SeqCst);
+        // All of them lie in the other half, or before both.
+        let mut done = 0;
+        let result = rig.pool.move_extents(&name(worker), &placement, &mut |at| {
+            done = at.done;
             !is_over.load(Ordering::SeqCst)
         });
+        moved.fetch_add(done, Ordering::SeqCst);
         assert!(
             matches!(result, Ok(_) | Err(PoolError::Stopped)),
             "{result:?}"
         );
     });
-    assert!(moved.into_inner() > WORKERS);
+    assert!(moved.into_inner() > 0, "no extent was moved");
     let mut back = vec![0; (EXTENTS * EXTENT) as usize];
     for files in &files {
         rig.client().read_at(files, Bytes(0), &mut back).unwrap();

@@ -283,6 +283,7 @@ fn writers_read_what_they_wrote() {
         let (moves, commits) = (mover.join().unwrap(), committer.join().unwrap());
         println!("{moves} moves and {commits} commits meanwhile");
         ended.into_iter().for_each(|end| end.unwrap());
+        assert!(commits > 0, "nothing was made durable meanwhile");
     });
     assert_eq!(world.pool.lock().unwrap().reap(), 0);
 }

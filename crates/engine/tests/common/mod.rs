@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::buffer::{Buffer, Segments};
 use engine::front::{Client, ClientOptions, VolumeOp};
-use engine::pool::{Placement, Pool, Volume, VolumeSpec};
+use engine::pool::{Placement, Pool, PoolError, Volume, VolumeSpec};
 use engine::stream::StreamSpec;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -77,6 +77,22 @@ pub fn on_disk(disk: usize) -> Placement {
         disks: vec![format!("disk{disk}")],
         ..Placement::default()
     }
+}
+
+/// Moves all of a volume to a disk, for as long as `go_on` says so. How many of its extents that has moved.
+pub fn moved_to(pool: &Pool, name: &str, disk: usize, go_on: impl Fn() -> bool) -> u64 {
+    let on_disk_now = || {
+        let info = pool.volume_info(name).unwrap();
+        let on_it = (info.extents_by_disk.iter()).find(|(on, _)| *on == format!("disk{disk}"));
+        on_it.map_or(0, |(_, extents)| *extents)
+    };
+    let before = on_disk_now();
+    let result = pool.move_extents(name, &on_disk(disk), &mut |_| go_on());
+    assert!(
+        matches!(result, Ok(_) | Err(PoolError::Stopped)),
+        "{result:?}"
+    );
+    on_disk_now() - before
 }
 
 pub fn client(pool: &Pool) -> Client {

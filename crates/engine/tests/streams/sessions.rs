@@ -196,7 +196,7 @@ fn moving_under_a_stream_keeps_what_it_records() {
             drop(sender);
         });
         let mover = scope.spawn(|| {
-            let mut rounds = 0;
+            let (mut rounds, mut extents) = (0, 0);
             while !ended.load(Ordering::SeqCst) {
                 let half = if rounds % 2 == 0 {
                     24 * MIB..63 * MIB
@@ -207,22 +207,28 @@ fn moving_under_a_stream_keeps_what_it_records() {
                     bytes: Some(half),
                     ..on_disk(0)
                 };
-                let moved =
-                    pool.move_extents("video", &within, &mut |_| !ended.load(Ordering::SeqCst));
+                // All of them lie in the other half, or before both.
+                let mut done = 0;
+                let moved = pool.move_extents("video", &within, &mut |at| {
+                    done = at.done;
+                    !ended.load(Ordering::SeqCst)
+                });
                 assert!(
                     matches!(moved, Ok(_) | Err(PoolError::Stopped)),
                     "{moved:?}"
                 );
                 rounds += 1;
+                extents += done;
             }
-            rounds
+            extents
         });
         let report = Recorder::new(&stream, Bytes::ZERO)
             .run(&receiver, &Stop::new().unwrap(), &mut |_| {})
             .unwrap();
         assert_eq!(report.bytes, data.len() as u64);
         drop(guard);
-        assert!(mover.join().unwrap() > 0);
+        let moved = mover.join().unwrap();
+        assert!(moved > 0, "no extent was moved under the stream");
     });
     let mut back = vec![0; data.len()];
     client(&pool).read_at(&video, Bytes(0), &mut back).unwrap();
