@@ -84,10 +84,7 @@ fn realtime_where_permitted() -> OpenOptions {
 
 #[test]
 fn a_pool_of_files_works_and_opens_again_in_any_order() {
-    for parent in [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"] {
-        let Ok(folder) = tempfile::tempdir_in(parent) else {
-            continue;
-        };
+    for folder in common::folders::folders() {
         let memory = memory();
         let mut paths = make_files(folder.path(), 3);
         Pool::create(&memory, files(&memory, &paths), &options()).unwrap();
@@ -137,22 +134,22 @@ fn disks_that_make_no_pool_are_told_apart_by_name() {
         Pool::open(memory.clone(), disks, realtime_where_permitted()).map(|_| ())
     };
     assert!(matches!(open(&[]), Err(PoolError::NoDisks)));
+    let [disk0, disk1, disk3] = [0, 1, 3].map(|number| paths[number].display());
     let unmade = open(ours).unwrap_err().to_string();
-    assert!(
-        unmade.contains("disk0") && unmade.contains("not a Clockwise disk"),
-        "{unmade}"
-    );
+    let says = format!("{disk0}: not a Clockwise disk");
+    assert!(unmade.contains(&says), "{unmade}");
     create(ours, &options()).unwrap();
     create(theirs, &options()).unwrap();
     let again = create(ours, &options()).unwrap_err().to_string();
-    assert!(
-        again.contains("disk0") && again.contains("belongs to a pool"),
-        "{again}"
-    );
+    let says = format!("{disk0}: belongs to a pool already");
+    assert!(again.contains(&says), "{again}");
     let missing = open(&ours[..2]).unwrap_err();
     assert!(matches!(missing, PoolError::Missing { .. }), "{missing}");
+    let says = "disk 2 of the pool's 3 is missing";
+    assert!(missing.to_string().contains(says), "{missing}");
     let foreign = open(&[ours[0].clone(), ours[1].clone(), theirs[0].clone()]).unwrap_err();
-    assert!(foreign.to_string().contains("disk3"), "{foreign}");
+    let says = format!("{disk3}: belongs to another pool");
+    assert!(foreign.to_string().contains(&says), "{foreign}");
     open(ours).unwrap();
 
     // A copy of a disk beside the disk.
@@ -161,11 +158,16 @@ fn disks_that_make_no_pool_are_told_apart_by_name() {
     let mut with_copy = ours.to_vec();
     with_copy.push(copy.clone());
     let twice = open(&with_copy).unwrap_err().to_string();
-    assert!(twice.contains("copy") && twice.contains("disk1"), "{twice}");
+    let says = format!(
+        "{disk1} and {}: both are disk 1 of the pool",
+        copy.display()
+    );
+    assert!(twice.contains(&says), "{twice}");
     // An old copy in the disk's place.
     open(ours).unwrap();
-    let stale = open(&[ours[0].clone(), copy, ours[2].clone()]);
-    assert!(stale.is_err(), "a stale disk was taken");
+    let says = format!("{}: disk 1 of the pool is stale", copy.display());
+    let stale = open(&[ours[0].clone(), copy, ours[2].clone()]).unwrap_err();
+    assert!(stale.to_string().contains(&says), "{stale}");
 
     let forced = CreateOptions {
         force: true,

@@ -1,5 +1,5 @@
 //! An allocator that counts what the threads do that say so; a disk's thread says so when its disk is
-//! attached.
+//! attached. A disk in memory may be served by whoever submits, who has to say so as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -80,6 +80,12 @@ impl Disk for Counted {
     }
     fn has_ready(&self) -> bool {
         self.0.has_ready()
+    }
+    fn completes_at_once(&self) -> bool {
+        self.0.completes_at_once()
+    }
+    fn ready_at(&self) -> Option<Time> {
+        self.0.ready_at()
     }
     fn wait(&mut self, until: Option<Time>, wake: &EventFd, out: &mut Vec<Done>) -> io::Result<()> {
         self.0.wait(until, wake, out)

@@ -7,6 +7,7 @@
     reason = "each test uses some of it, and seeds are printed"
 )]
 
+pub mod folders;
 pub mod host;
 pub mod platter;
 mod rig;
