@@ -6,6 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use common::until::until;
 use common::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
 use engine::buffer::{Buffer, Segments};
 use engine::disk::Durability;
@@ -71,7 +72,7 @@ impl Bench {
         }
         self.rig.platters[0].stalled.store(true, Ordering::SeqCst);
         let busy = self.write(0, 0, &[]);
-        while self.queued() == 0 {}
+        until("the disk has a request", || self.queued() > 0);
         // A dispatcher that has answered twice has issued what was there before the first time.
         self.queued();
         busy

@@ -6,6 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use common::until::until;
 use common::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
 use engine::buffer::Buffer;
 use engine::clock;
@@ -48,9 +49,7 @@ fn wait_closed(stream: &Stream) {
         let error = stream.client().submit(request.on(stream)).unwrap_err();
         error.to_string().contains("is closed")
     };
-    while !refused() {
-        std::thread::yield_now();
-    }
+    until("the stream is closed", refused);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Shutting down leaves no thread behind. A program of its own, so that all threads are its own.
 
+#[path = "common/until.rs"]
+mod until;
+
 use std::fs::File;
 use std::sync::Arc;
 
@@ -10,6 +13,7 @@ use engine::uring::UringDisk;
 use sched::disk::{DiskScheduler, SchedulerConfig};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
+use until::seen;
 
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -59,7 +63,7 @@ fn no_thread_is_left() {
     drop(memory);
     drop(account);
     // A thread that has been joined may be listed for a moment longer.
-    while threads().len() > before {
-        std::thread::yield_now();
-    }
+    seen(|| (threads().len() <= before).then_some(()));
+    let left = threads();
+    assert_eq!(left.len(), before, "{left:?}");
 }

@@ -20,6 +20,7 @@ use crate::clock;
 use crate::completion::{Completion, CompletionQueue, IoError};
 use crate::disk::{DiskError, DiskIo, Done, Durability};
 use crate::event::EventFd;
+use crate::test_rig::until::until;
 
 const SECTORS: SectorCount = SectorCount(2048);
 const SYNC: Class = Class::BestEffort(Urgency::Sync);
@@ -176,6 +177,13 @@ fn rig_with(places: Places, patience: Patience) -> Rig {
     }
 }
 
+/// A test that has failed ends as well: no dispatcher ends before its disk does.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.knobs.frozen.store(false, Ordering::SeqCst);
+    }
+}
+
 fn rig() -> Rig {
     rig_with(Places::default(), NEVER)
 }
@@ -240,6 +248,6 @@ impl Rig {
     fn freeze(&self) {
         self.knobs.frozen.store(true, Ordering::SeqCst);
         self.handle.try_submit(self.small(0, Op::Read, 0)).unwrap();
-        while self.settle().on_disk == 0 {}
+        until("it is on the disk", || self.settle().on_disk > 0);
     }
 }

@@ -14,6 +14,7 @@ mod rig;
 #[path = "../../../sched/tests/common/seed.rs"]
 pub mod seed;
 pub mod skip;
+pub mod until;
 
 pub use rig::{MIB, Rig};
 

@@ -14,6 +14,7 @@ use engine::stream::{Player, Recorder, Stop};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
 
+use super::common::until::{seen, until};
 use super::common::{MIB, OnDrop, Rig, client, volume, volume_on};
 use super::{record_until_it_fails, stream, works};
 
@@ -42,9 +43,10 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
     std::thread::scope(|scope| {
         let goes_on = OnDrop(&rig.platters[0].stalled, false);
         let making = scope.spawn(|| volume_on(&pool, "new", 0, MIB));
-        while pool.status().disks[0].stalled_ns == 0 {
+        until("the disk has stalled", || {
             assert!(!making.is_finished());
-        }
+            pool.status().disks[0].stalled_ns > 0
+        });
         // Data on the other disk, also made durable, as long as the map does not change.
         for fill in 2..50 {
             works(&pool, &other, fill);
@@ -76,12 +78,8 @@ fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
                 .unwrap();
             client.flush(&other).unwrap();
         });
-        let waits = loop {
-            let waits = pool.waits();
-            if !waits.is_empty() {
-                break waits;
-            }
-        };
+        let waits = seen(|| Some(pool.waits()).filter(|waits| !waits.is_empty()));
+        let waits = waits.expect("the flush waits");
         let [wait] = waits.as_slice() else {
             panic!("{waits:?}");
         };

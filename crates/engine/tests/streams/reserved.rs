@@ -8,6 +8,7 @@ use engine::stream::{Refusal, Span, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
+use super::common::until::until;
 use super::common::{MIB, Rig, WRITE, filled, on_disk, stream_spec, volume, volume_on};
 use super::{rate_that_fits, refused};
 
@@ -97,9 +98,7 @@ fn a_span_ends_by_itself() {
             ..stream_spec(&volume, Op::Write, fits, MIB)
         })
         .unwrap();
-    while !pool.status().streams.is_empty() {
-        std::thread::yield_now();
-    }
+    until("the stream has ended", || pool.status().streams.is_empty());
     assert!(clock::now() >= span.until.unwrap());
     let (_buffer, memory) = filled(stream.client(), &[1; 512]);
     let request = VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory);

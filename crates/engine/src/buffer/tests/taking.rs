@@ -5,6 +5,7 @@ use sched::units::{Bytes, Nanos, Time};
 
 use super::super::*;
 use super::{MIB, manual, unlocked};
+use crate::test_rig::until::until;
 
 /// A client that holds everything, and one that wants some of it.
 fn crowded(memory: &Memory) -> (Account, Vec<Buffer>, Account) {
@@ -286,9 +287,7 @@ fn a_thread_that_waits_gets_memory_when_the_time_to_give_back_is_over() {
     let transfer = held[0].segments(Op::Read, 0..4096).unwrap();
     let thread =
         std::thread::spawn(move || poor.allocate_wait(size, None).map(|buffer| buffer.size()));
-    while !held.iter().any(Buffer::is_revoked) {
-        std::thread::yield_now();
-    }
+    until("memory is taken", || held.iter().any(Buffer::is_revoked));
     drop(transfer);
     assert_eq!(thread.join().unwrap(), Ok(size));
 }

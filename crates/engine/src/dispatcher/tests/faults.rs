@@ -93,7 +93,7 @@ fn a_stalled_disk_lets_its_clients_go_and_may_come_back() {
     other.handle.submit(other.small(7, Op::Read, 0)).unwrap();
     assert_eq!(other.answer().result, Ok(()), "other disks go on");
     rig.thaw();
-    while rig.settle().health.stalled {}
+    until("the disk goes on", || !rig.settle().health.stalled);
     rig.handle.submit(rig.small(3, Op::Read, 0)).unwrap();
     let answer = rig.answer();
     assert_eq!(
@@ -112,7 +112,7 @@ fn a_stall_is_no_error_until_the_disk_is_given_up() {
     let rig = rig_with(Places::default(), patience);
     rig.freeze();
     rig.handle.submit(rig.small(1, Op::Write, 0)).unwrap();
-    while !rig.settle().health.stalled {}
+    until("the disk has stalled", || rig.settle().health.stalled);
     let report = rig.settle();
     assert!(report.silent >= patience.stalled_after && !report.health.given_up);
     rig.handle.submit(rig.small(2, Op::Write, 64)).unwrap();

@@ -119,7 +119,7 @@ fn a_request_can_be_taken_back_until_it_is_on_the_disk() {
     let rig = rig();
     rig.knobs.frozen.store(true, Ordering::SeqCst);
     let running = rig.handle.submit(rig.small(0, Op::Read, 0)).unwrap();
-    while rig.settle().on_disk == 0 {}
+    until("it is on the disk", || rig.settle().on_disk > 0);
     let queued = rig.handle.submit(rig.small(1, Op::Read, 0)).unwrap();
     rig.handle.cancel(running);
     rig.handle.cancel(queued);
@@ -189,7 +189,7 @@ fn leaving_waits_for_the_block_on_the_disk_and_cancels_the_others() {
     for token in 0..2 {
         rig.handle.submit(rig.of_stream(token)).unwrap();
     }
-    while rig.settle().on_disk == 0 {}
+    until("it is on the disk", || rig.settle().on_disk > 0);
     std::thread::scope(|scope| {
         let leaving = scope.spawn(|| rig.handle.leave(TaskId(1)));
         let cancelled = rig.answer();
