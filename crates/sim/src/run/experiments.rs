@@ -34,14 +34,32 @@ fn parts(predictor: &Predictor, percent: Range<u64>, count: usize) -> Vec<Range<
         .collect()
 }
 
-/// Small requests, mostly reads, over the inner half of the disk.
-fn small_requests(predictor: &Predictor, arrivals: Arrivals) -> BestEffortLoad {
-    BestEffortLoad {
-        arrivals,
+/// Streams on a drive, and beside them ten small requests a second, mostly reads, over its inner half.
+fn beside_small_requests(
+    (plant, profile): (PlantSpec, Arc<DriveProfile>),
+    config: SchedulerConfig,
+    streams: Vec<StreamLoad>,
+    duration: Nanos,
+    seed: u64,
+) -> Experiment {
+    let small_requests = BestEffortLoad {
+        arrivals: Arrivals::Poisson {
+            mean: Nanos::from_millis(100),
+        },
         sizes: vec![SectorCount(8), SectorCount(16)],
         read_percent: 60,
         write_urgency: Urgency::Sync,
-        region: parts(predictor, 50..100, 1).remove(0),
+        region: parts(&Predictor::new(&profile), 50..100, 1).remove(0),
+    };
+    Experiment {
+        plant,
+        profile,
+        config,
+        streams,
+        best_effort: vec![small_requests],
+        floor: None,
+        duration,
+        seed,
     }
 }
 
@@ -65,20 +83,7 @@ pub fn mixed_deadlines(config: SchedulerConfig, duration: Nanos, seed: u64) -> E
         .map(|region| stream(region, Bytes::from_mib(1), 1_250))
         .collect();
     streams.push(stream(&regions[6], Bytes::from_kib(64), 250));
-    let arrivals = Arrivals::Poisson {
-        mean: Nanos::from_millis(100),
-    };
-    let best_effort = vec![small_requests(&predictor, arrivals)];
-    Experiment {
-        plant,
-        profile,
-        config,
-        streams,
-        best_effort,
-        floor: None,
-        duration,
-        seed,
-    }
+    beside_small_requests((plant, profile), config, streams, duration, seed)
 }
 
 /// How the periods of streams relate to each other.
@@ -134,20 +139,7 @@ pub fn loaded(
             }
         })
         .collect();
-    let arrivals = Arrivals::Poisson {
-        mean: Nanos::from_millis(100),
-    };
-    let best_effort = vec![small_requests(&predictor, arrivals)];
-    Experiment {
-        plant,
-        profile,
-        config,
-        streams,
-        best_effort,
-        floor: None,
-        duration,
-        seed,
-    }
+    beside_small_requests((plant, profile), config, streams, duration, seed)
 }
 
 /// The same with best effort in bursts of eight on average, one a second.
