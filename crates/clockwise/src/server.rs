@@ -110,6 +110,7 @@ impl Server {
     /// # Errors
     /// When the disks are no pool, or a socket cannot be had.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
+        let descriptors = data::raise_descriptors();
         let opening = config.clone();
         let pool = tokio::task::spawn_blocking(move || open_pool(&opening))
             .await
@@ -131,7 +132,7 @@ impl Server {
             tokio::spawn(data::serve(
                 data_listener,
                 Arc::clone(&app.sessions),
-                data::Limits::default(),
+                data::Limits::of(descriptors),
                 ended.clone(),
             )),
             tokio::spawn(expire(Arc::clone(&app), ended)),

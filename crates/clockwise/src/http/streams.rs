@@ -163,7 +163,7 @@ async fn show(state: State<Shared>, PathPart(id): PathPart<u64>) -> Answer<Sessi
     answer(state.0, move |app| Ok(app.sessions.get(id)?.view())).await
 }
 
-/// Changes a stream's rate; it keeps the old one when the new one is refused.
+/// Changes a stream's rate; it keeps the old one when there is no room for the new one.
 #[utoipa::path(patch, path = "/v1/streams/{id}", params(("id" = u64, Path)), request_body = ChangeRate,
     responses((status = 200, body = StreamView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]

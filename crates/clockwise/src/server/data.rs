@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -18,14 +19,26 @@ pub(super) struct Limits {
     pub(super) count_max: usize,
 }
 
-impl Default for Limits {
-    /// As many as there may be connections to the block export.
-    fn default() -> Self {
+impl Limits {
+    /// As many as there may be connections to the block export, and an eighth of so many descriptors at most.
+    pub(super) fn of(descriptors: usize) -> Self {
+        let most = crate::export::nbd::config::CONNECTIONS_MAX_DEFAULT;
         Self {
             within: Duration::from_secs(5),
-            count_max: crate::export::nbd::config::CONNECTIONS_MAX_DEFAULT,
+            count_max: most.min(descriptors / 8).max(1),
         }
     }
+}
+
+/// Raises the process's limit of open files as far as it may be, and returns what it is then.
+pub(super) fn raise_descriptors() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    let current = getrlimit(Resource::Nofile).current;
+    current.map_or(usize::MAX, |current| current as usize)
 }
 
 /// Serves connections until the server ends.
@@ -123,5 +136,11 @@ mod tests {
         drop(silent);
         ending.send_replace(true);
         runtime.block_on(serving).unwrap();
+    }
+
+    #[test]
+    fn those_who_say_nothing_leave_descriptors_for_the_others() {
+        let counts = [1 << 20, 1024, 4].map(|descriptors| Limits::of(descriptors).count_max);
+        assert_eq!(counts, [1024, 128, 1]);
     }
 }

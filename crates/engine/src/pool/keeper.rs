@@ -136,14 +136,14 @@ fn give_up(stream: &Arc<StreamCore>) {
         return;
     }
     let pool = &stream.pool;
-    let mut free_from = clock::now();
+    let now = clock::now();
+    let mut free_from = now;
     let mut admission = pool.admission.lock();
     for task in stream.tasks() {
         // A dispatcher that has stopped has no schedule to keep free.
-        if let Some(free) = pool.disks[task.disk].leave(task.id) {
-            admission.left(task.disk, task.id, free);
-            free_from = free_from.max(free);
-        }
+        let free = pool.disks[task.disk].leave(task.id).unwrap_or(now);
+        admission.left(task.disk, task.id, free);
+        free_from = free_from.max(free);
     }
     admission.streams.remove(&stream.key);
     admission.tell_delta_l(&pool.disks, clock::now());

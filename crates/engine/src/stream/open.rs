@@ -292,10 +292,10 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
     admission.test_change(&pool.disks, ask, &old)?;
     let mut free_from = vec![now; pool.disks.len()];
     for task in &old {
-        if let Some(free) = pool.disks[task.disk].leave(task.id) {
-            admission.left(task.disk, task.id, free);
-            free_from[task.disk] = free_from[task.disk].max(free);
-        }
+        // A dispatcher that has stopped has no schedule to keep free.
+        let free = pool.disks[task.disk].leave(task.id).unwrap_or(now);
+        admission.left(task.disk, task.id, free);
+        free_from[task.disk] = free_from[task.disk].max(free);
     }
     let latest = free_from.iter().copied().max().unwrap_or(now);
     let ask = Ask {

@@ -232,7 +232,7 @@ impl Stream {
         self.core.wraps
     }
 
-    /// Changes its rate; it keeps the old one when the new one is refused. Blocks submitted
+    /// Changes its rate; it keeps the old one when there is no room for the new one. Blocks submitted
     /// meanwhile wait until those in flight are complete.
     ///
     /// # Errors

@@ -280,6 +280,7 @@ fn register(ring: &IoUring, region: &Region) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::buffer::{Memory, MemoryConfig};
+    use crate::test_rig::skip::skipped;
     use sched::units::Bytes;
 
     fn ring() -> (Ring, Region, OwnedFd) {
@@ -289,8 +290,7 @@ mod tests {
         };
         let region = Memory::new(&config).unwrap().region();
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        let (ring, denied) = Ring::new(&file, region.clone(), 2).unwrap();
-        assert!(denied.0.is_empty(), "{denied:?}");
+        let (ring, _denied) = Ring::new(&file, region.clone(), 2).unwrap();
         (ring, region, file)
     }
 
@@ -317,6 +317,10 @@ mod tests {
     #[test]
     fn buffers_travel_as_registered_memory_and_anything_else_as_a_plain_list() {
         let (mut ring, region, _file) = ring();
+        if ring.registered.is_none() {
+            skipped("the host does not let memory be registered (RLIMIT_MEMLOCK)");
+            return;
+        }
         let base = region.base() as usize;
         let one = [piece(base + 4096, 8192)];
         let two = [piece(base, 4096), piece(base + (1 << 20), 512)];

@@ -66,7 +66,8 @@ impl Core {
             return true;
         }
         let question = self.question(now, u64::MAX);
-        // Most often one of these deadlines refutes it, and S need not be known.
+        // Most often one deadline refutes it and S need not be known: the one at which S was found last or,
+        // when that has passed, the next.
         let next = self.released.first().map_or(0, |((due, _), _)| due.0);
         let seen = [self.known.witness, next]
             .into_iter()

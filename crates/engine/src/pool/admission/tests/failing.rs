@@ -12,6 +12,7 @@ use crate::disk::Durability;
 use crate::front::{BestEffortReservation, ReservedShare};
 use crate::pool::{Floor, Pool, PoolError};
 use crate::stream::Refusal;
+use crate::test_rig::until::until;
 use crate::test_rig::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
 
 /// Two disks that have promised nobody anything.
@@ -31,9 +32,7 @@ fn known(pool: &Pool, disk: usize) -> (Nanos, usize) {
 
 /// The keeper, when it has come to it, has the dispatchers told of all that is free.
 fn wait_until(pool: &Pool, disk: usize, wanted: (Nanos, usize)) {
-    while known(pool, disk) != wanted {
-        std::thread::yield_now();
-    }
+    until("the dispatcher knows of it", || known(pool, disk) == wanted);
 }
 
 fn is_bare(pool: &Pool) {
