@@ -158,6 +158,15 @@ impl Life {
             .unwrap_or(Nanos::MAX)
     }
 
+    /// What was told is never more than the least to come, and just that when it is told.
+    fn told_right(&self, told: Nanos, least: Nanos, is_news: bool) -> Result<(), TestCaseError> {
+        prop_assert!(told <= least, "{told} > {least} at {:?}", self.now);
+        if is_news {
+            prop_assert_eq!(told, least, "no less than need be");
+        }
+        Ok(())
+    }
+
     fn check(&mut self) -> Result<(), TestCaseError> {
         let news = self.admission.news(0, self.now);
         self.told = news.or(self.told);
@@ -165,25 +174,9 @@ impl Life {
             corrected,
             published,
         } = self.told.expect("told of an empty book at the latest");
-        let least = self.least(delta_l);
-        prop_assert!(
-            corrected <= least,
-            "{corrected} > {least} at {:?}",
-            self.now
-        );
-        if news.is_some() {
-            prop_assert_eq!(corrected, least, "no less than need be");
-        }
+        self.told_right(corrected, self.least(delta_l), news.is_some())?;
         if self.policy == Policy::DeltaLPublished {
-            let least = self.least(delta_l_published);
-            prop_assert!(
-                published <= least,
-                "{published} > {least} at {:?}",
-                self.now
-            );
-            if news.is_some() {
-                prop_assert_eq!(published, least, "no less than need be");
-            }
+            self.told_right(published, self.least(delta_l_published), news.is_some())?;
         } else {
             prop_assert_eq!(published, corrected);
         }
