@@ -323,7 +323,7 @@ impl Pool {
         drop(admission);
         let (key, tasks) = reserved.map_err(|unreserved| {
             core.keeper.freed_at(unreserved.free_from);
-            unreserved.refusal
+            unreserved.into_refusal()
         })?;
         Ok(Arc::new(ReservedShare {
             pool: Arc::clone(core),

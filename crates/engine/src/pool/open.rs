@@ -273,9 +273,9 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
                 TaskKind::Floor,
                 now,
             )
-            .map_err(|refusal| PoolError::BadSize {
+            .map_err(|unjoined| PoolError::BadSize {
                 what: "the floor",
-                reason: refusal.to_string(),
+                reason: unjoined.to_string(),
                 remedy: FLOOR_REMEDY,
             })?;
         admission.floors[index] = Some(params);

@@ -136,7 +136,7 @@ fn share_refused(disk: &DiskRefusal, fits: Option<Nanos>) -> String {
 }
 
 /// What does not fit on a disk, and why.
-fn unfit(disk: &DiskRefusal, what: &str) -> String {
+pub(crate) fn unfit(disk: &DiskRefusal, what: &str) -> String {
     let mut text = format!(
         "disk {:?} cannot carry it: it has promised {:.1} % of its time, and {what} {} every {} is refused by the {} condition",
         disk.disk,

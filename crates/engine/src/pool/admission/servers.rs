@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use sched::book::Span;
+use sched::book::{Book, Span};
 use sched::disk::TaskKind;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
 use super::{Admission, Misfit, Why};
 use crate::pool::disks::DiskCore;
-use crate::stream::Refusal;
-use crate::stream::reserve::RETRY_REMEDY;
+use crate::stream::reserve::{RETRY_REMEDY, unfit};
+use crate::stream::{DiskRefusal, Refusal};
 
 /// A reservation of a best-effort client in force.
 pub(crate) struct Server {
@@ -20,11 +20,59 @@ pub(crate) struct Server {
     pub(crate) tasks: Arc<[TaskId]>,
 }
 
+/// Why a task has not joined a disk.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unjoined {
+    /// The disk cannot carry it.
+    #[error("{}", unfit(.0, "a slice of"))]
+    NoRoom(Box<DiskRefusal>),
+    /// Its dispatcher does not take it.
+    #[error("disk {disk:?}: {reason}")]
+    NotTaken { disk: String, reason: String },
+}
+
 /// A reservation that came to nothing.
 pub(crate) struct Unreserved {
-    pub(crate) refusal: Refusal,
+    why: Unjoined,
+    params: TaskParams,
     /// From when on all is free that had been reserved by then, which the dispatchers are to be told then.
     pub(crate) free_from: Time,
+    /// The books as they were left: what would fit is searched in a copy, because that takes dozens of
+    /// admission tests a disk, and nobody but who asked need wait for them.
+    books: Vec<Book>,
+}
+
+impl Unreserved {
+    /// As whoever asked is told: with the shortest period that would fit, if it was for want of room.
+    pub(crate) fn into_refusal(self) -> Refusal {
+        match self.why {
+            Unjoined::NoRoom(disk) => Refusal::Share {
+                disk,
+                period_that_fits: period_that_fits(&self.books, self.params, self.free_from),
+            },
+            not_taken @ Unjoined::NotTaken { .. } => Refusal::Invalid {
+                what: "the reservation",
+                reason: not_taken.to_string(),
+                remedy: RETRY_REMEDY,
+            },
+        }
+    }
+}
+
+/// The shortest period in which all of these disks could carry as long a slice from `from` on, rounded up
+/// to a number that is said in full.
+fn period_that_fits(books: &[Book], params: TaskParams, from: Time) -> Option<Nanos> {
+    let ever = Span::since(from);
+    let mut longest = params.period();
+    for book in books {
+        longest = longest.max(book.smallest_period(params.service(), ever)?);
+    }
+    let said = if longest < Nanos::from_secs(1) {
+        Nanos::from_micros(1)
+    } else {
+        Nanos::from_millis(1)
+    };
+    Some(Nanos(longest.0.div_ceil(said.0) * said.0))
 }
 
 impl Admission {
@@ -40,7 +88,7 @@ impl Admission {
         params: TaskParams,
         kind: TaskKind,
         now: Time,
-    ) -> Result<TaskId, Refusal> {
+    ) -> Result<TaskId, Unjoined> {
         let id = self.next_task(name);
         let joined = self.books[disk].join(id, params, Span::since(now));
         if let Err(error) = joined {
@@ -52,10 +100,8 @@ impl Admission {
                 period: params.period(),
                 why: Why::Span(error),
             };
-            return Err(Refusal::Share {
-                disk: Box::new(self.describe(disks, &misfit, now)),
-                period_that_fits: self.period_that_fits(disk..disk + 1, params, now),
-            });
+            let refusal = self.describe(disks, &misfit, now);
+            return Err(Unjoined::NoRoom(Box::new(refusal)));
         }
         // What was allowed before is too much from the first request of the task on.
         self.tell_one(disks, disk, now);
@@ -63,34 +109,12 @@ impl Admission {
             self.books[disk].leave(id, Time::ZERO);
             self.tell_one(disks, disk, now);
             self.names.remove(&id);
-            return Err(Refusal::Invalid {
-                what: "the reservation",
-                reason: format!("disk {:?}: {reason}", disks[disk].name),
-                remedy: RETRY_REMEDY,
+            return Err(Unjoined::NotTaken {
+                disk: disks[disk].name.clone(),
+                reason: reason.to_string(),
             });
         }
         Ok(id)
-    }
-
-    /// The shortest period in which all of these disks could carry as long a slice from now on, rounded up
-    /// to a number that is said in full.
-    fn period_that_fits(
-        &self,
-        disks: std::ops::Range<usize>,
-        params: TaskParams,
-        now: Time,
-    ) -> Option<Nanos> {
-        let ever = Span::since(now);
-        let mut longest = params.period();
-        for book in &self.books[disks] {
-            longest = longest.max(book.smallest_period(params.service(), ever)?);
-        }
-        let said = if longest < Nanos::from_secs(1) {
-            Nanos::from_micros(1)
-        } else {
-            Nanos::from_millis(1)
-        };
-        Some(Nanos(longest.0.div_ceil(said.0) * said.0))
     }
 
     /// Reserves (slice, period) for a best-effort client on all disks.
@@ -109,21 +133,15 @@ impl Admission {
         for disk in 0..disks.len() {
             match self.join_now(disks, disk, name, params, TaskKind::Server, now) {
                 Ok(id) => tasks.push(id),
-                Err(refusal) => {
+                Err(why) => {
                     let free_from = self.leave_all(disks, &tasks).max(now);
                     self.tell_delta_l(disks, now);
-                    let refusal = match refusal {
-                        Refusal::Share { disk, .. } => Refusal::Share {
-                            disk,
-                            period_that_fits: self.period_that_fits(
-                                0..disks.len(),
-                                params,
-                                free_from,
-                            ),
-                        },
-                        other => other,
-                    };
-                    return Err(Unreserved { refusal, free_from });
+                    return Err(Unreserved {
+                        why,
+                        params,
+                        free_from,
+                        books: self.books.clone(),
+                    });
                 }
             }
         }

@@ -5,12 +5,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use sched::disk::TaskKind;
 use sched::request::Op;
+use sched::task::TaskParams;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use crate::clock;
 use crate::disk::Durability;
 use crate::front::{BestEffortReservation, ReservedShare};
+use crate::pool::admission::servers::Unjoined;
 use crate::pool::{Floor, Pool, PoolError};
 use crate::stream::Refusal;
 use crate::test_rig::until::until;
@@ -167,6 +170,53 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
     assert_eq!(period_that_fits, Some(period));
     drop(share(&pool, period).unwrap());
     drop(stream);
+}
+
+/// Whoever asked waits for the search, and nobody else: it needs neither the lock nor the books as they
+/// have become, and is not made for one who only has the disks carry it or not.
+#[test]
+fn what_would_fit_is_searched_in_what_was_promised_then() {
+    let (_rig, pool) = rig();
+    let volume = volume_on(&pool, "v", 1, 4 * MIB);
+    let stream = pool
+        .reserve(stream_spec(&volume, Op::Write, 25 * MIB, MIB))
+        .unwrap();
+    let Refusal::Share {
+        disk: told,
+        period_that_fits: wanted @ Some(_),
+    } = share(&pool, SLICE).unwrap_err()
+    else {
+        panic!("it was not refused for want of room");
+    };
+    assert!(wanted > Some(SLICE), "{wanted:?}");
+    let params = TaskParams::new(SLICE, SLICE).unwrap();
+    let disks = &pool.core.disks;
+    let mut admission = pool.core.admission.lock();
+    let reserved = admission.reserve_server(disks, "export v", params, clock::now());
+    let Err(unreserved) = reserved else {
+        panic!("it was admitted");
+    };
+    let floor = admission.join_now(disks, 1, "floor", params, TaskKind::Floor, clock::now());
+    let Err(Unjoined::NoRoom(untold)) = floor else {
+        panic!("{floor:?}");
+    };
+    assert_eq!(
+        (&untold.disk, &untold.refused_by),
+        (&told.disk, &told.refused_by)
+    );
+    drop(admission);
+    stream.close();
+    wait_until(&pool, 1, known(&pool, 0));
+    drop(share(&pool, SLICE).unwrap());
+    let held = pool.core.admission.lock();
+    let Refusal::Share {
+        period_that_fits, ..
+    } = unreserved.into_refusal()
+    else {
+        panic!("it was not refused for want of room");
+    };
+    assert_eq!(period_that_fits, wanted);
+    drop(held);
 }
 
 #[test]
