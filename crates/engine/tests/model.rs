@@ -7,9 +7,10 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
+use common::until::until;
 use common::{MIB, Rig, moved_to, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
@@ -94,17 +95,16 @@ impl Writer {
     }
 }
 
-/// Grows, shrinks and moves the volume until told to stop. Returns how many extents it has moved.
-fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool) -> u64 {
+/// Grows, shrinks and moves the volume until told to stop. Counts the extents that it has moved.
+fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool, moved: &AtomicU64) {
     let go_on = || !stop.load(Ordering::SeqCst);
-    let mut moved = 0;
     while go_on() {
         let more = SIZE + rng.random_range(1..16) * EXTENT;
         pool.grow("v", Bytes(more), &Placement::default()).unwrap();
-        moved += moved_to(pool, "v", rng.random_range(0..3), go_on);
+        let extents = moved_to(pool, "v", rng.random_range(0..3), go_on);
+        moved.fetch_add(extents, Ordering::SeqCst);
         pool.shrink("v", Bytes(SIZE)).unwrap();
     }
-    moved
 }
 
 fn all_of(client: &Client, volume: &Volume) -> Vec<u8> {
@@ -130,10 +130,11 @@ fn run(durability: Durability) {
             rng: StdRng::seed_from_u64(rng.random()),
         })
         .collect();
-    let moved = std::thread::scope(|scope| {
+    let moved = AtomicU64::new(0);
+    std::thread::scope(|scope| {
         let control = scope.spawn(|| {
             start.wait();
-            reorganise(&pool, &mut control, &stop)
+            reorganise(&pool, &mut control, &stop, &moved);
         });
         let threads: Vec<_> = writers
             .iter_mut()
@@ -141,16 +142,19 @@ fn run(durability: Durability) {
                 scope.spawn(|| {
                     start.wait();
                     (0..OPS).for_each(|_| writer.step());
+                    until("extents are moved meanwhile", || {
+                        writer.step();
+                        moved.load(Ordering::SeqCst) > 0
+                    });
                 })
             })
             .collect();
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         stop.store(true, Ordering::SeqCst);
         ended.into_iter().for_each(|end| end.unwrap());
-        control.join().unwrap()
+        control.join().unwrap();
     });
-    println!("{moved} extents moved meanwhile");
-    assert!(moved > 0, "the writers met no move");
+    println!("{} extents moved meanwhile", moved.into_inner());
     let mut expected = vec![0; SIZE as usize];
     for writer in &writers {
         for (all, own) in expected.iter_mut().zip(&writer.model) {

@@ -15,7 +15,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use common::{Disk, EXTENT, Random, SECTOR, format, on, open, sectors, stamped};
@@ -32,6 +32,10 @@ const EXTENTS: u64 = 3;
 const DISCARDED: u64 = 64;
 /// Moves that there must be, after the writers have gone if it has to be.
 const MOVES_MIN: u32 = 3;
+/// Commits that there must be beside the writers, who go on until then.
+const COMMITS_MIN: u32 = 3;
+/// Many more than a writer ever goes on for: a committer that has nothing to do fails the test.
+const ROUNDS_MAX: u64 = 100 * ROUNDS;
 /// Many more than a request is ever tried: a claim that was lost fails the test.
 const ATTEMPTS_MAX: u64 = 10_000_000;
 
@@ -43,6 +47,7 @@ struct World {
     /// How many requests and moves have ended.
     ended: Mutex<u64>,
     changed: Condvar,
+    commits: AtomicU32,
     done: AtomicBool,
     /// A thread has failed: nobody is to wait for it.
     failed: AtomicBool,
@@ -92,6 +97,7 @@ impl World {
             map,
             ended: Mutex::new(0),
             changed: Condvar::new(),
+            commits: AtomicU32::new(0),
             done: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
@@ -100,6 +106,10 @@ impl World {
     fn end(&self) {
         *self.ended.lock().unwrap() += 1;
         self.changed.notify_all();
+    }
+
+    fn commits(&self) -> u32 {
+        self.commits.load(Ordering::SeqCst)
     }
 
     fn is_done(&self) -> bool {
@@ -164,7 +174,10 @@ impl World {
         let mut random = Random(SEED + me);
         let mine = EXTENTS * 128 / WRITERS;
         let mut known = vec![0; mine as usize];
-        for round in 1..=ROUNDS {
+        let mut round = 0;
+        while round < ROUNDS || self.commits() < COMMITS_MIN {
+            round += 1;
+            assert!(round <= ROUNDS_MAX, "nothing is made durable meanwhile");
             let slot = random.below(mine);
             let sector = slot * WRITERS + me;
             let stamp = (me << 32) + round;
@@ -226,21 +239,20 @@ impl World {
     }
 
     /// Discards, and makes durable what has changed, whenever something has ended.
-    fn committer(&self) -> u32 {
+    fn committer(&self) {
         let _alarm = Alarm(self);
-        let mut commits = 0;
         loop {
             // Before the look, so that the end is not slept over.
             let before = *self.ended.lock().unwrap();
             if self.is_done() {
-                return commits;
+                return;
             }
             self.map.discard(0, DISCARDED * SECTOR as u64).unwrap();
             let mut pool = self.pool.lock().unwrap();
             let mark = self.map.mark();
             if let Some(transaction) = pool.settle(&[self.volume]).unwrap() {
                 run(&self.disks, &mut pool, transaction);
-                commits += 1;
+                self.commits.fetch_add(1, Ordering::SeqCst);
             }
             assert!(self.map.is_durable(mark));
             drop(pool);
@@ -280,10 +292,10 @@ fn writers_read_what_they_wrote() {
             .collect();
         let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         world.finish();
-        let (moves, commits) = (mover.join().unwrap(), committer.join().unwrap());
-        println!("{moves} moves and {commits} commits meanwhile");
+        let moves = mover.join().unwrap();
+        committer.join().unwrap();
+        println!("{moves} moves and {} commits meanwhile", world.commits());
         ended.into_iter().for_each(|end| end.unwrap());
-        assert!(commits > 0, "nothing was made durable meanwhile");
     });
     assert_eq!(world.pool.lock().unwrap().reap(), 0);
 }
