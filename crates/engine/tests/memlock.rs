@@ -2,31 +2,24 @@
 //!
 //! A program of its own, because the limit is the process's.
 
+#[path = "common/rights.rs"]
+mod rights;
+
 use std::fs::File;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, DiskIo, Done};
 use engine::event::EventFd;
 use engine::uring::UringDisk;
-use rustix::process::{Resource, Rlimit};
+use rights::give_up;
+use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use sched::request::Op;
 use sched::units::{Bytes, Sector, SectorCount};
 
-fn give_up_locking() {
-    let limit = Rlimit {
-        current: Some(64 << 10),
-        maximum: Some(64 << 10),
-    };
-    rustix::process::setrlimit(Resource::Memlock, limit).unwrap();
-    let mut sets = rustix::thread::capabilities(None).unwrap();
-    sets.effective.remove(CapabilitySet::IPC_LOCK);
-    rustix::thread::set_capabilities(None, sets).unwrap();
-}
-
 #[test]
 fn a_small_limit_of_locked_memory_is_lived_with_and_told() {
-    give_up_locking();
+    give_up(CapabilitySet::IPC_LOCK, Resource::Memlock, 64 << 10);
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("disk");
     File::create(&path).unwrap().set_len(1 << 20).unwrap();

@@ -1,5 +1,7 @@
 //! What the kernel says of the threads of a test.
 
+#![allow(dead_code, reason = "each test uses its part of this")]
+
 /// SCHED_FIFO, as the kernel counts.
 pub(crate) const FIFO: u32 = 1;
 
