@@ -142,6 +142,12 @@ pub trait Disk: Send {
         512
     }
 
+    /// What about the disk is not as the schedule would have it, in words for people, each with what
+    /// can be done about it.
+    fn caveats(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Prepares for use on the calling thread, which is the one that will make all later calls.
     /// Returns what the host refused that would have made it faster.
     ///

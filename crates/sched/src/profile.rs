@@ -281,6 +281,16 @@ impl DriveProfile {
         Self::new(spec)
     }
 
+    /// The same drive with physical sectors of so many bytes.
+    ///
+    /// # Errors
+    /// No power of two from 512 to 65,536.
+    pub fn in_sectors_of(&self, unit: Bytes) -> Result<Self, ProfileError> {
+        let mut spec = self.spec.clone();
+        spec.physical_sector_bytes = u32::try_from(unit.get()).unwrap_or(u32::MAX);
+        Self::new(spec)
+    }
+
     /// The figures.
     #[must_use]
     pub fn spec(&self) -> &ProfileSpec {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sched::core::Policy;
 use sched::disk::{DiskScheduler, SchedulerConfig};
-use sched::units::{SECTOR_BYTES, Sector, SectorCount};
+use sched::profile::DriveProfile;
+use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use volume::{Candidate, Medium};
 
 use super::disks::{DiskCore, DiskParts};
@@ -128,9 +129,13 @@ fn start_one(
     } else {
         ThreadParams::ordinary(thread)
     };
+    for caveat in disk.caveats() {
+        notices.add(caveat, &name);
+    }
     let durability = disk.durability();
     let host_sync = disk.host_sync();
     let block_bytes = u64::from(disk.block_bytes());
+    let profile = in_sectors_of(Bytes(block_bytes), profile, notices, &name)?;
     let (dispatcher, denied) = Dispatcher::start(DispatcherConfig {
         name: name.clone(),
         scheduler: DiskScheduler::new(Arc::clone(&profile), config),
@@ -150,6 +155,27 @@ fn start_one(
         capacity,
         block_bytes,
     }))
+}
+
+/// The profile of a disk whose transfers begin and end at multiples of `unit`, where requests must not be
+/// cut in smaller ones.
+fn in_sectors_of(
+    unit: Bytes,
+    profile: Arc<DriveProfile>,
+    notices: &mut Notices,
+    whom: &str,
+) -> std::io::Result<Arc<DriveProfile>> {
+    let sector = profile.physical_sector();
+    if sector >= unit {
+        return Ok(profile);
+    }
+    let what = format!(
+        "the profile {:?} has sectors of {sector}; the disk's, of {unit}, are used",
+        profile.name(),
+    );
+    notices.add(what, whom);
+    let coarser = profile.in_sectors_of(unit);
+    Ok(Arc::new(coarser.map_err(std::io::Error::other)?))
 }
 
 fn scheduler_config(policy: Policy, places: Places) -> SchedulerConfig {

@@ -279,6 +279,10 @@ impl Disk for UringDisk {
             .then(|| Arc::clone(&self.opened) as Arc<dyn HostSync>)
     }
 
+    fn caveats(&self) -> Vec<String> {
+        self.opened.caveats.clone()
+    }
+
     fn block_bytes(&self) -> u32 {
         self.opened.block_bytes
     }

@@ -29,6 +29,8 @@ pub(super) struct Opened {
     pub(super) durability: Durability,
     pub(super) way: Way,
     pub(super) is_device: bool,
+    /// What is not as the schedule would have it.
+    pub(super) caveats: Vec<String>,
 }
 
 impl Drop for Opened {
@@ -62,7 +64,7 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
     } else {
         Way::Ring
     };
-    let file = open_file(path, is_device, way)?;
+    let (file, is_direct) = open_file(path, is_device, way)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     if size < SECTOR_BYTES {
         return Err(io::Error::new(
@@ -75,15 +77,23 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
     } else {
         file_block_bytes(&file)
     };
-    let found = if is_device {
-        device_durability(file.as_fd())?
+    let cache = if is_device {
+        Some(device_cache(file.as_fd())?)
     } else {
-        Durability::Host
+        None
     };
+    let found = cache.map_or(Durability::Host, Cache::durability);
     let durability = match wanted {
         None => found,
         Some(wanted) => in_the_way(wanted, found).map_err(unsupported)?,
     };
+    let mut caveats = Vec::new();
+    if way == Way::Ring && !is_direct {
+        caveats.push(INDIRECT.to_owned());
+    }
+    if cache.is_some_and(Cache::is_flushed_by_each_write) {
+        caveats.push(FLUSHED_BY_EACH_WRITE.to_owned());
+    }
     Ok(Opened {
         file,
         capacity: SectorCount(size / SECTOR_BYTES),
@@ -91,10 +101,12 @@ pub(super) fn open(path: &Path, wanted: Option<Durability>) -> io::Result<Opened
         durability,
         way,
         is_device,
+        caveats,
     })
 }
 
-fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<OwnedFd> {
+/// The file, and whether its transfers go past the host's cache.
+fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<(OwnedFd, bool)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     // On a block device, EXCL means that nobody else has it and no file system is mounted from it.
     let flags = if is_device {
@@ -108,9 +120,13 @@ fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<OwnedFd> {
     } else {
         OFlags::empty()
     };
+    let mut is_direct = way == Way::Ring;
     let file = match rustix::fs::open(path, flags | direct, Mode::empty()) {
         // The file system has no direct I/O.
-        Err(Errno::INVAL) => rustix::fs::open(path, flags, Mode::empty()),
+        Err(Errno::INVAL) if is_direct => {
+            is_direct = false;
+            rustix::fs::open(path, flags, Mode::empty())
+        }
         other => other,
     }
     .map_err(|error| {
@@ -130,7 +146,7 @@ fn open_file(path: &Path, is_device: bool, way: Way) -> io::Result<OwnedFd> {
             }
         })?;
     }
-    Ok(file)
+    Ok((file, is_direct))
 }
 
 fn lives_in_memory(path: &Path) -> io::Result<bool> {
@@ -150,17 +166,59 @@ fn file_block_bytes(file: &OwnedFd) -> u32 {
         .max(SECTOR_BYTES as u32)
 }
 
-/// Whether a device has a volatile cache, and how writes get past it.
-fn device_durability(file: BorrowedFd<'_>) -> io::Result<Durability> {
+/// The cache of a device, as its host describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cache {
+    is_volatile: bool,
+    /// One write can be forced past it.
+    has_fua: bool,
+}
+
+impl Cache {
+    /// From what `write_cache` and `fua` of the device's queue say. A cache that nobody can tell us
+    /// about is taken to be volatile, and not to let a write past.
+    fn from_queue(write_cache: Option<&str>, fua: Option<&str>) -> Self {
+        Self {
+            is_volatile: write_cache.map(str::trim) != Some("write through"),
+            has_fua: fua.map(str::trim) == Some("1"),
+        }
+    }
+
+    /// The way that costs least.
+    fn durability(self) -> Durability {
+        if self.is_volatile {
+            Durability::Fua
+        } else {
+            Durability::WriteThrough
+        }
+    }
+
+    /// The kernel makes a forced write of a write and a flush: slower, and as durable. As every write
+    /// is forced, no more than one waits in the cache for each flush, unless others write to the drive.
+    fn is_flushed_by_each_write(self) -> bool {
+        self.is_volatile && !self.has_fua
+    }
+}
+
+const INDIRECT: &str = "its file system has no direct I/O, so that the host's cache is between the schedule and the disk";
+
+const FLUSHED_BY_EACH_WRITE: &str = "it has a volatile write cache that no write can be forced past (no FUA), so that each write is followed by a flush, which its profile may not foresee; turn the cache off (hdparm -W 0)";
+
+fn device_cache(file: BorrowedFd<'_>) -> io::Result<Cache> {
     let device = rustix::fs::fstat(file)?.st_rdev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // A partition has its disk's queue.
-    let queues = [folder.join("queue"), folder.join("../queue")];
-    let cache = queues
-        .iter()
-        .find_map(|queue| fs::read_to_string(queue.join("write_cache")).ok());
-    Ok(durability_of(cache.as_deref()))
+    let said = |name: &str| {
+        // A partition has its disk's queue.
+        let queues = [folder.join("queue"), folder.join("../queue")];
+        queues
+            .iter()
+            .find_map(|queue| fs::read_to_string(queue.join(name)).ok())
+    };
+    Ok(Cache::from_queue(
+        said("write_cache").as_deref(),
+        said("fua").as_deref(),
+    ))
 }
 
 /// The way that is wanted of a disk of which this was found, or why it does not have it.
@@ -187,27 +245,25 @@ fn unsupported(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
-/// A cache that nobody can tell us about is taken to be there. A drive with a cache and without FUA
-/// gets a flush after each forced write from the kernel: slower, and as durable.
-fn durability_of(write_cache: Option<&str>) -> Durability {
-    match write_cache.map(str::trim) {
-        Some("write through") => Durability::WriteThrough,
-        _ => Durability::Fua,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_cache_is_taken_to_be_volatile() {
-        assert_eq!(
-            durability_of(Some("write through\n")),
-            Durability::WriteThrough
-        );
-        assert_eq!(durability_of(Some("write back\n")), Durability::Fua);
-        assert_eq!(durability_of(None), Durability::Fua);
+    fn an_unknown_cache_is_taken_to_be_volatile_and_not_to_let_a_write_past() {
+        use Durability::{Fua, WriteThrough};
+        for (write_cache, fua, durability, is_flushed) in [
+            (Some("write through\n"), Some("0\n"), WriteThrough, false),
+            (Some("write through\n"), Some("1\n"), WriteThrough, false),
+            (Some("write back\n"), Some("1\n"), Fua, false),
+            (Some("write back\n"), Some("0\n"), Fua, true),
+            (Some("write back\n"), None, Fua, true),
+            (None, None, Fua, true),
+        ] {
+            let cache = Cache::from_queue(write_cache, fua);
+            assert_eq!(cache.durability(), durability, "{cache:?}");
+            assert_eq!(cache.is_flushed_by_each_write(), is_flushed, "{cache:?}");
+        }
     }
 
     #[test]

@@ -76,6 +76,59 @@ impl Drop for Tmpfs {
     }
 }
 
+/// A file system in memory that says so to nobody and has no direct I/O: an overlay on a ramfs.
+pub struct Indirect(tempfile::TempDir);
+
+impl Indirect {
+    /// `None`, and the test is skipped, where the host does not permit it.
+    pub fn mount() -> Option<Self> {
+        if !is_root("mounting") {
+            return None;
+        }
+        // Undone when dropped, also if the second mount is refused.
+        let host = Self(tempfile::tempdir().unwrap());
+        let [below, above] = ["below", "above"].map(|name| host.0.path().join(name));
+        let mount = || -> Result<(), String> {
+            std::fs::create_dir(&below).unwrap();
+            std::fs::create_dir(&above).unwrap();
+            run("mount", &["-t", "ramfs", "none", below.to_str().unwrap()])?;
+            let [lower, upper, work] = ["lower", "upper", "work"].map(|name| below.join(name));
+            for folder in [&lower, &upper, &work] {
+                std::fs::create_dir(folder).unwrap();
+            }
+            let options = format!(
+                "lowerdir={},upperdir={},workdir={}",
+                lower.display(),
+                upper.display(),
+                work.display()
+            );
+            let above = above.to_str().unwrap();
+            run("mount", &["-t", "overlay", "-o", &options, "none", above]).map(drop)
+        };
+        match mount() {
+            Ok(()) => Some(host),
+            Err(error) => {
+                skipped(&error);
+                None
+            }
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.0.path().join("above")
+    }
+}
+
+impl Drop for Indirect {
+    fn drop(&mut self) {
+        for name in ["above", "below"] {
+            let folder = self.0.path().join(name);
+            // What was not mounted need not be unmounted.
+            let _ = run("umount", &["-l", folder.to_str().unwrap()]);
+        }
+    }
+}
+
 /// A block device over a file.
 pub struct Loop {
     device: PathBuf,

@@ -13,7 +13,7 @@ use sched::profile::{DriveKind, DriveProfile};
 use sched::request::Op;
 use sched::units::{Bytes, SectorCount};
 
-use super::common::host::{Loop, Tmpfs};
+use super::common::host::{Indirect, Loop, Tmpfs};
 use super::common::skip::is_root;
 use super::common::{MIB, WRITE, client, filled, volume, volume_on};
 use super::{record_until_it_fails, stream, works};
@@ -175,6 +175,94 @@ fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
     let status = pool.status();
     assert!(status.disks[0].failed.is_none() && status.disks[0].errors == 0);
     assert!(status.disks[1].failed.is_some() && status.disks[1].errors > 0);
+}
+
+#[test]
+fn a_file_system_without_direct_transfers_is_used_and_told_of() {
+    let Some(host) = Indirect::mount() else {
+        return;
+    };
+    let memory = memory();
+    let options = CreateOptions {
+        extent_bytes: Some(Bytes(MIB)),
+        ..CreateOptions::default()
+    };
+    let tempfile = tempfile::tempdir().unwrap();
+    for (folder, is_told) in [(host.path(), true), (tempfile.path().to_owned(), false)] {
+        let path = folder.join("disk");
+        File::create(&path).unwrap().set_len(64 * MIB).unwrap();
+        let given = || vec![disk(&memory, "disk", &path)];
+        Pool::create(&memory, given(), &options).unwrap();
+        let pool = Pool::open(memory.clone(), given(), OpenOptions::default()).unwrap();
+        let volume = volume(&pool, "v", MIB);
+        works(&pool, &volume, 5);
+        let told = pool.status().warnings;
+        let told = told
+            .iter()
+            .any(|warning| warning.what.contains("no direct I/O"));
+        assert_eq!(told, is_told, "{}", path.display());
+        drop(volume);
+        pool.close().unwrap();
+    }
+}
+
+/// A file's profile in sectors of 512 bytes, by which long requests are cut in many pieces.
+fn in_small_pieces() -> DriveProfile {
+    let mut spec = DriveProfile::shipped("conservative-file")
+        .unwrap()
+        .spec()
+        .clone();
+    spec.physical_sector_bytes = 512;
+    let flat = spec.flat.as_mut().unwrap();
+    (flat.read_overhead_us, flat.write_overhead_us) = (1_000, 1_000);
+    DriveProfile::new(spec).unwrap()
+}
+
+#[test]
+fn a_profile_in_smaller_sectors_than_the_disks_cuts_no_request_within_one() {
+    if !is_root("a device with blocks of 4096 bytes") {
+        return;
+    }
+    let Some(host) = Tmpfs::mount(64 * MIB) else {
+        return;
+    };
+    let Some(device) = Loop::attach(&host.file("disk", 32 * MIB), 4096) else {
+        return;
+    };
+    let memory = memory();
+    let given = || PoolDisk {
+        profile: Arc::new(in_small_pieces()),
+        ..disk(&memory, "disk", device.path())
+    };
+    Pool::create(&memory, vec![given()], &CreateOptions::default()).unwrap();
+    let options = OpenOptions {
+        realtime: false,
+        ..OpenOptions::default()
+    };
+    let pool = Pool::open(memory.clone(), vec![given()], options).unwrap();
+    let volume = volume(&pool, "v", 4 * MIB);
+    let data: Vec<u8> = (0..2 * MIB).map(|at| (at / 4096 % 251) as u8).collect();
+    let before = pool.status().disks[0].served.slack;
+    client(&pool).write_at(&volume, Bytes(0), &data).unwrap();
+    let pieces = pool.status().disks[0].served.slack - before;
+    assert!(pieces > 16, "{pieces} pieces");
+    let mut back = vec![0; data.len()];
+    client(&pool).read_at(&volume, Bytes(0), &mut back).unwrap();
+    assert!(back == data);
+    let status = pool.status();
+    assert_eq!(
+        (status.disks[0].errors, status.disks[0].failed.is_some()),
+        (0, false)
+    );
+    let told: Vec<_> = status.warnings.iter().map(ToString::to_string).collect();
+    for part in ["sectors of 512 B; the disk's, of 4 KiB, are used", "no FUA"] {
+        assert!(
+            told.iter().any(|line| line.contains(part)),
+            "{part}: {told:?}"
+        );
+    }
+    drop(volume);
+    pool.close().unwrap();
 }
 
 #[test]

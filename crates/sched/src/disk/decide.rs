@@ -92,7 +92,7 @@ impl DiskScheduler {
     }
 
     /// The next piece of a best-effort request, up to a zone boundary and ending on a whole physical
-    /// sector if there is more to come.
+    /// sector if there is more to come. A physical sector that lies in two zones is not cut.
     pub(super) fn piece(&self, slot: u32) -> Dispatch {
         let (request, done) = (self.table.request(slot), self.table.done(slot));
         let start = request.start + done;
@@ -103,10 +103,10 @@ impl DiskScheduler {
             count = count.min(range.end.saturating_since(start));
         }
         if count < left {
-            let end = (start + count).get();
-            let whole = SectorCount(end - end % self.physical_sectors);
-            let aligned = whole.saturating_sub(SectorCount(start.get()));
-            count = if aligned.is_zero() { count } else { aligned };
+            let (from, unit) = (start.get(), self.physical_sectors);
+            let end = (start + count).get() / unit * unit;
+            let end = end.max(from / unit * unit + unit);
+            count = left.min(SectorCount(end - from));
         }
         let predicted = self.predictor.predict(self.head, request.op, start, count);
         Dispatch {

@@ -133,3 +133,15 @@ fn a_cautious_profile_fits_any_capacity() {
         assert!(DriveProfile::conservative(kind, SectorCount(0)).is_err());
     }
 }
+
+#[test]
+fn a_drive_in_coarser_sectors_is_the_same_drive() {
+    let fine = DriveProfile::new(atlas()).unwrap();
+    let coarse = fine.in_sectors_of(Bytes(4_096)).unwrap();
+    assert_eq!(coarse.physical_sector(), Bytes(4_096));
+    assert_eq!(coarse.in_sectors_of(Bytes(512)).unwrap(), fine);
+    for unit in [0, 256, 4_095, 1 << 17, u64::MAX] {
+        let error = fine.in_sectors_of(Bytes(unit)).unwrap_err().to_string();
+        assert!(error.contains("physical_sector_bytes"), "{unit}: {error}");
+    }
+}

@@ -197,6 +197,54 @@ fn a_long_request_is_served_in_pieces_that_keep_to_the_limit() {
     assert!(pieces > 65_536 / 2_048, "{pieces}");
 }
 
+/// Where the pieces of one request begin and end.
+fn pieces_of(profile: DriveProfile, start: u64, count: u64) -> (DiskScheduler, Vec<(u64, u64)>) {
+    let mut disk = DiskScheduler::new(Arc::new(profile), SchedulerConfig::default());
+    let class = Class::BestEffort(Urgency::Async);
+    disk.submit(at(0), request(1, start, count, class)).unwrap();
+    let (mut now, mut pieces) = (at(0), Vec::new());
+    loop {
+        let piece = issued(&mut disk, now);
+        let from = piece.start.get();
+        pieces.push((from, from + piece.count.get()));
+        now += piece.predicted;
+        if disk.completed(now, RequestId(1)).unwrap().finished {
+            return (disk, pieces);
+        }
+    }
+}
+
+#[test]
+fn pieces_end_on_physical_sectors_and_stay_in_their_zone() {
+    let shipped = |name| DriveProfile::shipped(name).unwrap();
+    let mut torn = shipped("quantum-atlas-ii").spec().clone();
+    // A cylinder of 1,790 sectors less.
+    let zones = &mut torn.rotating.as_mut().unwrap().zones;
+    zones[0].cylinders -= 1;
+    zones[1].first_cylinder -= 1;
+    zones[1].cylinders += 1;
+    torn.capacity_sectors -= 90;
+    torn.physical_sector_bytes = 4_096;
+    let torn = DriveProfile::new(torn).unwrap();
+    for (profile, is_whole) in [(shipped("hdd-8tb-7200"), true), (torn, false)] {
+        let name = alloc::string::String::from(profile.name());
+        // Over the boundary between two zones, which is, or is not, one between physical sectors.
+        let boundary = Predictor::new(&profile).zone_range(0).unwrap().end.get();
+        assert_eq!(boundary.is_multiple_of(8), is_whole);
+        let (start, end) = (boundary / 8 * 8 - 65_544, boundary / 8 * 8 + 65_536);
+        let (disk, pieces) = pieces_of(profile, start, end - start);
+        assert!(pieces.len() > 6, "{name}: {pieces:?}");
+        assert!(pieces.windows(2).all(|two| two[0].1 == two[1].0));
+        assert_eq!((pieces[0].0, pieces[pieces.len() - 1].1), (start, end));
+        for (from, to) in pieces {
+            assert!(from % 8 == 0 && to % 8 == 0, "{name}: {from}..{to}");
+            let zones = [from, to - 1].map(|sector| disk.predictor().zone_of(Sector(sector)));
+            let lies_in_two = !is_whole && to - from == 8;
+            assert!(zones[0] == zones[1] || lies_in_two, "{name}: {from}..{to}");
+        }
+    }
+}
+
 #[test]
 fn with_several_places_best_effort_never_takes_the_last_one() {
     let mut spec = DriveProfile::shipped("conservative-file")
