@@ -1,24 +1,31 @@
-//! The power is cut at random instants while clients write, flush and discard and the volume is
-//! reorganised: what was flushed is there, and nothing that was never written.
+//! The power is cut at random instants while clients write, flush and discard, the volume is reorganised, and
+//! others come and go: what was flushed is there, nothing that was never written, and of changes to volumes
+//! those that had been made.
 
 #![allow(
     clippy::print_stdout,
     reason = "what was tried is told beside the seed"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod past;
+mod volumes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use common::until::until;
 use common::{MIB, OnDrop, Rig, moved_to, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, Volume};
+use past::{Kind, Past, Tally};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::request::Op;
 use sched::units::Bytes;
+use volumes::{Owner, Volumes};
 
 const EXTENT: u64 = 64 << 10;
 const SECTORS: usize = 2048;
@@ -55,7 +62,29 @@ fn sector(value: u64) -> [u8; SECTOR] {
     bytes
 }
 
-struct Writer {
+fn bytes_of(values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|&value| sector(value)).collect()
+}
+
+/// What is in each sector of a volume.
+fn sectors_of(client: &Client, volume: &Arc<Volume>) -> Vec<u64> {
+    let mut all = vec![0; volume.size().0 as usize];
+    client.read_at(volume, Bytes::ZERO, &mut all).unwrap();
+    let value = |(at, bytes): (usize, &[u8])| {
+        let found = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        let name = volume.name();
+        assert!(
+            bytes == sector(found),
+            "{name}: sector {at} is torn: {:x?}",
+            &bytes[..16]
+        );
+        found
+    };
+    all.chunks_exact(SECTOR).enumerate().map(value).collect()
+}
+
+struct Writer<'a> {
+    tally: &'a Tally,
     client: Client,
     volume: Arc<Volume>,
     history: Arc<Mutex<History>>,
@@ -63,7 +92,7 @@ struct Writer {
     rng: StdRng,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn step(&mut self) {
         let from = self.rng.random_range(0..SECTORS);
         let count = self.rng.random_range(1..40).min(SECTORS - from);
@@ -79,14 +108,14 @@ impl Writer {
     }
 
     fn write(&mut self, range: std::ops::Range<usize>, durable: bool) {
-        let mut data = Vec::new();
         // Before it is submitted: the power may be cut while it is on its way.
         let mut history = self.history.lock().unwrap();
         for at in range.clone() {
             self.next += 1;
             history.values[at].push(self.next);
-            data.extend(sector(self.next));
         }
+        let values: Vec<u64> = (self.next + 1 - range.len() as u64..=self.next).collect();
+        let data = bytes_of(&values);
         let marks = history.marks();
         drop(history);
         let mut buffer = self
@@ -130,44 +159,71 @@ impl Writer {
         let marks = self.history.lock().unwrap().marks();
         self.client.flush(&self.volume).unwrap();
         self.history.lock().unwrap().settled = marks;
+        self.tally.did(Kind::Flush, 1);
     }
 }
 
+/// What the writer and those who change volumes may find after a power cut.
+struct Known {
+    before: History,
+    after: History,
+    /// In bytes.
+    sizes: Vec<u64>,
+    volumes: Vec<Volumes>,
+}
+
 /// The disks after a power cut hold what had been flushed before, or something newer.
-fn verify(rig: &Rig, before: &History, after: &History) {
+fn verify(rig: &Rig, known: &Known) {
     let pool = rig.open();
     let volume = pool.open_volume("v").unwrap();
     let client = common::client(&pool);
-    let mut all = vec![0; SECTORS * SECTOR];
-    client.read_at(&volume, Bytes::ZERO, &mut all).unwrap();
-    for (at, bytes) in all.chunks_exact(SECTOR).enumerate() {
-        let allowed = &after.values[at][before.settled[at]..];
-        let found = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let size = volume.size().0;
+    assert!(known.sizes.contains(&size), "{size} of {:?}", known.sizes);
+    for (at, found) in sectors_of(&client, &volume).into_iter().enumerate() {
+        let allowed = match known.after.values.get(at) {
+            Some(values) => &values[known.before.settled[at]..],
+            // It has grown by this and is not written there.
+            None => &[0],
+        };
         assert!(
-            bytes == sector(found) && allowed.contains(&found),
-            "sector {at} holds {:x?}, allowed is {allowed:?}",
-            &bytes[..16]
+            allowed.contains(&found),
+            "sector {at} holds {found}, allowed is {allowed:?}"
         );
     }
+    volumes::verify(&pool, &client, &known.volumes);
     // It goes on from there.
     client.write_at(&volume, Bytes::ZERO, &sector(7)).unwrap();
     client.flush(&volume).unwrap();
     drop((client, volume));
     pool.close().unwrap();
+    drop(pool);
+    let report = Pool::check(&rig.memory, rig.disks()).unwrap();
+    assert_eq!(report.findings, []);
 }
 
-/// Moves, grows and shrinks the volume until told to stop. Returns how many extents it has moved.
-fn reorganise(pool: &Pool, rng: &mut StdRng, stop: &AtomicBool) -> u64 {
-    let size = (SECTORS * SECTOR) as u64;
-    let go_on = || !stop.load(Ordering::SeqCst);
-    let mut moved = 0;
-    while go_on() {
-        moved += moved_to(pool, "v", rng.random_range(0..3), go_on);
-        let more = size + rng.random_range(1..8) * EXTENT;
-        pool.grow("v", Bytes(more), &Placement::default()).unwrap();
-        pool.shrink("v", Bytes(size)).unwrap();
+/// Who moves, grows and shrinks the writer's volume.
+struct Reorganiser<'a> {
+    pool: &'a Pool,
+    sizes: &'a Mutex<Past<u64>>,
+    tally: &'a Tally,
+    rng: StdRng,
+}
+
+impl Reorganiser<'_> {
+    fn step(&mut self, go_on: impl Fn() -> bool) {
+        let size = *self.sizes.lock().unwrap().last();
+        let moved = moved_to(self.pool, "v", self.rng.random_range(0..3), go_on);
+        self.tally.did(Kind::Move, moved);
+        let more = size + self.rng.random_range(1..8) * EXTENT;
+        self.sizes.lock().unwrap().begin(more);
+        self.pool
+            .grow("v", Bytes(more), &Placement::default())
+            .unwrap();
+        self.sizes.lock().unwrap().end();
+        self.sizes.lock().unwrap().begin(size);
+        self.pool.shrink("v", Bytes(size)).unwrap();
+        self.sizes.lock().unwrap().end();
     }
-    moved
 }
 
 fn run(durability: Durability) {
@@ -183,41 +239,72 @@ fn run(durability: Durability) {
     drop(left);
     pool.delete_volume("left").unwrap();
 
-    let shared = volume(&pool, "v", (SECTORS * SECTOR) as u64);
+    let size = (SECTORS * SECTOR) as u64;
+    let shared = volume(&pool, "v", size);
     let history = Arc::new(Mutex::new(History::new()));
+    let (sizes, volumes) = (Past::new(size), Past::new(Volumes::new()));
+    let (sizes, volumes) = (Mutex::new(sizes), Mutex::new(volumes));
+    let tally = Tally::default();
     let mut writer = Writer {
+        tally: &tally,
         client: pool.client("writer", ClientOptions::default()).unwrap(),
         volume: shared,
         history: Arc::clone(&history),
         next: 0,
         rng: StdRng::seed_from_u64(rng.random()),
     };
-    let mut control = StdRng::seed_from_u64(rng.random());
+    let mut reorganiser = Reorganiser {
+        pool: &pool,
+        sizes: &sizes,
+        tally: &tally,
+        rng: StdRng::seed_from_u64(rng.random()),
+    };
+    let mut owner = Owner {
+        pool: &pool,
+        client: pool.client("owner", ClientOptions::default()).unwrap(),
+        past: &volumes,
+        tally: &tally,
+        rng: StdRng::seed_from_u64(rng.random()),
+        // The writer gets nowhere near.
+        next: 1 << 32,
+    };
     let stop = AtomicBool::new(false);
+    let go_on = || !stop.load(Ordering::SeqCst);
     std::thread::scope(|scope| {
         let guard = OnDrop(&stop, true);
-        let writing = scope.spawn(|| {
-            while !stop.load(Ordering::SeqCst) {
-                writer.step();
+        let repeat = |mut step: Box<dyn FnMut() + Send>| {
+            while go_on() {
+                step();
             }
-        });
-        let reorganising = scope.spawn(|| reorganise(&pool, &mut control, &stop));
-        let mut settled = 0;
+        };
+        let threads = [
+            scope.spawn(move || repeat(Box::new(move || writer.step()))),
+            scope.spawn(move || repeat(Box::new(move || reorganiser.step(go_on)))),
+            scope.spawn(move || repeat(Box::new(move || owner.step()))),
+        ];
+        let mut done = tally.so_far();
         for _ in 0..CUTS {
+            until("all of it is done between two power cuts", || {
+                tally.is_beyond(&done)
+            });
+            done = tally.so_far();
             let before = history.lock().unwrap().clone();
+            sizes.lock().unwrap().forget();
+            volumes.lock().unwrap().forget();
             let cut = rig.after_power_cut(&mut rng);
-            let after = history.lock().unwrap().clone();
-            verify(&cut, &before, &after);
-            settled = before.settled.iter().sum();
+            let known = Known {
+                before,
+                after: history.lock().unwrap().clone(),
+                sizes: sizes.lock().unwrap().states(),
+                volumes: volumes.lock().unwrap().states(),
+            };
+            verify(&cut, &known);
         }
         drop(guard);
-        writing.join().unwrap();
-        let moved = reorganising.join().unwrap();
-        println!(
-            "{CUTS} power cuts, {moved} extents moved, {settled} sectors' values settled before the last"
-        );
-        assert!(moved > 0, "the power was never cut beside a move");
-        assert!(settled > 0, "nothing was ever flushed");
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        println!("{CUTS} power cuts, done meanwhile: {tally:?}");
     });
 }
 
