@@ -27,7 +27,7 @@ fn allow_descriptors() {
 fn idle(site: &Site, socket: &str, text: &[u8]) -> Vec<UnixStream> {
     (0..CONNECTIONS)
         .map(|number| {
-            let mut connection = UnixStream::connect(site.path(socket))
+            let mut connection = common::try_connect(&site.path(socket))
                 .unwrap_or_else(|error| panic!("connection {number}: {error}"));
             connection.write_all(text).expect("it is taken");
             connection
@@ -115,7 +115,7 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     });
     let (status, reserved) = call(&site, "POST", "/v1/streams", &ask.to_string());
     assert_eq!(status, 201, "{reserved}");
-    let mut stuck = UnixStream::connect(site.path("data.sock")).expect("the data socket is there");
+    let mut stuck = common::connect(&site.path("data.sock"));
     let token = reserved["token"].as_str().expect("a token");
     stuck
         .write_all(format!("clockwise-stream {token}\n").as_bytes())

@@ -2,20 +2,12 @@
 
 mod common;
 
-use common::{Outcome, clockwise};
+use common::{Outcome, clockwise, outcome};
 
 fn admit(text: &str) -> (Outcome, Outcome) {
     let file = tempfile::NamedTempFile::new().expect("a file for the test");
     std::fs::write(file.path(), text).expect("it can be written");
-    let run = |json: &[&str]| {
-        clockwise()
-            .arg("admit")
-            .arg(file.path())
-            .args(json)
-            .output()
-            .expect("it runs")
-            .into()
-    };
+    let run = |json: &[&str]| outcome(clockwise().arg("admit").arg(file.path()).args(json));
     (run(&[]), run(&["--json"]))
 }
 
@@ -160,20 +152,11 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_wrong_input() {
-    let missing: Outcome = clockwise()
-        .args(["admit", "/nonexistent/tasks.toml"])
-        .output()
-        .expect("it runs")
-        .into();
+    let missing = outcome(clockwise().args(["admit", "/nonexistent/tasks.toml"]));
     missing.fails(2, &["/nonexistent/tasks.toml", "No such file"]);
     let file = tempfile::NamedTempFile::new().expect("a file for the test");
     std::fs::write(file.path(), [0xff, 0xfe, 0]).expect("it can be written");
-    let binary: Outcome = clockwise()
-        .arg("admit")
-        .arg(file.path())
-        .output()
-        .expect("it runs")
-        .into();
+    let binary = outcome(clockwise().arg("admit").arg(file.path()));
     binary.fails(2, &["not a text file"]);
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Outcome, Site, clockwise};
+use common::{Outcome, Site, clockwise, outcome};
 
 fn serve(site: &Site, text: &str) -> Outcome {
     std::fs::write(site.config(), text).expect("the configuration can be written");
@@ -216,21 +216,13 @@ fn a_disk_that_is_not_there_or_no_disk_is_named() {
 
 #[test]
 fn a_configuration_that_is_not_there_is_said_how_to_write() {
-    let outcome: Outcome = clockwise()
-        .args(["serve", "--config", "/nonexistent/c.toml"])
-        .output()
-        .expect("it runs")
-        .into();
-    outcome.fails(2, &["/nonexistent/c.toml", "--print-example"]);
+    let missing = outcome(clockwise().args(["serve", "--config", "/nonexistent/c.toml"]));
+    missing.fails(2, &["/nonexistent/c.toml", "--print-example"]);
 }
 
 #[test]
 fn the_example_is_a_configuration() {
-    let example: Outcome = clockwise()
-        .args(["serve", "--print-example"])
-        .output()
-        .expect("it runs")
-        .into();
+    let example = outcome(clockwise().args(["serve", "--print-example"]));
     let site = Site::new(1);
     // Its disks are not there, which is found only after all of it was read.
     serve(&site, &example.done().out).fails(2, &["/dev/disk/by-id/ata-EXAMPLE-1", "not there"]);
@@ -331,13 +323,7 @@ fn sizes_and_rates_on_the_command_line_must_make_sense() {
 
 #[test]
 fn commands_that_do_not_exist_and_help_have_their_statuses() {
-    let run = |arguments: &[&str]| -> Outcome {
-        clockwise()
-            .args(arguments)
-            .output()
-            .expect("it runs")
-            .into()
-    };
+    let run = |arguments: &[&str]| outcome(clockwise().args(arguments));
     run(&["frobnicate"]).fails(2, &["frobnicate"]);
     run(&["volume", "create"]).fails(2, &["NAME", "--size"]);
     assert!(run(&["--help"]).done().out.contains("QoS-aware"));

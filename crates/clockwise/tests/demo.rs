@@ -9,9 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::Outcome;
 use common::skip::have;
-use demo_support::{Running, demo, may_mount, nothing_is_left};
+use demo_support::{Running, demo, ended, may_mount, nothing_is_left};
 use serde_json::Value;
 
 /// Who measures wants to be alone.
@@ -48,10 +47,7 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
         return;
     }
     let scratch = demo_support::scratch();
-    let outcome: Outcome = demo(scratch.path(), &["--seconds", "5", "--json"])
-        .output()
-        .expect("it runs")
-        .into();
+    let outcome = ended(demo(scratch.path(), &["--seconds", "5", "--json"]));
     nothing_is_left(scratch.path());
     assert!(!outcome.out.is_empty(), "{outcome:?}");
     let report = outcome.json();
@@ -238,7 +234,7 @@ fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
             .gid(NOBODY)
             .current_dir(elsewhere.path());
     }
-    let outcome: Outcome = command.output().expect("it runs").into();
+    let outcome = ended(command);
     nothing_is_left(scratch.path());
     assert!(!outcome.out.is_empty(), "{outcome:?}");
     let report = outcome.json();

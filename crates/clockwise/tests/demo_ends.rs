@@ -13,9 +13,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::Outcome;
 use common::skip::have;
-use demo_support::{Running, Scratch, SmallDisk, demo, nothing_is_left};
+use demo_support::{Running, Scratch, SmallDisk, demo, ended, nothing_is_left};
 use rustix::process::Signal;
 
 static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
@@ -182,7 +181,7 @@ fn too_little_room_is_said_before_it_begins() {
     let Some(disk) = small_disk(64) else {
         return;
     };
-    let outcome: Outcome = demo(&disk.path(), &LONG).output().expect("it runs").into();
+    let outcome = ended(demo(&disk.path(), &LONG));
     let name = disk.path().display().to_string();
     outcome.fails(1, &["free", "may write up to", "--scratch", &name]);
     nothing_is_left(&disk.path());

@@ -7,7 +7,7 @@ mod described_support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use common::{Answer, Serve, Site, call, call_with, pattern, until};
+use common::{Answer, Serve, Site, call, call_with, connect, pattern, until};
 use described_support::{Described, is_whole};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
@@ -270,7 +270,7 @@ fn a_host_without_descriptors_and_a_disk_that_fails_are_told_as_described() {
     let recorded = ["--rate", "500KB/s", "--block", "64KiB", "--from", &from];
     site.run(&[&["stream", "record", "--volume", "v"][..], &recorded].concat())
         .done();
-    let connection = UnixStream::connect(site.path("api.sock")).expect("the server is there");
+    let connection = connect(&site.path("api.sock"));
     let mut kept = Kept(BufReader::new(connection));
     assert_eq!(kept.call("GET", "/v1/pool", "").status, 200);
     // A reservation takes more than one, and any of them may be the one that is not to be had.

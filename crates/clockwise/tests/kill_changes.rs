@@ -198,7 +198,7 @@ fn begin_recording(site: &Site) -> (UnixStream, String) {
     let (status, reserved) = call(site, "POST", "/v1/streams", &ask.to_string());
     assert_eq!(status, 201, "{reserved}");
     let token = reserved["token"].as_str().expect("a token");
-    let mut connection = UnixStream::connect(site.path("data.sock")).expect("a data socket");
+    let mut connection = common::connect(&site.path("data.sock"));
     let hello = format!("clockwise-stream {token}\n");
     connection.write_all(hello.as_bytes()).expect("it is taken");
     let mut ok = [0; 3];
@@ -365,12 +365,7 @@ fn is_empty(site: &Site, name: &str, length: u64) {
     wire.request(cmd::DISC, 0, 0, 0, 0);
     assert!(wire.is_closed());
     let users = || call(site, "GET", &format!("/v1/volumes/{name}"), "").1["open_count"].clone();
-    let begun = std::time::Instant::now();
-    // There is no event for what the server has not yet let go of.
-    while users() != 0 {
-        assert!(begun.elapsed().as_secs() < 60, "{name} is still open");
-        std::thread::yield_now();
-    }
+    until("the server lets go of it", || users() == 0);
 }
 
 #[test]

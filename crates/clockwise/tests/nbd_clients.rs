@@ -3,11 +3,11 @@
 mod nbd_support;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use nbd_support::skip::{have, is_root, skipped};
-use nbd_support::{Process, Rig, Wire, cmd, output, pattern, run};
+use nbd_support::{Process, Rig, WITHIN, Wire, cmd, output, pattern, run};
 
 /// A file with a pattern, and some zeros in the middle.
 fn image(folder: &Path, seed: u64, mib: usize) -> (String, Vec<u8>) {
@@ -219,11 +219,7 @@ struct Undo(&'static str, Vec<String>);
 impl Drop for Undo {
     fn drop(&mut self) {
         // It may have been undone in order already.
-        let _ = Command::new(self.0)
-            .args(&self.1)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        let _ = Process::captured(Command::new(self.0).args(&self.1)).try_output(WITHIN);
     }
 }
 

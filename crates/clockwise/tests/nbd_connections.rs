@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use clockwise::export::nbd::NbdConfig;
-use nbd_support::{Rig, Wire, cmd, pattern};
+use nbd_support::{Rig, Wire, cmd, pattern, until};
 use sched::units::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -105,16 +105,8 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
 
 /// Waits until the server has this many connections.
 fn wait_for_connections(rig: &Rig, count: u64) {
-    let until = std::time::Instant::now() + Duration::from_secs(20);
-    while rig.server().status().connections != count {
-        assert!(
-            std::time::Instant::now() < until,
-            "{:?}",
-            rig.server().status()
-        );
-        // There is no event for what the server has not yet noticed.
-        std::thread::yield_now();
-    }
+    let what = format!("{count} connections, which the server has yet to notice");
+    until(&what, || rig.server().status().connections == count);
 }
 
 #[test]

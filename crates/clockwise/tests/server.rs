@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use common::skip::have;
-use common::{Outcome, Process, Site, call, clockwise, pattern};
+use common::{Outcome, Process, Site, call, clockwise, outcome, pattern};
 use serde_json::json;
 
 fn nbd(site: &Site, volume: &str) -> String {
@@ -18,11 +18,7 @@ fn nbd(site: &Site, volume: &str) -> String {
 }
 
 fn nbdcopy(arguments: &[&str]) -> Outcome {
-    Command::new("nbdcopy")
-        .args(arguments)
-        .output()
-        .expect("nbdcopy runs")
-        .into()
+    outcome(Command::new("nbdcopy").args(arguments))
 }
 
 #[test]
@@ -168,12 +164,12 @@ fn watching_ends_with_who_watches() {
         .args(["status", "--watch", "--interval", "10ms"])
         .stdout(Stdio::piped());
     let mut watching = Process::spawn(&mut watch);
-    let mut lines = BufReader::new(watching.stdout.take().expect("it is piped")).lines();
+    let mut lines = BufReader::new(watching.heard()).lines();
     let first = lines.next().expect("a line").expect("text");
     assert!(first.starts_with("pool test"), "{first}");
     // From here on nobody reads; a command that did not notice would run for ever.
     drop(lines);
-    assert_eq!(watching.wait().expect("it ends").code(), Some(0));
+    assert_eq!(watching.wait().code(), Some(0));
     assert_eq!(server.terminate().0, Some(0));
 }
 

@@ -309,8 +309,7 @@ fn status_that_is_watched_is_a_value_each_time_until_ctrl_c() {
         .args(["--json", "status", "--watch", "--interval", "10ms"])
         .stdout(std::process::Stdio::piped());
     let mut watching = common::Process::spawn(&mut watch);
-    let out = watching.stdout.take().expect("it is piped");
-    let mut values = serde_json::Deserializer::from_reader(out).into_iter::<Value>();
+    let mut values = serde_json::Deserializer::from_reader(watching.heard()).into_iter::<Value>();
     let mut next = || values.next().map(|value| value.expect("a value"));
     let uptimes: Vec<u64> = std::iter::from_fn(&mut next)
         .take(3)
@@ -322,6 +321,6 @@ fn status_that_is_watched_is_a_value_each_time_until_ctrl_c() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
     // What was on its way comes whole.
     while next().is_some() {}
-    assert_eq!(watching.wait().expect("it ends").code(), Some(0));
+    assert_eq!(watching.wait().code(), Some(0));
     assert_eq!(server.terminate().0, Some(0));
 }

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use common::{Process, Serve, Site, call, pattern};
+use common::{Process, Serve, Site, call, pattern, until};
 use serde_json::{Value, json};
 
 fn site() -> (Site, Serve) {
@@ -159,7 +159,7 @@ fn where_played_bytes_go_may_be_full_or_have_enough() {
         .stderr(Stdio::piped());
     let mut player = Process::spawn(&mut reader);
     let mut some = [0; 1000];
-    let mut output = player.stdout.take().expect("piped");
+    let mut output = player.heard();
     output.read_exact(&mut some).expect("its first bytes");
     drop(output);
     let ended = player.output();
@@ -265,7 +265,7 @@ fn a_client_that_behaves_badly_holds_nothing() {
         "volume": "v", "op": "record", "rate_bytes_per_second": 100_000, "block_bytes": 65536, "connect_within_ms": 60_000
     });
     let reserve = || call(&site, "POST", "/v1/streams", &ask.to_string()).1;
-    let connect = || UnixStream::connect(site.path("data.sock")).expect("the data socket is there");
+    let connect = || common::connect(&site.path("data.sock"));
     let first_line = |mut connection: &UnixStream| {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -307,14 +307,9 @@ fn a_client_that_behaves_badly_holds_nothing() {
     let (status, reserved) = call(&site, "POST", "/v1/streams", &late.to_string());
     assert_eq!(status, 201, "{reserved}");
     let path = format!("/v1/streams/{}", reserved["id"]);
-    let begun = std::time::Instant::now();
-    while call(&site, "GET", &path, "").1["state"] == "reserved" {
-        assert!(
-            begun.elapsed().as_secs() < 60,
-            "the reservation does not expire"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until("the reservation expires", || {
+        call(&site, "GET", &path, "").1["state"] != "reserved"
+    });
     assert_eq!(call(&site, "GET", &path, "").1["state"], "failed");
     assert_eq!(server.terminate().0, Some(0));
 }

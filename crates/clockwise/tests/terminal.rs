@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use common::skip::{have, is_root};
-use common::{Outcome, Process, Site, pattern, until};
+use common::{Outcome, Process, Site, outcome, pattern, until};
 use serde_json::Value;
 
 /// A command on a terminal of its own, by `script`. It takes the place of the shell that `script` starts,
@@ -30,11 +30,7 @@ fn on_a_terminal(site: &Site, arguments: &[&str]) -> Command {
 
 /// Runs it; what it showed there.
 fn shown(site: &Site, arguments: &[&str]) -> String {
-    let output = on_a_terminal(site, arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("script runs");
-    let outcome = Outcome::from(output);
+    let outcome = outcome(&mut on_a_terminal(site, arguments));
     assert_eq!(outcome.code, 0, "{arguments:?}: {outcome:?}");
     outcome.out
 }
@@ -94,7 +90,7 @@ fn status_that_is_watched_is_shown_in_one_place_until_ctrl_c() {
     let mut watch = on_a_terminal(&site, &["status", "--watch", "--interval", "10ms"]);
     let mut watching = Process::spawn(watch.stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut keyboard = watching.stdin.take().expect("it is piped");
-    let mut screen = watching.stdout.take().expect("it is piped");
+    let mut screen = watching.heard();
     let mut shown = Vec::new();
     // A picture begins in the upper left corner and ends by wiping what is below it.
     let pictures = |shown: &[u8]| shown.windows(3).filter(|part| part == b"\x1b[J").count();
@@ -106,7 +102,7 @@ fn status_that_is_watched_is_shown_in_one_place_until_ctrl_c() {
     }
     keyboard.write_all(b"\x03").expect("it listens");
     screen.read_to_end(&mut shown).expect("it ends");
-    assert_eq!(watching.wait().expect("it ends").code(), Some(0));
+    assert_eq!(watching.wait().code(), Some(0));
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.starts_with("\x1b[H"), "{shown:?}");
     let first = shown.split("\x1b[J").next().expect("a picture");
@@ -228,15 +224,14 @@ fn who_may_not_use_the_socket_is_told_so() {
     std::fs::copy(env!("CARGO_BIN_EXE_clockwise"), &program).expect("a copy");
     may(&program, 0o755);
     let as_nobody = || -> Outcome {
-        Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(&program)
-            .args(["volume", "list", "--socket"])
-            .arg(site.path("api.sock"))
-            .current_dir("/")
-            .output()
-            .expect("setpriv is part of every Debian")
-            .into()
+        outcome(
+            Command::new("setpriv")
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+                .arg(&program)
+                .args(["volume", "list", "--socket"])
+                .arg(site.path("api.sock"))
+                .current_dir("/"),
+        )
     };
     as_nobody().fails(1, &["you may not connect", "api.sock", "permissions"]);
     may(&site.path("api.sock"), 0o666);

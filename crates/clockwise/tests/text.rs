@@ -5,7 +5,7 @@ mod common;
 
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
-use common::{Outcome, Site, clockwise};
+use common::{Outcome, Site, clockwise, outcome};
 
 /// What a command says, with the test's folder taken out and its exit status put in.
 fn said(site: &Site, arguments: &[&str]) -> String {
@@ -197,10 +197,6 @@ fn every_command_has_a_manual_page_and_every_shell_completions() {
             assert!(is_offered, "no {} for {shell}", command.name);
         }
     }
-    let unknown: Outcome = clockwise()
-        .args(["completions", "csh"])
-        .output()
-        .expect("it runs")
-        .into();
+    let unknown = outcome(clockwise().args(["completions", "csh"]));
     unknown.fails(2, &["csh", "bash"]);
 }

@@ -16,20 +16,16 @@ pub(crate) mod told;
 mod until;
 
 pub(crate) use bytes::pattern;
-pub(crate) use process::Process;
+pub(crate) use process::{Heard, Process, WITHIN};
 pub(crate) use until::until;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use serde_json::Value;
-
-/// How long a server may take to be ready: long enough for a machine that is busy building.
-const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The program.
 pub(crate) fn clockwise() -> Command {
@@ -58,6 +54,12 @@ impl From<Output> for Outcome {
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub(crate) fn outcome(command: &mut Command) -> Outcome {
+    Process::captured(command).output().into()
 }
 
 impl Outcome {
@@ -129,14 +131,11 @@ impl Site {
     }
 
     /// Runs a command with this configuration.
+    #[track_caller]
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
-        clockwise()
-            .arg("--config")
-            .arg(self.config())
-            .args(arguments)
-            .output()
-            .expect("the program runs")
-            .into()
+        let mut command = clockwise();
+        command.arg("--config").arg(self.config());
+        outcome(command.args(arguments))
     }
 
     /// The same, for JSON.
@@ -179,8 +178,7 @@ impl Site {
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = Process::spawn(&mut serve);
-        let out = child.stdout.take().expect("it is piped");
-        let mut rest = serde_json::Deserializer::from_reader(out).into_iter();
+        let mut rest = serde_json::Deserializer::from_reader(child.heard()).into_iter();
         let said = rest.next().and_then(Result::ok).unwrap_or(Value::Null);
         Ready { child, said, rest }
     }
@@ -197,25 +195,26 @@ impl Site {
             .stderr(Stdio::piped());
         let mut child = Process::spawn(&mut serve);
         let log = child.stderr.take().expect("its log is piped");
-        let (sender, lines) = mpsc::channel();
-        let reader = std::thread::spawn(move || {
-            let mut whole = String::new();
+        let (sender, ready) = mpsc::channel();
+        let (whole, log_at_end) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut log_so_far = String::new();
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 let is_ready = line.contains("serving");
-                whole += &line;
-                whole.push('\n');
+                log_so_far += &line;
+                log_so_far.push('\n');
                 if is_ready {
                     // A test that gave up does not wait for it.
                     let _ = sender.send(());
                 }
             }
-            whole
+            let _ = whole.send(log_so_far);
         });
         let serve = Serve {
             child,
-            reader: Some(reader),
+            log: log_at_end,
         };
-        match lines.recv_timeout(READY_WITHIN) {
+        match ready.recv_timeout(WITHIN) {
             Ok(()) => serve,
             Err(error) => panic!("the server is not ready ({error}): {}", serve.kill()),
         }
@@ -227,7 +226,8 @@ pub(crate) struct Ready {
     child: Process,
     /// What it said.
     pub(crate) said: Value,
-    rest: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<ChildStdout>, Value>,
+    rest:
+        serde_json::StreamDeserializer<'static, serde_json::de::IoRead<Heard<ChildStdout>>, Value>,
 }
 
 impl Ready {
@@ -237,15 +237,15 @@ impl Ready {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
         assert!(self.rest.next().is_none(), "one value and no more");
-        let status = self.child.wait().expect("it can be waited for");
-        assert_eq!(status.code(), Some(0));
+        assert_eq!(self.child.wait().code(), Some(0));
     }
 }
 
 /// A server that does not outlive its test.
 pub(crate) struct Serve {
     child: Process,
-    reader: Option<std::thread::JoinHandle<String>>,
+    /// All of it, once it has ended.
+    log: mpsc::Receiver<String>,
 }
 
 impl Serve {
@@ -264,22 +264,22 @@ impl Serve {
     }
 
     /// Waits for its end; returns the exit status and the log.
+    #[track_caller]
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().expect("the server can be waited for");
-        let log = self
-            .reader
-            .take()
-            .map(|reader| reader.join().expect("its log can be read"));
-        (status.code(), log.unwrap_or_default())
+        let status = self.child.wait();
+        let log = self.log.recv_timeout(WITHIN);
+        (status.code(), log.expect("the end of its log"))
     }
 
     /// SIGTERM; returns the exit status and the log.
+    #[track_caller]
     pub(crate) fn terminate(self) -> (Option<i32>, String) {
         self.tell_to_end();
         self.end()
     }
 
     /// SIGKILL; returns the log.
+    #[track_caller]
     pub(crate) fn kill(self) -> String {
         self.signal(rustix::process::Signal::KILL);
         self.end().1
@@ -313,14 +313,20 @@ pub(crate) fn call(site: &Site, method: &str, path: &str, body: &str) -> (u16, V
     (answer.status, answer.body)
 }
 
-/// The same of a server that may be killed meanwhile: `None` if there is no answer.
+/// The same of a server that may be killed meanwhile: `None` if there is no answer. One that takes too
+/// long is no such.
 pub(crate) fn call_if_there(
     site: &Site,
     method: &str,
     path: &str,
     body: &str,
 ) -> Option<(u16, Value)> {
-    let answer = try_call(site, method, path, "application/json", body).ok()?;
+    let answer = match try_call(site, method, path, "application/json", body) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            panic!("not within {WITHIN:?}: an answer to {method} {path}")
+        }
+        answer => answer.ok()?,
+    };
     (answer.status != 0).then_some((answer.status, answer.body))
 }
 
@@ -335,6 +341,20 @@ pub(crate) fn call_with(
     try_call(site, method, path, content_type, body).expect("the server is there and answers")
 }
 
+/// A connection to a socket of a server; neither side of it is waited for without end.
+pub(crate) fn try_connect(socket: &Path) -> std::io::Result<UnixStream> {
+    let connection = UnixStream::connect(socket)?;
+    connection.set_read_timeout(Some(WITHIN))?;
+    connection.set_write_timeout(Some(WITHIN))?;
+    Ok(connection)
+}
+
+/// The same to one that is there.
+#[track_caller]
+pub(crate) fn connect(socket: &Path) -> UnixStream {
+    try_connect(socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()))
+}
+
 fn try_call(
     site: &Site,
     method: &str,
@@ -342,7 +362,7 @@ fn try_call(
     content_type: &str,
     body: &str,
 ) -> std::io::Result<Answer> {
-    let mut connection = UnixStream::connect(site.path("api.sock"))?;
+    let mut connection = try_connect(&site.path("api.sock"))?;
     let length = body.len();
     // In one piece: a server that refuses a request by its head may answer, and close, before the rest.
     let request = format!(

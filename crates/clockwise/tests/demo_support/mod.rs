@@ -5,16 +5,18 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clockwise::demo::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::common::clockwise;
 use super::common::skip::{have, is_root, skipped, tool};
+use super::common::{Heard, Outcome, Process, WITHIN, clockwise};
+
+/// How long a demo may take from its beginning to its end: several times the minutes of the longest.
+const DEMO_WITHIN: Duration = Duration::from_secs(900);
 
 /// How long a demo may take to end when it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -111,10 +113,18 @@ pub(crate) fn may_mount() -> bool {
         && MOUNT_PROGRAMS.iter().all(|program| have(program))
 }
 
+/// How a demo came to its end, and what it said.
+#[track_caller]
+pub(crate) fn ended(mut demo: Command) -> Outcome {
+    Process::captured(&mut demo)
+        .output_within(DEMO_WITHIN)
+        .into()
+}
+
 /// A demo that is ended however the test ends.
 pub(crate) struct Running {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+    child: Process,
+    errors: BufReader<Heard<ChildStderr>>,
     said: String,
 }
 
@@ -123,18 +133,9 @@ impl Drop for Running {
         if matches!(self.child.try_wait(), Ok(None)) {
             // The test has failed. Told to end, the demo takes down what it has set up; one that does not
             // is killed.
-            let demo = Pid::from_child(&self.child);
-            let _ = kill_process(demo, Signal::TERM);
-            let (ended, end) = mpsc::channel::<()>();
-            let patience = std::thread::spawn(move || {
-                if end.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout) {
-                    let _ = kill_process(demo, Signal::KILL);
-                }
-            });
-            self.lines.by_ref().for_each(drop);
-            let _ = self.child.wait();
-            drop(ended);
-            let _ = patience.join();
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            self.errors.get_mut().give(ENDS_WITHIN);
+            let _ = std::io::copy(&mut self.errors, &mut std::io::sink());
         }
     }
 }
@@ -150,28 +151,35 @@ impl Running {
         command.stdout(report).stderr(Stdio::piped());
         // As a shell does it, so that only the demo gets what is sent to it.
         command.process_group(0);
-        let mut child = command.spawn().expect("it runs");
+        let mut child = Process::spawn(&mut command);
         let errors = child.stderr.take().expect("its errors are piped");
         Self {
             child,
-            lines: BufReader::new(errors).lines(),
+            errors: BufReader::new(Heard::new(errors, DEMO_WITHIN)),
             said: String::new(),
         }
+    }
+
+    /// The next line that it says; `None` at its end.
+    #[track_caller]
+    fn line(&mut self, awaited: &str) -> Option<String> {
+        let mut line = String::new();
+        let length = self.errors.read_line(&mut line);
+        let length =
+            length.unwrap_or_else(|error| panic!("{error}, with {awaited:?} in it: {}", self.said));
+        self.said.push_str(&line);
+        (length > 0).then_some(line)
     }
 
     /// Waits until it says `moment`.
     #[track_caller]
     pub(crate) fn until(&mut self, moment: &str) {
-        loop {
-            let Some(Ok(line)) = self.lines.next() else {
-                panic!("it ended without {moment:?}: {}", self.said);
-            };
-            self.said.push_str(&line);
-            self.said.push('\n');
+        while let Some(line) = self.line(moment) {
             if line.contains(moment) {
                 return;
             }
         }
+        panic!("it ended without {moment:?}: {}", self.said);
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -181,16 +189,14 @@ impl Running {
     /// SIGKILL; its programs may take longer to end than it does.
     pub(crate) fn kill(mut self) {
         self.signal(Signal::KILL);
-        self.child.wait().expect("it ends");
+        self.child.wait();
     }
 
     /// Waits for its end; returns how it ended, and all that it said.
+    #[track_caller]
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
-        while let Some(Ok(line)) = self.lines.next() {
-            self.said.push_str(&line);
-            self.said.push('\n');
-        }
-        let status = self.child.wait().expect("it ends");
+        while self.line("its end").is_some() {}
+        let status = self.child.wait();
         (status, std::mem::take(&mut self.said))
     }
 }
@@ -277,6 +283,6 @@ impl SmallDisk {
 
 /// Whether a command succeeds.
 fn run(command: &mut Command) -> bool {
-    let output = command.output();
+    let output = Process::captured(command).try_output(WITHIN);
     output.is_ok_and(|output| output.status.success())
 }
