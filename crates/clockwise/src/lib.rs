@@ -7,6 +7,7 @@ pub mod client;
 pub mod cmd;
 pub mod config;
 pub mod demo;
+mod descriptors;
 pub mod disks;
 pub mod export;
 pub mod failure;

@@ -19,6 +19,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::descriptors;
 use crate::disks::{self, Absent};
 use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
@@ -110,7 +111,7 @@ impl Server {
     /// # Errors
     /// When the disks are no pool, or a socket cannot be had.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        let descriptors = data::raise_descriptors();
+        let descriptors = descriptors::raise();
         let opening = config.clone();
         let pool = tokio::task::spawn_blocking(move || open_pool(&opening))
             .await

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -28,17 +27,6 @@ impl Limits {
             count_max: most.min(descriptors / 8).max(1),
         }
     }
-}
-
-/// Raises the process's limit of open files as far as it may be, and returns what it is then.
-pub(super) fn raise_descriptors() -> usize {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-    }
-    let current = getrlimit(Resource::Nofile).current;
-    current.map_or(usize::MAX, |current| current as usize)
 }
 
 /// Serves connections until the server ends.

@@ -22,8 +22,9 @@ use engine::front::ReservedShare;
 use engine::pool::Pool;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::Resource;
 use sched::units::Nanos;
+
+use crate::descriptors;
 
 use super::config::{ExportReservation, NbdConfig, NbdStatus, StartError};
 use super::stats::Stats;
@@ -247,28 +248,16 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// As many of `wanted` connections as the process can have descriptors for; its limit is raised as
-/// far as it may be.
+/// As many of `wanted` connections as the process can have descriptors for.
 fn connections_possible(wanted: usize) -> usize {
-    let needed = ((wanted + TOLD_MAX) * DESCRIPTORS_PER_CONNECTION + DESCRIPTORS_RESERVED) as u64;
-    let mut limit = rustix::process::getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < needed) {
-        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        limit.current = Some(raised);
-        if let Err(error) = rustix::process::setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, "cannot raise the limit of open files");
-        }
-    }
-    let Some(current) = rustix::process::getrlimit(Resource::Nofile).current else {
-        return wanted;
-    };
-    let room = (current as usize).saturating_sub(DESCRIPTORS_RESERVED);
+    let descriptors = descriptors::raise();
+    let room = descriptors.saturating_sub(DESCRIPTORS_RESERVED);
     let possible = (room / DESCRIPTORS_PER_CONNECTION)
         .saturating_sub(TOLD_MAX)
         .max(1);
     if possible < wanted {
         tracing::warn!(
-            "the limit of open files ({current}) allows {possible} block export connections"
+            "the limit of open files ({descriptors}) allows {possible} block export connections"
         );
     }
     wanted.min(possible)
