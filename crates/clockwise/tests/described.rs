@@ -7,7 +7,7 @@ mod described_support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use common::{Answer, Serve, Site, call, call_with, connect, pattern, until};
+use common::{Answer, Serve, Site, call, call_if_there, call_with, connect, pattern, until};
 use described_support::{Described, is_whole};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
@@ -81,6 +81,16 @@ fn every_answer_is_as_it_is_described() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+/// A move that is stopped when whoever asked for it is done with it, however that comes.
+struct Moving<'a>(&'a Site, &'a str);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        // One that has ended is not there to be stopped.
+        let _ = call_if_there(self.0, "DELETE", self.1, "");
+    }
+}
+
 /// Moves a volume that takes minutes to move, looks how far that is, and stops it.
 fn a_move_is_watched_and_stopped(site: &Site, described: &Described<'_>) {
     let large = json!({ "name": "large", "size_bytes": 4_u64 << 30 }).to_string();
@@ -89,12 +99,18 @@ fn a_move_is_watched_and_stopped(site: &Site, described: &Described<'_>) {
     let path = "/v1/volumes/large/move";
     let (template, json) = ("/v1/volumes/{name}/move", "application/json");
     std::thread::scope(|scope| {
-        let moving = scope.spawn(|| call_with(site, "POST", path, json, &placement));
+        let _stopped = Moving(site, path);
+        let mut moving = Some(scope.spawn(|| call_with(site, "POST", path, json, &placement)));
         until("the move is under way", || {
-            call(site, "GET", path, "").0 == 200
+            let is_under_way = call(site, "GET", path, "").0 == 200;
+            if let Some(moved) = moving.take_if(|moving| !is_under_way && moving.is_finished()) {
+                panic!("it has ended: {}", moved.join().expect("an answer").body);
+            }
+            is_under_way
         });
         described.ask(200, "GET", template, ["large", "", ""]);
         described.ask(200, "DELETE", template, ["large", "", ""]);
+        let moving = moving.expect("it has not ended before");
         let moved = moving.join().expect("an answer");
         described.check(409, "POST", template, moved);
     });
