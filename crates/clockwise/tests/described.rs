@@ -7,7 +7,9 @@ mod described_support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use common::{Answer, Serve, Site, call, call_if_there, call_with, connect, pattern, until};
+use common::{
+    Answer, Serve, Site, answer_in, call, call_if_there, call_with, connect, pattern, until,
+};
 use described_support::{Described, is_whole};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
@@ -255,6 +257,88 @@ impl Kept {
             body: serde_json::from_slice(&body).expect("JSON"),
         }
     }
+}
+
+/// A call whose body the server waits for.
+struct Unfinished(BufReader<UnixStream>, String);
+
+impl Unfinished {
+    fn begin(site: &Site, method: &str, path: &str, body: &str) -> Self {
+        let mut call = BufReader::new(connect(&site.path("api.sock")));
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\nexpect: 100-continue\r\n\r\n"
+        );
+        call.get_mut()
+            .write_all(head.as_bytes())
+            .expect("it listens");
+        let mut told = String::new();
+        while !told.ends_with("\r\n\r\n") {
+            assert_ne!(call.read_line(&mut told).expect("it answers"), 0, "{told}");
+        }
+        assert!(told.starts_with("HTTP/1.1 100 "), "{told}");
+        Self(call, body.to_owned())
+    }
+
+    fn finish(mut self) -> Answer {
+        let sent = self.0.get_mut().write_all(self.1.as_bytes());
+        sent.expect("it still listens");
+        let mut text = String::new();
+        self.0.read_to_string(&mut text).expect("it answers");
+        answer_in(&text)
+    }
+}
+
+#[test]
+fn a_server_that_ends_tells_so_who_is_in_the_middle_of_a_call() {
+    let (site, server) = Site::serving(1);
+    let (_, description) = call(&site, "GET", "/v1/openapi.json", "");
+    site.run(&["volume", "create", "v", "--size", "1MiB"])
+        .done();
+    let resized = json!({ "size_bytes": 2 << 20 }).to_string();
+    let moved = json!({ "placement": { "from_byte": 32 << 20 } }).to_string();
+    let (of_volume, of_move) = ("/v1/volumes/{name}", "/v1/volumes/{name}/move");
+    let begin = |method, template: &'static str, body: &str| {
+        let path = template.replace("{name}", "v");
+        (
+            method,
+            template,
+            Unfinished::begin(&site, method, &path, body),
+        )
+    };
+    let calls = [
+        begin("PATCH", of_volume, &resized),
+        begin("POST", of_move, &moved),
+        begin("POST", "/v1/streams", &stream(65_536)),
+    ];
+    let creations: Vec<_> = (0..16)
+        .map(|number| {
+            let volume = json!({ "name": format!("v-{number}"), "size_bytes": 512 });
+            Unfinished::begin(&site, "POST", "/v1/volumes", &volume.to_string())
+        })
+        .collect();
+    let mut export = connect(&site.path("nbd.sock"));
+    server.tell_to_end();
+    // The export ends right before the pool does, which takes on nothing after that.
+    export.read_to_end(&mut Vec::new()).expect("its end");
+    let mut created = creations.into_iter().map(Unfinished::finish);
+    let refused = created.find(|answer| answer.status != 201);
+    let refused = refused.expect("the pool is closed before so many volumes are made");
+    is_described(&description, 503, "POST", "/v1/volumes", &refused);
+    for (method, template, unfinished) in calls {
+        let sent = unfinished.finish();
+        is_described(&description, 503, method, template, &sent);
+        let help = sent.body["help"].as_str();
+        assert!(
+            help.is_some_and(|help| help.contains("clockwise serve")),
+            "{}",
+            sent.body
+        );
+    }
+    drop(created);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
 }
 
 /// Lets a server have so many descriptors more than it has, while `during` is done.

@@ -372,6 +372,11 @@ fn try_call(
     connection.write_all(request.as_bytes())?;
     let mut text = String::new();
     connection.read_to_string(&mut text)?;
+    Ok(answer_in(&text))
+}
+
+/// The answer that is all of what a connection brought; status 0 if that is none.
+pub(crate) fn answer_in(text: &str) -> Answer {
     let status = text
         .split(' ')
         .nth(1)
@@ -383,9 +388,9 @@ fn try_call(
         .find_map(|line| line.strip_prefix("content-type: "))
         .unwrap_or_default()
         .to_owned();
-    Ok(Answer {
+    Answer {
         status,
         content_type,
         body: serde_json::from_str(body).unwrap_or(Value::Null),
-    })
+    }
 }
