@@ -1,6 +1,7 @@
 //! A running server: pool, control API, data socket, block export; its beginning and its end.
 
 mod data;
+mod seldom;
 mod waits;
 
 use std::io::ErrorKind;

@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use common::{Site, call, pattern, until};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -150,4 +151,26 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     drop(stuck);
     assert_eq!(server.terminate().0, Some(0));
     site.run(&["pool", "check"]).done();
+}
+
+/// Clients that are denied, and how many of them there are.
+const DENIED: usize = 200;
+
+#[test]
+fn clients_that_are_denied_do_not_fill_the_log() {
+    let (site, server) = Site::serving(1);
+    let begun = Instant::now();
+    for _ in 0..DENIED {
+        let mut connection = common::connect(&site.path("data.sock"));
+        connection.write_all(b"garbage\n").expect("it is taken");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("error the first line is no"), "{answer}");
+    }
+    // One line in a minute, and the first at once.
+    let most = 1 + begun.elapsed().as_secs() as usize / 60;
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    let told = log.matches("is denied: the first line is no").count();
+    assert!((1..=most).contains(&told), "{told} of {DENIED}: {log}");
 }

@@ -1,12 +1,13 @@
 //! Who connects to the data socket: a thread for each, and few that have not said whose they are.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
 use super::end_of;
+use super::seldom::Seldom;
 use crate::session::{Sessions, data};
 
 /// What clients are allowed until they have said which session is theirs.
@@ -29,6 +30,19 @@ impl Limits {
     }
 }
 
+/// Tells of a client that is denied, or of many in one line: they may come as fast as they like.
+fn warn(seldom: &Mutex<Seldom>, reason: &str) {
+    let mut seldom = seldom.lock().unwrap_or_else(PoisonError::into_inner);
+    match seldom.turn(Instant::now()) {
+        None => {}
+        Some(0) => tracing::warn!("a connection to the data socket is denied: {reason}"),
+        Some(untold) => tracing::warn!(
+            "a connection to the data socket is denied: {reason} ({untold} more since the last of \
+             these lines)"
+        ),
+    }
+}
+
 /// Serves connections until the server ends.
 pub(super) async fn serve(
     listener: UnixListener,
@@ -37,7 +51,7 @@ pub(super) async fn serve(
     ended: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(limits.count_max));
-    let mut is_full = false;
+    let denials = Arc::new(Mutex::new(Seldom::default()));
     loop {
         let connection = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -45,20 +59,18 @@ pub(super) async fn serve(
         };
         let started = connection.and_then(|(connection, _)| {
             let mut connection = connection.into_std()?;
-            connection.set_nonblocking(false)?;
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 let reason = format!(
                     "{} connections have not said which stream is theirs; come again when they have",
                     limits.count_max
                 );
-                if !std::mem::replace(&mut is_full, true) {
-                    tracing::warn!("the data socket takes nobody: {reason}");
-                }
+                warn(&denials, &reason);
+                // It does not block yet, and neither does this: nobody else is accepted meanwhile.
                 data::deny(&mut connection, &reason);
                 return Ok(());
             };
-            is_full = false;
-            let sessions = Arc::clone(&sessions);
+            connection.set_nonblocking(false)?;
+            let (sessions, denials) = (Arc::clone(&sessions), Arc::clone(&denials));
             std::thread::Builder::new()
                 .name("stream".to_owned())
                 .spawn(move || {
@@ -66,13 +78,16 @@ pub(super) async fn serve(
                     drop(place);
                     match claimed {
                         Ok(session) => session.serve(connection),
-                        Err(reason) => data::deny(&mut connection, &reason),
+                        Err(reason) => {
+                            warn(&denials, &reason);
+                            data::deny(&mut connection, &reason);
+                        }
                     }
                 })?;
             Ok(())
         });
         if let Err(error) = started {
-            tracing::warn!(%error, "a connection to the data socket could not be served");
+            warn(&denials, &format!("it cannot be served: {error}"));
             // Out of descriptors or threads: give those that there are time to end.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -392,10 +392,8 @@ impl Sessions {
     /// What the client is to be told: it says nothing in time, nothing that makes sense, or nothing
     /// that is known.
     pub fn claim(&self, connection: &UnixStream, within: Duration) -> Result<Arc<Session>, String> {
-        let token = super::data::accept(connection, within).map_err(|error| {
-            tracing::warn!(%error, "a connection to the data socket was no stream");
-            error.to_string()
-        })?;
+        let token =
+            super::data::accept(connection, within).map_err(|error| error.to_string())?;
         self.by_token(&token).map_err(|error| error.to_string())
     }
 
