@@ -4,10 +4,14 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Instant;
 
-use common::{Site, call, pattern, until};
+use clockwise::config::Config;
+use clockwise::server::Server;
+use common::{Site, WITHIN, call, pattern, until};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
@@ -84,25 +88,40 @@ fn a_thousand_silent_connections_to_the_data_socket_keep_nobody_out() {
 /// Size of a block of the stream that is stuck.
 const BLOCK: usize = 65_536;
 
-/// What a socket of this host takes that nobody reads from, by whoever writes blocks to it when it has
-/// room.
+/// What the sockets of the stuck player may hold of what is sent, whatever is usual on this host.
+const SOCKET_BYTES: usize = 2 * BLOCK;
+
+/// A pair of sockets, of which the second is the sender's.
+fn sockets() -> (UnixStream, UnixStream) {
+    let (receiver, sender) = UnixStream::pair().expect("a pair of sockets");
+    set_socket_send_buffer_size(&sender, SOCKET_BYTES).expect("it can be set");
+    (receiver, sender)
+}
+
+/// What a socket takes that nobody reads from, by whoever writes blocks to it when it has room.
 fn taken_by_a_socket() -> u64 {
-    let (mut ours, _theirs) = UnixStream::pair().expect("a pair of sockets");
-    ours.set_nonblocking(true).expect("it can be set");
+    let (_receiver, mut sender) = sockets();
+    sender.set_nonblocking(true).expect("it can be set");
     let mut taken = 0;
     loop {
-        let mut writable = [PollFd::new(&ours, PollFlags::OUT)];
+        let mut writable = [PollFd::new(&sender, PollFlags::OUT)];
         let now = rustix::time::Timespec::default();
         if poll(&mut writable, Some(&now)).expect("it can be asked") == 0 {
             return taken;
         }
-        taken += ours.write(&[0; BLOCK]).expect("it has room") as u64;
+        taken += sender.write(&[0; BLOCK]).expect("it has room") as u64;
     }
 }
 
 #[test]
 fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
-    let (site, server) = Site::serving(1);
+    // A server within this process, so that the socket that it sends by is known.
+    let site = Site::new(1);
+    site.run(&["pool", "create"]).done();
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let config = Config::read(&site.config()).expect("a configuration");
+    let server = runtime.block_on(Server::start(&config));
+    let server = server.expect("the pool is there");
     site.run(&["volume", "create", "v", "--size", "8MiB"])
         .done();
     let content = pattern(2, 512 << 10);
@@ -116,12 +135,18 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     });
     let (status, reserved) = call(&site, "POST", "/v1/streams", &ask.to_string());
     assert_eq!(status, 201, "{reserved}");
-    let mut stuck = common::connect(&site.path("data.sock"));
+    let (mut stuck, sender) = sockets();
     let token = reserved["token"].as_str().expect("a token");
     stuck
         .write_all(format!("clockwise-stream {token}\n").as_bytes())
         .expect("it is taken");
+    let sessions = Arc::clone(&server.app().sessions);
+    let playing = std::thread::spawn(move || {
+        let session = sessions.claim(&sender, WITHIN).expect("it is reserved");
+        session.serve(sender);
+    });
     // It reads that it may begin, and then nothing: the socket fills, and then its buffers.
+    stuck.set_read_timeout(Some(WITHIN)).expect("it can be set");
     let mut ok = [0; 3];
     stuck.read_exact(&mut ok).expect("an answer");
     assert_eq!(&ok, b"ok\n");
@@ -148,8 +173,8 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     // Ended by somebody else, it gives everything back although it still takes nothing.
     assert_eq!(call(&site, "DELETE", &path, "").0, 200);
     assert_eq!(site.json(&["status"])["streams"], json!([]));
-    drop(stuck);
-    assert_eq!(server.terminate().0, Some(0));
+    until("nothing is sent any more", || playing.is_finished());
+    runtime.block_on(server.close()).expect("a clean end");
     site.run(&["pool", "check"]).done();
 }
 
