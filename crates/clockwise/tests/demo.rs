@@ -234,15 +234,21 @@ fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
             .gid(NOBODY)
             .current_dir(elsewhere.path());
     }
+    goes_through_nbd(command, scratch.path(), "no root");
+}
+
+/// Runs a demo that cannot mount anything for a `reason`, and checks that it says so and shows the rest.
+#[track_caller]
+fn goes_through_nbd(command: Command, scratch: &Path, reason: &str) {
     let outcome = ended(command);
-    nothing_is_left(scratch.path());
+    nothing_is_left(scratch);
     assert!(!outcome.out.is_empty(), "{outcome:?}");
     let report = outcome.json();
     let note = report["file_load_note"].as_str().unwrap_or_default();
-    assert!(
-        note.ends_with("instead of a mounted ext4: no root."),
-        "{note}"
-    );
+    let (_, said) = note
+        .split_once("instead of a mounted ext4: ")
+        .unwrap_or_default();
+    assert!(said.contains(reason) && said.ends_with('.'), "{note}");
     // Without real-time threads a busy host may make blocks late; what was moved is right even so.
     let phase = &report["phases"][0];
     assert_eq!(phase["file_load"]["is_mounted"], false, "{phase:#}");
@@ -251,4 +257,22 @@ fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
         let count = phase["file_load"][count]["count"].as_u64();
         assert!(count.is_some_and(|count| count > 0), "{phase:#}");
     }
+}
+
+/// As in a container with the devices of its host: root sees all that is needed, and may not use it.
+#[test]
+fn where_mounting_is_denied_the_file_load_goes_through_nbd_and_that_is_said() {
+    let _alone = alone();
+    if !have("fio") || !have("setpriv") || !may_mount() {
+        return;
+    }
+    let scratch = demo_support::scratch();
+    let demo = demo(scratch.path(), &["--seconds", "1", "--no-edf", "--json"]);
+    let mut denied = Command::new("setpriv");
+    denied
+        .args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
+        .arg(demo.get_program())
+        .args(demo.get_args())
+        .env("NO_COLOR", "1");
+    goes_through_nbd(denied, scratch.path(), "mount failed");
 }

@@ -117,7 +117,7 @@ fn play(
     scratch: &Scratch,
 ) -> Result<Report, Failure> {
     let (clips, source) = media::clips(output, runtime, &interrupt, scratch.path())?;
-    let note = Mounted::obstacle().map(|obstacle| {
+    let note = Mounted::obstacle(scratch.path()).map(|obstacle| {
         format!("The file load goes through fio over NBD instead of a mounted ext4: {obstacle}.")
     });
     output.note(&format!(

@@ -1,6 +1,7 @@
 //! A file system on a volume: the volume is exported by NBD, made a file by `nbdfuse`, a block device
 //! by a loop device, an ext4 by `mkfs`, and mounted.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +15,9 @@ const NBDFUSE_HELP: &str =
 
 /// How long `nbdfuse` may take until its file is there.
 const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Size of the file on which a mount is tried: enough for an ext4.
+const TRIAL_BYTES: u64 = 8 << 20;
 
 /// The programs that a file load on a mounted file system needs.
 pub const MOUNT_PROGRAMS: [&str; 9] = [
@@ -44,25 +48,58 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Whether this can be done here, and if not, why.
-    pub(super) fn obstacle() -> Option<&'static str> {
+    /// Whether this can be done here, and if not, why. What a host may deny without a sign of it, as
+    /// containers do whose devices are there, is tried: on a small file under `scratch`.
+    pub(super) fn obstacle(scratch: &Path) -> Option<String> {
         if !rustix::process::geteuid().is_root() {
-            return Some("no root");
+            return Some("no root".to_owned());
         }
         if !MOUNT_PROGRAMS.iter().all(|name| is_there(name)) {
             return Some(
-                "a program is missing; `make setup` brings nbdfuse, fuse3, e2fsprogs, git and fio",
+                "a program is missing; `make setup` brings nbdfuse, fuse3, e2fsprogs, git and fio"
+                    .to_owned(),
             );
         }
-        let missing = MOUNT_DEVICES
-            .iter()
-            .find(|(device, _)| !Path::new(device).exists());
-        missing.map(|(_, obstacle)| *obstacle)
+        for (device, missing) in MOUNT_DEVICES {
+            if !Path::new(device).exists() {
+                return Some(missing.to_owned());
+            }
+            let opened = File::options().read(true).write(true).open(device);
+            if let Err(error) = opened {
+                return Some(format!("{device} cannot be used: {error}"));
+            }
+        }
+        let denied = Self::try_on_file(scratch).err()?;
+        // A program may say more than one line; the first is what is the matter.
+        let reason = denied.what.lines().next().unwrap_or_default();
+        Some(reason.trim_end_matches('.').to_owned())
+    }
+
+    /// Makes a file system in a small file, mounts it, and takes all of it down again.
+    fn try_on_file(scratch: &Path) -> Result<(), Failure> {
+        let image = scratch.join("trial");
+        let failed = |error: std::io::Error| io_failure("make", &image, &error);
+        let file = File::create_new(&image).map_err(failed)?;
+        let tried = file.set_len(TRIAL_BYTES).map_err(failed).and_then(|()| {
+            let mut mounted = Self::prepare(scratch)?;
+            mounted.mount(&image, "off", true)
+        });
+        std::fs::remove_file(&image).map_err(failed)?;
+        tried
     }
 
     /// Mounts the export `uri` under `scratch`, making a file system on it first if `fresh`.
     pub(super) fn new(scratch: &Path, uri: &str, fresh: bool) -> Result<Self, Failure> {
-        let mut mounted = Self {
+        let mut mounted = Self::prepare(scratch)?;
+        mounted.start_nbdfuse(uri)?;
+        let image = mounted.fuse.join("volume");
+        mounted.mount(&image, "on", fresh)?;
+        Ok(mounted)
+    }
+
+    /// Makes the folders where it goes.
+    fn prepare(scratch: &Path) -> Result<Self, Failure> {
+        let mounted = Self {
             folder: scratch.join("files"),
             fuse: scratch.join("fuse"),
             nbdfuse: None,
@@ -73,38 +110,29 @@ impl Mounted {
             std::fs::create_dir_all(folder)
                 .map_err(|error| io_failure("make the folder", folder, &error))?;
         }
-        mounted.start_nbdfuse(uri)?;
-        let image = mounted.fuse.join("volume");
+        Ok(mounted)
+    }
+
+    /// Makes a file a device, whose direct I/O is `on` or `off`, and mounts the file system on it, which
+    /// is made first if `fresh`.
+    fn mount(&mut self, image: &Path, direct: &str, fresh: bool) -> Result<(), Failure> {
+        let direct = format!("--direct-io={direct}");
         let device = run(
             "losetup",
-            [
-                "--find",
-                "--show",
-                "--direct-io=on",
-                &image.to_string_lossy(),
-            ],
+            ["--find", "--show", &direct, &image.to_string_lossy()],
         )?;
         let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
-        mounted.device = Some(device.clone());
+        self.device = Some(device.clone());
         if fresh {
             run(
                 "mkfs.ext4",
                 ["-q", "-F", "-E", "nodiscard,lazy_itable_init=1", &device],
             )?;
         }
-        run(
-            "mount",
-            [
-                "-t",
-                "ext4",
-                "-o",
-                "noatime",
-                &device,
-                &mounted.folder.to_string_lossy(),
-            ],
-        )?;
-        mounted.is_mounted = true;
-        Ok(mounted)
+        let folder = self.folder.to_string_lossy();
+        run("mount", ["-t", "ext4", "-o", "noatime", &device, &folder])?;
+        self.is_mounted = true;
+        Ok(())
     }
 
     fn start_nbdfuse(&mut self, uri: &str) -> Result<(), Failure> {

@@ -99,8 +99,8 @@ pub(crate) fn demo(scratch: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether a demo mounts a file system here: for root it must, wherever there are the devices for it.
-/// Where it does not, what would be tested of that is skipped.
+/// Whether a demo mounts a file system here: for root it must, wherever there are the devices for it and
+/// another one can be mounted. Where it does not, what would be tested of that is skipped.
 pub(crate) fn may_mount() -> bool {
     let missing = MOUNT_DEVICES
         .iter()
@@ -111,6 +111,7 @@ pub(crate) fn may_mount() -> bool {
     is_root("mounting a file system")
         && missing.is_none()
         && MOUNT_PROGRAMS.iter().all(|program| have(program))
+        && SmallDisk::new(8).is_some()
 }
 
 /// How a demo came to its end, and what it said.
