@@ -4,7 +4,7 @@
 mod common;
 mod nbd_support;
 
-use common::{Site, call};
+use common::{Site, call, until};
 use nbd_support::{Wire, cmd, pattern};
 use serde_json::{Value, json};
 
@@ -77,6 +77,77 @@ fn promises_come_and_go_with_streams() {
             idle["disks"][index]["utilization_promised"]
         );
     }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_stream_that_is_planned_is_shown_with_its_span_until_it_is_ended() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let reserve = |name: &str, starts: Option<u64>, ends: Option<u64>| {
+        let ask = json!({
+            "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": BLOCK,
+            "connect_within_ms": 600_000, "name": name, "starts_in_ms": starts, "ends_in_ms": ends,
+        });
+        let (status, reserved) = call(&site, "POST", "/v1/streams", &ask.to_string());
+        assert_eq!(status, 201, "{reserved}");
+        number(&reserved, "id")
+    };
+    let (hour, ms) = (3_600_000, 1_000_000);
+    let evening = reserve("evening", Some(hour), Some(3 * hour));
+    reserve("always", None, None);
+    let now = reserve("now", None, Some(hour));
+    let on = reserve("on", Some(2 * hour), None);
+    let planned = || -> Vec<Value> {
+        let status = site.json(&["status"]);
+        status["planned"].as_array().expect("a list").clone()
+    };
+    let first = planned();
+    let ids: Vec<_> = first.iter().map(|one| number(one, "id")).collect();
+    assert_eq!(ids, [evening, now, on]);
+    let [evening_is, now_is, on_is] = &first[..] else {
+        panic!("{first:?}");
+    };
+    assert_eq!(
+        (&evening_is["name"], &evening_is["volume"]),
+        (&json!("evening"), &json!("v"))
+    );
+    // Counted from now, both ends.
+    let starts = number(evening_is, "starts_in_ns");
+    assert!((1..=hour * ms).contains(&starts), "{evening_is}");
+    assert_eq!(number(evening_is, "ends_in_ns"), starts + 2 * hour * ms);
+    assert_eq!(number(now_is, "starts_in_ns"), 0);
+    assert!((1..=hour * ms).contains(&number(now_is, "ends_in_ns")));
+    assert_eq!(on_is["ends_in_ns"], Value::Null);
+    assert!(number(&planned()[0], "starts_in_ns") < starts);
+    let text = site.run(&["status"]).done().out;
+    let row = |name: &str| {
+        let rows = text.split("\n\n").find(|part| part.starts_with("PLANNED"));
+        let mut rows = rows.unwrap_or_default().lines();
+        rows.find(|line| line.starts_with(name)).map(str::to_owned)
+    };
+    assert!(row("evening").is_some(), "{text}");
+    assert!(row("now").is_some_and(|row| row.contains("has begun")));
+    assert!(row("on").is_some_and(|row| row.ends_with("when it is ended")));
+    assert_eq!(row("always"), None);
+    for id in [evening, now, on] {
+        let path = format!("/v1/streams/{id}");
+        assert_eq!(call(&site, "DELETE", &path, "").0, 200);
+    }
+    // One whose report is still there has nothing of the disks any more.
+    let lapsed = json!({
+        "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": BLOCK,
+        "connect_within_ms": 1, "ends_in_ms": hour,
+    });
+    let (status, reserved) = call(&site, "POST", "/v1/streams", &lapsed.to_string());
+    assert_eq!(status, 201, "{reserved}");
+    let path = format!("/v1/streams/{}", reserved["id"]);
+    until("the reservation expires", || {
+        call(&site, "GET", &path, "").1["state"] == "failed"
+    });
+    assert_eq!(planned(), [Value::Null; 0]);
+    assert!(!site.run(&["status"]).done().out.contains("PLANNED"));
     assert_eq!(server.terminate().0, Some(0));
 }
 

@@ -96,6 +96,10 @@ pub fn render(status: &StatusView) -> String {
     text += &disks(status);
     text += "\n\n";
     text += &streams(status);
+    if !status.planned.is_empty() {
+        text += "\n\n";
+        text += &planned(status);
+    }
     if !status.reservations.is_empty() {
         text += "\n\n";
         text += &reservations(status);
@@ -221,6 +225,32 @@ fn streams(status: &StatusView) -> String {
                 span(stream.late_net_max_ns),
                 stream.overruns.to_string(),
                 stream.failed.clone().unwrap_or_else(|| "well".to_owned()),
+            ]
+        }),
+    )
+}
+
+/// The table of streams that are reserved for a time span.
+fn planned(status: &StatusView) -> String {
+    table(
+        ["PLANNED", "VOLUME", "ID", "BEGINS IN", "ENDS IN"],
+        &[2, 3, 4],
+        status.planned.iter().map(|planned| {
+            let begins = match planned.starts_in_ns {
+                0 => "has begun".to_owned(),
+                nanos => span(nanos),
+            };
+            let ends = match planned.ends_in_ns {
+                None => "when it is ended".to_owned(),
+                Some(0) => "is over".to_owned(),
+                Some(nanos) => span(nanos),
+            };
+            [
+                planned.name.clone(),
+                planned.volume.clone(),
+                planned.id.to_string(),
+                begins,
+                ends,
             ]
         }),
     )

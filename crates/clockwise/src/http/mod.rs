@@ -68,7 +68,10 @@ impl App {
     /// Everything at once.
     #[must_use]
     pub fn status(&self) -> StatusView {
-        StatusView::from(self.pool.status())
+        StatusView {
+            planned: self.sessions.planned(engine::clock::now()),
+            ..StatusView::from(self.pool.status())
+        }
     }
 
     /// Ends what runs for clients: moves stop after the extent at hand, streams end.

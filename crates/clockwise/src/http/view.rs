@@ -4,17 +4,19 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A wire form of a plain value of the engine, field by field.
+/// A wire form of a plain value of the engine, field by field; what is said besides is not from there.
 macro_rules! view {
     (
         $(#[$meta:meta])* $view:ident from $source:ty { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }
         $(lists { $($(#[$list_doc:meta])* $list:ident: $element:ty,)* })?
+        $(besides { $($(#[$more_doc:meta])* $more:ident: $more_kind:ty,)* })?
     ) => {
         $(#[$meta])*
         #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
         pub struct $view {
             $($(#[$doc])* pub $field: $kind,)*
             $($($(#[$list_doc])* pub $list: Vec<$element>,)*)?
+            $($($(#[$more_doc])* #[serde(default)] pub $more: $more_kind,)*)?
         }
 
         impl From<$source> for $view {
@@ -22,6 +24,7 @@ macro_rules! view {
                 Self {
                     $($field: source.$field.into(),)*
                     $($($list: source.$list.into_iter().map(<$element>::from).collect(),)*)?
+                    $($($more: Default::default(),)*)?
                 }
             }
         }
@@ -328,6 +331,21 @@ view! {
     }
 }
 
+/// A stream that is reserved for a time span, until it is ended or the span is over.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PlannedView {
+    /// The number of its session.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its volume.
+    pub volume: String,
+    /// In how long its span begins; 0 once that has begun.
+    pub starts_in_ns: u64,
+    /// In how long its span ends, 0 once that is over; none if it holds until it is ended.
+    pub ends_in_ns: Option<u64>,
+}
+
 view! {
     /// Everything at once.
     #[derive(Default)]
@@ -366,6 +384,10 @@ view! {
         waits: WaitView,
         /// Who has it.
         memory: MemoryView,
+    }
+    besides {
+        /// Those of its streams that are reserved for a time span.
+        planned: Vec<PlannedView>,
     }
 }
 

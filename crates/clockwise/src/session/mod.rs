@@ -13,6 +13,7 @@ mod blocks;
 pub mod data;
 #[doc(hidden)]
 pub mod fuzzing;
+mod planned;
 mod registry;
 
 pub use registry::{Ended, RESERVATION_WAIT, Session, SessionError, Sessions};

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::stream::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop, Stream};
 use hdrhistogram::Histogram;
-use sched::units::Bytes;
+use sched::units::{Bytes, Time};
 
 use super::blocks::Blocks;
+use super::planned::Planned;
 use super::{BlockView, PaceView, SessionState, SessionView};
 use crate::http::ask::StreamOp;
-use crate::http::view::{LatencyView, StreamView};
+use crate::http::view::{LatencyView, PlannedView, StreamView};
 
 /// How long a reservation waits for its byte stream unless it says otherwise.
 pub const RESERVATION_WAIT: Duration = Duration::from_secs(10);
@@ -66,7 +68,10 @@ pub struct Session {
     token: String,
     expires: Instant,
     stop: Stop,
+    planned: Option<Planned>,
     account: Mutex<Account>,
+    /// Beside the account, whose lock is held while a reservation is given back: that may wait for a disk.
+    is_given_back: AtomicBool,
     ended: Condvar,
 }
 
@@ -225,6 +230,7 @@ impl Session {
                 Err(shared) => shared.status(),
             }));
         }
+        self.is_given_back.store(true, Ordering::Release);
         self.ended.notify_all();
     }
 
@@ -308,6 +314,7 @@ impl Sessions {
             token,
             expires: Instant::now() + wait,
             stop,
+            planned: Planned::of(&stream),
             account: Mutex::new(Account {
                 state: SessionState::Reserved,
                 stream: Some(Arc::new(stream)),
@@ -317,6 +324,7 @@ impl Sessions {
                 response: histogram(),
                 blocks: Blocks::default(),
             }),
+            is_given_back: AtomicBool::new(false),
             ended: Condvar::new(),
         });
         registry.sessions.insert(session.id, Arc::clone(&session));
@@ -328,7 +336,7 @@ impl Sessions {
         let ended: Vec<u64> = registry
             .sessions
             .iter()
-            .filter(|(_, session)| lock(&session.account).stream.is_none())
+            .filter(|(_, session)| session.is_given_back.load(Ordering::Acquire))
             .map(|(id, _)| *id)
             .collect();
         for id in ended
@@ -355,6 +363,17 @@ impl Sessions {
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.registry).sessions.values().cloned().collect()
+    }
+
+    /// Those that are reserved for a time span, in order of reservation, as that is seen at `now`.
+    #[must_use]
+    pub fn planned(&self, now: Time) -> Vec<PlannedView> {
+        let registry = lock(&self.registry);
+        let sessions = registry.sessions.values();
+        let open = sessions.filter(|session| !session.is_given_back.load(Ordering::Acquire));
+        let planned =
+            |session: &Arc<Session>| Some(session.planned.as_ref()?.view(session.id, now));
+        open.filter_map(planned).collect()
     }
 
     /// Ends a session, waits until its share is given back, and forgets it.
@@ -392,8 +411,7 @@ impl Sessions {
     /// What the client is to be told: it says nothing in time, nothing that makes sense, or nothing
     /// that is known.
     pub fn claim(&self, connection: &UnixStream, within: Duration) -> Result<Arc<Session>, String> {
-        let token =
-            super::data::accept(connection, within).map_err(|error| error.to_string())?;
+        let token = super::data::accept(connection, within).map_err(|error| error.to_string())?;
         self.by_token(&token).map_err(|error| error.to_string())
     }
 
