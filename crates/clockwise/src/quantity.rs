@@ -35,6 +35,20 @@ pub enum QuantityError {
         /// What would do.
         example: &'static str,
     },
+    /// No unit, where a number alone says nothing.
+    #[error("`{number}` has no unit; write one of these after it: {known}")]
+    NoUnit {
+        /// The number.
+        number: String,
+        /// The units there are.
+        known: String,
+    },
+    /// Seconds that are not whole.
+    #[error("`{text}` is not a whole number of seconds; write one, such as 5")]
+    NotWhole {
+        /// What was found.
+        text: String,
+    },
     /// Not a unit of this kind of quantity.
     #[error("`{unit}` is not a unit known here; the units are {known}")]
     Unit {
@@ -125,6 +139,12 @@ fn parse(
     }
     let multiplier = match (unit, bare) {
         ("", Some(bare)) => bare,
+        ("", None) => {
+            return Err(QuantityError::NoUnit {
+                number: number.to_owned(),
+                known: known(units),
+            });
+        }
         _ => units
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(unit))
@@ -179,6 +199,19 @@ pub fn parse_size(text: &str) -> Result<Bytes, QuantityError> {
     positive(bytes, || "16 EiB".to_owned()).map(Bytes)
 }
 
+/// A place in something, in bytes from its beginning: `64MiB`, `8TB`, `0`.
+///
+/// # Errors
+/// When the text is not one.
+pub fn parse_position(text: &str) -> Result<Bytes, QuantityError> {
+    let bytes = parse(text, SIZE_UNITS, Some(1), "64MiB")?;
+    u64::try_from(bytes)
+        .map(Bytes)
+        .map_err(|_| QuantityError::TooLarge {
+            most: "16 EiB".to_owned(),
+        })
+}
+
 /// A data rate, more than zero: `1.2MB/s`, `3Mbit/s`. A rate of less than a byte a second is zero.
 ///
 /// # Errors
@@ -195,6 +228,21 @@ pub fn parse_rate(text: &str) -> Result<BytesPerSecond, QuantityError> {
 pub fn parse_time(text: &str) -> Result<Nanos, QuantityError> {
     let nanos = parse(text, TIME_UNITS, None, "500ms")?;
     positive(nanos, || "584 years".to_owned()).map(Nanos)
+}
+
+/// Whole seconds, more than zero: `5`.
+///
+/// # Errors
+/// When the text is not a number of them.
+pub fn parse_seconds(text: &str) -> Result<u64, QuantityError> {
+    let not_whole = || QuantityError::NotWhole {
+        text: text.to_owned(),
+    };
+    match text.trim().parse::<i128>() {
+        Ok(seconds) if seconds < 0 => Err(QuantityError::Negative),
+        Ok(seconds) => positive(seconds.unsigned_abs(), || format!("{} s", u64::MAX)),
+        Err(_) => Err(not_whole()),
+    }
 }
 
 /// A share of a whole: `20%` or `0.2`, from 0 to 1 inclusive.
@@ -323,6 +371,9 @@ mod tests {
         assert_eq!(parse_size("8TB"), Ok(Bytes(8_000_000_000_000)));
         assert_eq!(parse_size("512"), Ok(Bytes(512)));
         assert_eq!(parse_size("18446744073709551615"), Ok(Bytes(u64::MAX)));
+        assert_eq!(parse_position("0"), Ok(Bytes::ZERO));
+        assert_eq!(parse_position("1TB"), Ok(Bytes(1_000_000_000_000)));
+        assert_eq!(parse_seconds("5"), Ok(5));
         assert_eq!(parse_rate("1.2MB/s"), Ok(BytesPerSecond(1_200_000)));
         assert_eq!(parse_rate("3Mbit/s"), Ok(BytesPerSecond(375_000)));
         assert_eq!(parse_time("0.5s"), Ok(Nanos::from_millis(500)));
@@ -353,7 +404,13 @@ mod tests {
             parse_rate("1e9MB/s"),
             Err(QuantityError::Unit { .. })
         ));
-        assert!(matches!(parse_rate("12"), Err(QuantityError::Unit { .. })));
+        for rate in ["12", "0"] {
+            assert!(matches!(
+                parse_rate(rate),
+                Err(QuantityError::NoUnit { .. })
+            ));
+        }
+        assert!(matches!(parse_rate("0B/s"), Err(QuantityError::Zero)));
         assert!(matches!(parse_size("64K"), Err(QuantityError::Unit { .. })));
         assert!(matches!(
             parse_size("18446744073709551616"),
@@ -367,6 +424,19 @@ mod tests {
             parse_size("340282366920938463463374607431768211455PiB"),
             Err(QuantityError::TooLarge { .. })
         ));
+        assert!(matches!(parse_position("-1"), Err(QuantityError::Negative)));
+        assert!(matches!(
+            parse_position("18446744073709551616"),
+            Err(QuantityError::TooLarge { .. })
+        ));
+        for seconds in ["0.3", "5s", "", "a"] {
+            assert!(matches!(
+                parse_seconds(seconds),
+                Err(QuantityError::NotWhole { .. })
+            ));
+        }
+        assert!(matches!(parse_seconds("0"), Err(QuantityError::Zero)));
+        assert!(matches!(parse_seconds("-1"), Err(QuantityError::Negative)));
         assert!(matches!(
             parse_share("101%"),
             Err(QuantityError::TooLarge { .. })

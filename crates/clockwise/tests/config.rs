@@ -318,7 +318,7 @@ fn sizes_and_rates_on_the_command_line_must_make_sense() {
     rate("0MB/s").fails(2, &["zero"]);
     rate("NaN").fails(2, &["not a number"]);
     rate("-3MB/s").fails(2, &["negative"]);
-    rate("12").fails(2, &["not a unit", "MB/s"]);
+    rate("12").fails(2, &["no unit", "MB/s"]);
 }
 
 #[test]

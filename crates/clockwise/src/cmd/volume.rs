@@ -14,7 +14,7 @@ use crate::http::ask::{
     CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
 };
 use crate::http::view::{PlaceView, PoolView, VolumeView};
-use crate::quantity::{Size, parse_size};
+use crate::quantity::{Size, parse_position, parse_size};
 
 /// How often the progress of a move is asked for.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -29,10 +29,10 @@ pub struct PlacementArgs {
     #[arg(long, allow_negative_numbers = true)]
     zone: Option<usize>,
     /// Only from this byte of each disk on, such as 1TB.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     from_byte: Option<Bytes>,
     /// Only up to this byte of each disk.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     to_byte: Option<Bytes>,
     /// Neighbouring extents on one disk before the next disk is taken [default: 1, or where a volume
     /// grows, as many as it has].

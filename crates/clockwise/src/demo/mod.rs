@@ -31,6 +31,7 @@ use tokio::runtime::Runtime;
 use crate::cmd::Output;
 use crate::failure::{Failure, host_failure};
 use crate::http::view::WarningView;
+use crate::quantity::{QuantityError, parse_seconds};
 use interrupt::{Interrupt, exit_status};
 use mount::Mounted;
 pub use mount::{MOUNT_DEVICES, MOUNT_PROGRAMS};
@@ -42,11 +43,24 @@ use stage::Stage;
 /// Videos that are recorded.
 const CLIPS: u64 = 2;
 
+/// The longest demo: a day.
+const SECONDS_MAX: u64 = 86_400;
+
+/// How long a demo is to run, in seconds.
+fn length(text: &str) -> Result<u64, QuantityError> {
+    match parse_seconds(text)? {
+        seconds if seconds > SECONDS_MAX => Err(QuantityError::TooLarge {
+            most: format!("{SECONDS_MAX} s, a day"),
+        }),
+        seconds => Ok(seconds),
+    }
+}
+
 /// How the demo runs.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// How long to record and play.
-    #[arg(long, default_value_t = 60, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, default_value_t = 60, allow_negative_numbers = true, value_parser = length)]
     seconds: u64,
     /// In which folder to make one for the drives' data [default: /var/tmp].
     #[arg(long, value_name = "FOLDER")]

@@ -1,21 +1,22 @@
 //! How each block of a stream fared, as lines of CSV that are written while it runs.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::target::Target;
 use crate::client::ApiClient;
 use crate::cmd::output::counted;
-use crate::failure::{Failure, FailureKind, host_failure, io_failure};
+use crate::failure::{Failure, FailureKind};
 use crate::session::BlockView;
 
 const HEAD: &str = "index,offset,bytes,submitted_ns,deadline_ns,completed_ns,late_ns,late_net_ns\n";
 
 /// Where the lines go, and up to which block they have gone.
 pub(super) struct BlockLog {
-    to: Box<dyn Write>,
-    path: PathBuf,
+    to: Target,
+    /// Whether the line of names is there.
+    has_head: bool,
     /// The first block that is not there yet.
     next: u64,
     /// Blocks that are not there although later ones are.
@@ -23,38 +24,47 @@ pub(super) struct BlockLog {
 }
 
 impl BlockLog {
-    /// A file that is made or made empty, or standard error, with the line of names. What cannot be
+    /// A file, whose content stays until the log [begins](Self::begin), or standard error. What cannot be
     /// written is refused at once.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let bad_input = |failure| Failure {
             kind: FailureKind::BadInput,
             ..failure
         };
-        let to: Box<dyn Write> = if path == Path::new("-") {
-            Box::new(io::stderr())
-        } else {
-            let file = File::create(path);
-            Box::new(file.map_err(|error| bad_input(io_failure("write", path, &error)))?)
-        };
         let mut log = Self {
-            to,
-            path: path.to_owned(),
+            to: Target::open(path, io::stderr())?,
+            has_head: false,
             next: 0,
             lost: 0,
         };
-        log.write(HEAD).map_err(bad_input)?;
+        let has_content = log.to.has_content();
+        if !has_content.map_err(|error| bad_input(log.failure(&error)))? {
+            log.write_head().map_err(bad_input)?;
+        }
         Ok(log)
+    }
+
+    /// Takes away what was in the file.
+    pub(super) fn begin(&mut self) -> Result<(), Failure> {
+        self.to.begin()?;
+        self.write_head()
+    }
+
+    fn write_head(&mut self) -> Result<(), Failure> {
+        if self.has_head {
+            return Ok(());
+        }
+        self.has_head = true;
+        self.write(HEAD)
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        self.to.failure("standard error", error)
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
         let written = self.to.write_all(text.as_bytes());
-        written.map_err(|error| {
-            if self.path == Path::new("-") {
-                host_failure("write to standard error", &error)
-            } else {
-                io_failure("write", &self.path, &error)
-            }
-        })
+        written.map_err(|error| self.failure(&error))
     }
 
     /// Fetches and writes what is done and not there yet.
@@ -96,7 +106,7 @@ impl BlockLog {
         (self.lost > 0).then(|| {
             format!(
                 "{} has no lines for {}: they failed, or the server had forgotten them when they were asked for",
-                self.path.display(),
+                self.to.path().display(),
                 counted(self.lost, "block")
             )
         })
@@ -125,6 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("blocks.csv");
         let mut log = BlockLog::open(&path).unwrap();
+        log.begin().unwrap();
         log.add(&[block(0), block(1)]).unwrap();
         assert_eq!(log.note(), None);
         log.add(&[block(5), block(6)]).unwrap();

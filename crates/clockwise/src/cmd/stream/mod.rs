@@ -4,6 +4,7 @@ mod blocks;
 mod peer;
 mod report;
 mod session;
+mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::http::ask::ChangeRate;
 use crate::http::view::StreamView;
-use crate::quantity::{Rate, parse_rate, parse_size, parse_time};
+use crate::quantity::{Rate, parse_position, parse_rate, parse_seconds, parse_size, parse_time};
 use crate::session::SessionView;
 use peer::{Peer, Sink, Source};
 use report::{report_text, sessions_text};
@@ -34,14 +35,14 @@ pub struct Common {
     /// The size of a block, the unit of transfer, such as 256KiB [default: proposed by the pool].
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     block: Option<Bytes>,
-    /// Where in the volume to begin.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
+    /// Where in the volume to begin [default: 0].
+    #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
     offset: Option<Bytes>,
     /// How much of the volume from there to use [default: all the rest].
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
     length: Option<Bytes>,
     /// End after this many seconds' worth of bytes.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: Option<u64>,
     /// Reserve from so much time from now on, and begin then, such as 10min [default: now].
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use super::target::Target;
 use crate::failure::{Failure, FailureKind, io_failure};
 use crate::http::ask::StreamOp;
 
@@ -94,30 +95,18 @@ impl Source {
 }
 
 /// Where played bytes go.
-pub(super) struct Sink {
-    to: Box<dyn Write + Send>,
-    path: PathBuf,
-}
+pub(super) struct Sink(Target);
 
 impl Sink {
-    /// A file that is made or made empty, or standard output.
+    /// A file, whose content stays until the peer [begins](Peer::begin), or standard output.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let to: Box<dyn Write + Send> = if path == Path::new("-") {
-            Box::new(io::stdout())
-        } else {
-            Box::new(File::create(path).map_err(|error| Failure {
-                kind: FailureKind::BadInput,
-                ..io_failure("write", path, &error)
-            })?)
-        };
-        let path = path.to_owned();
-        Ok(Self { to, path })
+        Target::open(path, io::stdout()).map(Self)
     }
 
     /// Takes all that comes. A reader of standard output that has enough, as `head` does, ends it.
     fn take(mut self, connection: &UnixStream) -> io::Result<()> {
         let mut from = connection;
-        let taken = io::copy(&mut from, &mut self.to).and_then(|_| self.to.flush());
+        let taken = io::copy(&mut from, &mut self.0).and_then(|_| self.0.flush());
         match taken {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
@@ -145,8 +134,18 @@ impl Peer {
         match self {
             Self::Source(Source::Stdin) => "read standard input".to_owned(),
             Self::Source(Source::File { path, .. }) => format!("read {}", path.display()),
-            Self::Sink(sink) if sink.path == Path::new("-") => "write standard output".to_owned(),
-            Self::Sink(sink) => format!("write {}", sink.path.display()),
+            Self::Sink(sink) if sink.0.path() == Path::new("-") => {
+                "write standard output".to_owned()
+            }
+            Self::Sink(sink) => format!("write {}", sink.0.path().display()),
+        }
+    }
+
+    /// Makes room for the bytes, now that it is certain that some will come.
+    pub(super) fn begin(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Source(_) => Ok(()),
+            Self::Sink(sink) => sink.0.begin(),
         }
     }
 

@@ -36,7 +36,7 @@ fn in_ms(time: Nanos) -> u64 {
 pub(super) fn session(
     client: &ApiClient,
     common: &Common,
-    peer: Peer,
+    mut peer: Peer,
     wraps: bool,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
@@ -62,11 +62,15 @@ pub(super) fn session(
     } else {
         "playing"
     };
-    let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
+    let mut log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
     let report = block_on(async {
         let reserved: Reserved = client.post("/v1/streams", &ask).await?;
         let path = format!("/v1/streams/{}", reserved.id);
         let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
+        peer.begin()?;
+        if let Some(log) = &mut log {
+            log.begin()?;
+        }
         let handle = connection
             .try_clone()
             .map_err(|error| host_failure("use the data connection", &error))?;

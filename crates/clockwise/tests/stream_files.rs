@@ -1,0 +1,104 @@
+//! The files that streams are recorded from and played to, and the numbers that say which part.
+
+mod common;
+
+use common::{Site, pattern, read};
+use serde_json::json;
+
+/// What was in a file before.
+const PRECIOUS: &[u8] = b"not to be lost";
+
+#[test]
+fn a_file_is_made_empty_only_for_a_stream_that_was_granted() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let precious = |name: &str| {
+        std::fs::write(site.path(name), PRECIOUS).expect("a file");
+        site.path(name).display().to_string()
+    };
+    let (out, log) = (precious("out"), precious("log.csv"));
+    let new = site.path("new").display().to_string();
+    let new_log = site.path("new.csv").display().to_string();
+    let link = site.path("link").display().to_string();
+    std::os::unix::fs::symlink(site.path("beyond"), &link).expect("a link");
+    let play = |volume: &str, rate: &str, to: &str, log: &str| {
+        let what = ["stream", "play", "--volume", volume, "--rate", rate];
+        let how = ["--block", "64KiB", "--length", "64KiB"];
+        let files = ["--to", to, "--blocks", log];
+        site.run(&[&what[..], &how, &files].concat())
+    };
+    for (volume, rate, status) in [("v", "900GB/s", 3), ("none", "500KB/s", 2)] {
+        play(volume, rate, &out, &log).fails(status, &[]);
+        play(volume, rate, &new, &new_log).fails(status, &[]);
+        for file in ["out", "log.csv"] {
+            assert_eq!(read(&site.path(file)), PRECIOUS, "{file} after {volume}");
+        }
+        for file in ["new", "new.csv"] {
+            assert!(!site.path(file).exists(), "{file} after {volume}");
+        }
+    }
+    for (to, log) in [(&out, &log), (&new, &new_log), (&link, &log)] {
+        play("v", "500KB/s", to, log).done();
+        let played = read(std::path::Path::new(to));
+        assert!(played == vec![0; 64 << 10], "{to}: {}", played.len());
+        let lines = String::from_utf8(read(std::path::Path::new(log))).expect("text");
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        assert!(lines.starts_with("index,"), "{lines}");
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_position_may_be_the_beginning() {
+    let (site, server) = Site::serving(1);
+    let made = site.json(&[
+        "volume",
+        "create",
+        "v",
+        "--size",
+        "1MiB",
+        "--from-byte",
+        "0",
+        "--to-byte",
+        "64MiB",
+    ]);
+    assert_eq!(made["extents"], 1, "{made}");
+    site.run(&["volume", "create", "w", "--size", "1MiB", "--to-byte", "0"])
+        .fails(2, &["from 0 B up to 0 B"]);
+    let content = pattern(1, 64 << 10);
+    std::fs::write(site.path("in"), &content).expect("a file");
+    let [from, to] = ["in", "out"].map(|name| site.path(name).display().to_string());
+    let common = [
+        "--volume", "v", "--rate", "500KB/s", "--offset", "0", "--length", "64KiB",
+    ];
+    let [record, play] = [["record", "--from", &from], ["play", "--to", &to]];
+    for way in [record, play] {
+        let outcome = site.run(&[&["--json", "stream"][..], &way, &common].concat());
+        // A machine that is busy may make blocks late.
+        assert!(matches!(outcome.code, 0 | 1), "{outcome:?}");
+        assert_eq!(outcome.json()["state"], json!("done"), "{outcome:?}");
+    }
+    assert!(read(&site.path("out")) == content, "other bytes");
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// Without a server: the numbers are looked at first.
+#[test]
+fn a_number_that_cannot_be_used_is_told_what_it_lacks() {
+    let site = Site::new(1);
+    let said = |arguments: &[&str], words: &[&str]| site.run(arguments).fails(2, words);
+    said(&["stream", "rate", "1", "0"], &["`0` has no unit", "MB/s"]);
+    said(
+        &["status", "--watch", "--interval", "0"],
+        &["`0` has no unit", "ms"],
+    );
+    said(&["stream", "rate", "1", "0MB/s"], &["it is zero"]);
+    let whole = "`0.3` is not a whole number of seconds";
+    let play = [
+        "stream", "play", "--volume", "v", "--rate", "1MB/s", "--to", "-",
+    ];
+    said(&[&play[..], &["--seconds", "0.3"]].concat(), &[whole]);
+    said(&["demo", "--seconds", "0.3"], &[whole]);
+    said(&["demo", "--seconds", "86401"], &["86400 s, a day"]);
+}
