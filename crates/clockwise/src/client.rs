@@ -1,9 +1,13 @@
 //! A client of the control API: HTTP/1.1 with JSON bodies over a unix socket.
 //!
 //! One connection per call: calls are few and a connection to a unix socket costs microseconds.
-//! Deliberately absent: retries. A server that is not there is an error that says how to start it.
+//! A server that was started just before is waited for: it listens soon, and answers when its pool is
+//! open. One that is not there is an error that says how to start it. Deliberately absent: repeated calls.
 
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -17,6 +21,13 @@ use crate::http::Problem;
 
 /// What to do about a server that is not understood.
 const STRANGER: &str = "the server and this command are probably of different versions, or something else listens there";
+
+/// How long a server that was started just before may take until it listens, which it does as soon as it has
+/// its disks and its memory.
+const LISTENS_WITHIN: Duration = Duration::from_secs(3);
+
+/// The first pause before it is tried again whether a server listens; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where the server listens, and how to ask it something.
 #[derive(Clone, Debug)]
@@ -153,24 +164,23 @@ impl ApiClient {
 
     /// Connects on a thread that may wait: a server that has many connections to accept makes others
     /// wait, where a connect that may not wait would fail.
-    async fn connect(&self) -> std::io::Result<tokio::net::UnixStream> {
+    async fn connect(&self) -> io::Result<tokio::net::UnixStream> {
         let socket = self.socket.clone();
-        let connecting = move || std::os::unix::net::UnixStream::connect(socket);
-        let stream = tokio::task::spawn_blocking(connecting)
+        let stream = tokio::task::spawn_blocking(move || connect_to_one_that_begins(&socket))
             .await
-            .map_err(std::io::Error::other)??;
+            .map_err(io::Error::other)??;
         stream.set_nonblocking(true)?;
         tokio::net::UnixStream::from_std(stream)
     }
 
-    fn unreachable(&self, error: &std::io::Error) -> Failure {
+    fn unreachable(&self, error: &io::Error) -> Failure {
         let socket = self.socket.display();
         let (what, help) = match error.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => (
+            _ if is_nobody(error) => (
                 format!("no server answers at {socket}"),
                 "start one with `clockwise serve --config clockwise.toml`, or name its socket with --socket or --config",
             ),
-            std::io::ErrorKind::PermissionDenied => (
+            ErrorKind::PermissionDenied => (
                 format!("you may not connect to {socket}"),
                 "the permissions of that file say who may; see `permissions` in the server's configuration",
             ),
@@ -186,5 +196,27 @@ impl ApiClient {
             help: help.to_owned(),
             refusal: None,
         }
+    }
+}
+
+/// Whether an attempt to connect failed because nobody listens there, or not yet.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused
+    )
+}
+
+/// Connects to a server that listens, or is about to.
+fn connect_to_one_that_begins(socket: &Path) -> io::Result<UnixStream> {
+    let until = Instant::now() + LISTENS_WITHIN;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match UnixStream::connect(socket) {
+            Err(error) if is_nobody(&error) && Instant::now() < until => {}
+            connected => return connected,
+        }
+        std::thread::sleep(pause);
+        pause *= 2;
     }
 }

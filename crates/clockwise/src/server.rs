@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::pool::Pool;
+use engine::pool::{OpenOptions, Pool};
 use engine::rt;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::descriptors;
-use crate::disks::{self, Absent};
+use crate::disks::{self, Absent, OpenDisks};
 use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
 use crate::http::{self, App};
@@ -114,10 +114,12 @@ impl Server {
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
         let opening = config.clone();
-        let pool = tokio::task::spawn_blocking(move || open_pool(&opening))
-            .await
-            .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))??;
+        let disks = apart(move || disks::open(&opening, Absent::Refuse)).await?;
+        // The disks are this server's alone, so the socket is as well. Who connects from now on is answered
+        // when the pool is open.
         let (api, api_file) = listen(&config.api, config.permissions)?;
+        let options = config.open.clone();
+        let pool = apart(move || open_pool(disks, options)).await?;
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
         let app = Arc::new(App::new(pool, absolute(&config.data)));
@@ -207,13 +209,17 @@ fn absolute(path: &Path) -> String {
         .to_string()
 }
 
-/// Opens the pool of `config`.
-///
-/// # Errors
-/// When the disks are no pool.
-pub fn open_pool(config: &Config) -> Result<Arc<Pool>, Failure> {
-    let opened = disks::open(config, Absent::Refuse)?;
-    let mut options = config.open.clone();
+/// Does work of opening where it may wait.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Failure::bug(format!("opening the pool failed: {error}")))?
+}
+
+/// Opens the pool that is on these disks.
+fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, Failure> {
     if options.realtime {
         options.denied = rt::lock_process_memory();
     }

@@ -37,7 +37,8 @@ fn command_lines_that_make_no_sense() {
 fn what_needs_a_server_or_disks_that_are_not_there() {
     let site = Site::new(1);
     let run = |arguments: &[&str]| site.run(arguments);
-    for arguments in [
+    // Each of them waits for a server that is about to listen: all at once.
+    let without_a_server = [
         &["pool", "show"][..],
         &["disk", "show"],
         &["volume", "list"],
@@ -56,9 +57,12 @@ fn what_needs_a_server_or_disks_that_are_not_there() {
         ],
         &["status"],
         &["status", "--watch"],
-    ] {
-        is_told(1, run, arguments);
-    }
+    ];
+    std::thread::scope(|scope| {
+        for arguments in without_a_server {
+            scope.spawn(move || is_told(1, run, arguments));
+        }
+    });
     for arguments in [&["serve"][..], &["pool", "check"]] {
         is_told(2, run, arguments);
     }
