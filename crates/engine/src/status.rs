@@ -80,6 +80,11 @@ pub struct DiskStatus {
     pub zone_starts_bytes: Vec<u64>,
     /// The share of its time that is promised, of 1.
     pub utilization_promised: f64,
+    /// The part of that which streams and exports that have ended still hold: each keeps its share until its
+    /// last deadline.
+    pub utilization_leaving: f64,
+    /// In how long all of that is free; 0: nothing is held so.
+    pub leaving_ns: u64,
     /// The share of its time it was busy since the window began, of 1.
     pub utilization_measured: f64,
     /// Delta-L of what is promised (corrected).
@@ -305,13 +310,14 @@ fn zone_starts(disk: &DiskCore) -> Vec<u64> {
 
 fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
     let disk = &core.disks[index];
-    let (promised, delta_l, floor) = {
+    let (promised, leaving, delta_l, floor) = {
         let mut admission = core.admission.lock();
         let floor = admission.floors[index].map_or(0.0, |floor| {
             floor.service().0 as f64 / floor.period().0 as f64
         });
         (
             admission.utilization(index, now),
+            admission.leaving(index, now),
             admission.delta_l(index, now),
             floor,
         )
@@ -326,6 +332,8 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         outstanding: disk.profile.outstanding(),
         zone_starts_bytes: zone_starts(disk),
         utilization_promised: promised,
+        utilization_leaving: leaving.map_or(0.0, |leaving| leaving.utilization),
+        leaving_ns: leaving.map_or(0, |leaving| leaving.remaining.0),
         utilization_measured: 0.0,
         delta_l_ns: delta_l.0,
         slack_ns: 0,

@@ -6,7 +6,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`place`], [`limits`] | names, sizes, limits |
+//! | [`place`], [`limits`], [`name`] | places, sizes, limits, names for people |
 //! | [`pool`] | the pool in memory; every change is planned here |
 //! | [`transaction`] | what a plan is and how it is carried out |
 //! | [`placement`] | where new extents go |
@@ -35,6 +35,7 @@ mod log;
 pub mod map;
 mod medium;
 pub mod moving;
+pub mod name;
 pub mod open;
 pub mod place;
 pub mod placement;

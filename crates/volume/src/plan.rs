@@ -12,10 +12,11 @@ use crate::disk::table::Located;
 use crate::error::VolumeError;
 use crate::extent::Extent;
 use crate::image::NodeAt;
-use crate::limits::{NAME_BYTES_MAX, VOLUME_EXTENTS_MAX, VOLUMES_MAX};
+use crate::limits::{VOLUME_EXTENTS_MAX, VOLUMES_MAX};
 use crate::log::{LogState, log_extents_max, measure, node_blocks};
 use crate::map::VolumeMap;
 use crate::moving::Move;
+use crate::name;
 use crate::place::{DiskNumber, Place, VolumeId};
 use crate::placement::Placement;
 use crate::pool::{CreateSpec, Phase, PoolState, Volume, node_of};
@@ -308,17 +309,7 @@ impl PoolState {
     }
 
     fn check_name(&self, name: &str, of: Option<VolumeId>) -> Result<(), VolumeError> {
-        let reason = if name.is_empty() {
-            "it is empty"
-        } else if name.len() > NAME_BYTES_MAX {
-            "it is longer than 255 bytes"
-        } else if name.contains('/') {
-            "it has a slash in it"
-        } else if name.chars().any(char::is_control) {
-            "it has a control character in it"
-        } else if name == "." || name == ".." {
-            "it means a directory"
-        } else {
+        let Some(reason) = name::flaw(name) else {
             return match self.find(name) {
                 Some(other) if Some(other) != of => Err(VolumeError::NameTaken(name.to_owned())),
                 _ => Ok(()),

@@ -38,7 +38,7 @@ pub struct FormatSpec {
 /// What a new volume is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateSpec {
-    /// Its name: 1 to 255 bytes, no `/`, no control characters, not `.` or `..`, not taken.
+    /// Its name: one without a [flaw](crate::name::flaw), not taken.
     pub name: String,
     /// Its size, more than zero; rounded up to whole sectors.
     pub size: Bytes,

@@ -220,6 +220,53 @@ fn a_newer_version() {
     );
 }
 
+/// Names that versions before took: one with a character that is not seen.
+#[test]
+fn a_volume_opens_whose_name_would_not_be_taken_any_more() {
+    const ALLOWED: &str = "aXYZb";
+    const UNSEEN: &str = "a\u{200b}b";
+    let mut disks = pool(1, 1);
+    let mut state = started(&mut disks);
+    create(&mut disks, &mut state, ALLOWED);
+    assert!(open(&disks).unwrap().find(ALLOWED).is_some());
+    // The record with the name, and those after it, each of which has the checksum of the one before.
+    let at = |block: &[u8], field: usize| {
+        u64::from_le_bytes(block[field..field + 8].try_into().unwrap())
+    };
+    let mut records: Vec<(u64, Vec<u8>)> = (0..SECTORS / 8)
+        .map(|block| (block * 8, disks[0].bytes(block * 8, 4096)))
+        .filter(|(_, block)| block.starts_with(b"CLKR"))
+        .collect();
+    records.sort_by_key(|(_, block)| at(block, 56));
+    let mut previous = None;
+    for (sector, mut block) in records {
+        let name = block
+            .windows(5)
+            .position(|bytes| bytes == ALLOWED.as_bytes());
+        if let Some(name) = name {
+            block[name..name + 5].copy_from_slice(UNSEEN.as_bytes());
+        }
+        if let Some(sum) = previous {
+            block[24..32].copy_from_slice(&u64::to_le_bytes(sum));
+        } else if name.is_none() {
+            continue;
+        }
+        block[16..24].fill(0);
+        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &block);
+        block[16..24].copy_from_slice(&sum.to_le_bytes());
+        disks[0].overwrite(sector, &block);
+        previous = Some(sum);
+    }
+    let mut state = open(&disks).unwrap();
+    let volume = state.find(UNSEEN).unwrap();
+    assert_eq!(check(&mut Live(&disks), &candidates(&disks)).problems, []);
+    let start = state.start().unwrap();
+    carry_out(&mut disks, &mut state, start);
+    let deletion = state.delete(volume).unwrap();
+    carry_out(&mut disks, &mut state, deletion);
+    assert_eq!(open(&disks).unwrap().find(UNSEEN), None);
+}
+
 #[test]
 fn a_disk_that_shrank_or_grew() {
     let mut disks = pool(1, 2);

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::volume::name::shown;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -116,6 +117,15 @@ pub fn render(status: &StatusView) -> String {
     let names = status.disks.iter().map(|disk| disk.name.as_str());
     text += &warnings::lines(&status.warnings, names);
     for disk in &status.disks {
+        if disk.leaving_ns > 0 {
+            let _ = writeln!(
+                text,
+                "ENDED streams still hold {} of {}, all of which is free in {}",
+                percent(disk.utilization_leaving),
+                disk.name,
+                span(disk.leaving_ns)
+            );
+        }
         if let Some(reason) = &disk.failed {
             let _ = writeln!(text, "FAILED {}: {reason}", disk.name);
         } else if disk.stalled_ns > 0 {
@@ -127,11 +137,20 @@ pub fn render(status: &StatusView) -> String {
             );
         }
     }
+    for volume in &status.volumes {
+        if let Some(reason) = &volume.poisoned {
+            let _ = writeln!(
+                text,
+                "NO MORE WRITES to volume {}: {reason}",
+                shown(&volume.name)
+            );
+        }
+    }
     for wait in &status.waits {
         let _ = writeln!(
             text,
             "WAITS flush of volume {} waits for disk {} (stalled for {})",
-            wait.volume,
+            shown(&wait.volume),
             wait.disk,
             span(wait.stalled_ns)
         );
@@ -213,8 +232,8 @@ fn streams(status: &StatusView) -> String {
         &[3, 4, 5, 6, 7, 8, 9, 10],
         status.streams.iter().map(|stream| {
             [
-                stream.name.clone(),
-                stream.volume.clone(),
+                shown(&stream.name).into_owned(),
+                shown(&stream.volume).into_owned(),
                 stream.op.clone(),
                 Rate(BytesPerSecond(stream.rate_bytes_per_second)).to_string(),
                 Size(Bytes(stream.block_bytes)).to_string(),
@@ -271,7 +290,7 @@ fn reservations(status: &StatusView) -> String {
         status.reservations.iter().flat_map(|share| {
             share.disks.iter().map(|disk| {
                 [
-                    share.name.clone(),
+                    shown(&share.name).into_owned(),
                     span(share.slice_ns),
                     span(share.period_ns),
                     short(&disk.disk),
@@ -316,6 +335,39 @@ mod tests {
         let neither = said(disk(4, 4), stream(2, 2));
         assert!(!neither.contains("(4)") && !neither.contains("(2)"));
         assert!(!neither.contains(in_words), "{neither}");
+    }
+
+    #[test]
+    fn what_streams_that_have_ended_still_hold_is_said() {
+        let disk = |leaving_ns| DiskView {
+            name: "sda".to_owned(),
+            utilization_leaving: 0.125,
+            leaving_ns,
+            ..DiskView::default()
+        };
+        let status = StatusView {
+            disks: vec![disk(0), disk(2_500_000_000)],
+            ..StatusView::default()
+        };
+        let text = render(&status);
+        let of_ended: Vec<&str> = text.lines().filter(|line| line.contains("ENDED")).collect();
+        let wanted = "ENDED streams still hold 12.5 % of sda, all of which is free in 2.50 s";
+        assert_eq!(of_ended, [wanted], "{text}");
+    }
+
+    #[test]
+    fn a_volume_that_takes_no_more_writes_is_named() {
+        let status = serde_json::json!([{
+            "name": "v\u{202e}", "size_bytes": 1, "written_bytes": 1, "extents": 1, "open_count": 0,
+            "users": [], "poisoned": "disk sda: no answer", "extents_by_disk": [],
+        }]);
+        let status = StatusView {
+            volumes: serde_json::from_value(status).unwrap(),
+            ..StatusView::default()
+        };
+        let last = render(&status).lines().last().map(str::to_owned);
+        let wanted = "NO MORE WRITES to volume v\\u{202e}: disk sda: no answer";
+        assert_eq!(last.as_deref(), Some(wanted));
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl PlacementAsk {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
-    /// Its name: 1 to 255 bytes, no slash, no control characters.
+    /// Its name: 1 to 255 bytes, not blanks alone; no slash, no characters that are not seen.
     pub name: String,
     /// Its size; rounded up to whole sectors of 512 bytes.
     pub size_bytes: u64,
@@ -87,7 +87,7 @@ pub enum StreamOp {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveStream {
-    /// A name for people; the volume's when absent.
+    /// A name for people, of the form of a volume's; the volume's when absent.
     #[serde(default)]
     pub name: Option<String>,
     /// The volume.
@@ -105,7 +105,7 @@ pub struct ReserveStream {
     /// How much of the volume from there is its range; all the rest when absent.
     #[serde(default)]
     pub length_bytes: Option<u64>,
-    /// Ends it after this many bytes.
+    /// Ends it after this many bytes, at least one.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
     /// Whether it starts over at the beginning of its range when it reaches the end.
@@ -117,8 +117,8 @@ pub struct ReserveStream {
     /// When it ends, in milliseconds from now; when it is ended when absent.
     #[serde(default)]
     pub ends_in_ms: Option<u64>,
-    /// How long the reservation waits for its data connection, in milliseconds (default 10,000), counted
-    /// from its beginning.
+    /// How long the reservation waits for its data connection, in milliseconds (default 10,000, at most
+    /// 3,600,000), counted from its beginning.
     #[serde(default)]
     pub connect_within_ms: Option<u64>,
 }

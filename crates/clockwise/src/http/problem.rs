@@ -4,8 +4,8 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::pool::PoolError;
-use engine::stream::{DiskRefusal, Refusal};
-use sched::units::BytesPerSecond;
+use engine::stream::{DiskRefusal, FLOOR, Refusal};
+use sched::units::{BytesPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,6 +15,10 @@ use crate::session::SessionError;
 
 /// What errors are sent as (RFC 9457).
 pub(super) const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// What a name of a volume or a stream is.
+pub(super) const NAME_HELP: &str =
+    "a name has 1 to 255 bytes, not blanks alone, no slash, and no characters that are not seen";
 
 /// Why a reservation was refused: which disk, which condition, under what load, and what would fit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -33,8 +37,16 @@ pub struct RefusalView {
     pub interval_ns: Option<u64>,
     /// By how much.
     pub short_by_ns: Option<u64>,
-    /// The task that could not be served, by its stream's name.
+    /// The task at fault, if it is not the one asked for, by the name of its stream or export, or `the floor`:
+    /// one request of it takes so long that those with shorter periods would be late.
     pub task: Option<String>,
+    /// The part of the load that is still being given back by streams and exports that have ended: each
+    /// keeps its share until its last deadline.
+    #[serde(default)]
+    pub utilization_leaving: f64,
+    /// In how long all of that is free.
+    #[serde(default)]
+    pub leaving_ns: Option<u64>,
     /// The largest rate of this stream that all the disks would carry now.
     pub rate_that_fits: Option<u64>,
 }
@@ -132,9 +144,7 @@ fn help_of(error: &PoolError) -> String {
     match error {
         PoolError::NoSuchVolume(_) => "`clockwise volume list` shows which there are",
         PoolError::VolumeExists(_) => "choose another name, or delete that volume first",
-        PoolError::BadName { .. } => {
-            "a name has 1 to 255 bytes, no slash and no control characters"
-        }
+        PoolError::BadName { .. } => NAME_HELP,
         PoolError::BadSize {
             what: what @ "the volume's size",
             remedy,
@@ -211,8 +221,26 @@ fn refusal_view(disk: DiskRefusal, rate_that_fits: Option<BytesPerSecond>) -> Re
         interval_ns: disk.interval_ns,
         short_by_ns: disk.short_by_ns,
         task: disk.task,
+        utilization_leaving: disk.utilization_leaving,
+        leaving_ns: disk.leaving_ns,
         rate_that_fits: rate_that_fits.map(BytesPerSecond::get),
     }
+}
+
+/// What helps beside another number: against the task at fault, and with patience.
+fn remedies(disk: &DiskRefusal) -> String {
+    let mut help = match disk.task.as_deref() {
+        Some(FLOOR) => {
+            "use larger blocks, or give the floor a shorter `floor_slice` (in [scheduler])"
+                .to_owned()
+        }
+        Some(task) => format!("use larger blocks, or end {task:?}"),
+        None => "use larger blocks, or end other streams".to_owned(),
+    };
+    if let Some(remaining) = disk.leaving_ns {
+        help += &format!("; or ask again in {}, when more is free", Nanos(remaining));
+    }
+    help
 }
 
 impl From<Refusal> for Problem {
@@ -223,12 +251,10 @@ impl From<Refusal> for Problem {
                 disk,
                 rate_that_fits,
             } => {
+                let remedies = remedies(&disk);
                 let help = match rate_that_fits {
-                    Some(rate) => format!(
-                        "ask for at most {}, use larger blocks, or end other streams",
-                        Rate(rate)
-                    ),
-                    None => "end other streams, or use larger blocks".to_owned(),
+                    Some(rate) => format!("ask for at most {}, {remedies}", Rate(rate)),
+                    None => remedies,
                 };
                 Self {
                     refusal: Some(Box::new(refusal_view(*disk, rate_that_fits))),

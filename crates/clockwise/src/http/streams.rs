@@ -14,8 +14,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use volume::name::flaw;
 
 use super::ask::{ChangeRate, ReserveStream, StreamOp};
+use super::problem::NAME_HELP;
 use super::view::StreamView;
 use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, answer};
 use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionView};
@@ -23,6 +25,9 @@ use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionView};
 /// Memory at most for a stream whose block size the pool is to propose: what a recorder has to spare for
 /// each camera.
 const PROPOSAL_MEMORY: Bytes = Bytes::from_mib(32);
+
+/// How long a reservation may wait for its data connection: an hour. It holds disk time and memory.
+const CONNECT_WITHIN_MS_MAX: u64 = 3_600_000;
 
 /// The most blocks of one answer.
 const BLOCKS_PAGE_MAX: usize = 4096;
@@ -79,6 +84,36 @@ async fn reserve(
 }
 
 fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
+    if ask.limit_bytes == Some(0) {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "a stream of no bytes would end before it begins",
+            "give the number of bytes after which it is to end, or leave it out",
+        )
+        .at("limit_bytes"));
+    }
+    if ask
+        .connect_within_ms
+        .is_some_and(|ms| ms > CONNECT_WITHIN_MS_MAX)
+    {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!(
+                "a reservation waits at most {} for who reserved it",
+                crate::quantity::Span(Nanos::from_millis(CONNECT_WITHIN_MS_MAX))
+            ),
+            "connect sooner, or reserve from later on with `starts_in_ms`: it waits from then",
+        )
+        .at("connect_within_ms"));
+    }
+    if let Some((name, flaw)) = ask
+        .name
+        .as_deref()
+        .and_then(|name| Some((name, flaw(name)?)))
+    {
+        let what = format!("{name:?} is no stream name: {flaw}");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, NAME_HELP).at("name"));
+    }
     let volume = pool.open_volume_for(&ask.volume, "a stream")?;
     let size = volume.size().get();
     let past_end = || {

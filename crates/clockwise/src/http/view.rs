@@ -96,6 +96,11 @@ view! {
         zone_starts_bytes: Vec<u64>,
         /// The share of its time that is promised.
         utilization_promised: f64,
+        /// The part of that which streams and exports that have ended still hold: each keeps its share until
+        /// its last deadline.
+        utilization_leaving: f64,
+        /// In how long all of that is free; 0: nothing is held so.
+        leaving_ns: u64,
         /// The share of its time it was busy since the window began.
         utilization_measured: f64,
         /// Delta-L of what is promised (corrected).

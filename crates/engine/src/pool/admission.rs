@@ -3,6 +3,7 @@
 //! A reservation is admitted on all disks that it touches or on none. The dispatchers are told of
 //! tasks that have been admitted, and never test anything.
 
+mod leaving;
 mod servers;
 mod told;
 
@@ -36,6 +37,8 @@ pub(crate) struct Admission {
     next_task: u64,
     next_key: u64,
     names: HashMap<TaskId, String>,
+    /// Tasks, each of a disk, that hold a share although whoever reserved it has ended.
+    leaving: Vec<(usize, TaskId)>,
     pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
     pub(crate) servers: BTreeMap<u64, Server>,
     /// The floor's task on each disk that has one.
@@ -76,6 +79,7 @@ impl Admission {
             next_task: 1,
             next_key: 1,
             names: HashMap::new(),
+            leaving: Vec::new(),
             streams: BTreeMap::new(),
             servers: BTreeMap::new(),
             floors: vec![None; disks],
@@ -239,13 +243,20 @@ impl Admission {
             interval_ns: None,
             short_by_ns: None,
             task: None,
+            utilization_leaving: 0.0,
+            leaving_ns: None,
         };
+        let mut at = at;
         match misfit.why {
             Why::Alone => {
                 refusal.interval_ns = Some(misfit.period.0);
                 refusal.short_by_ns = Some(misfit.service.saturating_sub(misfit.period).0);
             }
-            Why::Span(SpanError::Refused { at, refusal: why }) => {
+            Why::Span(SpanError::Refused {
+                at: refused_at,
+                refusal: why,
+            }) => {
+                at = refused_at;
                 refusal.utilization = self.books[misfit.disk].utilization(at);
                 refusal.interval_ns = Some(why.interval.0);
                 refusal.short_by_ns = Some(why.short_by.0);
@@ -257,6 +268,10 @@ impl Admission {
                 }
             }
             Why::Span(error) => refusal.refused_by = error.to_string(),
+        }
+        if let Some(leaving) = self.leaving(misfit.disk, at) {
+            refusal.utilization_leaving = leaving.utilization;
+            refusal.leaving_ns = Some(leaving.remaining.0);
         }
         refusal
     }
@@ -288,6 +303,7 @@ impl Admission {
             next_task: self.next_task,
             next_key: self.next_key,
             names: self.names.clone(),
+            leaving: self.leaving.clone(),
             streams: BTreeMap::new(),
             servers: BTreeMap::new(),
             floors: self.floors.clone(),
@@ -302,6 +318,7 @@ impl Admission {
         let books = &self.books;
         self.names
             .retain(|id, _| books.iter().any(|book| book.get(*id).is_some()));
+        self.prune_leaving();
     }
 }
 

@@ -142,7 +142,7 @@ fn give_up(stream: &Arc<StreamCore>) {
     for task in stream.tasks() {
         // A dispatcher that has stopped has no schedule to keep free.
         let free = pool.disks[task.disk].leave(task.id).unwrap_or(now);
-        admission.left(task.disk, task.id, free);
+        admission.ended(task.disk, task.id, free);
         free_from = free_from.max(free);
     }
     admission.streams.remove(&stream.key);

@@ -22,6 +22,7 @@ use crate::clock;
 use crate::front::worker::Worker;
 use crate::raw::{RawError, RawIo};
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
+use crate::stream::FLOOR;
 
 /// The extent size where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
@@ -265,14 +266,7 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
             continue;
         };
         admission
-            .join_now(
-                &pool.disks,
-                index,
-                "the floor",
-                params,
-                TaskKind::Floor,
-                now,
-            )
+            .join_now(&pool.disks, index, FLOOR, params, TaskKind::Floor, now)
             .map_err(|unjoined| PoolError::BadSize {
                 what: "the floor",
                 reason: unjoined.to_string(),

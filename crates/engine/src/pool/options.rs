@@ -134,7 +134,7 @@ impl Placement {
 /// A volume to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeSpec {
-    /// Its name: 1 to 255 bytes, no slash, no control characters.
+    /// Its name: 1 to 255 bytes, not blanks alone; no slash, no characters that are not seen.
     pub name: String,
     /// Its size; rounded up to whole sectors.
     pub size: Bytes,

@@ -13,4 +13,4 @@ mod record;
 pub(crate) mod reserve;
 
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
-pub use reserve::{DiskRefusal, Refusal, Span, Stream, StreamSpec};
+pub use reserve::{DiskRefusal, FLOOR, Refusal, Span, Stream, StreamSpec};

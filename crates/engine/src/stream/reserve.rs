@@ -46,6 +46,9 @@ pub struct StreamSpec {
     pub wraps: bool,
 }
 
+/// The name of the floor where tasks are named: what best effort keeps of a disk.
+pub const FLOOR: &str = "the floor";
+
 /// Why a disk's part of a reservation does not fit.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct DiskRefusal {
@@ -63,8 +66,14 @@ pub struct DiskRefusal {
     pub interval_ns: Option<u64>,
     /// By how much, in nanoseconds.
     pub short_by_ns: Option<u64>,
-    /// The task that could not be served, by its stream's name.
+    /// The task at fault, if it is not the one asked for: the name of a stream or an export, or
+    /// [`FLOOR`]. One request of it takes so long that those with shorter periods would be late.
     pub task: Option<String>,
+    /// The part of the load that is still being given back by streams and exports that have ended: each
+    /// keeps its share until its last deadline.
+    pub utilization_leaving: f64,
+    /// In how many nanoseconds all of that is free.
+    pub leaving_ns: Option<u64>,
 }
 
 /// What to do when things were changing just then.
@@ -147,6 +156,18 @@ pub(crate) fn unfit(disk: &DiskRefusal, what: &str) -> String {
     );
     if let (Some(interval), Some(short)) = (disk.interval_ns, disk.short_by_ns) {
         text += &format!(" (short by {} in {})", Nanos(short), Nanos(interval));
+    }
+    match disk.task.as_deref() {
+        Some(FLOOR) => text += " because of the floor of best effort",
+        Some(task) => text += &format!(" because of {task:?}"),
+        None => {}
+    }
+    if let Some(remaining) = disk.leaving_ns {
+        text += &format!(
+            "; {:.1} % is still being given back by what has ended, all of it in {}",
+            disk.utilization_leaving * 100.0,
+            Nanos(remaining)
+        );
     }
     text
 }

@@ -16,7 +16,25 @@ fn names() {
     }
     let too_long = "é".repeat(128);
     for name in [
-        "", ".", "..", "a/b", "/", "a\nb", "\0", "\u{7f}", "\u{85}", &too_long,
+        "",
+        ".",
+        "..",
+        "a/b",
+        "/",
+        "a\nb",
+        "\0",
+        "\u{7f}",
+        "\u{85}",
+        &too_long,
+        " ",
+        "\u{3000} \u{a0}",
+        "a\u{200b}b",
+        "a\u{202e}b",
+        "a\u{2066}b",
+        "a\u{2028}b",
+        "a\u{2029}b",
+        "\u{feff}a",
+        "a\u{e0041}",
     ] {
         let error = world
             .create(name, EXTENT, Placement::default())

@@ -1,5 +1,6 @@
 //! What is said of streams.
 
+use ::volume::name::shown;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use crate::cmd::latency_text as latency;
@@ -26,12 +27,12 @@ pub(super) fn report_text(report: &SessionView) -> String {
             "stream",
             format!(
                 "{} ({} of volume {})",
-                report.stream.name,
+                shown(&report.stream.name),
                 match report.op {
                     StreamOp::Record => "recording",
                     StreamOp::Play => "playing",
                 },
-                report.stream.volume
+                shown(&report.stream.volume)
             ),
         ),
         ("state", state_text(&report.state)),
@@ -93,8 +94,8 @@ pub(super) fn sessions_text(sessions: &[SessionView]) -> String {
         sessions.iter().map(|session| {
             [
                 session.id.to_string(),
-                session.stream.name.clone(),
-                session.stream.volume.clone(),
+                shown(&session.stream.name).into_owned(),
+                shown(&session.stream.volume).into_owned(),
                 match session.op {
                     StreamOp::Record => "record".to_owned(),
                     StreamOp::Play => "play".to_owned(),

@@ -119,6 +119,8 @@ fn refusals() -> Vec<Refusal> {
             interval_ns: Some(1_000_000),
             short_by_ns: Some(1_000),
             task: None,
+            utilization_leaving: 0.25,
+            leaving_ns: Some(2_000_000_000),
         })
     };
     let load = |rate_that_fits| Refusal::Load {

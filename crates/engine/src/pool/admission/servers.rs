@@ -173,7 +173,7 @@ impl Admission {
         let mut latest = Time::ZERO;
         for (disk, id) in tasks.iter().enumerate() {
             if let Some(free_from) = disks[disk].leave(*id) {
-                self.left(disk, *id, free_from);
+                self.ended(disk, *id, free_from);
                 latest = latest.max(free_from);
             }
         }
