@@ -212,3 +212,23 @@ fn places_that_are_none_are_refused_with_what_there_is() {
     assert_eq!(site.json(&["volume", "list"]), json!([]));
     assert_eq!(server.terminate().0, Some(0));
 }
+
+#[test]
+fn a_disk_is_named_as_it_is_to_be_shown() {
+    let (site, server) = Site::serving(2);
+    let whole = site.path("disk-1").display().to_string();
+    for (number, name) in ["disk-1", "1", &whole].into_iter().enumerate() {
+        assert_eq!(site.json(&["disk", "show", name])["name"], *whole);
+        let volume = format!("v{number}");
+        let made = site.json(&[
+            "volume", "create", &volume, "--size", "2MiB", "--disk", name,
+        ]);
+        assert_eq!(
+            made["extents_by_disk"],
+            serde_json::json!([{ "disk": whole, "extents": 2 }])
+        );
+    }
+    site.run(&["volume", "move", "v0", "--disk", "disk-7"])
+        .fails(2, &["no disk \"disk-7\""]);
+    assert_eq!(server.terminate().0, Some(0));
+}

@@ -185,25 +185,36 @@ pub(super) fn run_disk(
             disks_text(&disks) + "\n\n" + &warnings::lines(&status.warnings, names())
         })?,
         Some(wanted) => {
-            let found = disks
-                .iter()
-                .enumerate()
-                .find(|(number, disk)| {
-                    disk.name == *wanted
-                        || short(&disk.name) == *wanted
-                        || number.to_string() == *wanted
-                })
-                .map(|(_, disk)| disk)
-                .ok_or_else(|| {
-                    Failure::bad_input(format!("there is no disk {wanted:?}"))
-                        .help("`clockwise disk show` lists the disks")
-                })?;
+            let found = &disks[find_disk(&names().collect::<Vec<_>>(), wanted)?];
             output.result(found, || {
                 disk_text(found) + &warnings::of_disk(&status.warnings, &found.name)
             })?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Which of the disks is meant: by its name, its number, or the last part of its name.
+pub(super) fn find_disk(names: &[&str], wanted: &str) -> Result<usize, Failure> {
+    let is_number = |number: usize| number.to_string() == wanted;
+    let exact = names.iter().position(|name| *name == wanted);
+    if let Some(found) = exact.or_else(|| (0..names.len()).find(|number| is_number(*number))) {
+        return Ok(found);
+    }
+    let short = (0..names.len()).filter(|number| short(names[*number]) == wanted);
+    match short.collect::<Vec<_>>()[..] {
+        [found] => Ok(found),
+        [] => Err(Failure::bad_input(format!(
+            "there is no disk {wanted:?} among {}",
+            names.join(", ")
+        ))
+        .help("`clockwise disk show` lists the disks")),
+        [first, second, ..] => Err(Failure::bad_input(format!(
+            "{wanted:?} may be disk {first}, {:?}, or disk {second}, {:?}",
+            names[first], names[second]
+        ))
+        .help("give the number of one, or its whole name")),
+    }
 }
 
 fn profile(disk: &DiskView) -> String {
@@ -357,6 +368,25 @@ fn actual_over_predicted(disk: &DiskView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_is_found_by_name_number_and_the_last_part_of_its_name() {
+        let names = ["/a/x", "/b/x", "/b/y", "1"];
+        let found = |wanted| find_disk(&names, wanted);
+        assert_eq!(found("/b/x"), Ok(1));
+        assert_eq!(found("y"), Ok(2));
+        assert_eq!(found("0"), Ok(0));
+        // A name comes before a number.
+        assert_eq!(found("1"), Ok(3));
+        let unclear = found("x").unwrap_err();
+        assert!(
+            unclear.what.contains("\"/a/x\", or disk 1"),
+            "{}",
+            unclear.what
+        );
+        assert!(found("z").unwrap_err().what.contains("no disk \"z\""));
+        assert!(found("4").is_err());
+    }
 
     #[test]
     fn overruns_say_by_how_much_the_profile_is_too_narrow() {

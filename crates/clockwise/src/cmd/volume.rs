@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::volume::name::shown;
 use clap::Subcommand;
 use sched::units::Bytes;
 
 use super::output::{list, table};
+use super::pool::find_disk;
 use super::{Output, block_on};
 use crate::client::ApiClient;
 use crate::failure::Failure;
@@ -22,7 +24,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Where extents go.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PlacementArgs {
-    /// Only on this disk; may be given several times [default: all disks in turn].
+    /// Only on this disk, named as for `disk show`; may be given several times [default: all disks in turn].
     #[arg(long, value_name = "NAME")]
     disk: Vec<String>,
     /// Only in this zone of each disk, as `disk show DISK` lists them; 0 is the outermost and fastest.
@@ -41,14 +43,22 @@ pub struct PlacementArgs {
 }
 
 impl PlacementArgs {
-    fn ask(&self) -> PlacementAsk {
-        PlacementAsk {
-            disks: self.disk.clone(),
+    fn ask(&self, client: &ApiClient) -> Result<PlacementAsk, Failure> {
+        let mut disks = Vec::with_capacity(self.disk.len());
+        if !self.disk.is_empty() {
+            let pool: PoolView = block_on(client.get("/v1/pool"))?;
+            let names: Vec<&str> = pool.disks.iter().map(String::as_str).collect();
+            for wanted in &self.disk {
+                disks.push(names[find_disk(&names, wanted)?].to_owned());
+            }
+        }
+        Ok(PlacementAsk {
+            disks,
             zone: self.zone,
             from_byte: self.from_byte.map(Bytes::get),
             to_byte: self.to_byte.map(Bytes::get),
             run_extents: self.run.unwrap_or(0),
-        }
+        })
     }
 }
 
@@ -157,7 +167,7 @@ pub(super) fn run(
             let ask = CreateVolume {
                 name: name.clone(),
                 size_bytes: size.get(),
-                placement: placement.ask(),
+                placement: placement.ask(client)?,
             };
             output.during("making the volume", || {
                 block_on(client.post("/v1/volumes", &ask))
@@ -173,15 +183,18 @@ pub(super) fn run(
             name,
             size,
             placement,
-        } => output.during("growing the volume", || {
-            resize(client, name, *size, Direction::Grow, placement.ask())
-        })?,
+        } => {
+            let placement = placement.ask(client)?;
+            output.during("growing the volume", || {
+                resize(client, name, *size, Direction::Grow, placement)
+            })?
+        }
         VolumeCommand::Shrink { name, size } => output.during("shrinking the volume", || {
             let nowhere = PlacementAsk::default();
             resize(client, name, *size, Direction::Shrink, nowhere)
         })?,
         VolumeCommand::Move { name, placement } => {
-            move_extents(client, name, placement.ask(), output)?
+            move_extents(client, name, placement.ask(client)?, output)?
         }
         VolumeCommand::Delete { name } => {
             let path = path(name)?;
@@ -297,19 +310,27 @@ fn volumes_text(volumes: &[VolumeView]) -> String {
         return "there are no volumes; make one with `clockwise volume create NAME --size SIZE`\n"
             .to_owned();
     }
-    table(
+    let mut text = table(
         ["VOLUME", "SIZE", "WRITTEN", "EXTENTS", "USED BY"],
         &[1, 2, 3],
         volumes.iter().map(|volume| {
             [
-                volume.name.clone(),
+                shown(&volume.name).into_owned(),
                 Size(Bytes(volume.size_bytes)).to_string(),
                 Size(Bytes(volume.written_bytes)).to_string(),
                 volume.extents.to_string(),
                 users(volume),
             ]
         }),
-    )
+    );
+    text.push('\n');
+    for volume in volumes {
+        if let Some(reason) = &volume.poisoned {
+            let name = shown(&volume.name);
+            text += &format!("NO MORE WRITES to volume {name}: {reason}\n");
+        }
+    }
+    text
 }
 
 fn volume_text(volume: &VolumeView) -> String {
@@ -319,7 +340,7 @@ fn volume_text(volume: &VolumeView) -> String {
         .map(|place| format!("{} on {}", place.extents, place.disk))
         .collect();
     let mut pairs = vec![
-        ("volume", volume.name.clone()),
+        ("volume", shown(&volume.name).into_owned()),
         ("size", Size(Bytes(volume.size_bytes)).to_string()),
         ("written", Size(Bytes(volume.written_bytes)).to_string()),
         (
@@ -344,6 +365,30 @@ fn volume_text(volume: &VolumeView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_volume_is_listed_and_its_name_can_be_seen() {
+        let volume = |name: &str, poisoned: Option<&str>| VolumeView {
+            name: name.to_owned(),
+            size_bytes: 1,
+            written_bytes: 1,
+            extents: 1,
+            open_count: 0,
+            users: Vec::new(),
+            poisoned: poisoned.map(str::to_owned),
+            extents_by_disk: Vec::new(),
+        };
+        let well = volumes_text(&[volume("a\nb", None)]);
+        assert_eq!(well.lines().count(), 2, "{well}");
+        assert!(well.contains("a\\u{a}b"), "{well}");
+        let text = volumes_text(&[volume("v", None), volume("w", Some("disk sda: no answer"))]);
+        let last = text.lines().last();
+        assert_eq!(
+            last,
+            Some("NO MORE WRITES to volume w: disk sda: no answer"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn any_name_is_one_part_of_a_path() {
