@@ -1,5 +1,6 @@
 //! A running server: pool, control API, data socket, block export; its beginning and its end.
 
+mod api;
 mod data;
 mod seldom;
 mod waits;
@@ -128,9 +129,10 @@ impl Server {
         }
         let (ending, ended) = watch::channel(false);
         let tasks = vec![
-            tokio::spawn(serve_api(
+            tokio::spawn(api::serve(
                 api,
                 http::router(Arc::clone(&app)),
+                api::HEAD_WITHIN,
                 ended.clone(),
             )),
             tokio::spawn(data::serve(
@@ -258,15 +260,6 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
 async fn end_of(mut ended: watch::Receiver<bool>) {
     // A sender that is gone is an end as well.
     let _ = ended.wait_for(|ended| *ended).await;
-}
-
-async fn serve_api(listener: UnixListener, router: axum::Router, ended: watch::Receiver<bool>) {
-    if let Err(error) = axum::serve(listener, router)
-        .with_graceful_shutdown(end_of(ended))
-        .await
-    {
-        tracing::error!(%error, "the control API ended");
-    }
 }
 
 async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {

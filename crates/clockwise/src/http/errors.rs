@@ -11,6 +11,7 @@ fn meaning(status: &str) -> &'static str {
     match status {
         "400" => "The path, the query or the body is not of the form that is described",
         "404" => "There is nothing of that name or number",
+        "408" => "The body has not come to its end in time",
         "409" => "It cannot be done as things are: something else has to be done or end first",
         "413" => "The body is too long",
         "415" => "The body is not said to be `application/json`",
@@ -51,7 +52,7 @@ fn complete(call: &mut Operation) {
         errors.push("400".to_owned());
     }
     if call.request_body.is_some() {
-        errors.extend(["400", "413", "415", "422"].map(str::to_owned));
+        errors.extend(["400", "408", "413", "415", "422"].map(str::to_owned));
     }
     for status in errors {
         let problem = RefOr::T(problem(&status));

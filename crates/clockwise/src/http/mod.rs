@@ -26,6 +26,7 @@ mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
@@ -97,10 +98,27 @@ struct Body<T>(T);
 impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(rejection) => Err(bad_body(&rejection)),
-        }
+        read_body(request, state, BODY_WITHIN).await.map(Self)
+    }
+}
+
+/// How long the body of a request may take to come.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+async fn read_body<S: Send + Sync, T: serde::de::DeserializeOwned>(
+    request: Request,
+    state: &S,
+    within: Duration,
+) -> Result<T, Problem> {
+    match tokio::time::timeout(within, Json::<T>::from_request(request, state)).await {
+        Ok(Ok(Json(value))) => Ok(value),
+        Ok(Err(rejection)) => Err(bad_body(&rejection)),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body has not come to its end within {within:?}"),
+            "send as many bytes as `content-length` says",
+        )
+        .at("the request's body")),
     }
 }
 
@@ -279,4 +297,49 @@ pub fn router(app: Shared) -> Router {
             )
         })
         .with_state(app)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::{Body as Bytewise, Bytes, Frame};
+
+    use super::*;
+
+    /// A body that begins and never ends.
+    struct Endless(bool);
+
+    impl Bytewise for Endless {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            if std::mem::replace(&mut self.0, true) {
+                return Poll::Pending;
+            }
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{")))))
+        }
+    }
+
+    #[test]
+    fn half_a_body_is_not_waited_for() {
+        let request = axum::http::Request::builder()
+            .header("content-type", "application/json")
+            .body(axum::body::Body::new(Endless(false)))
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let moment = Duration::from_millis(50);
+        let read = runtime.block_on(read_body::<(), serde_json::Value>(request, &(), moment));
+        let problem = read.unwrap_err();
+        assert_eq!(problem.status, 408);
+        assert!(problem.what.contains("within 50ms"), "{}", problem.what);
+    }
 }

@@ -1,0 +1,115 @@
+//! The control API's connections: taken, served, and closed when the server ends or nothing comes.
+
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::end_of;
+
+/// How long the head of a request may take to come, and a connection to say nothing.
+pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause after a connection that could not be taken, for want of a descriptor as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Serves what connects until the server ends, and then what has been asked by then.
+pub(super) async fn serve(
+    listener: UnixListener,
+    router: Router,
+    head_within: Duration,
+    ended: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(one(stream, router.clone(), head_within, ended.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to the control socket could not be taken");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = end_of(ended.clone()) => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Serves one connection to its end.
+async fn one(
+    stream: UnixStream,
+    router: Router,
+    head_within: Duration,
+    ended: watch::Receiver<bool>,
+) {
+    let connection = Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_within)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = end_of(ended) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection to the control socket ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    /// Longer than it takes on any machine to notice that a moment is over.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn half_a_head_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api.sock");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (ending, ended) = watch::channel(false);
+        let listener = {
+            let _within = runtime.enter();
+            UnixListener::bind(&path).unwrap()
+        };
+        let router = Router::new().route("/", axum::routing::get(|| async { "well" }));
+        let serving = runtime.spawn(serve(listener, router, Duration::from_millis(100), ended));
+        for head in ["", "GET / HTTP/1.1\r\nhost: x\r\n"] {
+            let mut connection = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            connection.set_read_timeout(Some(LONG)).unwrap();
+            connection.write_all(head.as_bytes()).unwrap();
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).unwrap();
+            assert!(!answer.contains("well"), "{answer}");
+        }
+        let mut connection = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        connection
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("well"), "{answer}");
+        ending.send_replace(true);
+        runtime.block_on(serving).unwrap();
+    }
+}
