@@ -4,7 +4,7 @@
 //! A server that was started just before is waited for: it listens soon, and answers when its pool is
 //! open. One that is not there is an error that says how to start it. Deliberately absent: repeated calls.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,6 +28,9 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(3);
 
 /// The first pause before it is tried again whether a server listens; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long something that is no control socket may take to say what it is.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where the server listens, and how to ask it something.
 #[derive(Clone, Debug)]
@@ -135,6 +138,9 @@ impl ApiClient {
             .await
             .map_err(|error| self.unreachable(&error))?;
         let lost = |error: hyper::Error| {
+            if speaks_something_else(&self.socket) {
+                return self.no_control_socket();
+            }
             Failure::failed(format!("the connection to the server was lost: {error}"))
                 .help("the server has ended or is ending: its log says why; `clockwise status` shows whether it is back")
         };
@@ -173,6 +179,14 @@ impl ApiClient {
         tokio::net::UnixStream::from_std(stream)
     }
 
+    fn no_control_socket(&self) -> Failure {
+        Failure::bad_input(format!(
+            "{} is no control socket: what answers there speaks another protocol",
+            self.socket.display()
+        ))
+        .help("name the server's `api` socket; those for byte streams and for NBD are others")
+    }
+
     fn unreachable(&self, error: &io::Error) -> Failure {
         let socket = self.socket.display();
         let (what, help) = match error.kind() {
@@ -197,6 +211,24 @@ impl ApiClient {
             refusal: None,
         }
     }
+}
+
+/// Whether what listens at a socket answers, but not in HTTP, as those of byte streams and NBD do.
+fn speaks_something_else(socket: &Path) -> bool {
+    const HTTP: &[u8] = b"HTTP/";
+    let Ok(mut connection) = UnixStream::connect(socket) else {
+        return false;
+    };
+    let asked = connection
+        .set_read_timeout(Some(ANSWERS_WITHIN))
+        .and_then(|()| {
+            connection
+                .write_all(b"GET /v1/pool HTTP/1.1\r\nhost: clockwise\r\nconnection: close\r\n\r\n")
+        });
+    let mut answer = Vec::with_capacity(HTTP.len());
+    // One that closes at once, or says nothing, says nothing else.
+    let _ = connection.take(HTTP.len() as u64).read_to_end(&mut answer);
+    asked.is_ok() && !HTTP.starts_with(&answer)
 }
 
 /// Whether an attempt to connect failed because nobody listens there, or not yet.

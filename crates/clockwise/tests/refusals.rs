@@ -101,6 +101,19 @@ fn commands_that_a_server_refuses() {
 }
 
 #[test]
+fn a_socket_for_something_else_is_no_control_socket() {
+    let (site, server, _) = busy();
+    let run = |arguments: &[&str]| site.run(arguments);
+    for socket in ["nbd.sock", "data.sock"] {
+        let path = site.path(socket).display().to_string();
+        is_told(2, run, &["status", "--socket", &path]);
+        let said = site.run(&["status", "--socket", &path]);
+        said.fails(2, &[socket, "is no control socket", "`api` socket"]);
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
 fn streams_and_changes_that_a_server_refuses() {
     let (site, server, id) = busy();
     let run = |arguments: &[&str]| site.run(arguments);
@@ -199,6 +212,16 @@ fn calls_that_a_server_refuses() {
             "POST",
             "/v1/streams",
             "{\"volume\":\"v\",\"op\":\"erase\",\"rate_bytes_per_second\":1}",
+        ),
+        (
+            "POST",
+            "/v1/streams",
+            "{\"volume\":\"v\",\"op\":\"play\",\"rate_bytes_per_second\":1,\"limit_bytes\":0}",
+        ),
+        (
+            "POST",
+            "/v1/streams",
+            "{\"volume\":\"v\",\"op\":\"play\",\"rate_bytes_per_second\":1,\"connect_within_ms\":3600001}",
         ),
         (
             "POST",
