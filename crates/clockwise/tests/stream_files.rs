@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Site, pattern, read};
+use std::process::Stdio;
+
+use common::{Outcome, Process, Site, clockwise, pattern, read, until};
 use serde_json::json;
 
 /// What was in a file before.
@@ -101,4 +103,39 @@ fn a_number_that_cannot_be_used_is_told_what_it_lacks() {
     said(&[&play[..], &["--seconds", "0.3"]].concat(), &[whole]);
     said(&["demo", "--seconds", "0.3"], &[whole]);
     said(&["demo", "--seconds", "86401"], &["86400 s, a day"]);
+}
+
+#[test]
+fn who_records_is_told_how_much_there_is_when_the_server_is_gone() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let mut record = clockwise();
+    record
+        .arg("--config")
+        .arg(site.config())
+        .args([
+            "stream",
+            "record",
+            "--volume",
+            "v",
+            "--from",
+            "/dev/zero",
+            "--wrap",
+        ])
+        .args(["--rate", "500KB/s", "--block", "64KiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let recording = Process::spawn(&mut record);
+    until("a block is recorded", || {
+        site.json(&["stream", "list"])[0]["pace"]["blocks"].as_u64() > Some(0)
+    });
+    server.kill();
+    let outcome = Outcome::from(recording.output());
+    let words = [
+        "recording ended early: ",
+        " block",
+        " had been recorded when it last answered",
+    ];
+    outcome.fails(1, &words);
 }

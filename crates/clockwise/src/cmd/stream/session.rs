@@ -16,9 +16,11 @@ use super::blocks::BlockLog;
 use super::peer::Peer;
 use super::report::report_text;
 use crate::client::ApiClient;
+use crate::cmd::output::counted;
 use crate::cmd::{Output, block_on};
 use crate::failure::{Failure, host_failure};
 use crate::http::ask::{ReserveStream, StreamOp};
+use crate::quantity::Size;
 use crate::session::{Reserved, SessionState, SessionView, data};
 
 /// How often the report is asked for while a stream runs.
@@ -82,6 +84,7 @@ pub(super) fn session(
             path: &path,
             log,
             log_failure: None,
+            last: None,
             begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
             called_off: None,
         };
@@ -90,7 +93,10 @@ pub(super) fn session(
         company.write_blocks().await;
         let report = match company.called_off.take() {
             Some(report) => report,
-            None => client.delete(&path).await?,
+            None => {
+                let report = client.delete(&path).await;
+                report.map_err(|failure| company.lost(ask.op, failure))?
+            }
         };
         moved.map_err(|error| {
             if error.kind() == io::ErrorKind::ConnectionReset {
@@ -121,6 +127,8 @@ struct Company<'a> {
     log: Option<BlockLog>,
     /// Why that is not written any more. The stream goes on.
     log_failure: Option<Failure>,
+    /// The latest report.
+    last: Option<SessionView>,
     /// When its first block may move.
     begins: Instant,
     /// The report, if it was ended by Ctrl-C before it had begun, or by a second one.
@@ -135,6 +143,26 @@ impl Company<'_> {
         }
         if let (Some(log), None) = (&mut self.log, &self.log_failure) {
             self.log_failure = log.fetch(self.client, self.path).await.err();
+        }
+    }
+
+    /// The failure of a stream whose last report cannot be had, with what is known of it.
+    fn lost(&self, op: StreamOp, failure: Failure) -> Failure {
+        let (what, done) = match op {
+            StreamOp::Record => ("recording", "recorded"),
+            StreamOp::Play => ("playing", "played"),
+        };
+        let known = match &self.last {
+            Some(last) => format!(
+                "{} in {} had been {done} when it last answered",
+                Size(Bytes(last.pace.bytes)),
+                counted(last.pace.blocks, "block")
+            ),
+            None => format!("nothing is known of what had been {done}"),
+        };
+        Failure {
+            what: format!("{what} ended early: {}; {known}", failure.what),
+            ..failure
         }
     }
 
@@ -163,6 +191,7 @@ impl Company<'_> {
                     if let Ok(report) = self.client.get::<SessionView>(self.path).await {
                         bar.set_position(report.pace.bytes);
                         bar.set_message(format!("{} blocks, {} late, {} underruns", report.pace.blocks, report.pace.misses, report.pace.underruns));
+                        self.last = Some(report);
                     }
                     self.write_blocks().await;
                 }
