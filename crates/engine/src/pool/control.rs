@@ -202,10 +202,11 @@ impl Pool {
         placement: &Placement,
     ) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
-        let volume = self.find(name)?;
         let mut asked = placement::resolve(&self.core, placement)?;
         let zones = placement::all_zones(&self.core);
         let mut meta = self.core.meta.lock();
+        // Under the lock, here and below: nobody deletes it meanwhile.
+        let volume = self.find(name)?;
         let reserver = self.core.admission.lock().reserver(volume.id, None);
         if placement.run_extents == 0 {
             let own = meta.state.run_of(volume.id);
@@ -241,8 +242,8 @@ impl Pool {
     /// When it is that small already, or a stream reserves what would go.
     pub fn shrink(&self, name: &str, size: Bytes) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
-        let volume = self.find(name)?;
         let mut meta = self.core.meta.lock();
+        let volume = self.find(name)?;
         let admission = self.core.admission.lock();
         if let Some(stream) = admission.reserver(volume.id, Some(size.0..u64::MAX)) {
             return Err(reserved(
@@ -286,6 +287,7 @@ impl Pool {
     /// When it is in use, with who uses it.
     pub fn delete_volume(&self, name: &str) -> Result<(), PoolError> {
         self.open_check()?;
+        let mut meta = self.core.meta.lock();
         let volume = self.find(name)?;
         volume
             .claim_for_deletion()
@@ -293,7 +295,6 @@ impl Pool {
                 volume: name.to_owned(),
                 users,
             })?;
-        let mut meta = self.core.meta.lock();
         let deleted = meta.change(&self.core, |state| state.delete(volume.id));
         if deleted.is_err() {
             volume.users.lock().deleted = false;

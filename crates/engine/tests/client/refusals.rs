@@ -121,6 +121,41 @@ fn a_volume_in_use_is_not_deleted_and_says_who_uses_it() {
     ));
 }
 
+/// The changes are begun together, so that some find the volume and are then too late.
+#[test]
+fn of_those_that_change_a_volume_together_who_is_too_late_is_told_its_name() {
+    const ROUNDS: usize = 200;
+    let (_rig, pool) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
+    for _ in 0..ROUNDS {
+        drop(volume(&pool, "v", MIB));
+        let together = std::sync::Barrier::new(3);
+        let change = |change: &dyn Fn() -> Result<(), PoolError>| {
+            together.wait();
+            change()
+        };
+        let delete = || change(&|| pool.delete_volume("v"));
+        let grow = || {
+            change(&|| {
+                pool.grow("v", Bytes(2 * MIB), &Placement::default())
+                    .map(drop)
+            })
+        };
+        let results = std::thread::scope(|scope| {
+            let running = [scope.spawn(delete), scope.spawn(delete), scope.spawn(grow)];
+            running.map(|one| one.join().unwrap())
+        });
+        for result in &results {
+            match result {
+                Ok(()) => {}
+                Err(PoolError::NoSuchVolume(name)) => assert_eq!(name, "v"),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let deleted = results[..2].iter().filter(|result| result.is_ok());
+        assert_eq!(deleted.count(), 1, "{results:?}");
+    }
+}
+
 #[test]
 fn bad_names_sizes_and_placements_are_refused() {
     let (_rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
