@@ -31,15 +31,42 @@ pub(super) struct Scratch {
     temporary: Option<tempfile::TempDir>,
     path: PathBuf,
     _lock: File,
+    /// Goes after what is in them.
+    _made: MadeFolders,
+}
+
+/// Folders that were made for the demo's own, the innermost first; they go with it, unless something is in them.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Makes a folder and those that it is in.
+    fn new(folder: &Path) -> Result<Self, Failure> {
+        let folder =
+            std::path::absolute(folder).map_err(|error| io_failure("find", folder, &error))?;
+        let missing = folder.ancestors().take_while(|folder| !folder.exists());
+        let made = Self(missing.map(Path::to_owned).collect());
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| io_failure("make the folder", &folder, &error))?;
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // What is kept, or somebody else's, is in it.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
 }
 
 impl Scratch {
     /// A new folder in `parent`, or where there is usually room, which must have `needed` free.
     pub(super) fn new(parent: Option<&Path>, keep: bool, needed: Bytes) -> Result<Self, Failure> {
+        let mut made = MadeFolders(Vec::new());
         let parent = match parent {
             Some(folder) => {
-                std::fs::create_dir_all(folder)
-                    .map_err(|error| io_failure("make the folder", folder, &error))?;
+                made = MadeFolders::new(folder)?;
                 std::path::absolute(folder).map_err(|error| io_failure("find", folder, &error))?
             }
             // /tmp may be in memory; sparse files of terabytes belong on a disk.
@@ -64,6 +91,7 @@ impl Scratch {
             temporary,
             path,
             _lock: lock,
+            _made: made,
         })
     }
 

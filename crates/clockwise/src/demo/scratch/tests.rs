@@ -102,3 +102,23 @@ fn what_is_elsewhere_or_somebody_elses_is_left_alone() {
         );
     }
 }
+
+#[test]
+fn folders_that_were_made_for_it_go_with_it_and_others_stay() {
+    let parent = tempfile::tempdir().unwrap();
+    let outer = parent.path().join("outer");
+    let inner = outer.join("inner");
+    let scratch = Scratch::new(Some(&inner), false, Bytes(1)).unwrap();
+    assert!(scratch.path().starts_with(&inner) && scratch.path().is_dir());
+    drop(scratch);
+    assert!(!outer.exists());
+    assert!(Scratch::new(Some(&inner), false, Bytes(u64::MAX)).is_err());
+    assert!(!outer.exists());
+    // What is kept, and what was there before.
+    let kept = Scratch::new(Some(&inner), true, Bytes(1)).unwrap();
+    let path = kept.path().to_owned();
+    drop(kept);
+    assert!(path.is_dir());
+    drop(Scratch::new(Some(&inner), false, Bytes(1)).unwrap());
+    assert!(path.is_dir());
+}
