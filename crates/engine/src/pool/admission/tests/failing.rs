@@ -206,7 +206,9 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
     );
     drop(admission);
     stream.close();
-    wait_until(&pool, 1, known(&pool, 0));
+    until("both dispatchers know of it", || {
+        known(&pool, 1) == known(&pool, 0)
+    });
     drop(share(&pool, SLICE).unwrap());
     let held = pool.core.admission.lock();
     let Refusal::Share {
