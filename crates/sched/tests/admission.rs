@@ -68,6 +68,10 @@ fn a_refusal_names_an_interval_that_is_short_by_what_it_says() {
                 by_utilization += 1;
                 assert!(!common::fits_whole_disk(&with));
                 assert_eq!(refusal.task, TaskId(index as u64));
+                let longest = with.iter().map(|&(_, t)| t).max().expect("a task");
+                assert_eq!(refusal.interval, Nanos(longest), "{with:?}");
+                let asked = common::share_of(&with, longest);
+                assert_eq!(refusal.short_by.0, asked - longest, "{with:?}");
             } else {
                 by_blocking += 1;
                 let blocker = tasks[refusal.task.0 as usize];
@@ -285,6 +289,22 @@ fn a_full_disk_is_refused_by_utilization_and_the_largest_rate_is_told() {
         "41 / 102 is more than is left"
     );
     assert_eq!(set.smallest_period(Nanos(40)), Some(Nanos(100)));
+}
+
+#[test]
+fn too_much_is_told_for_the_longest_period_there_is() {
+    // 0.3 + 0.2 + 0.25 of the disk, and 0.42 more: in 300 ns 90 + 60 + 75 + 128.6 are asked for.
+    let mut set = admit(&[(30, 100), (60, 300), (50, 200)]).expect("0.75");
+    let refusal = set.insert(TaskId(9), params((60, 140))).expect_err("1.18");
+    assert_eq!(
+        (refusal.by, refusal.interval, refusal.short_by, refusal.task),
+        (
+            RefusedBy::Utilization,
+            Nanos(300),
+            Nanos(90 + 60 + 75 + 129 - 300),
+            TaskId(9)
+        )
+    );
 }
 
 #[test]

@@ -30,8 +30,9 @@ pub struct Refusal {
     pub by: RefusedBy,
     /// Utilization: the longest period of the set. Blocking: the length L at which condition 2 fails.
     pub interval: Nanos,
-    /// How much more disk time than `interval` the tasks may need within it: (U - 1) times the
-    /// interval, rounded up; or the requests due within it, and the one that blocks them.
+    /// How much more disk time than `interval` the tasks may need within it. Utilization: (U - 1) times
+    /// the interval, the part of the tasks of each period rounded up to a nanosecond. Blocking: the
+    /// requests due within it, and the one that blocks them.
     pub short_by: Nanos,
     /// The task at fault: the one asked for (utilization), or the one whose request blocks.
     pub task: TaskId,

@@ -56,6 +56,16 @@ pub(crate) fn fits_whole_disk(tasks: &[Pair]) -> bool {
     tasks.iter().map(|&(c, t)| cycle / t * c).sum::<u64>() <= cycle
 }
 
+/// The disk time that tasks may need in this long: the part of those of each period, rounded up.
+pub(crate) fn share_of(tasks: &[Pair], interval: u64) -> u64 {
+    let mut by_period = std::collections::BTreeMap::new();
+    for &(c, t) in tasks {
+        *by_period.entry(t).or_insert(0) += c;
+    }
+    let parts = by_period.iter().map(|(t, c)| (c * interval).div_ceil(*t));
+    parts.sum()
+}
+
 /// L - C_i - sum over j < i of floor((L - 1) / T_j) C_j, tasks in order of period.
 pub(crate) fn n(sorted: &[Pair], i: usize, l: u64) -> i64 {
     let before: u64 = sorted[..i].iter().map(|&(c, t)| (l - 1) / t * c).sum();
