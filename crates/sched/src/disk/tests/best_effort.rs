@@ -76,6 +76,30 @@ fn nothing_starves_behind_a_busy_corner_of_the_disk() {
 }
 
 #[test]
+fn after_an_aged_request_eight_go_by_position_though_all_are_aged() {
+    let mut disk = atlas(SchedulerConfig::default());
+    // Three groups of nine that lie side by side, the oldest of each at its lower edge, the oldest
+    // group at the top. The younger ones are the older the higher they lie.
+    let groups = [6_000_000, 4_000_000, 2_000_000];
+    let mut id = 0;
+    let mut submit = |start| {
+        disk.submit(at(id), async_(id, start)).unwrap();
+        id += 1;
+    };
+    groups.into_iter().for_each(&mut submit);
+    for group in groups {
+        (1..9).rev().for_each(|place| submit(group + place * 1_000));
+    }
+    // By age alone, or with fewer in between, the second group's oldest would be served sooner; with more
+    // in between, one of the first group's neighbours below it.
+    let by_position = |group: u64| (0..8).rev().map(move |place| 3 + 8 * group + place);
+    let expected: Vec<u64> = (0..3)
+        .flat_map(|group| [group].into_iter().chain(by_position(group)))
+        .collect();
+    assert_eq!(drain(&mut disk, at(100_000)), expected);
+}
+
+#[test]
 fn a_tagged_request_waits_for_those_it_names() {
     let mut disk = atlas(SchedulerConfig::default());
     disk.submit(at(0), async_(1, 9_000)).unwrap();
