@@ -49,11 +49,59 @@ fn a_container_serves_several_requests_while_they_fit_its_slice() {
 fn the_next_container_comes_a_period_later_and_those_left_behind_move_up() {
     let mut disk = atlas(SchedulerConfig::default());
     join(&mut disk, 2, task(90, 1_000), TaskKind::Server).unwrap();
+    let deadline = |disk: &DiskScheduler| {
+        let open = disk.servers.open(TaskId(2), &disk.core);
+        open.map(|container| container.deadline)
+    };
+    // So long and so far apart that no slice holds two.
+    let long = |id: u64| {
+        let start = [0, 8_000_000, 4_000_000, 0][id as usize - 1];
+        request(id, start, 200, Class::Reserved(TaskId(2), Urgency::Async))
+    };
+    let half = Nanos::from_millis(45);
+    disk.submit(at(0), long(1)).unwrap();
+    disk.submit(at(0), long(2)).unwrap();
+    assert_eq!(deadline(&disk), Some(at(1_000)));
+    // Slack serves the first, and the second has the container that would have been the first one's.
+    let first = issued(&mut disk, at(0));
+    assert_eq!((first.id, first.served), (RequestId(1), Served::Slack));
+    assert!(disk.completed(at(60), first.id).unwrap().finished);
+    assert_eq!(deadline(&disk), Some(at(1_000)));
+    // No slack is left but the slice when it is served.
+    let second = issued(&mut disk, at(905));
+    assert_eq!(
+        (second.id, second.served, second.deadline),
+        (RequestId(2), Served::Container, Some(at(1_000)))
+    );
+    assert!(second.predicted > half, "{second:?}");
+    disk.completed(at(970), second.id).unwrap();
+    // Those that come now have to wait for the next one, which is released when the last is due.
+    let wait = disk.decide(at(970));
+    assert!(matches!(wait, Decision::Wait { .. }), "{wait:?}");
+    disk.submit(at(980), long(3)).unwrap();
+    disk.submit(at(980), long(4)).unwrap();
+    assert_eq!(deadline(&disk), None);
+    let third = issued(&mut disk, at(1_000));
+    assert_eq!((third.id, third.served), (RequestId(3), Served::Slack));
+    disk.completed(at(1_060), third.id).unwrap();
+    assert_eq!(deadline(&disk), Some(at(2_000)));
+    let fourth = issued(&mut disk, at(1_905));
+    assert_eq!(
+        (fourth.id, fourth.served, fourth.deadline),
+        (RequestId(4), Served::Container, Some(at(2_000)))
+    );
+    assert!(fourth.predicted > half, "{fourth:?}");
+}
+
+#[test]
+fn a_container_that_slack_left_nothing_to_serve_is_withdrawn_as_if_it_had_never_been() {
+    let mut disk = atlas(SchedulerConfig::default());
+    join(&mut disk, 2, task(90, 1_000), TaskKind::Server).unwrap();
     let class = Class::Reserved(TaskId(2), Urgency::Sync);
     disk.submit(at(0), request(1, 0, 8, class)).unwrap();
-    // Slack serves it, so the container of 0 is still there for what comes later.
     let first = issued(&mut disk, at(0));
     assert_eq!(first.served, Served::Slack);
+    assert!(disk.servers.open(TaskId(2), &disk.core).is_none());
     disk.completed(at(20), first.id).unwrap();
     disk.submit(at(30), request(2, 0, 8, class)).unwrap();
     assert_eq!(
