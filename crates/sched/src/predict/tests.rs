@@ -89,6 +89,41 @@ fn extents_and_blocks_follow_the_papers_rule() {
     }
 }
 
+/// Which part of the time of an access is transfer, in per cent, from the figures of the profile: where
+/// the tracks hold most, after a seek over a third of the stroke and half a rotation.
+fn transfer_percent(rotating: &crate::profile::RotatingSpec, bytes: Bytes) -> f64 {
+    let us = |us: u64| us as f64;
+    let cylinders = rotating.seek.last().unwrap().cylinders / 3;
+    let above = rotating
+        .seek
+        .partition_point(|point| point.cylinders < cylinders);
+    let (from, to) = (rotating.seek[above - 1], rotating.seek[above]);
+    let way = (cylinders - from.cylinders) as f64 / (to.cylinders - from.cylinders) as f64;
+    let seek = us(from.us) + way * us(to.us - from.us);
+    let positioning = us(rotating.command_overhead_us) + seek + us(rotating.rotation_us) / 2.0;
+    let zone = rotating.zones[0];
+    let tracks = bytes.get() as f64 / (SECTOR_BYTES * zone.sectors_per_track) as f64;
+    let cylinder_switch = us(rotating.cylinder_switch_us - rotating.head_switch_us);
+    let switches = us(rotating.head_switch_us) + cylinder_switch / zone.heads as f64;
+    let transfer = tracks * (us(rotating.rotation_us) + switches);
+    100.0 * transfer / (positioning + transfer)
+}
+
+#[test]
+fn of_an_extent_most_is_transfer_and_of_half_of_one_is_not() {
+    for name in DriveProfile::shipped_names() {
+        let profile = DriveProfile::shipped(name).unwrap();
+        let Some(rotating) = &profile.spec().rotating else {
+            continue;
+        };
+        let extent = of(name).extent_bytes();
+        let percent = transfer_percent(rotating, extent);
+        assert!(percent >= 85.0, "{name}: {percent} % of {extent}");
+        let percent = transfer_percent(rotating, Bytes(extent.get() / 2));
+        assert!(percent < 85.0, "{name}: {percent} % of half of {extent}");
+    }
+}
+
 #[test]
 fn pieces_take_some_tens_of_milliseconds_on_rotating_drives() {
     for name in ["quantum-atlas-ii", "hdd-8tb-7200", "conservative-rotating"] {
