@@ -157,6 +157,41 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
 }
 
 #[test]
+fn a_recording_that_is_done_survives_a_kill() {
+    for (site, server) in [Site::serving(2), Site::serving_drives(2)] {
+        site.run(&["volume", "create", "v", "--size", "64MiB"])
+            .done();
+        let (film, back) = (site.path("film"), site.path("back"));
+        let recorded = pattern(9, 1_234_567);
+        std::fs::write(&film, &recorded).expect("a file");
+        let stream = |way: &str, option: &str, file: &std::path::Path, more: &[&str]| {
+            let file = file.to_str().expect("a name");
+            let fixed = ["--json", "stream", way, "--volume", "v", option, file];
+            let how = ["--rate", "500KB/s", "--block", "128KiB"];
+            let outcome = site.run(&[&fixed[..], &how, more].concat());
+            // A machine that is busy may make blocks late.
+            assert!(matches!(outcome.code, 0 | 1), "{outcome:?}");
+            let report = outcome.json();
+            assert_eq!(report["state"], "done", "{report}");
+            report
+        };
+        // And again where there is a recording.
+        for _ in 0..2 {
+            let report = stream("record", "--from", &film, &[]);
+            assert_eq!(report["pace"]["durable_bytes"], recorded.len(), "{report}");
+        }
+        drop(server.kill());
+        site.run(&["pool", "check"]).done();
+        let server = site.serve();
+        let length = format!("{}", recorded.len().next_multiple_of(4096));
+        stream("play", "--to", &back, &["--length", &length]);
+        let played = std::fs::read(&back).expect("it was played");
+        assert!(played[..recorded.len()] == recorded);
+        assert_eq!(server.terminate().0, Some(0));
+    }
+}
+
+#[test]
 fn sigterm_ends_streams_and_clients_in_good_order() {
     let (site, server) = Site::serving(2);
     site.run(&["volume", "create", "v", "--size", "8MiB"])

@@ -102,6 +102,9 @@ pub struct PaceView {
     pub underruns: u64,
     /// How often the byte stream, not the disks, was not ready in time.
     pub waited_for_peer: u64,
+    /// Bytes from the beginning of a recording that survive a power cut or the server's death.
+    #[serde(default)]
+    pub durable_bytes: u64,
 }
 
 impl From<PaceReport> for PaceView {
@@ -115,6 +118,7 @@ impl From<PaceReport> for PaceView {
             late_net_max_ns: report.late_net_max.get(),
             underruns: report.underruns,
             waited_for_peer: report.waited_for_peer,
+            durable_bytes: report.durable_bytes,
         }
     }
 }

@@ -155,6 +155,7 @@ impl Session {
         account.pace.misses_gross += u64::from(!block.late.is_zero());
         account.pace.late_max_ns = account.pace.late_max_ns.max(block.late.get());
         account.pace.late_net_max_ns = account.pace.late_net_max_ns.max(block.late_net.get());
+        account.pace.durable_bytes = block.durable_bytes;
         let response = block.completed.saturating_since(block.submitted);
         // A histogram that grows takes every value.
         if let Some(deadline) = block.deadline {

@@ -178,7 +178,9 @@ impl Op {
             Err(error) => {
                 drop(hold);
                 let failure = disk.failure(is_write, start, count, error);
-                if is_write && error != IoError::Stopped {
+                // What was refused or not asked for any more has not been begun.
+                let is_begun = !matches!(error, IoError::Stopped | IoError::Refused(_));
+                if is_write && is_begun {
                     active.volume.poison(&failure);
                 }
                 active.failure.get_or_insert(failure);

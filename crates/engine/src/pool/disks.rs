@@ -108,7 +108,8 @@ impl DiskCore {
         error: IoError,
     ) -> IoFailure {
         let reason = error.to_string();
-        if error != IoError::Stopped {
+        // What the scheduler refuses has not come to the disk.
+        if !matches!(error, IoError::Stopped | IoError::Refused(_)) {
             self.errors.fetch_add(1, Relaxed);
             *self.last_error.lock() = Some(reason.clone());
         }

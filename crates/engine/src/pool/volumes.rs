@@ -117,6 +117,18 @@ impl Volume {
         Bytes(self.pool.block_bytes.max(SECTOR_BYTES))
     }
 
+    /// What a write should begin and end at multiples of so that no drive of the pool has to read what
+    /// it writes part of: the largest physical sector, a multiple of the [alignment](Self::alignment).
+    #[must_use]
+    pub fn write_grain(&self) -> Bytes {
+        let sectors = self
+            .pool
+            .disks
+            .iter()
+            .map(|disk| disk.profile.physical_sector());
+        sectors.max().unwrap_or_default().max(self.alignment())
+    }
+
     /// Whether every disk of the pool, any of which may come to hold the volume, has completed a transfer
     /// when it has taken it: as a file in memory does.
     #[must_use]

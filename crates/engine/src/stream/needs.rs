@@ -20,7 +20,7 @@ use std::ops::Range;
 use sched::predict::Predictor;
 use sched::request::Op as Direction;
 use sched::task::{TaskError, TaskParams};
-use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, SectorCount};
+use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Sector, SectorCount};
 use volume::{Geometry, Place, VolumeMap};
 
 use crate::pool::disks::DiskCore;
@@ -77,21 +77,45 @@ struct Lane {
     first: u64,
     last: u64,
     gap: u64,
-    /// The extent and length of the request that was last predicted.
-    predicted: (u64, u64),
+    /// The request that was last predicted.
+    predicted: Option<Part>,
+}
+
+/// A block's request to one extent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    extent: u64,
+    /// With what fills the chunks that a write is the first to.
+    longest: SectorCount,
+    /// Whether it begins and ends between physical sectors. Where not, a write takes longer; its chunks
+    /// may be written for the first time at one end and again at the other.
+    is_whole: bool,
+}
+
+impl Part {
+    /// The longest that it takes in an extent.
+    fn worst(self, predictor: &Predictor, op: Direction, extent: Range<Sector>) -> Nanos {
+        let first = if self.is_whole { 0 } else { 1 };
+        let range = extent.start + SectorCount(first)..extent.end;
+        predictor.worst_case(range, op, self.longest)
+    }
 }
 
 impl Path {
     /// What it needs of the disks, by disk and lane. `place` is where an extent of the map is.
     pub(crate) fn needs(&self, map: &VolumeMap, disks: &[DiskCore]) -> Vec<Need> {
         let places: Vec<Place> = map.places().collect();
-        self.needs_at(map.geometry(), &places, |disk| &disks[disk].predictor)
+        let sectors = disks.iter().map(|disk| disk.profile.physical_sector().0);
+        let sector_bytes = sectors.max().unwrap_or(SECTOR_BYTES);
+        let predictor = |disk: usize| &disks[disk].predictor;
+        self.needs_at(map.geometry(), &places, sector_bytes, predictor)
     }
 
     fn needs_at<'a>(
         &self,
         geometry: Geometry,
         places: &[Place],
+        sector_bytes: u64,
         predictor: impl Fn(usize) -> &'a Predictor,
     ) -> Vec<Need> {
         let blocks = (self.range.end - self.range.start).div_ceil(self.block.0);
@@ -99,8 +123,8 @@ impl Path {
         let mut per_disk: Vec<(usize, usize)> = Vec::new();
         for block in 0..blocks {
             per_disk.clear();
-            for (extent, sectors) in self.requests(geometry, block) {
-                let place = places[extent as usize];
+            for part in self.parts(geometry, sector_bytes, block) {
+                let place = places[part.extent as usize];
                 let disk = usize::from(place.disk.0);
                 let lane = next_lane(&mut per_disk, disk);
                 let entry = lanes.entry((disk, lane)).or_insert(Lane {
@@ -108,16 +132,12 @@ impl Path {
                     first: block,
                     last: block,
                     gap: blocks,
-                    predicted: (u64::MAX, 0),
+                    predicted: None,
                 });
-                if entry.predicted != (extent, sectors) {
-                    entry.predicted = (extent, sectors);
+                if entry.predicted.replace(part) != Some(part) {
                     let start = geometry.sector_of(place);
-                    let worst = predictor(disk).worst_case(
-                        start..start + geometry.extent_sectors(),
-                        self.op,
-                        SectorCount(sectors),
-                    );
+                    let range = start..start + geometry.extent_sectors();
+                    let worst = part.worst(predictor(disk), self.op, range);
                     entry.service = entry.service.max(worst);
                 }
                 if entry.last != block {
@@ -147,13 +167,17 @@ impl Path {
         needs
     }
 
-    /// The extents of a block and how many sectors of each one request takes. A write may be the
-    /// first of its chunks and is taken to fill them.
-    fn requests(&self, geometry: Geometry, block: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+    /// A block's requests, where a physical sector has `sector_bytes`.
+    fn parts(
+        &self,
+        geometry: Geometry,
+        sector_bytes: u64,
+        block: u64,
+    ) -> impl Iterator<Item = Part> + use<> {
         let extent_bytes = geometry.extent_bytes().0;
-        let grain = match self.op {
-            Direction::Read => SECTOR_BYTES,
-            Direction::Write => geometry.chunk_bytes().0,
+        let (grain, unit) = match self.op {
+            Direction::Read => (SECTOR_BYTES, SECTOR_BYTES),
+            Direction::Write => (geometry.chunk_bytes().0, sector_bytes),
         };
         let start = self.range.start + block * self.block.0;
         let end = self.range.end.min(start + self.block.0);
@@ -162,12 +186,14 @@ impl Path {
             if at >= end {
                 return None;
             }
-            let extent = at / extent_bytes;
-            let to = end.min((extent + 1) * extent_bytes);
-            let from = at / grain * grain;
-            let filled = to.next_multiple_of(grain) - from;
-            at = to;
-            Some((extent, filled / SECTOR_BYTES))
+            let from = at;
+            at = end.min((from / extent_bytes + 1) * extent_bytes);
+            let bytes = at.next_multiple_of(grain) - from / grain * grain;
+            Some(Part {
+                extent: from / extent_bytes,
+                longest: SectorCount(bytes / SECTOR_BYTES),
+                is_whole: (from | at).is_multiple_of(unit),
+            })
         })
     }
 }
@@ -209,7 +235,7 @@ mod tests {
             wraps,
         };
         let geometry = Geometry::new(Bytes(extent)).unwrap();
-        let needs = path.needs_at(geometry, &places(disks), |_| &predictor);
+        let needs = path.needs_at(geometry, &places(disks), 512, |_| &predictor);
         needs
             .iter()
             .map(|need| (need.disk, need.lane, need.gap))

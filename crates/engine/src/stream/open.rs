@@ -51,9 +51,9 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         .memory
         .open_account(&spec.name, fixed)
         .map_err(memory_refusal)?;
-    // A block divided at extents has a request for each; none waits for a place. Made before anything is
-    // reserved: the host may lack a descriptor.
-    let in_flight = (BUFFERS_PER_DISK * disk_count) as usize;
+    // A block divided at extents has a request for each; none waits for a place, nor does a flush. Made
+    // before anything is reserved: the host may lack a descriptor.
+    let in_flight = (BUFFERS_PER_DISK * disk_count) as usize + 1;
     let client = Client::new(&spec.name, Arc::clone(pool), account, None, in_flight)
         .map_err(|error| host("a stream's completion queue", error))?;
 

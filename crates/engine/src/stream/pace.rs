@@ -79,6 +79,8 @@ pub struct BlockReport {
     pub late: Nanos,
     /// The same without the host's own lateness.
     pub late_net: Nanos,
+    /// Bytes from the beginning of the session that survive a power cut by now.
+    pub durable_bytes: u64,
 }
 
 /// What a session did.
@@ -103,6 +105,8 @@ pub struct PaceReport {
     /// How often the byte stream, not the disks, was not ready in time: a source without data, a
     /// sink that does not read.
     pub waited_for_peer: u64,
+    /// Bytes from the beginning of the session that survive a power cut: zero for a player.
+    pub durable_bytes: u64,
 }
 
 /// Why a session ended early.
@@ -128,6 +132,19 @@ pub enum PaceError {
         /// Why.
         failure: IoFailure,
     },
+    /// What was written could not be made durable.
+    #[error("what was recorded cannot be kept for certain: {0}")]
+    Flush(IoFailure),
+    /// A session that writes would begin within a physical sector.
+    #[error(
+        "it would begin {offset} into the stream's range; that must be a multiple of {grain}, the drive's sectors"
+    )]
+    Offset {
+        /// Where it was to begin.
+        offset: Bytes,
+        /// What it has to be a multiple.
+        grain: Bytes,
+    },
     /// The stream is of the other direction.
     #[error("the stream is reserved to {reserved}")]
     Direction {
@@ -135,6 +152,12 @@ pub enum PaceError {
         reserved: &'static str,
     },
 }
+
+/// How often what was recorded is made durable.
+const FLUSH_EVERY: Nanos = Nanos::from_secs(2);
+
+/// What a flush is known by; blocks are counted from 0.
+const FLUSH: u64 = u64::MAX;
 
 /// A session's place in its stream.
 pub(super) struct Session<'a> {
@@ -150,13 +173,27 @@ pub(super) struct Session<'a> {
     at: Option<u64>,
     next_index: u64,
     in_flight: Vec<Flight>,
+    /// Bytes handed to the disks.
+    submitted_bytes: u64,
+    flushing: Flushing,
     pub(super) report: PaceReport,
     failed: Option<PaceError>,
+}
+
+/// Making durable what was written.
+#[derive(Default)]
+struct Flushing {
+    /// A flush is under way, and this many bytes were written before it.
+    covers: Option<u64>,
+    /// When the next may begin.
+    next_at: Time,
 }
 
 /// A block on its way.
 struct Flight {
     index: u64,
+    /// Bytes handed to the disks before it.
+    before: u64,
     offset: u64,
     bytes: u64,
     buffer: Buffer,
@@ -182,6 +219,10 @@ impl<'a> Session<'a> {
                 reserved: op_name(stream.op()),
             });
         }
+        let grain = stream.volume().write_grain();
+        if direction == Direction::Write && !offset.0.is_multiple_of(grain.0) {
+            return Err(PaceError::Offset { offset, grain });
+        }
         let range = stream.range();
         let at = range
             .start
@@ -198,6 +239,8 @@ impl<'a> Session<'a> {
             at,
             next_index: 0,
             in_flight: Vec::new(),
+            submitted_bytes: 0,
+            flushing: Flushing::default(),
             report: PaceReport::default(),
             failed: None,
         })
@@ -229,9 +272,14 @@ impl<'a> Session<'a> {
         Some((block - from % block).min(size - from))
     }
 
-    /// What blocks are filled up to multiples of.
-    pub(super) fn grain(&self) -> u64 {
-        self.stream.volume().alignment().0
+    /// Where a block of so many bytes ends, filled up, that begins at `offset` of the volume: where a
+    /// physical sector does, or the block of the range's grid that it is in, whichever is first.
+    fn filled_up(&self, offset: u64, bytes: u64) -> u64 {
+        let (range, block) = (self.stream.range(), self.stream.block().0);
+        let of_grid = (offset - range.start) / block * block + block;
+        let grid_end = range.end.min(range.start + of_grid);
+        let sector = self.stream.volume().write_grain().0;
+        (offset + bytes).next_multiple_of(sector).min(grid_end)
     }
 
     /// Whether the reservation's time is over.
@@ -241,14 +289,14 @@ impl<'a> Session<'a> {
         is_over
     }
 
-    /// Hands the next block of `bytes`, filled up to whole sectors, to the disks. Says whether it went:
-    /// none does after the end of the reservation.
+    /// Hands the next block of `bytes`, filled up with what follows in the buffer, to the disks. Says
+    /// whether it went: none does after the end of the reservation.
     pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<bool, PaceError> {
         let Some(offset) = self.at.filter(|_| !self.is_over()) else {
             return Ok(false);
         };
         let volume = self.stream.volume();
-        let len = bytes.next_multiple_of(volume.alignment().0);
+        let len = self.filled_up(offset, bytes) - offset;
         let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
         let op = match self.stream.op() {
             Direction::Read => VolumeOp::Read,
@@ -264,10 +312,12 @@ impl<'a> Session<'a> {
         }
         self.in_flight.push(Flight {
             index: self.next_index,
+            before: self.submitted_bytes,
             offset,
             bytes,
             buffer,
         });
+        self.submitted_bytes += bytes;
         self.next_index += 1;
         let range = self.stream.range();
         let next = offset + len;
@@ -307,17 +357,82 @@ impl<'a> Session<'a> {
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<Option<Finished>, PaceError> {
         while let Some(completion) = self.stream.client().poll() {
+            if completion.user_data == FLUSH {
+                self.flushed(completion.result);
+                continue;
+            }
             let finished = self.finish(completion, on_block);
             if self.failed.is_none() {
                 return Ok(finished);
             }
         }
         if self.in_flight.is_empty()
+            && self.flushing.covers.is_none()
             && let Some(failure) = self.failed.take()
         {
             return Err(failure);
         }
         Ok(None)
+    }
+
+    /// Bytes from the beginning that are on the disks.
+    fn written(&self) -> u64 {
+        let in_flight = self.in_flight.iter().map(|flight| flight.before);
+        in_flight.min().unwrap_or(self.submitted_bytes)
+    }
+
+    /// When what has been written is to be made durable, if there is something to.
+    pub(super) fn flush_at(&self) -> Option<Time> {
+        let is_due = self.flushing.covers.is_none() && self.written() > self.report.durable_bytes;
+        is_due.then_some(self.flushing.next_at)
+    }
+
+    /// Has what is written made durable if it is time to.
+    pub(super) fn flush_due(&mut self) -> Result<(), PaceError> {
+        let now = clock::now();
+        if self.flush_at().is_some_and(|at| at <= now) {
+            self.flush()?;
+            // At the same instants as other recordings: one record of the log serves them all.
+            let past = now.0 % FLUSH_EVERY.0;
+            self.flushing.next_at = now.saturating_add(FLUSH_EVERY - Nanos(past));
+        }
+        Ok(())
+    }
+
+    /// Has all that is written made durable and waits for it. What is written after it began is not.
+    pub(super) fn settle(
+        &mut self,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<(), PaceError> {
+        let quiet = Stop::new().map_err(PaceError::Peer)?;
+        loop {
+            if self.flushing.covers.is_none() {
+                if self.written() == self.report.durable_bytes {
+                    return Ok(());
+                }
+                self.flush()?;
+            }
+            self.sleep(None, None, &quiet)?;
+            while self.poll(on_block)?.is_some() {}
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PaceError> {
+        let volume = self.stream.volume();
+        let request = VolumeRequest::command(volume, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
+        self.stream.client().submit(request.user_data(FLUSH))?;
+        self.flushing.covers = Some(self.written());
+        Ok(())
+    }
+
+    fn flushed(&mut self, result: Result<(), IoFailure>) {
+        let covers = self.flushing.covers.take().unwrap_or(0);
+        match result {
+            Ok(()) => self.report.durable_bytes = covers,
+            Err(failure) => {
+                self.failed.get_or_insert(PaceError::Flush(failure));
+            }
+        }
     }
 
     /// Whether a block has failed and the session ends when nothing is in flight.
@@ -350,6 +465,7 @@ impl<'a> Session<'a> {
             completed: completion.completed,
             late,
             late_net,
+            durable_bytes: self.report.durable_bytes,
         };
         self.report.blocks += 1;
         self.report.misses += u64::from(!late_net.is_zero());

@@ -22,7 +22,8 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// A session that starts at `offset` of the stream's range, a multiple of 512.
+    /// A session that starts at `offset` of the stream's range, a multiple of the volume's
+    /// [write grain](crate::pool::Volume::write_grain).
     #[must_use]
     pub fn new(stream: &'a Stream, offset: Bytes) -> Self {
         Self {
@@ -42,8 +43,9 @@ impl<'a> Recorder<'a> {
 
     /// Runs until the source ends, the limit, the range's end or that of the reservation's time is
     /// reached, or `stop` is given.
-    /// What was received by then is written: the last block is filled up with zeros to whole
-    /// sectors. `on_block` is told of every block. While it runs, calls on the source do not block
+    /// What was received by then is written: the last block is filled up with zeros to the end of a
+    /// physical sector, or of the block. What was written is made durable every two seconds, and all of
+    /// it at the end. `on_block` is told of every block. While it runs, calls on the source do not block
     /// for others who share its description either.
     ///
     /// # Errors
@@ -67,7 +69,7 @@ impl<'a> Recorder<'a> {
             left: self.limit.unwrap_or(u64::MAX),
             ended: false,
         };
-        recording.run(stop, on_block)
+        recording.run_and_settle(stop, on_block)
     }
 }
 
@@ -93,11 +95,24 @@ struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    fn run(
+    /// To the end, and what is recorded is durable then, if the volume still takes writes.
+    fn run_and_settle(
         mut self,
         stop: &Stop,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<PaceReport, PaceError> {
+        let result = self.run(stop, on_block);
+        let settled = self.session.settle(on_block);
+        result?;
+        settled?;
+        Ok(self.session.report)
+    }
+
+    fn run(
+        &mut self,
+        stop: &Stop,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<(), PaceError> {
         loop {
             while let Some(done) = self.session.poll(on_block)? {
                 self.free.push(done.buffer);
@@ -112,10 +127,12 @@ impl Recording<'_> {
             self.submit_due()?;
             let at_rest = self.ready.is_empty() && self.session.in_flight() == 0;
             if self.ended && at_rest {
-                return Ok(self.session.report);
+                return Ok(());
             }
+            self.session.flush_due()?;
             let fill = self.may_fill();
-            let until = self.ready.front().map(|_| self.next_at);
+            let due = self.ready.front().map(|_| self.next_at);
+            let until = due.into_iter().chain(self.session.flush_at()).min();
             let peer = fill.then(|| (self.source.fd(), PollFlags::IN));
             let (readable, stopped) = self.session.sleep(peer, until, stop)?;
             if readable {
@@ -192,7 +209,7 @@ impl Recording<'_> {
                 self.left -= count as u64;
                 self.session.report.bytes += count as u64;
                 if filling.filled == filling.wanted {
-                    self.ready.extend(self.filling.take());
+                    self.complete();
                     self.note_late_source();
                 }
             }
@@ -213,18 +230,29 @@ impl Recording<'_> {
     /// Nothing more is received: what is there becomes the last block.
     fn end(&mut self) {
         self.ended = true;
+        match &mut self.filling {
+            Some(filling) if filling.filled > 0 => {
+                filling.wanted = filling.filled;
+                self.complete();
+            }
+            _ => self
+                .free
+                .extend(self.filling.take().map(|filling| filling.buffer)),
+        }
+    }
+
+    /// The block that is being filled is as long as it will be.
+    fn complete(&mut self) {
         let Some(mut filling) = self.filling.take() else {
             return;
         };
-        if filling.filled == 0 {
-            self.free.push(filling.buffer);
-            return;
-        }
-        let padded = filling.filled.next_multiple_of(self.session.grain());
-        let tail = filling.filled as usize..padded as usize;
-        // A buffer that was just filled is nobody else's.
-        let _: Result<(), _> = filling.buffer.with_mut(|bytes| bytes[tail].fill(0));
-        filling.wanted = filling.filled;
+        let sector = self.session.stream.volume().write_grain().0;
+        let filled = filling.filled as usize;
+        // A buffer that was just filled is nobody else's. What follows in it goes up to a sector's end.
+        let _: Result<(), _> = filling.buffer.with_mut(|bytes| {
+            let end = bytes.len().min(filled + sector as usize);
+            bytes[filled..end].fill(0);
+        });
         self.ready.push_back(filling);
     }
 

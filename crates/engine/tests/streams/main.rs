@@ -4,6 +4,7 @@
 mod admission;
 #[path = "../common/mod.rs"]
 mod common;
+mod kept;
 mod reserved;
 mod sessions;
 

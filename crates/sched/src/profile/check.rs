@@ -18,6 +18,8 @@ const ROTATION_US_MAX: u64 = 1_000_000;
 const RATE_MAX: u64 = 1 << 40;
 /// No drive is given more requests at a time; queue indices stay small.
 const OUTSTANDING_MAX: u32 = 1024;
+/// No drive has larger physical sectors.
+const PHYSICAL_SECTOR_BYTES_MAX: u64 = 1 << 16;
 /// Cylinders, heads and sectors per track of any drive.
 const GEOMETRY_MAX: u64 = 1 << 32;
 
@@ -53,7 +55,12 @@ pub(super) fn spec(spec: &ProfileSpec) -> Checked {
     )?;
     bounded("capacity_sectors", spec.capacity_sectors, 1, SECTORS_MAX)?;
     let physical = u64::from(spec.physical_sector_bytes);
-    bounded("physical_sector_bytes", physical, SECTOR_BYTES, 1 << 16)?;
+    bounded(
+        "physical_sector_bytes",
+        physical,
+        SECTOR_BYTES,
+        PHYSICAL_SECTOR_BYTES_MAX,
+    )?;
     if !physical.is_power_of_two() {
         return Err(wrong(
             "physical_sector_bytes",

@@ -22,7 +22,7 @@ fn state_text(state: &SessionState) -> String {
 /// What became of a stream.
 pub(super) fn report_text(report: &SessionView) -> String {
     let span = |nanos| Span(Nanos(nanos)).to_string();
-    list(&[
+    let mut lines = vec![
         (
             "stream",
             format!(
@@ -78,7 +78,12 @@ pub(super) fn report_text(report: &SessionView) -> String {
             "waited for this end",
             counted(report.pace.waited_for_peer, "time"),
         ),
-    ])
+    ];
+    if report.op == StreamOp::Record {
+        let durable = Size(Bytes(report.pace.durable_bytes)).to_string();
+        lines.insert(4, ("survives a power cut", durable));
+    }
+    list(&lines)
 }
 
 /// All streams, a line each.
