@@ -177,6 +177,7 @@ fn disk_time_that_is_refused_fits_in_the_period_that_is_named() {
 #[test]
 fn what_would_fit_is_searched_in_what_was_promised_then() {
     let (_rig, pool) = rig();
+    let before = known(&pool, 1);
     let volume = volume_on(&pool, "v", 1, 4 * MIB);
     let stream = pool
         .reserve(stream_spec(&volume, Op::Write, 25 * MIB, MIB))
@@ -206,9 +207,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
     );
     drop(admission);
     stream.close();
-    until("both dispatchers know of it", || {
-        known(&pool, 1) == known(&pool, 0)
-    });
+    wait_until(&pool, 1, before);
     drop(share(&pool, SLICE).unwrap());
     let held = pool.core.admission.lock();
     let Refusal::Share {
