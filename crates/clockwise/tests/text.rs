@@ -44,7 +44,7 @@ fn verdicts_of_admission() {
     let blocked = "[[task]]\nservice_ms = 42\nperiod_ms = 250\n[[task]]\nname = \"long\"\n\
                    service_ms = 250\nperiod_ms = 2000\n";
     insta::assert_snapshot!("admit-refused", admit(&site, blocked));
-    let wrong = "[[task]]\nservice_us = 10\nperiod_us = 9\n";
+    let wrong = "[[task]]\nservice_us = 10\nperiod_us = 0\n";
     insta::assert_snapshot!("admit-wrong", admit(&site, wrong));
     insta::assert_snapshot!(
         "admit-no-file",

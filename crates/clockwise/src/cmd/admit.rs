@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use sched::admission::{Admission, RefusedBy};
 use sched::delta_l::{delta_l, delta_l_published};
-use sched::task::{TaskId, TaskParams};
+use sched::task::{TaskError, TaskId, TaskParams};
 use sched::units::Nanos;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
@@ -169,9 +169,33 @@ pub(super) struct Verdict {
 }
 
 /// The tasks of a file, and what each is called.
+#[derive(Default)]
 struct Tasks {
     params: Vec<(TaskId, TaskParams)>,
     names: Vec<String>,
+    /// How many the file lists.
+    listed: u64,
+    utilization: f64,
+    /// The first that not even a disk of its own could serve.
+    impossible: Option<Impossible>,
+}
+
+/// A task whose requests take longer than its period.
+struct Impossible {
+    name: String,
+    service: Nanos,
+    period: Nanos,
+}
+
+impl Tasks {
+    fn add(&mut self, name: &str, copy: Option<u64>, params: TaskParams) {
+        let id = TaskId(self.params.len() as u64);
+        self.params.push((id, params));
+        self.names.push(match copy {
+            None => name.to_owned(),
+            Some(copy) => format!("{name} #{copy}"),
+        });
+    }
 }
 
 fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
@@ -183,10 +207,7 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
             .wrong(0..0, "there are no tasks in the file")
             .help("add a [[task]]; see `clockwise admit --help`"));
     }
-    let mut tasks = Tasks {
-        params: Vec::new(),
-        names: Vec::new(),
-    };
+    let mut tasks = Tasks::default();
     for (index, entry) in file.task.iter().enumerate() {
         let span = entry.span();
         let task = entry.get_ref();
@@ -210,25 +231,28 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
                 ("period_ms", &task.period_ms, 1_000_000),
             ],
         )?;
-        let params = TaskParams::new(service, period).map_err(|error| {
-            source
-                .wrong(period_span, error.to_string())
-                .help("give a period that is at least as long as a request takes")
-        })?;
-        let count = count(source, task.count.as_ref(), tasks.params.len() as u64)?;
+        let count = count(source, task.count.as_ref(), tasks.listed)?;
+        tasks.listed += count;
         let name = task
             .name
             .clone()
             .unwrap_or_else(|| format!("task {}", index + 1));
-        for copy in 1..=count {
-            tasks
-                .params
-                .push((TaskId(tasks.params.len() as u64), params));
-            tasks.names.push(if count == 1 {
-                name.clone()
-            } else {
-                format!("{name} #{copy}")
-            });
+        tasks.utilization += count as f64 * service.get() as f64 / period.get() as f64;
+        match TaskParams::new(service, period) {
+            Ok(params) if count == 1 => tasks.add(&name, None, params),
+            Ok(params) => (1..=count).for_each(|copy| tasks.add(&name, Some(copy), params)),
+            Err(TaskError::LongerThanPeriod { .. }) => {
+                tasks.impossible.get_or_insert(Impossible {
+                    name,
+                    service,
+                    period,
+                });
+            }
+            Err(error) => {
+                return Err(source
+                    .wrong(period_span, error.to_string())
+                    .help("give a period of less than nine years"));
+            }
         }
     }
     Ok(tasks)
@@ -259,11 +283,24 @@ fn count(
 }
 
 fn verdict(tasks: &Tasks) -> Verdict {
-    let utilization = tasks
-        .params
-        .iter()
-        .map(|(_, task)| task.service().get() as f64 / task.period().get() as f64)
-        .sum();
+    let utilization = tasks.utilization;
+    let refused = |by, interval: Nanos, short_by: Nanos, task| Verdict {
+        schedulable: false,
+        utilization,
+        delta_l_ns: 0,
+        delta_l_is_exact: None,
+        delta_l_published_ns: 0,
+        refused_by: Some(by),
+        interval_ns: Some(interval.get()),
+        short_by_ns: Some(short_by.get()),
+        task,
+    };
+    if let Some(alone) = &tasks.impossible {
+        // In one of its periods it alone asks for more than there is.
+        let short_by = alone.service.saturating_sub(alone.period);
+        let task = Some(alone.name.clone());
+        return refused(RefusedBy::Utilization, alone.period, short_by, task);
+    }
     match Admission::of(tasks.params.iter().copied()) {
         Ok(admitted) => {
             let corrected = delta_l(&admitted);
@@ -279,21 +316,14 @@ fn verdict(tasks: &Tasks) -> Verdict {
                 task: None,
             }
         }
-        Err(refusal) => Verdict {
-            schedulable: false,
-            utilization,
-            delta_l_ns: 0,
-            delta_l_is_exact: None,
-            delta_l_published_ns: 0,
-            refused_by: Some(refusal.by),
-            interval_ns: Some(refusal.interval.get()),
-            short_by_ns: Some(refusal.short_by.get()),
-            task: tasks.names.get(refusal.task.0 as usize).cloned(),
-        },
+        Err(refusal) => {
+            let task = tasks.names.get(refusal.task.0 as usize).cloned();
+            refused(refusal.by, refusal.interval, refusal.short_by, task)
+        }
     }
 }
 
-fn text(verdict: &Verdict, tasks: usize) -> String {
+fn text(verdict: &Verdict, tasks: u64) -> String {
     let exact = if verdict.delta_l_is_exact == Some(false) {
         " (a safe lower bound)"
     } else {
@@ -333,7 +363,7 @@ pub(super) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     let source = SourceFile::read(&args.file)?;
     let tasks = tasks(&source)?;
     let verdict = verdict(&tasks);
-    output.result(&verdict, || text(&verdict, tasks.params.len()))?;
+    output.result(&verdict, || text(&verdict, tasks.listed))?;
     Ok(if verdict.schedulable {
         ExitCode::SUCCESS
     } else {
