@@ -11,6 +11,7 @@ mod pace;
 mod play;
 mod record;
 pub(crate) mod reserve;
+mod session;
 
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
 pub use reserve::{DiskRefusal, FLOOR, Refusal, Span, Stream, StreamSpec};

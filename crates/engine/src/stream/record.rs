@@ -8,8 +8,9 @@ use rustix::io::Errno;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Time};
 
-use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Session, Stop};
+use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
+use super::session::Session;
 use crate::buffer::Buffer;
 use crate::clock;
 

@@ -1,0 +1,90 @@
+use super::*;
+
+#[test]
+fn what_is_written_is_what_is_read() {
+    assert_eq!(parse_size("256KiB"), Ok(Bytes(262_144)));
+    assert_eq!(parse_size(" 1.5 GiB "), Ok(Bytes(1_610_612_736)));
+    assert_eq!(parse_size("8TB"), Ok(Bytes(8_000_000_000_000)));
+    assert_eq!(parse_size("512"), Ok(Bytes(512)));
+    assert_eq!(parse_size("18446744073709551615"), Ok(Bytes(u64::MAX)));
+    assert_eq!(parse_position("0"), Ok(Bytes::ZERO));
+    assert_eq!(parse_position("1TB"), Ok(Bytes(1_000_000_000_000)));
+    assert_eq!(parse_seconds("5"), Ok(5));
+    assert_eq!(parse_rate("1.2MB/s"), Ok(BytesPerSecond(1_200_000)));
+    assert_eq!(parse_rate("3Mbit/s"), Ok(BytesPerSecond(375_000)));
+    assert_eq!(parse_time("0.5s"), Ok(Nanos::from_millis(500)));
+    assert_eq!(parse_share("2.5%"), Ok(0.025));
+    assert_eq!(parse_share("0"), Ok(0.0));
+}
+
+#[test]
+fn what_is_no_quantity_is_refused_with_the_reason() {
+    assert!(matches!(parse_size(""), Err(QuantityError::Empty { .. })));
+    assert!(matches!(parse_size("0"), Err(QuantityError::Zero)));
+    assert!(matches!(parse_size("0.1B"), Err(QuantityError::Zero)));
+    assert!(matches!(parse_size("-1GB"), Err(QuantityError::Negative)));
+    assert!(matches!(parse_rate("-0MB/s"), Err(QuantityError::Negative)));
+    assert!(matches!(
+        parse_rate("NaN"),
+        Err(QuantityError::NotANumber { .. })
+    ));
+    assert!(matches!(
+        parse_rate("inf MB/s"),
+        Err(QuantityError::NotANumber { .. })
+    ));
+    assert!(matches!(
+        parse_rate("1.2.3MB/s"),
+        Err(QuantityError::NotANumber { .. })
+    ));
+    assert!(matches!(
+        parse_rate("1e9MB/s"),
+        Err(QuantityError::Unit { .. })
+    ));
+    for rate in ["12", "0"] {
+        assert!(matches!(
+            parse_rate(rate),
+            Err(QuantityError::NoUnit { .. })
+        ));
+    }
+    assert!(matches!(parse_rate("0B/s"), Err(QuantityError::Zero)));
+    assert!(matches!(parse_size("64K"), Err(QuantityError::Unit { .. })));
+    assert!(matches!(
+        parse_size("18446744073709551616"),
+        Err(QuantityError::TooLarge { .. })
+    ));
+    assert!(matches!(
+        parse_size("99999999999999999999999999999999999999999PB"),
+        Err(QuantityError::TooLarge { .. })
+    ));
+    assert!(matches!(
+        parse_size("340282366920938463463374607431768211455PiB"),
+        Err(QuantityError::TooLarge { .. })
+    ));
+    assert!(matches!(parse_position("-1"), Err(QuantityError::Negative)));
+    assert!(matches!(
+        parse_position("18446744073709551616"),
+        Err(QuantityError::TooLarge { .. })
+    ));
+    for seconds in ["0.3", "5s", "", "a"] {
+        assert!(matches!(
+            parse_seconds(seconds),
+            Err(QuantityError::NotWhole { .. })
+        ));
+    }
+    assert!(matches!(parse_seconds("0"), Err(QuantityError::Zero)));
+    assert!(matches!(parse_seconds("-1"), Err(QuantityError::Negative)));
+    assert!(matches!(
+        parse_share("101%"),
+        Err(QuantityError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn quantities_print_in_units_a_person_would_choose() {
+    assert_eq!(Size(Bytes(1023)).to_string(), "1023 B");
+    assert_eq!(Size(Bytes::from_mib(64)).to_string(), "64 MiB");
+    assert_eq!(Size(Bytes(8_000_000_000_000)).to_string(), "7.28 TiB");
+    assert_eq!(Size(Bytes(u64::MAX)).to_string(), "16.00 EiB");
+    assert_eq!(Rate(BytesPerSecond(1_200_000)).to_string(), "1.20 MB/s");
+    assert_eq!(Span(Nanos(2_345_678)).to_string(), "2.3 ms");
+}

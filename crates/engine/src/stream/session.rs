@@ -1,0 +1,382 @@
+//! What a recording and a player have in common: a session's place in its stream, its blocks on their
+//! way, and what of them is durable.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use sched::request::Op as Direction;
+use sched::units::{Bytes, Nanos, Time};
+
+use super::core::op_name;
+use super::pace::{BlockReport, PaceError, PaceReport, Stop};
+use super::reserve::Stream;
+use crate::buffer::Buffer;
+use crate::clock;
+use crate::front::{IoFailure, VolumeCompletion, VolumeOp, VolumeRequest};
+
+/// How often what was recorded is made durable.
+const FLUSH_EVERY: Nanos = Nanos::from_secs(2);
+
+/// What a flush is known by; blocks are counted from 0.
+const FLUSH: u64 = u64::MAX;
+
+/// A session's place in its stream.
+pub(super) struct Session<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) period: Nanos,
+    /// When the first block may be handed over: when the reservation begins.
+    pub(super) begin: Time,
+    /// When the reservation ends, if that is known.
+    until: Option<Time>,
+    /// Whoever runs the session knows that it has ended.
+    knows_end: Cell<bool>,
+    /// Where the next block begins, in bytes of the volume; `None` after the range's end.
+    at: Option<u64>,
+    next_index: u64,
+    in_flight: Vec<Flight>,
+    /// Bytes handed to the disks.
+    submitted_bytes: u64,
+    flushing: Flushing,
+    pub(super) report: PaceReport,
+    failed: Option<PaceError>,
+}
+
+/// Making durable what was written.
+#[derive(Default)]
+struct Flushing {
+    /// A flush is under way, and this many bytes were written before it.
+    covers: Option<u64>,
+    /// When the next may begin.
+    next_at: Time,
+}
+
+/// A block on its way.
+struct Flight {
+    index: u64,
+    /// Bytes handed to the disks before it.
+    before: u64,
+    offset: u64,
+    bytes: u64,
+    buffer: Buffer,
+}
+
+/// A block that is done.
+pub(super) struct Finished {
+    pub(super) index: u64,
+    pub(super) bytes: u64,
+    /// When the disks were done with it.
+    pub(super) completed: Time,
+    pub(super) buffer: Buffer,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        stream: &'a Stream,
+        offset: Bytes,
+        direction: Direction,
+    ) -> Result<Self, PaceError> {
+        if stream.op() != direction {
+            return Err(PaceError::Direction {
+                reserved: op_name(stream.op()),
+            });
+        }
+        let grain = stream.volume().write_grain();
+        if direction == Direction::Write && !offset.0.is_multiple_of(grain.0) {
+            return Err(PaceError::Offset { offset, grain });
+        }
+        let range = stream.range();
+        let at = range
+            .start
+            .checked_add(offset.0)
+            .filter(|at| *at < range.end);
+        let period = stream.rate().period_of(stream.block());
+        let span = stream.span();
+        Ok(Self {
+            stream,
+            period: period.unwrap_or(Nanos::MAX),
+            begin: span.map_or(Time::ZERO, |span| span.from),
+            until: span.and_then(|span| span.until),
+            knows_end: Cell::new(false),
+            at,
+            next_index: 0,
+            in_flight: Vec::new(),
+            submitted_bytes: 0,
+            flushing: Flushing::default(),
+            report: PaceReport::default(),
+            failed: None,
+        })
+    }
+
+    /// Buffers of a block each, as many as the stream has.
+    pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
+        let account = self.stream.client().account();
+        let size = self.stream.block().0 as usize;
+        let count = super::open::BUFFERS_PER_DISK as usize * self.stream.disk_count();
+        (0..count)
+            .map(|_| account.allocate_wait(size, None).map_err(PaceError::Memory))
+            .collect()
+    }
+
+    /// How long the block is at most that follows the next `ready` bytes: to the end of the block of
+    /// the range's grid in which it begins. `None` after the range's end.
+    pub(super) fn len_after(&self, ready: u64) -> Option<u64> {
+        let range = self.stream.range();
+        let block = self.stream.block().0;
+        let size = range.end - range.start;
+        let mut from = self.at? - range.start + ready;
+        if from >= size {
+            if !self.stream.wraps() {
+                return None;
+            }
+            from %= size;
+        }
+        Some((block - from % block).min(size - from))
+    }
+
+    /// Where a block of so many bytes ends, filled up, that begins at `offset` of the volume: where a
+    /// physical sector does, or the block of the range's grid that it is in, whichever is first.
+    fn filled_up(&self, offset: u64, bytes: u64) -> u64 {
+        let (range, block) = (self.stream.range(), self.stream.block().0);
+        let of_grid = (offset - range.start) / block * block + block;
+        let grid_end = range.end.min(range.start + of_grid);
+        let sector = self.stream.volume().write_grain().0;
+        (offset + bytes).next_multiple_of(sector).min(grid_end)
+    }
+
+    /// Whether the reservation's time is over.
+    pub(super) fn is_over(&self) -> bool {
+        let is_over = self.until.is_some_and(|until| until <= clock::now());
+        self.knows_end.set(is_over);
+        is_over
+    }
+
+    /// Hands the next block of `bytes`, filled up with what follows in the buffer, to the disks. Says
+    /// whether it went: none does after the end of the reservation.
+    pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<bool, PaceError> {
+        let Some(offset) = self.at.filter(|_| !self.is_over()) else {
+            return Ok(false);
+        };
+        let volume = self.stream.volume();
+        let len = self.filled_up(offset, bytes) - offset;
+        let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
+        let op = match self.stream.op() {
+            Direction::Read => VolumeOp::Read,
+            Direction::Write => VolumeOp::Write { durable: false },
+        };
+        let request = VolumeRequest::transfer(volume, op, Bytes(offset), memory)
+            .on(self.stream)
+            .user_data(self.next_index);
+        match self.stream.client().submit(request) {
+            Ok(_) => {}
+            Err(_) if self.is_over() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.in_flight.push(Flight {
+            index: self.next_index,
+            before: self.submitted_bytes,
+            offset,
+            bytes,
+            buffer,
+        });
+        self.submitted_bytes += bytes;
+        self.next_index += 1;
+        let range = self.stream.range();
+        let next = offset + len;
+        self.at = if next < range.end {
+            Some(next)
+        } else {
+            self.stream.wraps().then_some(range.start)
+        };
+        Ok(true)
+    }
+
+    /// The instant for the block after the one that was to be handed over at `due` and was at `now`.
+    /// More than a period late, it has moved what comes after it.
+    pub(super) fn after(&self, due: Time, now: Time) -> Time {
+        let next = due.saturating_add(self.period);
+        if next < now {
+            now.saturating_add(self.period)
+        } else {
+            next
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(super) fn submitted(&self) -> u64 {
+        self.next_index
+    }
+
+    /// A block that is done, if one is.
+    ///
+    /// # Errors
+    /// When it failed; those still in flight are waited for before.
+    pub(super) fn poll(
+        &mut self,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<Option<Finished>, PaceError> {
+        while let Some(completion) = self.stream.client().poll() {
+            if completion.user_data == FLUSH {
+                self.flushed(completion.result);
+                continue;
+            }
+            let finished = self.finish(completion, on_block);
+            if self.failed.is_none() {
+                return Ok(finished);
+            }
+        }
+        if self.in_flight.is_empty()
+            && self.flushing.covers.is_none()
+            && let Some(failure) = self.failed.take()
+        {
+            return Err(failure);
+        }
+        Ok(None)
+    }
+
+    /// Bytes from the beginning that are on the disks.
+    fn written(&self) -> u64 {
+        let in_flight = self.in_flight.iter().map(|flight| flight.before);
+        in_flight.min().unwrap_or(self.submitted_bytes)
+    }
+
+    /// When what has been written is to be made durable, if there is something to.
+    pub(super) fn flush_at(&self) -> Option<Time> {
+        let is_due = self.flushing.covers.is_none() && self.written() > self.report.durable_bytes;
+        is_due.then_some(self.flushing.next_at)
+    }
+
+    /// Has what is written made durable if it is time to.
+    pub(super) fn flush_due(&mut self) -> Result<(), PaceError> {
+        let now = clock::now();
+        if self.flush_at().is_some_and(|at| at <= now) {
+            self.flush()?;
+            // At the same instants as other recordings: one record of the log serves them all.
+            let past = now.0 % FLUSH_EVERY.0;
+            self.flushing.next_at = now.saturating_add(FLUSH_EVERY - Nanos(past));
+        }
+        Ok(())
+    }
+
+    /// Has all that is written made durable and waits for it. What is written after it began is not.
+    pub(super) fn settle(
+        &mut self,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<(), PaceError> {
+        let quiet = Stop::new().map_err(PaceError::Peer)?;
+        loop {
+            if self.flushing.covers.is_none() {
+                if self.written() == self.report.durable_bytes {
+                    return Ok(());
+                }
+                self.flush()?;
+            }
+            self.sleep(None, None, &quiet)?;
+            while self.poll(on_block)?.is_some() {}
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PaceError> {
+        let volume = self.stream.volume();
+        let request = VolumeRequest::command(volume, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
+        self.stream.client().submit(request.user_data(FLUSH))?;
+        self.flushing.covers = Some(self.written());
+        Ok(())
+    }
+
+    fn flushed(&mut self, result: Result<(), IoFailure>) {
+        let covers = self.flushing.covers.take().unwrap_or(0);
+        match result {
+            Ok(()) => self.report.durable_bytes = covers,
+            Err(failure) => {
+                self.failed.get_or_insert(PaceError::Flush(failure));
+            }
+        }
+    }
+
+    /// Whether a block has failed and the session ends when nothing is in flight.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    fn finish(
+        &mut self,
+        completion: VolumeCompletion,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Option<Finished> {
+        let is_it = |flight: &Flight| flight.index == completion.user_data;
+        let place = self.in_flight.iter().position(is_it)?;
+        let flight = self.in_flight.swap_remove(place);
+        if let Err(failure) = completion.result {
+            let index = flight.index;
+            self.failed.get_or_insert(PaceError::Io { index, failure });
+            return None;
+        }
+        let timeliness = completion.timeliness;
+        let late = timeliness.map_or(Nanos::ZERO, |of| of.late);
+        let late_net = timeliness.map_or(Nanos::ZERO, |of| of.late_net);
+        let report = BlockReport {
+            index: flight.index,
+            offset: flight.offset,
+            bytes: flight.bytes,
+            submitted: completion.submitted,
+            deadline: timeliness.map(|of| of.deadline),
+            completed: completion.completed,
+            late,
+            late_net,
+            durable_bytes: self.report.durable_bytes,
+        };
+        self.report.blocks += 1;
+        self.report.misses += u64::from(!late_net.is_zero());
+        self.report.misses_gross += u64::from(!late.is_zero());
+        self.report.late_max = self.report.late_max.max(late);
+        self.report.late_net_max = self.report.late_net_max.max(late_net);
+        on_block(&report);
+        Some(Finished {
+            index: flight.index,
+            bytes: flight.bytes,
+            completed: completion.completed,
+            buffer: flight.buffer,
+        })
+    }
+
+    /// Sleeps until the peer is ready (if it is given), a block is done, `until`, the end of the
+    /// reservation, or the signal to stop. Returns whether the peer is ready and whether to stop.
+    pub(super) fn sleep(
+        &self,
+        peer: Option<(BorrowedFd<'_>, PollFlags)>,
+        until: Option<Time>,
+        stop: &Stop,
+    ) -> Result<(bool, bool), PaceError> {
+        let client = self.stream.client();
+        let armed = client.arm();
+        let end = self.until.filter(|_| !self.knows_end.get());
+        let until = until.into_iter().chain(end).min();
+        let left = until.map(|until| until.saturating_since(clock::now()));
+        let left = if armed { left } else { Some(Nanos::ZERO) };
+        let timeout = left.map(clock::timespec_of);
+        let mut fds = Vec::with_capacity(3);
+        fds.push(PollFd::from_borrowed_fd(stop.fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(
+            client.event().as_fd(),
+            PollFlags::IN,
+        ));
+        if let Some((peer, flags)) = peer {
+            fds.push(PollFd::from_borrowed_fd(peer, flags));
+        }
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(PaceError::Peer(error.into())),
+        }
+        let stopped = !fds[0].revents().is_empty();
+        let ready = fds.get(2).is_some_and(|peer| !peer.revents().is_empty());
+        if !fds[1].revents().is_empty() {
+            client.event().drain();
+        }
+        Ok((ready, stopped))
+    }
+}
