@@ -29,6 +29,9 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(3);
 /// The first pause before it is tried again whether a server listens; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
+/// The longest time between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long something that is no control socket may take to say what it is.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -137,17 +140,6 @@ impl ApiClient {
             .connect()
             .await
             .map_err(|error| self.unreachable(&error))?;
-        let lost = |error: hyper::Error| {
-            if speaks_something_else(&self.socket) {
-                return self.no_control_socket();
-            }
-            Failure::failed(format!("the connection to the server was lost: {error}"))
-                .help("the server has ended or is ending: its log says why; `clockwise status` shows whether it is back")
-        };
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(lost)?;
-        let driver = tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -155,17 +147,21 @@ impl ApiClient {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failure::bug(format!("{path} is not a path of the API: {error}")))?;
-        let response = sender.send_request(request).await.map_err(lost)?;
-        let status = response.status();
-        let body = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(lost)?
-            .to_bytes();
-        drop(sender);
-        driver.abort();
-        Ok((status, body))
+        match answer(stream, request).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.lost(&error).await),
+        }
+    }
+
+    /// What to tell of a connection that ended before the answer did.
+    async fn lost(&self, error: &hyper::Error) -> Failure {
+        let socket = self.socket.clone();
+        let asked = tokio::task::spawn_blocking(move || speaks_something_else(&socket));
+        if asked.await.unwrap_or(false) {
+            return self.no_control_socket();
+        }
+        Failure::failed(format!("the connection to the server was lost: {error}"))
+            .help("the server has ended or is ending: its log says why; `clockwise status` shows whether it is back")
     }
 
     /// Connects on a thread that may wait: a server that has many connections to accept makes others
@@ -213,6 +209,22 @@ impl ApiClient {
     }
 }
 
+/// One request on a connection of its own, and its answer.
+async fn answer(
+    stream: tokio::net::UnixStream,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), hyper::Error> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await?.to_bytes();
+    drop(sender);
+    driver.abort();
+    Ok((status, body))
+}
+
 /// Whether what listens at a socket answers, but not in HTTP, as those of byte streams and NBD do.
 fn speaks_something_else(socket: &Path) -> bool {
     const HTTP: &[u8] = b"HTTP/";
@@ -244,11 +256,12 @@ fn connect_to_one_that_begins(socket: &Path) -> io::Result<UnixStream> {
     let until = Instant::now() + LISTENS_WITHIN;
     let mut pause = FIRST_PAUSE;
     loop {
+        let left = until.saturating_duration_since(Instant::now());
         match UnixStream::connect(socket) {
-            Err(error) if is_nobody(&error) && Instant::now() < until => {}
+            Err(error) if is_nobody(&error) && !left.is_zero() => {}
             connected => return connected,
         }
-        std::thread::sleep(pause);
-        pause *= 2;
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

@@ -312,7 +312,7 @@ fn a_server_that_ends_tells_so_who_is_in_the_middle_of_a_call() {
         begin("POST", of_move, &moved),
         begin("POST", "/v1/streams", &stream(65_536)),
     ];
-    let creations: Vec<_> = (0..16)
+    let creations: Vec<_> = (0..64)
         .map(|number| {
             let volume = json!({ "name": format!("v-{number}"), "size_bytes": 512 });
             Unfinished::begin(&site, "POST", "/v1/volumes", &volume.to_string())

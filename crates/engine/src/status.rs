@@ -333,7 +333,7 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         zone_starts_bytes: zone_starts(disk),
         utilization_promised: promised,
         utilization_leaving: leaving.map_or(0.0, |leaving| leaving.utilization),
-        leaving_ns: leaving.map_or(0, |leaving| leaving.remaining.0),
+        leaving_ns: leaving.map_or(0, |leaving| leaving.until.saturating_since(now).0),
         utilization_measured: 0.0,
         delta_l_ns: delta_l.0,
         slack_ns: 0,

@@ -265,8 +265,8 @@ fn planned(status: &StatusView) -> String {
                 Some(nanos) => span(nanos),
             };
             [
-                planned.name.clone(),
-                planned.volume.clone(),
+                shown(&planned.name).into_owned(),
+                shown(&planned.volume).into_owned(),
                 planned.id.to_string(),
                 begins,
                 ends,

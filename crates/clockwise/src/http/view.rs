@@ -98,8 +98,10 @@ view! {
         utilization_promised: f64,
         /// The part of that which streams and exports that have ended still hold: each keeps its share until
         /// its last deadline.
+        #[serde(default)]
         utilization_leaving: f64,
         /// In how long all of that is free; 0: nothing is held so.
+        #[serde(default)]
         leaving_ns: u64,
         /// The share of its time it was busy since the window began.
         utilization_measured: f64,

@@ -93,7 +93,13 @@ mod tests {
             UnixListener::bind(&path).unwrap()
         };
         let router = Router::new().route("/", axum::routing::get(|| async { "well" }));
-        let serving = runtime.spawn(serve(listener, router, Duration::from_millis(100), ended));
+        let impatient = serve(
+            listener,
+            router.clone(),
+            Duration::from_millis(100),
+            ended.clone(),
+        );
+        let impatient = runtime.spawn(impatient);
         for head in ["", "GET / HTTP/1.1\r\nhost: x\r\n"] {
             let mut connection = std::os::unix::net::UnixStream::connect(&path).unwrap();
             connection.set_read_timeout(Some(LONG)).unwrap();
@@ -102,6 +108,12 @@ mod tests {
             connection.read_to_string(&mut answer).unwrap();
             assert!(!answer.contains("well"), "{answer}");
         }
+        let path = folder.path().join("patient.sock");
+        let listener = {
+            let _within = runtime.enter();
+            UnixListener::bind(&path).unwrap()
+        };
+        let patient = runtime.spawn(serve(listener, router, LONG, ended));
         let mut connection = std::os::unix::net::UnixStream::connect(&path).unwrap();
         connection
             .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -110,6 +122,7 @@ mod tests {
         connection.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("well"), "{answer}");
         ending.send_replace(true);
-        runtime.block_on(serving).unwrap();
+        runtime.block_on(impatient).unwrap();
+        runtime.block_on(patient).unwrap();
     }
 }

@@ -52,6 +52,8 @@ pub(super) async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(limits.count_max));
     let denials = Arc::new(Mutex::new(Seldom::default()));
+    // Of the host's making, and not drowned by what clients do.
+    let failures = Mutex::new(Seldom::default());
     loop {
         let connection = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -87,7 +89,7 @@ pub(super) async fn serve(
             Ok(())
         });
         if let Err(error) = started {
-            warn(&denials, &format!("it cannot be served: {error}"));
+            warn(&failures, &format!("it cannot be served: {error}"));
             // Out of descriptors or threads: give those that there are time to end.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

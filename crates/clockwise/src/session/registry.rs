@@ -123,6 +123,10 @@ impl Session {
     #[must_use]
     pub fn view(&self) -> SessionView {
         let account = lock(&self.account);
+        let mut pace = account.pace;
+        if let Some(stream) = &account.stream {
+            pace.durable_bytes = stream.durable_bytes();
+        }
         let stream = match (&account.stream, &account.last) {
             (Some(stream), _) => StreamView::from(stream.status()),
             (None, Some(last)) => last.clone(),
@@ -133,7 +137,7 @@ impl Session {
             op: self.op,
             state: account.state.clone(),
             stream,
-            pace: account.pace,
+            pace,
             margin: latency(&account.margin),
             response: latency(&account.response),
         }
@@ -155,7 +159,6 @@ impl Session {
         account.pace.misses_gross += u64::from(!block.late.is_zero());
         account.pace.late_max_ns = account.pace.late_max_ns.max(block.late.get());
         account.pace.late_net_max_ns = account.pace.late_net_max_ns.max(block.late_net.get());
-        account.pace.durable_bytes = block.durable_bytes;
         let response = block.completed.saturating_since(block.submitted);
         // A histogram that grows takes every value.
         if let Some(deadline) = block.deadline {
@@ -225,6 +228,7 @@ impl Session {
     fn give_back(&self, account: &mut Account, state: SessionState) {
         account.state = state;
         if let Some(stream) = account.stream.take() {
+            account.pace.durable_bytes = stream.durable_bytes();
             account.last = Some(StreamView::from(match Arc::try_unwrap(stream) {
                 Ok(stream) => stream.close(),
                 // Somebody is asking it something at this moment; the last one to drop it closes it.

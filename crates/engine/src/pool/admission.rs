@@ -19,6 +19,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use volume::VolumeId;
 
 use super::disks::DiskCore;
+use crate::clock;
 use crate::stream::core::{StreamCore, StreamTask};
 use crate::stream::needs::Need;
 use crate::stream::{DiskRefusal, Refusal};
@@ -271,7 +272,7 @@ impl Admission {
         }
         if let Some(leaving) = self.leaving(misfit.disk, at) {
             refusal.utilization_leaving = leaving.utilization;
-            refusal.leaving_ns = Some(leaving.remaining.0);
+            refusal.leaving_ns = Some(leaving.until.saturating_since(clock::now()).0);
         }
         refusal
     }

@@ -330,6 +330,8 @@ pub(crate) struct Evidence {
     early: AtomicU64,
     overruns: AtomicU64,
     errors: AtomicU64,
+    /// Of a recording, from its beginning.
+    pub(crate) durable_bytes: AtomicU64,
     recent: Recent,
     failed: Mutex<Option<String>>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sched::book;
 use sched::disk::TaskKind;
 use sched::request::Op as Direction;
-use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Time};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
@@ -147,7 +147,7 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
         return Err(invalid("the block size", reason, BLOCK_REMEDY));
     }
     let size = volume.size().0;
-    let range = spec.range.clone().unwrap_or(0..size);
+    let range = spec.range.clone().unwrap_or(0..size / grain * grain);
     if range.start >= range.end || range.end > size {
         let reason = format!(
             "{} is empty or reaches past the volume's end at {}",
@@ -156,10 +156,14 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
         );
         return Err(invalid("the range", reason, RANGE_REMEDY));
     }
-    if !range.start.is_multiple_of(SECTOR_BYTES) || !range.end.is_multiple_of(SECTOR_BYTES) {
+    if !range.start.is_multiple_of(grain) || !range.end.is_multiple_of(grain) {
         return Err(invalid(
             "the range",
-            format!("{} is not whole sectors", described(&range)),
+            format!(
+                "{} is not whole sectors of {}",
+                described(&range),
+                Bytes(grain)
+            ),
             RANGE_REMEDY,
         ));
     }

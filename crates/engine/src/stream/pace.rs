@@ -17,6 +17,9 @@
 //! A reservation with a time span is kept to: the first block is handed over when it begins, none is
 //! after it has ended. What a source had sent ahead by then is dropped; what was read is played.
 //!
+//! A recorder has what is on the disks made durable every two seconds, at the same instants as other
+//! recorders, whose rounds then share a commit, and all of it before it ends.
+//!
 //! A peer that is late moves everything after it: what was reserved is a rate, not a time of day.
 //!
 //! Deliberately absent: formats. A session moves bytes.
@@ -76,8 +79,6 @@ pub struct BlockReport {
     pub late: Nanos,
     /// The same without the host's own lateness.
     pub late_net: Nanos,
-    /// Bytes from the beginning of the session that survive a power cut by now.
-    pub durable_bytes: u64,
 }
 
 /// What a session did.

@@ -132,7 +132,7 @@ impl Playing<'_> {
                 (None, true) => Some(self.play_at),
             };
             let peer = due.then(|| (self.sink.fd(), PollFlags::OUT));
-            let (writable, told) = self.session.sleep(peer, until, stop)?;
+            let (writable, told) = self.session.sleep(peer, until, Some(stop))?;
             if writable {
                 self.send()?;
             }
@@ -152,9 +152,8 @@ impl Playing<'_> {
 
     /// After the signal or a failure, what is in flight ends by itself.
     fn wait_for_rest(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
-        let quiet = Stop::new().map_err(PaceError::Peer)?;
         while self.session.in_flight() > 0 {
-            self.session.sleep(None, None, &quiet)?;
+            self.session.wait()?;
             while let Some(done) = self.session.poll(on_block)? {
                 self.free.push(done.buffer);
             }

@@ -104,9 +104,12 @@ impl Recording<'_> {
     ) -> Result<PaceReport, PaceError> {
         let result = self.run(stop, on_block);
         let settled = self.session.settle(on_block);
-        result?;
-        settled?;
-        Ok(self.session.report)
+        match (result, settled) {
+            // Why a block was not taken is that one before it failed.
+            (Err(PaceError::Submit(_)), Err(failed @ PaceError::Io { .. })) => Err(failed),
+            (Err(error), _) | (Ok(()), Err(error)) => Err(error),
+            (Ok(()), Ok(())) => Ok(self.session.report),
+        }
     }
 
     fn run(
@@ -114,12 +117,13 @@ impl Recording<'_> {
         stop: &Stop,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<(), PaceError> {
+        let mut stop = Some(stop);
         loop {
             while let Some(done) = self.session.poll(on_block)? {
                 self.free.push(done.buffer);
             }
             if self.session.is_failing() {
-                self.session.sleep(None, None, stop)?;
+                self.session.wait()?;
                 continue;
             }
             if self.session.is_over() {
@@ -139,29 +143,16 @@ impl Recording<'_> {
             if readable {
                 self.receive()?;
             }
-            if stopped && clock::now() < self.session.begin {
-                self.drop_rest();
-            } else if stopped && !self.ended {
-                self.end();
-            } else if stopped {
+            if stopped {
                 // The signal stays; what is left ends by itself.
-                self.wait_for_rest(on_block)?;
+                stop = None;
+                if clock::now() < self.session.begin {
+                    self.drop_rest();
+                } else if !self.ended {
+                    self.end();
+                }
             }
         }
-    }
-
-    /// After the signal, only completions and the pace matter.
-    fn wait_for_rest(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
-        let quiet = Stop::new().map_err(PaceError::Peer)?;
-        while self.session.in_flight() > 0 || !self.ready.is_empty() {
-            self.submit_due()?;
-            let until = self.ready.front().map(|_| self.next_at);
-            self.session.sleep(None, until, &quiet)?;
-            while let Some(done) = self.session.poll(on_block)? {
-                self.free.push(done.buffer);
-            }
-        }
-        Ok(())
     }
 
     /// Whether there is a buffer to fill and something may come for it.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
@@ -194,6 +195,17 @@ impl Stream {
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
+    }
+
+    /// Bytes from the beginning of the recording that is made through it, or was made last, that survive a
+    /// power cut.
+    #[must_use]
+    pub fn durable_bytes(&self) -> u64 {
+        self.core.evidence.durable_bytes.load(Relaxed)
+    }
+
+    pub(super) fn set_durable(&self, bytes: u64) {
+        self.core.evidence.durable_bytes.store(bytes, Relaxed);
     }
 
     /// The client that holds its buffers (two blocks for every disk it touches) and through which

@@ -38,6 +38,8 @@ pub(super) struct Session<'a> {
     in_flight: Vec<Flight>,
     /// Bytes handed to the disks.
     submitted_bytes: u64,
+    /// Bytes handed to the disks before the first block that failed.
+    broken_at: Option<u64>,
     flushing: Flushing,
     pub(super) report: PaceReport,
     failed: Option<PaceError>,
@@ -93,6 +95,7 @@ impl<'a> Session<'a> {
             .filter(|at| *at < range.end);
         let period = stream.rate().period_of(stream.block());
         let span = stream.span();
+        stream.set_durable(0);
         Ok(Self {
             stream,
             period: period.unwrap_or(Nanos::MAX),
@@ -103,6 +106,7 @@ impl<'a> Session<'a> {
             next_index: 0,
             in_flight: Vec::new(),
             submitted_bytes: 0,
+            broken_at: None,
             flushing: Flushing::default(),
             report: PaceReport::default(),
             failed: None,
@@ -241,7 +245,8 @@ impl<'a> Session<'a> {
     /// Bytes from the beginning that are on the disks.
     fn written(&self) -> u64 {
         let in_flight = self.in_flight.iter().map(|flight| flight.before);
-        in_flight.min().unwrap_or(self.submitted_bytes)
+        let ends = in_flight.chain(self.broken_at).min();
+        ends.unwrap_or(self.submitted_bytes)
     }
 
     /// When what has been written is to be made durable, if there is something to.
@@ -262,22 +267,28 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Has all that is written made durable and waits for it. What is written after it began is not.
+    /// Waits for what is in flight, and has all that is written made durable.
     pub(super) fn settle(
         &mut self,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<(), PaceError> {
-        let quiet = Stop::new().map_err(PaceError::Peer)?;
         loop {
-            if self.flushing.covers.is_none() {
+            while self.poll(on_block)?.is_some() {}
+            if self.in_flight.is_empty() && self.flushing.covers.is_none() {
                 if self.written() == self.report.durable_bytes {
                     return Ok(());
                 }
                 self.flush()?;
             }
-            self.sleep(None, None, &quiet)?;
-            while self.poll(on_block)?.is_some() {}
+            self.wait()?;
         }
+    }
+
+    /// Sleeps until a block or a flush is done, and for nothing else.
+    pub(super) fn wait(&self) -> Result<(), PaceError> {
+        // Once it is known that the reservation's time is over, that does not wake.
+        self.is_over();
+        self.sleep(None, None, None).map(drop)
     }
 
     fn flush(&mut self) -> Result<(), PaceError> {
@@ -291,7 +302,10 @@ impl<'a> Session<'a> {
     fn flushed(&mut self, result: Result<(), IoFailure>) {
         let covers = self.flushing.covers.take().unwrap_or(0);
         match result {
-            Ok(()) => self.report.durable_bytes = covers,
+            Ok(()) => {
+                self.report.durable_bytes = covers;
+                self.stream.set_durable(covers);
+            }
             Err(failure) => {
                 self.failed.get_or_insert(PaceError::Flush(failure));
             }
@@ -314,6 +328,8 @@ impl<'a> Session<'a> {
         if let Err(failure) = completion.result {
             let index = flight.index;
             self.failed.get_or_insert(PaceError::Io { index, failure });
+            let before = self.broken_at.unwrap_or(u64::MAX);
+            self.broken_at = Some(before.min(flight.before));
             return None;
         }
         let timeliness = completion.timeliness;
@@ -328,7 +344,6 @@ impl<'a> Session<'a> {
             completed: completion.completed,
             late,
             late_net,
-            durable_bytes: self.report.durable_bytes,
         };
         self.report.blocks += 1;
         self.report.misses += u64::from(!late_net.is_zero());
@@ -345,12 +360,13 @@ impl<'a> Session<'a> {
     }
 
     /// Sleeps until the peer is ready (if it is given), a block is done, `until`, the end of the
-    /// reservation, or the signal to stop. Returns whether the peer is ready and whether to stop.
+    /// reservation, or the signal to stop (if it is given). Returns whether the peer is ready and whether
+    /// to stop.
     pub(super) fn sleep(
         &self,
         peer: Option<(BorrowedFd<'_>, PollFlags)>,
         until: Option<Time>,
-        stop: &Stop,
+        stop: Option<&Stop>,
     ) -> Result<(bool, bool), PaceError> {
         let client = self.stream.client();
         let armed = client.arm();
@@ -360,23 +376,20 @@ impl<'a> Session<'a> {
         let left = if armed { left } else { Some(Nanos::ZERO) };
         let timeout = left.map(clock::timespec_of);
         let mut fds = Vec::with_capacity(3);
-        fds.push(PollFd::from_borrowed_fd(stop.fd(), PollFlags::IN));
-        fds.push(PollFd::from_borrowed_fd(
-            client.event().as_fd(),
-            PollFlags::IN,
-        ));
-        if let Some((peer, flags)) = peer {
-            fds.push(PollFd::from_borrowed_fd(peer, flags));
-        }
+        let event = PollFd::from_borrowed_fd(client.event().as_fd(), PollFlags::IN);
+        fds.push(event);
+        fds.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop.fd(), PollFlags::IN)));
+        fds.extend(peer.map(|(peer, flags)| PollFd::from_borrowed_fd(peer, flags)));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(PaceError::Peer(error.into())),
         }
-        let stopped = !fds[0].revents().is_empty();
-        let ready = fds.get(2).is_some_and(|peer| !peer.revents().is_empty());
-        if !fds[1].revents().is_empty() {
+        let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        if is_ready.next() == Some(true) {
             client.event().drain();
         }
+        let stopped = stop.is_some() && is_ready.next() == Some(true);
+        let ready = is_ready.next() == Some(true);
         Ok((ready, stopped))
     }
 }

@@ -18,6 +18,9 @@ use super::common::{MIB, Rig, client, filled, seeded, stream_spec, volume};
 
 const BLOCK: u64 = 65_536;
 
+/// Blocks of four seconds at 1 MiB a second: a flush comes every two.
+const ENOUGH: u64 = 64;
+
 fn record(stream: &Stream, data: &[u8]) -> Result<PaceReport, PaceError> {
     let mut source = tempfile::tempfile().unwrap();
     source.write_all(data).unwrap();
@@ -68,20 +71,24 @@ fn of_a_recording_that_goes_on_is_kept_what_it_says() {
         let data: Vec<u8> = (0..4 * MIB).map(|_| rng.random()).collect();
         let (mut source, sink) = UnixStream::pair().unwrap();
         let stop = Stop::new().unwrap();
-        let mut cut = None;
+        let (mut cut, mut blocks) = (None, 0);
         let all = &data;
         std::thread::scope(|scope| {
             scope.spawn(move || while source.write_all(all).is_ok() {});
+            // Closed when the recording ends, however that is, which ends the source.
+            let sink = sink;
             Recorder::new(&stream, Bytes::ZERO)
-                .run(&sink, &stop, &mut |block| {
-                    // In the midst of it, what a flush made durable is told with the next block.
-                    if block.durable_bytes > 0 && cut.is_none() {
-                        cut = Some((rig.after_power_cut(&mut rng), block.durable_bytes));
+                .run(&sink, &stop, &mut |_| {
+                    blocks += 1;
+                    let durable = stream.durable_bytes();
+                    if durable > 0 && cut.is_none() {
+                        cut = Some((rig.after_power_cut(&mut rng), durable));
+                    }
+                    if cut.is_some() || blocks == ENOUGH {
                         stop.stop();
                     }
                 })
                 .unwrap();
-            drop(sink);
         });
         let (cut, durable) = cut.unwrap();
         let after = cut.open();
@@ -201,4 +208,28 @@ fn a_write_that_the_scheduler_refuses_harms_neither_volume_nor_disk() {
     let report = record(&stream, &[7; 100_000]).unwrap();
     assert_eq!(report.durable_bytes, 100_000);
     client(&pool).flush(&video).unwrap();
+}
+
+#[test]
+fn what_was_on_its_way_when_the_source_broke_is_kept() {
+    let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::Fua);
+    let video = volume(&pool, "video", 4 * MIB);
+    let stream = pool
+        .reserve(stream_spec(&video, Op::Write, 16 << 20, BLOCK))
+        .unwrap();
+    let (mut source, mut sink) = UnixStream::pair().unwrap();
+    // Who closes a socket without having read what was sent to it breaks it.
+    sink.write_all(b"unread").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || source.write_all(&[3; 10 * BLOCK as usize]).unwrap());
+        let mut blocks = 0;
+        let broken =
+            Recorder::new(&stream, Bytes::ZERO)
+                .run(&sink, &Stop::new().unwrap(), &mut |_| blocks += 1);
+        assert!(matches!(broken, Err(PaceError::Peer(_))), "{broken:?}");
+        assert!(blocks > 0);
+        assert_eq!(stream.durable_bytes(), blocks * BLOCK);
+    });
+    let kept = beginning(&pool, &video, stream.durable_bytes());
+    assert!(kept.iter().all(|byte| *byte == 3));
 }

@@ -1,7 +1,7 @@
 //! Tasks of those that have ended. Each keeps its share until the last deadline of what it was asked.
 
 use sched::task::TaskId;
-use sched::units::{Nanos, Time};
+use sched::units::Time;
 
 use super::Admission;
 
@@ -10,8 +10,8 @@ use super::Admission;
 pub(crate) struct Leaving {
     /// The share of the disk's time.
     pub(crate) utilization: f64,
-    /// For how long the last of it is held.
-    pub(crate) remaining: Nanos,
+    /// When the last of it is free.
+    pub(crate) until: Time,
 }
 
 impl Admission {
@@ -29,10 +29,9 @@ impl Admission {
             .filter(|(_, span)| span.from <= at && at < span.until);
         held.fold(None, |sum: Option<Leaving>, (params, span)| {
             let share = params.service().0 as f64 / params.period().0 as f64;
-            let remaining = span.until.saturating_since(at);
             Some(Leaving {
                 utilization: sum.map_or(0.0, |sum| sum.utilization) + share,
-                remaining: sum.map_or(remaining, |sum| sum.remaining.max(remaining)),
+                until: sum.map_or(span.until, |sum| sum.until.max(span.until)),
             })
         })
     }

@@ -134,7 +134,7 @@ impl Admission {
             match self.join_now(disks, disk, name, params, TaskKind::Server, now) {
                 Ok(id) => tasks.push(id),
                 Err(why) => {
-                    let free_from = self.leave_all(disks, &tasks).max(now);
+                    let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
                     self.tell_delta_l(disks, now);
                     return Err(Unreserved {
                         why,
@@ -163,17 +163,22 @@ impl Admission {
         let Some(server) = self.servers.remove(&key) else {
             return now;
         };
-        let free_from = self.leave_all(disks, &server.tasks);
+        let free_from = self.leave_all(disks, &server.tasks, Self::ended);
         self.tell_delta_l(disks, now);
         free_from.max(now)
     }
 
     /// Tasks, the first on disk 0 and so on, leave. Returns from when on all of their shares are free.
-    fn leave_all(&mut self, disks: &[DiskCore], tasks: &[TaskId]) -> Time {
+    fn leave_all(
+        &mut self,
+        disks: &[DiskCore],
+        tasks: &[TaskId],
+        left: fn(&mut Self, usize, TaskId, Time),
+    ) -> Time {
         let mut latest = Time::ZERO;
         for (disk, id) in tasks.iter().enumerate() {
             if let Some(free_from) = disks[disk].leave(*id) {
-                self.ended(disk, *id, free_from);
+                left(self, disk, *id, free_from);
                 latest = latest.max(free_from);
             }
         }
