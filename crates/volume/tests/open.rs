@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Disk, EXTENT, Live, candidates, carry_out, execute, format, open, sectors, spec, started,
+    Disk, EXTENT, Live, Random, candidates, carry_out, execute, for_each_crash, format, open,
+    sectors, seed, spec, started,
 };
 use sched::units::{Bytes, Sector};
 use volume::check::check;
@@ -412,24 +413,45 @@ fn bad_pools_are_not_made() {
 
 #[test]
 fn a_format_that_breaks_off_leaves_no_pool() {
-    let old = pool(7, 2);
-    let steps = PoolState::format(&spec(&old, 1, EXTENT)).unwrap();
-    let done = steps.len();
-    for broken in 1..done {
-        let mut disks = old.clone();
-        steps[..broken]
-            .iter()
-            .for_each(|step| execute(&mut disks, step));
-        // The old pool while it can be read, the new one when only a second copy is missing.
-        let id = open(&disks).ok().map(|pool| pool.id());
-        match id {
-            None => assert!(broken > 1),
-            Some(id) if id == [7; 16] => assert!(broken < 4, "after {broken} steps"),
-            Some(id) => assert!(id == [1; 16] && broken >= done - 2, "after {broken} steps"),
+    let mut random = Random(seed("formats that break off", Some(1)));
+    let mut disks = pool(7, 2);
+    let steps = PoolState::format(&spec(&disks, 1, EXTENT)).unwrap();
+    let of_a_superblock = |step: &Step| match step {
+        Step::Write { start, .. } => [0, (SECTORS / 8 - 1) * 8].contains(&start.0),
+        Step::Flush { .. } => true,
+    };
+    let (mut old, mut new, mut none) = (0, 0, 0);
+    for carried_out in 0..=steps.len() {
+        let (before, left) = steps.split_at(carried_out);
+        // Whatever of the writes that were not flushed is lost or torn.
+        for_each_crash(&disks, 4_096, 500, &mut random, &mut |image| {
+            let Ok(found) = open(image) else {
+                none += 1;
+                assert!(!before.is_empty() && !left.is_empty());
+                return;
+            };
+            // The old pool until anything but superblocks was written, the new one when only a second copy
+            // is missing.
+            if found.id() == [7; 16] {
+                old += 1;
+                assert!(
+                    before.iter().all(of_a_superblock),
+                    "after {carried_out} steps"
+                );
+            } else {
+                new += 1;
+                assert_eq!(found.id(), [1; 16]);
+                assert!(left.len() <= 2, "after {carried_out} steps");
+                assert_eq!(found.volumes().count(), 0);
+                let report = check(&mut Live(image), &candidates(image));
+                assert!(report.problems.is_empty(), "{:?}", report.problems);
+            }
+        });
+        if let Some(step) = left.first() {
+            execute(&mut disks, step);
         }
     }
-    let mut disks = old;
-    steps.iter().for_each(|step| execute(&mut disks, step));
+    assert!(old > 1 && new > 1 && none > 1, "{old} {new} {none}");
     assert_eq!(open(&disks).unwrap().id(), [1; 16]);
     assert_eq!(
         open(&disks).unwrap().geometry().sector_of(volume::Place {
