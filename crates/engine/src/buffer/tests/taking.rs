@@ -27,7 +27,7 @@ fn who_has_too_much_is_asked_and_gives_back() {
     assert_eq!(poor.allocate(size), Err(MemoryError::NotNow));
     let (asked, by) = greedy.asked_back().unwrap();
     assert!(greedy.event().drain(), "it is told");
-    assert_eq!(by, Time(1).saturating_add(GIVE_BACK_WITHIN));
+    assert_eq!(by, Time(1) + Nanos::from_millis(500));
     held.truncate(held.len() - (asked.0 as usize).div_ceil(64 << 10));
     assert_eq!(greedy.asked_back(), None);
     assert!(greedy.event().drain(), "it is told that it is over");
