@@ -49,6 +49,38 @@ fn a_stream_takes_only_what_it_has_reserved() {
     );
 }
 
+/// What is promised of the pool's memory to a stream of this name.
+fn fixed_of(rig: &Rig, name: &str) -> Bytes {
+    let usage = rig.memory.usage();
+    usage.iter().find(|usage| usage.name == name).unwrap().fixed
+}
+
+#[test]
+fn a_stream_has_two_buffers_for_each_disk_that_it_touches() {
+    let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let wide = volume(&pool, "wide", 12 * MIB);
+    let narrow = volume_on(&pool, "narrow", 1, 2 * MIB);
+    let rate = BytesPerSecond(1 << 20);
+    let reserved = |volume, block: Bytes| {
+        let spec = stream_spec(volume, Op::Read, rate.0, block.0);
+        let name = spec.name.clone();
+        let stream = pool.reserve(spec).unwrap();
+        let fixed = fixed_of(&rig, &name);
+        stream.close();
+        fixed
+    };
+    for (volume, disks) in [(&wide, 3), (&narrow, 1)] {
+        for block in [Bytes(64 << 10), Bytes(MIB)] {
+            assert_eq!(reserved(volume, block), Bytes(2 * disks * block.0));
+        }
+        // The block proposed for a memory is the largest whose buffers are within it.
+        let memory = Bytes(disks * (700 << 10));
+        let block = pool.proposed_block(volume, &(0..volume.size().0), rate, memory);
+        let fixed = reserved(volume, block);
+        assert!(fixed <= memory && fixed.0 * 2 > memory.0, "{fixed}");
+    }
+}
+
 #[test]
 fn a_rate_is_changed_or_kept() {
     let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
