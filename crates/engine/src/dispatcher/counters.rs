@@ -19,8 +19,8 @@ use sched::units::{Nanos, Time};
 /// this long.
 const LATENCY_MAX: Nanos = Nanos::from_secs(1000);
 
-/// From here on a delay counts as the host being late; every timer is late by some microseconds.
-pub const HOST_LATE_MIN: Nanos = Nanos::from_micros(200);
+/// A delay of more than this is the host being late; every timer is late by some microseconds.
+pub const HOST_LATE_LIMIT: Nanos = Nanos::from_micros(200);
 
 /// A number of events and the worst of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -81,7 +81,7 @@ pub struct Counters {
     /// The longest that a piece took of what was predicted for it, net of the host's lateness, in
     /// thousandths; more than 1,000 is an overrun.
     pub took_permille_max: u64,
-    /// Delays by the host of [`HOST_LATE_MIN`] and more: late completions, late timers and late issues.
+    /// Delays by the host of more than [`HOST_LATE_LIMIT`]: late completions, late timers and late issues.
     pub host_late: Tally,
     /// Time in which at least one piece was on the disk.
     pub busy: Nanos,
@@ -126,7 +126,7 @@ impl Counters {
     }
 
     pub(super) fn host_was_late(&mut self, by: Nanos) {
-        if by >= HOST_LATE_MIN {
+        if by > HOST_LATE_LIMIT {
             self.host_late.note(by);
         }
     }

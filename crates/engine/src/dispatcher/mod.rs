@@ -46,7 +46,7 @@ use crate::event::Doorbell;
 use crate::handoff::Mailbox;
 use crate::rt::{self, Denied, ThreadParams};
 
-pub use counters::{Counters, HOST_LATE_MIN, Tally, TaskCounters};
+pub use counters::{Counters, HOST_LATE_LIMIT, Tally, TaskCounters};
 pub use handle::DispatcherHandle;
 pub use request::{Io, Reason, Rejected};
 pub use run::HELP_BYTES_MAX;

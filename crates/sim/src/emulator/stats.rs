@@ -1,5 +1,6 @@
 //! What an emulated drive has done, and how late the host was with it.
 
+use engine::dispatcher::HOST_LATE_LIMIT;
 use hdrhistogram::Histogram;
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
@@ -54,8 +55,9 @@ pub struct DriveStats {
     pub late: u64,
 }
 
-/// Beyond this a completion counts as late: the accuracy that is promised at the 99th percentile.
-pub const LATE_LIMIT: Nanos = Nanos::from_micros(200);
+/// Beyond this a completion counts as late: the accuracy that is promised at the 99th percentile. It is
+/// what a dispatcher calls a late host, so that both count the same completions.
+pub const LATE_LIMIT: Nanos = HOST_LATE_LIMIT;
 
 /// A request, and what the model said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,5 +158,55 @@ fn summary(histogram: &Histogram<u64>) -> LatenessSummary {
         p99: quantile(0.99),
         p999: quantile(0.999),
         max: Nanos(histogram.max()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plant::Breakdown;
+
+    const DUE: Time = Time(10_000_000);
+
+    fn finished(moved: Time) -> Finished {
+        Finished {
+            tag: 1,
+            op: Op::Read,
+            start: Sector(0),
+            count: SectorCount(8),
+            result: Ok(()),
+            host_failed: false,
+            issued: Time(1),
+            service: Service {
+                begun: Time(1),
+                completed: DUE,
+                breakdown: Breakdown::default(),
+            },
+            due: DUE,
+            moved,
+            posted: DUE,
+            called_at: None,
+        }
+    }
+
+    #[test]
+    fn late_is_what_is_handed_over_more_than_a_fifth_of_a_millisecond_after_it_was_due() {
+        let mut recorder = Recorder::new();
+        for (us, late) in [(0, 0), (199, 0), (200, 0), (201, 1), (5_000, 2)] {
+            recorder.record(&finished(DUE), DUE + Nanos::from_micros(us));
+            assert_eq!(recorder.stats().late, late, "{us} us");
+        }
+        let stats = recorder.stats();
+        assert_eq!((stats.completed, stats.late_file), (5, 0));
+    }
+
+    #[test]
+    fn the_file_is_late_when_it_has_moved_the_data_after_the_model() {
+        let mut recorder = Recorder::new();
+        for (moved, late_file) in [(DUE.0 - 1, 0), (DUE.0, 0), (DUE.0 + 1, 1)] {
+            recorder.record(&finished(Time(moved)), DUE);
+            assert_eq!(recorder.stats().late_file, late_file, "moved at {moved}");
+        }
+        assert_eq!(recorder.stats().late, 0);
     }
 }

@@ -9,7 +9,7 @@
 use sched::request::RequestId;
 use sched::units::{Nanos, Time};
 
-use super::super::counters::HOST_LATE_MIN;
+use super::super::counters::HOST_LATE_LIMIT;
 use super::super::slots::index_of;
 use super::{DispatcherState, Phase};
 
@@ -17,7 +17,7 @@ impl DispatcherState {
     /// The disk had the piece `tag`, of the decision that was made last, so long after it: the thread was
     /// kept from its work in between. Ordinary costs of issuing are none of this.
     pub fn issued_late(&mut self, tag: u64, by: Nanos) {
-        if by < HOST_LATE_MIN {
+        if by <= HOST_LATE_LIMIT {
             return;
         }
         let id = RequestId(tag);
@@ -40,7 +40,7 @@ impl DispatcherState {
     /// may be late from now on.
     pub(super) fn decision_made(&mut self, now: Time) {
         let event = self.decision_due.take();
-        let event = event.filter(|due| now.saturating_since(*due) >= HOST_LATE_MIN);
+        let event = event.filter(|due| now.saturating_since(*due) > HOST_LATE_LIMIT);
         let due = [event, self.alarm.take()].into_iter().flatten().min();
         if let Some(due) = due {
             // Before it was released nothing was kept waiting.

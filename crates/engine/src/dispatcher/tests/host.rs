@@ -275,7 +275,22 @@ fn what_waits_behind_a_host_that_stood_still_is_excused_with_what_was_on_the_dis
             assert_eq!(counters.missed_gross.count, late.len() as u64);
             // In the first case what is on the disk is served meanwhile.
             assert!(counters.host_late.max > ms(260));
+            assert_eq!(counters.host_late.count, 1, "{policy}, {still:?}");
             assert_eq!(counters.missed.count, 0);
+        }
+    }
+}
+
+#[test]
+fn a_host_is_late_when_it_takes_more_than_a_fifth_of_a_millisecond() {
+    for still in [Still::From(at(61)), Still::Issuing(at(1))] {
+        for (us, count) in [(199, 0), (200, 0), (201, 1)] {
+            let mut play = Play::new(Policy::Edf, &[(60, 200)]);
+            play.ask(at(1), 0, 60);
+            play.still.push((still, Nanos::from_micros(us)));
+            play.run();
+            let late = play.state.report(play.now).counters.host_late;
+            assert_eq!(late.count, count, "{us} us, {still:?}");
         }
     }
 }
