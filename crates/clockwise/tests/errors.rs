@@ -105,7 +105,6 @@ fn files_that_are_wrong() {
         "[[task]]",
         "[[task]]\nservice_us = 1",
         "[[task]]\nservice_us = 0\nperiod_us = 1",
-        "[[task]]\nservice_us = 2\nperiod_us = 1",
         "[[task]]\nservice_us = nan\nperiod_us = 1",
         "[[task]]\nservice_us = 1\nservice_ms = 1\nperiod_us = 9",
         "[[task]]\nservice_us = 1\nperiod_us = 9\ncount = 0",
