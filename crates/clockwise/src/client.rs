@@ -7,6 +7,9 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
@@ -39,6 +42,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     socket: PathBuf,
+    /// There was a server: one that goes away is not waited for, and another may not know what it knew.
+    was_there: Arc<AtomicBool>,
 }
 
 /// The answer to a call: a body, or the server's account of why not.
@@ -50,6 +55,7 @@ impl ApiClient {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
+            was_there: Arc::default(),
         }
     }
 
@@ -168,7 +174,17 @@ impl ApiClient {
     /// wait, where a connect that may not wait would fail.
     async fn connect(&self) -> io::Result<tokio::net::UnixStream> {
         let socket = self.socket.clone();
-        let stream = tokio::task::spawn_blocking(move || connect_to_one_that_begins(&socket))
+        let was_there = Arc::clone(&self.was_there);
+        let connect = move || {
+            let stream = if was_there.load(Relaxed) {
+                UnixStream::connect(&socket)?
+            } else {
+                connect_to_one_that_begins(&socket)?
+            };
+            was_there.store(true, Relaxed);
+            Ok::<_, io::Error>(stream)
+        };
+        let stream = tokio::task::spawn_blocking(connect)
             .await
             .map_err(io::Error::other)??;
         stream.set_nonblocking(true)?;

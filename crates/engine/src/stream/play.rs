@@ -10,7 +10,7 @@ use sched::units::{Bytes, Nanos, Time};
 
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
-use super::session::{Finished, Session};
+use super::session::{Finished, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 
@@ -58,12 +58,11 @@ impl<'a> Player<'a> {
         let sink = NonBlocking::new(sink.as_fd()).map_err(PaceError::Peer)?;
         let free = session.buffers()?;
         let begin = clock::now().max(session.begin);
-        let half = Nanos(session.period.0 / 2);
+        let lead = lead(&session);
         let playing = Playing {
-            read_at: begin,
-            play_at: begin
-                .saturating_add(self.stream.longest_period())
-                .saturating_add(half),
+            reads: Pace::new(begin),
+            play_at: begin.saturating_add(lead),
+            lead,
             session,
             sink,
             free,
@@ -74,8 +73,15 @@ impl<'a> Player<'a> {
             behind: false,
             awaited: true,
         };
-        playing.run(stop, on_block)
+        playing.run_and_drain(stop, on_block)
     }
+}
+
+/// How long after a block is asked for it is played: it is there after a period of the disks, and half of
+/// one of the stream's lets a thread be woken late.
+fn lead(session: &Session<'_>) -> Nanos {
+    let half = Nanos(session.period().0 / 2);
+    session.stream.longest_period().saturating_add(half)
 }
 
 struct Playing<'a> {
@@ -89,8 +95,9 @@ struct Playing<'a> {
     sent: usize,
     /// When it is to be played.
     play_at: Time,
-    /// The earliest instant for the next read.
-    read_at: Time,
+    /// How long before that it was asked for, at the lowest rate so far.
+    lead: Nanos,
+    reads: Pace,
     /// Bytes that may still be asked for.
     left: u64,
     /// The sink has not taken all of a block by the time the next was due.
@@ -100,11 +107,24 @@ struct Playing<'a> {
 }
 
 impl Playing<'_> {
-    fn run(
+    /// To the end, with nothing in flight then.
+    fn run_and_drain(
         mut self,
         stop: &Stop,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<PaceReport, PaceError> {
+        let result = self.run(stop, on_block);
+        let drained = self.session.drain(on_block);
+        result?;
+        drained?;
+        Ok(self.session.report)
+    }
+
+    fn run(
+        &mut self,
+        stop: &Stop,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<(), PaceError> {
         let mut stopped = false;
         loop {
             while let Some(done) = self.session.poll(on_block)? {
@@ -112,15 +132,16 @@ impl Playing<'_> {
             }
             if stopped || self.session.is_failing() {
                 if self.session.in_flight() == 0 && !self.session.is_failing() {
-                    return Ok(self.session.report);
+                    return Ok(());
                 }
                 self.wait_for_rest(on_block)?;
                 continue;
             }
+            self.note_rate();
             self.read_ahead()?;
             let is_over = !self.is_more();
             if is_over && self.session.in_flight() == 0 && self.read.is_empty() {
-                return Ok(self.session.report);
+                return Ok(());
             }
             self.note_underrun();
             let now = clock::now();
@@ -138,6 +159,14 @@ impl Playing<'_> {
             }
             stopped = told;
         }
+    }
+
+    /// At a lower rate the disks have longer for a block, and it is played as much later. At a higher one
+    /// what is asked for comes sooner than it needs to.
+    fn note_rate(&mut self) {
+        let lead = lead(&self.session);
+        self.play_at = self.play_at.saturating_add(lead.saturating_sub(self.lead));
+        self.lead = self.lead.max(lead);
     }
 
     /// Whether the block that is to be played came in time for that, once it is there.
@@ -163,7 +192,7 @@ impl Playing<'_> {
 
     /// When the next block is to be asked for; `None` while that is not for the pace to say.
     fn next_read(&self) -> Option<Time> {
-        (self.is_more() && !self.free.is_empty()).then_some(self.read_at)
+        (self.is_more() && !self.free.is_empty()).then(|| self.reads.next(self.session.period()))
     }
 
     /// Whether another block is to be asked for, sooner or later.
@@ -186,7 +215,7 @@ impl Playing<'_> {
                 break;
             }
             self.left -= bytes;
-            self.read_at = self.session.after(read_at, now);
+            self.reads.step(now, self.session.period());
         }
         Ok(())
     }
@@ -210,7 +239,7 @@ impl Playing<'_> {
             Err(error) => return Err(PaceError::Peer(error.into())),
         }
         let now = clock::now();
-        let due = self.play_at.saturating_add(self.session.period);
+        let due = self.play_at.saturating_add(self.session.period());
         if now > due && !self.behind {
             self.behind = true;
             self.session.report.waited_for_peer += 1;
@@ -223,7 +252,7 @@ impl Playing<'_> {
             self.behind = false;
             self.awaited = true;
             // A sink that was late has moved what comes after it.
-            let shifted = now > due.saturating_add(self.session.period);
+            let shifted = now > due.saturating_add(self.session.period());
             self.play_at = if shifted { now } else { due };
         }
         Ok(())

@@ -10,7 +10,7 @@ use sched::units::{Bytes, Time};
 
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
-use super::session::Session;
+use super::session::{Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 
@@ -61,7 +61,7 @@ impl<'a> Recorder<'a> {
         let source = NonBlocking::new(source.as_fd()).map_err(PaceError::Peer)?;
         let free = session.buffers()?;
         let recording = Recording {
-            next_at: session.begin,
+            pace: Pace::new(session.begin),
             session,
             source,
             free,
@@ -91,8 +91,7 @@ struct Recording<'a> {
     /// Bytes that may still be received.
     left: u64,
     ended: bool,
-    /// The earliest instant for the next block.
-    next_at: Time,
+    pace: Pace,
 }
 
 impl Recording<'_> {
@@ -130,13 +129,13 @@ impl Recording<'_> {
                 self.drop_rest();
             }
             self.submit_due()?;
+            let fill = self.may_fill();
             let at_rest = self.ready.is_empty() && self.session.in_flight() == 0;
             if self.ended && at_rest {
                 return Ok(());
             }
             self.session.flush_due()?;
-            let fill = self.may_fill();
-            let due = self.ready.front().map(|_| self.next_at);
+            let due = self.ready.front().map(|_| self.next_at());
             let until = due.into_iter().chain(self.session.flush_at()).min();
             let peer = fill.then(|| (self.source.fd(), PollFlags::IN));
             let (readable, stopped) = self.session.sleep(peer, until, stop)?;
@@ -211,9 +210,14 @@ impl Recording<'_> {
         Ok(())
     }
 
+    /// The earliest instant for the next block.
+    fn next_at(&self) -> Time {
+        self.pace.next(self.session.period())
+    }
+
     fn note_late_source(&mut self) {
         let waited = self.ready.len() == 1 && self.session.submitted() > 0;
-        if waited && clock::now() > self.next_at {
+        if waited && clock::now() > self.next_at() {
             self.session.report.waited_for_peer += 1;
             self.session.report.underruns += 1;
         }
@@ -260,7 +264,7 @@ impl Recording<'_> {
     fn submit_due(&mut self) -> Result<(), PaceError> {
         while !self.ready.is_empty() {
             let now = clock::now();
-            if now < self.next_at {
+            if now < self.next_at() {
                 break;
             }
             if let Some(block) = self.ready.pop_front()
@@ -268,7 +272,7 @@ impl Recording<'_> {
             {
                 self.session.report.bytes -= block.filled;
             }
-            self.next_at = self.session.after(self.next_at, now);
+            self.pace.step(now, self.session.period());
         }
         Ok(())
     }

@@ -25,7 +25,6 @@ const FLUSH: u64 = u64::MAX;
 /// A session's place in its stream.
 pub(super) struct Session<'a> {
     pub(super) stream: &'a Stream,
-    pub(super) period: Nanos,
     /// When the first block may be handed over: when the reservation begins.
     pub(super) begin: Time,
     /// When the reservation ends, if that is known.
@@ -43,6 +42,32 @@ pub(super) struct Session<'a> {
     flushing: Flushing,
     pub(super) report: PaceReport,
     failed: Option<PaceError>,
+}
+
+/// The earliest instants for blocks, a period apart.
+pub(super) struct Pace {
+    begin: Time,
+    /// From when on the period before the next block counts; `None` before the first.
+    from: Option<Time>,
+}
+
+impl Pace {
+    pub(super) fn new(begin: Time) -> Self {
+        Self { begin, from: None }
+    }
+
+    /// When the next block may be handed over: sooner or later than before, if the rate has changed.
+    pub(super) fn next(&self, period: Nanos) -> Time {
+        let next = self.from.map(|from| from.saturating_add(period));
+        next.unwrap_or(self.begin)
+    }
+
+    /// It is handed over. More than a period late, it moves what comes after it.
+    pub(super) fn step(&mut self, now: Time, period: Nanos) {
+        let due = self.next(period);
+        let is_late = due.saturating_add(period) < now;
+        self.from = Some(if is_late { now } else { due });
+    }
 }
 
 /// Making durable what was written.
@@ -93,12 +118,10 @@ impl<'a> Session<'a> {
             .start
             .checked_add(offset.0)
             .filter(|at| *at < range.end);
-        let period = stream.rate().period_of(stream.block());
         let span = stream.span();
         stream.set_durable(0);
         Ok(Self {
             stream,
-            period: period.unwrap_or(Nanos::MAX),
             begin: span.map_or(Time::ZERO, |span| span.from),
             until: span.and_then(|span| span.until),
             knows_end: Cell::new(false),
@@ -196,15 +219,10 @@ impl<'a> Session<'a> {
         Ok(true)
     }
 
-    /// The instant for the block after the one that was to be handed over at `due` and was at `now`.
-    /// More than a period late, it has moved what comes after it.
-    pub(super) fn after(&self, due: Time, now: Time) -> Time {
-        let next = due.saturating_add(self.period);
-        if next < now {
-            now.saturating_add(self.period)
-        } else {
-            next
-        }
+    /// From one block to the next, at the rate that is reserved now.
+    pub(super) fn period(&self) -> Nanos {
+        let period = self.stream.rate().period_of(self.stream.block());
+        period.unwrap_or(Nanos::MAX)
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -282,6 +300,18 @@ impl<'a> Session<'a> {
             }
             self.wait()?;
         }
+    }
+
+    /// Waits for what is in flight, whatever comes of it.
+    pub(super) fn drain(
+        &mut self,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<(), PaceError> {
+        while !self.in_flight.is_empty() {
+            self.wait()?;
+            while matches!(self.poll(on_block), Ok(Some(_))) {}
+        }
+        Ok(())
     }
 
     /// Sleeps until a block or a flush is done, and for nothing else.

@@ -1,12 +1,14 @@
 //! What a reservation is good for: its requests, its rate, its span, and its extents, which stay.
 
+use std::fs::File;
+
 use engine::clock;
 use engine::disk::Durability;
 use engine::front::{SubmitError, VolumeRequest};
 use engine::pool::{Placement, PoolError};
-use engine::stream::{Refusal, Span, StreamSpec};
+use engine::stream::{BlockReport, Player, Recorder, Refusal, Span, Stop, StreamSpec};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::common::until::until;
 use super::common::{MIB, Rig, WRITE, filled, on_disk, stream_spec, volume, volume_on};
@@ -179,4 +181,62 @@ fn reservations_keep_their_extents_where_they_are() {
         pool.volume_info("v").unwrap().extents_by_disk,
         [("disk1".to_owned(), 10)]
     );
+}
+
+const BLOCK: u64 = 65_536;
+
+/// A block a second, and sixteen.
+const SLOWLY: BytesPerSecond = BytesPerSecond(BLOCK);
+const FAST: BytesPerSecond = BytesPerSecond(BLOCK * 16);
+
+/// When the blocks of a session were handed over, the first `at` of which are done when its rate is changed,
+/// and which ends after `more` more.
+fn handed_over(op: Op, rates: [BytesPerSecond; 2], at: usize, more: usize) -> Vec<Time> {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 16 * MIB);
+    let stream = pool
+        .reserve(stream_spec(&volume, op, rates[0].0, BLOCK))
+        .unwrap();
+    let (stop, mut submitted) = (Stop::new().unwrap(), Vec::new());
+    let mut on_block = |block: &BlockReport| {
+        submitted.push(block.submitted);
+        if submitted.len() == at {
+            stream.change_rate(rates[1]).unwrap();
+        } else if submitted.len() == at + more {
+            stop.stop();
+        }
+    };
+    match op {
+        Op::Write => {
+            let source = File::open("/dev/zero").unwrap();
+            Recorder::new(&stream, Bytes::ZERO).run(source, &stop, &mut on_block)
+        }
+        Op::Read => {
+            let sink = File::options().write(true).open("/dev/null").unwrap();
+            Player::new(&stream, Bytes::ZERO).run(sink, &stop, &mut on_block)
+        }
+    }
+    .unwrap();
+    submitted.sort_unstable();
+    submitted
+}
+
+#[test]
+fn a_session_under_way_goes_on_at_a_rate_that_is_raised() {
+    for op in [Op::Write, Op::Read] {
+        let times = handed_over(op, [SLOWLY, FAST], 1, 20);
+        // Twenty blocks take as many seconds at the old rate, little more than one at the new.
+        let took = times[20].saturating_since(times[1]);
+        assert!(took < Nanos::from_secs(10), "{op:?}: {took}");
+    }
+}
+
+#[test]
+fn a_session_under_way_goes_on_at_a_rate_that_is_lowered() {
+    for op in [Op::Write, Op::Read] {
+        let times = handed_over(op, [FAST, SLOWLY], 6, 4);
+        // At the time of the change at most two more are on their way.
+        let took = times[9].saturating_since(times[7]);
+        assert!(took >= Nanos::from_secs(1), "{op:?}: {took}");
+    }
 }
