@@ -5,6 +5,10 @@
 //! waits are free and all of them are tried, so that with a bound of zero every order in which whole
 //! threads can run is seen. Of schedules there are exponentially many in the steps of a thread, of
 //! those with `n` preemptions only polynomially many, and most faults need no more than two.
+//!
+//! The same choices may lead elsewhere another time: where memory that was freed is had again at the same
+//! address or not, a compare-and-swap of pointers succeeds or is tried again. What was chosen before may
+//! then not be there to choose; from that step on the choices are found anew.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
@@ -54,6 +58,13 @@ impl Scheduler for Bounded {
         _is_yielding: bool,
     ) -> Option<TaskId> {
         let ids = runnable.iter().map(|task| task.id());
+        let chosen_before = self
+            .levels
+            .get(self.depth)
+            .map(|(all, chosen)| all[*chosen]);
+        if chosen_before.is_some_and(|before| ids.clone().all(|id| id != before)) {
+            self.levels.truncate(self.depth);
+        }
         let stays = current.filter(|current| ids.clone().any(|id| id == *current));
         if self.depth == self.levels.len() {
             let choices = match stays {
