@@ -46,6 +46,24 @@ pub(crate) struct Admission {
     pub(crate) floors: Vec<Option<TaskParams>>,
 }
 
+/// A stream that does not fit.
+pub(crate) struct Unadmitted {
+    disk: Box<DiskRefusal>,
+    /// The books as they are: what would fit is searched in a copy, because that takes dozens of admission
+    /// tests a disk, and nobody but who asked need wait for them.
+    books: Admission,
+}
+
+impl Unadmitted {
+    /// As whoever `asked` is told: with the largest rate that would fit.
+    pub(crate) fn into_refusal(mut self, asked: Ask<'_>) -> Refusal {
+        Refusal::Load {
+            disk: self.disk,
+            rate_that_fits: self.books.rate_that_fits(asked),
+        }
+    }
+}
+
 /// A task that does not fit.
 struct Misfit {
     disk: usize,
@@ -132,19 +150,16 @@ impl Admission {
     /// Admits a stream in the books.
     ///
     /// # Errors
-    /// The first disk that cannot carry it, and the rate that all could.
+    /// The first disk that cannot carry it.
     pub(crate) fn admit(
         &mut self,
         disks: &[DiskCore],
         ask: Ask<'_>,
-    ) -> Result<Vec<StreamTask>, Refusal> {
+    ) -> Result<Vec<StreamTask>, Box<Unadmitted>> {
         self.try_admit(ask).map_err(|misfit| {
             let disk = Box::new(self.describe(disks, &misfit, ask.span.from));
-            let rate_that_fits = self.rate_that_fits(ask);
-            Refusal::Load {
-                disk,
-                rate_that_fits,
-            }
+            let books = self.clone_books();
+            Box::new(Unadmitted { disk, books })
         })
     }
 
@@ -287,7 +302,7 @@ impl Admission {
         disks: &[DiskCore],
         ask: Ask<'_>,
         old: &[StreamTask],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Box<Unadmitted>> {
         let mut without = self.clone_books();
         for task in old {
             without.books[task.disk].leave(task.id, Time::ZERO);
@@ -295,7 +310,7 @@ impl Admission {
         without.admit(disks, ask).map(|_| ())
     }
 
-    /// The same books, for a test.
+    /// The same books, to try something in.
     fn clone_books(&self) -> Self {
         Self {
             policy: self.policy,

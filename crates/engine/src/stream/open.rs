@@ -74,7 +74,13 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         rate: spec.rate,
         span,
     };
-    let tasks = admission.admit(&pool.disks, ask)?;
+    let tasks = match admission.admit(&pool.disks, ask) {
+        Ok(tasks) => tasks,
+        Err(unadmitted) => {
+            drop(admission);
+            return Err(unadmitted.into_refusal(ask));
+        }
+    };
     join(&mut admission, pool, &tasks, first_release, now)?;
     let core = StreamCore::new(StreamParts {
         key: admission.next_key(),
@@ -293,7 +299,10 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
         rate,
         span,
     };
-    admission.test_change(&pool.disks, ask, &old)?;
+    if let Err(unadmitted) = admission.test_change(&pool.disks, ask, &old) {
+        drop(admission);
+        return Err(unadmitted.into_refusal(ask));
+    }
     let mut free_from = vec![now; pool.disks.len()];
     for task in &old {
         // A dispatcher that has stopped has no schedule to keep free.
@@ -310,7 +319,9 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
         ..ask
     };
     let first_release = first_release.max(latest);
-    let joined = admission.admit(&pool.disks, ask).and_then(|tasks| {
+    let admitted = admission.admit(&pool.disks, ask);
+    let admitted = admitted.map_err(|unadmitted| unadmitted.into_refusal(ask));
+    let joined = admitted.and_then(|tasks| {
         join(&mut admission, pool, &tasks, first_release, now)?;
         Ok(tasks)
     });

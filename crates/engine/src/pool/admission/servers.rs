@@ -37,8 +37,7 @@ pub(crate) struct Unreserved {
     params: TaskParams,
     /// From when on all is free that had been reserved by then, which the dispatchers are to be told then.
     pub(crate) free_from: Time,
-    /// The books as they were left: what would fit is searched in a copy, because that takes dozens of
-    /// admission tests a disk, and nobody but who asked need wait for them.
+    /// The books as they were left, if it was for want of room: see [`Unadmitted`](super::Unadmitted).
     books: Vec<Book>,
 }
 
@@ -136,11 +135,15 @@ impl Admission {
                 Err(why) => {
                     let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
                     self.tell_delta_l(disks, now);
+                    let books = match why {
+                        Unjoined::NoRoom(_) => self.books.clone(),
+                        Unjoined::NotTaken { .. } => Vec::new(),
+                    };
                     return Err(Unreserved {
                         why,
                         params,
                         free_from,
-                        books: self.books.clone(),
+                        books,
                     });
                 }
             }
