@@ -78,14 +78,14 @@ impl Mounted {
     /// Makes a file system in a small file, mounts it, and takes all of it down again.
     fn try_on_file(scratch: &Path) -> Result<(), Failure> {
         let image = scratch.join("trial");
-        let failed = |error: std::io::Error| io_failure("make", &image, &error);
-        let file = File::create_new(&image).map_err(failed)?;
-        let tried = file.set_len(TRIAL_BYTES).map_err(failed).and_then(|()| {
+        let unmade = |error: std::io::Error| io_failure("make", &image, &error);
+        let file = File::create_new(&image).map_err(unmade)?;
+        let tried = file.set_len(TRIAL_BYTES).map_err(unmade).and_then(|()| {
             let mut mounted = Self::prepare(scratch)?;
             mounted.mount(&image, "off", true)
         });
-        std::fs::remove_file(&image).map_err(failed)?;
-        tried
+        let removed = std::fs::remove_file(&image);
+        tried.and(removed.map_err(|error| io_failure("remove", &image, &error)))
     }
 
     /// Mounts the export `uri` under `scratch`, making a file system on it first if `fresh`.

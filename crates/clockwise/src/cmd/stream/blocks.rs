@@ -149,10 +149,14 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_refused_before_anything_else() {
-        for path in ["/nonexistent/blocks.csv", "/dev/full"] {
-            let failure = BlockLog::open(Path::new(path)).err().unwrap();
-            assert_eq!(failure.kind, FailureKind::BadInput, "{path}");
-            assert!(failure.what.contains(path), "{}", failure.what);
+        let folder = tempfile::tempdir().unwrap();
+        let in_no_folder = folder.path().join("absent").join("blocks.csv");
+        for path in [in_no_folder.as_path(), Path::new("/dev/full")] {
+            let name = path.display().to_string();
+            let failure = BlockLog::open(path).err();
+            let failure = failure.unwrap_or_else(|| panic!("{name} is taken"));
+            assert_eq!(failure.kind, FailureKind::BadInput, "{name}");
+            assert!(failure.what.contains(&name), "{}", failure.what);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
@@ -107,9 +108,20 @@ impl Write for Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if self.is_vacant {
+        if let To::File(file) = &self.to
+            && self.is_vacant
+            && is_empty_file_at(file, &self.path)
+        {
             // Somebody else may have taken it away.
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether that file is at this path, and nobody else has written to it either.
+fn is_empty_file_at(file: &File, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (file.metadata(), path.symlink_metadata()) else {
+        return false;
+    };
+    (ours.dev(), ours.ino(), ours.len()) == (there.dev(), there.ino(), 0)
 }
