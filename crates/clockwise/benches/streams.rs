@@ -13,6 +13,9 @@
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
+#[path = "support/disk.rs"]
+mod disk;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,12 +27,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Memory, MemoryConfig};
-use engine::disk::Disk;
 use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::stream::{Player, Recorder, Stop, Stream, StreamSpec};
-use engine::uring::UringDisk;
-use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -235,30 +235,7 @@ fn open(folder: &Path) -> Arc<Pool> {
 }
 
 fn disk(path: &Path, memory: &Memory) -> PoolDisk {
-    let disk = UringDisk::open(path, memory, 4).expect("the file");
-    let spec = ProfileSpec {
-        name: "memory".into(),
-        kind: DriveKind::File,
-        measured: false,
-        sources: Vec::new(),
-        outstanding: 1,
-        capacity_sectors: disk.capacity().0,
-        physical_sector_bytes: 512,
-        rotating: None,
-        flat: Some(FlatSpec {
-            read_overhead_us: 500,
-            write_overhead_us: 500,
-            read_bytes_per_second: 500_000_000,
-            write_bytes_per_second: 500_000_000,
-        }),
-        worst_case: Vec::new(),
-    };
-    PoolDisk {
-        name: path.display().to_string(),
-        disk: Box::new(disk),
-        profile: Arc::new(DriveProfile::new(spec).expect("a profile")),
-        profile_is_measured: false,
-    }
+    disk::in_memory(path, memory, 1, 500)
 }
 
 fn reserve(pool: &Pool, number: u64) -> Stream {

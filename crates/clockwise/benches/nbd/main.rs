@@ -14,6 +14,8 @@
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
+#[path = "../support/disk.rs"]
+mod disk;
 mod measure;
 mod ours;
 mod peer;

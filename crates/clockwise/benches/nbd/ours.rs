@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use clockwise::export::nbd::{NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
-use engine::disk::Disk;
 use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::stream::StreamSpec;
-use engine::uring::UringDisk;
-use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -82,32 +79,7 @@ pub(crate) fn serve(name: &str, folder: &Path) {
     pool.close().expect("closing the pool");
 }
 
-/// A file in memory, of which more is known than the cautious profile of a file says: it takes as
-/// many requests at a time as a client has, and no time to speak of.
+/// It takes as many requests at a time as a client has, and no time to speak of.
 fn disk(path: &Path, memory: &Memory) -> PoolDisk {
-    const OUTSTANDING: u32 = 64;
-    let disk = UringDisk::open(path, memory, OUTSTANDING as usize).expect("the file");
-    let spec = ProfileSpec {
-        name: "memory".into(),
-        kind: DriveKind::File,
-        measured: false,
-        sources: Vec::new(),
-        outstanding: OUTSTANDING,
-        capacity_sectors: disk.capacity().0,
-        physical_sector_bytes: 512,
-        rotating: None,
-        flat: Some(FlatSpec {
-            read_overhead_us: 1000,
-            write_overhead_us: 1000,
-            read_bytes_per_second: 500_000_000,
-            write_bytes_per_second: 500_000_000,
-        }),
-        worst_case: Vec::new(),
-    };
-    PoolDisk {
-        name: path.display().to_string(),
-        disk: Box::new(disk),
-        profile: Arc::new(DriveProfile::new(spec).expect("a profile")),
-        profile_is_measured: false,
-    }
+    super::disk::in_memory(path, memory, 64, 1_000)
 }
