@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use common::skip::have;
 use common::{Outcome, Process, Site, call, clockwise, outcome, pattern};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn nbd(site: &Site, volume: &str) -> String {
     format!(
@@ -57,6 +57,40 @@ fn a_volume_lives_from_its_creation_to_its_deletion() {
     site.run(&["volume", "delete", "cam"]).done();
     site.run(&["volume", "show", "cam"])
         .fails(2, &["cam", "volume list"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_token_means_no_stream_of_another_server() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "cam", "--size", "1MiB"])
+        .done();
+    let ask = json!({ "volume": "cam", "op": "play", "rate_bytes_per_second": 1_000_000, "connect_within_ms": 600_000 });
+    let reserve = || call(&site, "POST", "/v1/streams", &ask.to_string());
+    let of_number = |stream: &Value| format!("/v1/streams/{}", stream["id"]);
+    let of_token = |stream: &Value| {
+        let token = stream["token"].as_str().expect("a token");
+        format!("/v1/streams/{token}")
+    };
+    let (status, first) = reserve();
+    assert_eq!(status, 201, "{first}");
+    server.kill();
+    let server = site.serve();
+    let (status, second) = reserve();
+    assert_eq!(status, 201, "{second}");
+    assert_eq!(first["id"], second["id"]);
+    let rate = json!({ "rate_bytes_per_second": 500_000 }).to_string();
+    for (method, body) in [("GET", ""), ("PATCH", rate.as_str()), ("DELETE", "")] {
+        let (status, problem) = call(&site, method, &of_token(&first), body);
+        assert_eq!(status, 404, "{method}: {problem}");
+        let (status, answer) = call(&site, method, &of_token(&second), body);
+        assert_eq!(status, 200, "{method}: {answer}");
+    }
+    assert_eq!(call(&site, "GET", &of_number(&second), "").0, 404);
+    for nonsense in ["cam", "-1", "18446744073709551616", "%00"] {
+        let (status, problem) = call(&site, "GET", &format!("/v1/streams/{nonsense}"), "");
+        assert_eq!(status, 400, "{nonsense}: {problem}");
+    }
     assert_eq!(server.terminate().0, Some(0));
 }
 

@@ -20,7 +20,7 @@ use super::ask::{ChangeRate, ReserveStream, StreamOp};
 use super::problem::NAME_HELP;
 use super::view::StreamView;
 use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, answer};
-use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionView};
+use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionKey, SessionView};
 
 /// Memory at most for a stream whose block size the pool is to propose: what a recorder has to spare for
 /// each camera.
@@ -192,23 +192,23 @@ fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
 }
 
 /// One stream's report.
-#[utoipa::path(get, path = "/v1/streams/{id}", params(("id" = u64, Path)),
+#[utoipa::path(get, path = "/v1/streams/{id}", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has")),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
-async fn show(state: State<Shared>, PathPart(id): PathPart<u64>) -> Answer<SessionView> {
-    answer(state.0, move |app| Ok(app.sessions.get(id)?.view())).await
+async fn show(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
+    answer(state.0, move |app| Ok(app.sessions.get(&key)?.view())).await
 }
 
 /// Changes a stream's rate; it keeps the old one when there is no room for the new one.
-#[utoipa::path(patch, path = "/v1/streams/{id}", params(("id" = u64, Path)), request_body = ChangeRate,
+#[utoipa::path(patch, path = "/v1/streams/{id}", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has")), request_body = ChangeRate,
     responses((status = 200, body = StreamView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn change(
     state: State<Shared>,
-    PathPart(id): PathPart<u64>,
+    PathPart(key): PathPart<SessionKey>,
     Body(ask): Body<ChangeRate>,
 ) -> Answer<StreamView> {
     answer(state.0, move |app| {
-        let stream = app.sessions.get(id)?.stream()?;
+        let stream = app.sessions.get(&key)?.stream()?;
         stream.change_rate(BytesPerSecond(ask.rate_bytes_per_second))?;
         Ok(StreamView::from(stream.status()))
     })
@@ -216,10 +216,10 @@ async fn change(
 }
 
 /// Ends a stream, gives back its share, and forgets it; the answer is its last report.
-#[utoipa::path(delete, path = "/v1/streams/{id}", params(("id" = u64, Path)),
+#[utoipa::path(delete, path = "/v1/streams/{id}", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has")),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
-async fn end(state: State<Shared>, PathPart(id): PathPart<u64>) -> Answer<SessionView> {
-    answer(state.0, move |app| Ok(app.sessions.delete(id)?)).await
+async fn end(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
+    answer(state.0, move |app| Ok(app.sessions.delete(&key)?)).await
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -232,15 +232,15 @@ struct BlocksQuery {
 
 /// How each block fared, from a block on, at most 4,096 of them: those of the last 32,768. While the stream
 /// runs, those before the first that is not done.
-#[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(("id" = u64, Path), BlocksQuery),
+#[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has"), BlocksQuery),
     responses((status = 200, body = Vec<BlockView>), (status = 404, body = Problem)))]
 async fn blocks(
     state: State<Shared>,
-    PathPart(id): PathPart<u64>,
+    PathPart(key): PathPart<SessionKey>,
     QueryPart(query): QueryPart<BlocksQuery>,
 ) -> Answer<Vec<BlockView>> {
     answer(state.0, move |app| {
-        Ok(app.sessions.get(id)?.blocks(query.from, BLOCKS_PAGE_MAX))
+        Ok(app.sessions.get(&key)?.blocks(query.from, BLOCKS_PAGE_MAX))
     })
     .await
 }

@@ -9,6 +9,7 @@
 //! A reservation that nobody connects to expires, so that a client that died between the two steps
 //! holds no bandwidth.
 
+mod account;
 mod blocks;
 pub mod data;
 #[doc(hidden)]
@@ -16,7 +17,8 @@ pub mod fuzzing;
 mod planned;
 mod registry;
 
-pub use registry::{Ended, RESERVATION_WAIT, Session, SessionError, Sessions};
+pub use account::Session;
+pub use registry::{RESERVATION_WAIT, SessionError, SessionKey, Sessions};
 
 use engine::stream::{BlockReport, PaceReport};
 use serde::{Deserialize, Serialize};

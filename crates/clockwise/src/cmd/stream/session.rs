@@ -67,7 +67,8 @@ pub(super) fn session(
     let mut log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
     let report = block_on(async {
         let reserved: Reserved = client.post("/v1/streams", &ask).await?;
-        let path = format!("/v1/streams/{}", reserved.id);
+        // By the token: should the server be another one meanwhile, no stream of that one is meant.
+        let path = format!("/v1/streams/{}", reserved.token);
         let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
         peer.begin()?;
         if let Some(log) = &mut log {

@@ -8,6 +8,7 @@ use engine::stream::DiskRefusal;
 use sched::units::{Bytes, BytesPerSecond, Nanos, SectorCount};
 
 use super::*;
+use crate::session::SessionKey;
 
 /// One of each kind.
 fn pool_errors() -> Vec<PoolError> {
@@ -151,7 +152,7 @@ fn refusals() -> Vec<Refusal> {
 
 fn session_errors() -> Vec<SessionError> {
     vec![
-        SessionError::Unknown(7),
+        SessionError::Unknown(SessionKey::Id(7)),
         SessionError::Token,
         SessionError::Ended(7),
         SessionError::Closing,
