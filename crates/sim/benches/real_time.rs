@@ -52,7 +52,7 @@ const MINUTE: Nanos = Nanos::from_secs(60);
 /// How many blocks of its region a stream goes through before it begins again.
 const BLOCKS_KEPT: u64 = 2;
 
-/// The mean best-effort latency that the issue asks for with mixed deadlines.
+/// The mean best-effort latency to stay under with mixed deadlines.
 const MIXED_MEAN_MS_MAX: f64 = 165.0;
 
 /// How long after the last request of a script its answers are waited for. Where delta-L is too short

@@ -8,10 +8,12 @@
 
 use sched::disk::SchedulerConfig;
 use sched::policy::Policy;
-use sched::units::Nanos;
+use sched::units::{Nanos, Time};
 use sim::plant::spec::BUILT_IN;
-use sim::run::experiments::{Releases, in_bursts, loaded, mixed_deadlines, with_floor};
-use sim::run::{Experiment, Outcome, RunError, run};
+use sim::run::experiments::{
+    Releases, in_bursts, loaded, mixed_deadlines, with_floor, with_write_back,
+};
+use sim::run::{Arrivals, Experiment, Outcome, RunError, run};
 
 const SEED: u64 = 2026;
 const TEN_MINUTES: Nanos = Nanos::from_secs(600);
@@ -53,6 +55,28 @@ fn assert_guaranteed(outcome: &Outcome) {
     assert_eq!(outcome.overruns, 0, "worst {}", outcome.overrun_max);
     assert!(outcome.streams.iter().all(|stream| stream.completed > 50));
     assert_eq!(outcome.report.missed, 0);
+}
+
+/// Requests that somebody waits for and requests that nobody waits for, and all were served.
+fn assert_both_classes_served(outcome: &Outcome) {
+    let (synchronous, asynchronous) = (outcome.synchronous, outcome.asynchronous);
+    println!(
+        "waited for {:.1} ms mean of {}, p99 {}, max {}; not waited for {:.1} ms mean of {}, p99 {}, max {}",
+        synchronous.mean_ms,
+        synchronous.count,
+        synchronous.p99,
+        synchronous.max,
+        asynchronous.mean_ms,
+        asynchronous.count,
+        asynchronous.p99,
+        asynchronous.max
+    );
+    assert!(synchronous.count > 1_000 && asynchronous.count > 1_000);
+    assert_eq!(
+        synchronous.count + asynchronous.count,
+        outcome.best_effort.count
+    );
+    assert_eq!(outcome.best_effort_unserved, 0);
 }
 
 #[test]
@@ -111,6 +135,86 @@ fn mixed_deadlines_are_all_met_and_best_effort_waits_less_than_165_ms() {
         "{}",
         exact.best_effort.mean_ms
     );
+}
+
+/// A file system's writes are asynchronous: nobody waits until it flushes, and they leave slack to reads.
+#[test]
+fn write_back_costs_no_deadline_and_best_effort_keeps_its_goals() {
+    println!("seed {SEED}");
+    for name in BUILT_IN {
+        for releases in [Releases::Together, Releases::Spread] {
+            println!("{name}, {releases:?}");
+            let [exact, delta_l, edf] =
+                [Policy::Exact, Policy::DeltaL, Policy::Edf].map(|policy| {
+                    let load = loaded(name, 80, releases, config(policy), TEN_MINUTES, SEED);
+                    outcome(&with_write_back(load))
+                });
+            for outcome in [&exact, &delta_l] {
+                assert_guaranteed(outcome);
+                assert_both_classes_served(outcome);
+            }
+            let [exact, delta_l, edf] =
+                [exact, delta_l, edf].map(|outcome| outcome.best_effort.mean_ms);
+            assert!(exact <= delta_l, "{exact} against {delta_l}");
+            assert!(4.0 * exact <= edf, "{exact} against {edf}");
+        }
+    }
+}
+
+#[test]
+fn mixed_deadlines_are_all_met_beside_write_back_and_reads_do_not_wait_for_it() {
+    println!("seed {SEED}");
+    let waited_for = mixed_deadlines(config(Policy::Exact), TEN_MINUTES, SEED);
+    let write_back = outcome(&with_write_back(waited_for.clone()));
+    let waited_for = outcome(&waited_for);
+    assert_guaranteed(&write_back);
+    assert_both_classes_served(&write_back);
+    assert_eq!(waited_for.asynchronous.count, 0);
+    let (all, reads) = (write_back.best_effort, write_back.synchronous);
+    assert!(all.mean_ms < 165.0, "{}", all.mean_ms);
+    assert!(
+        reads.mean_ms <= waited_for.best_effort.mean_ms,
+        "{}",
+        reads.mean_ms
+    );
+    // The slack that a write leaves is what the next read needs: without it the worst waited for the end
+    // of a burst, 593 ms.
+    assert!(reads.max < Nanos::from_millis(250), "{}", reads.max);
+}
+
+/// Ten small requests a second are too few to make a stream late, whoever goes first. Here the queue of best
+/// effort is never empty, and two in five are writes that nobody waits for.
+#[test]
+fn more_best_effort_than_the_disk_can_serve_costs_no_deadline() {
+    println!("seed {SEED}");
+    let two_minutes = Nanos::from_secs(120);
+    for policy in [Policy::Exact, Policy::DeltaL] {
+        let mut loads = vec![mixed_deadlines(config(policy), two_minutes, SEED)];
+        for name in BUILT_IN {
+            let load = loaded(
+                name,
+                80,
+                Releases::Together,
+                config(policy),
+                two_minutes,
+                SEED,
+            );
+            loads.push(load);
+        }
+        for load in loads {
+            let mut load = with_write_back(load);
+            for best_effort in &mut load.best_effort {
+                best_effort.arrivals = Arrivals::Poisson {
+                    mean: Nanos::from_millis(10),
+                };
+            }
+            let outcome = outcome(&load);
+            assert_eq!(outcome.missed(), 0);
+            assert_eq!(outcome.overruns, 0, "worst {}", outcome.overrun_max);
+            let took = outcome.ended - Time::ZERO;
+            assert!(took > Nanos(two_minutes.get() / 4 * 5), "{took}");
+        }
+    }
 }
 
 #[test]

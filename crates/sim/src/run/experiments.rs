@@ -1,4 +1,5 @@
-//! The runs that the project is judged by, as experiments: issue, section 6, items 2 and 3.
+//! The runs that the project is judged by, as experiments: deadlines of two kinds, and disks of which much is
+//! promised.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -151,6 +152,16 @@ pub fn in_bursts(mut experiment: Experiment) -> Experiment {
             length_mean: 8,
             gap: Nanos::from_millis(2),
         };
+    }
+    experiment
+}
+
+/// The same with writes that nobody waits for, as those of a file system: through the block export a
+/// plain write is one, and only a forced one or a flush is waited for.
+#[must_use]
+pub fn with_write_back(mut experiment: Experiment) -> Experiment {
+    for load in &mut experiment.best_effort {
+        load.write_urgency = Urgency::Async;
     }
     experiment
 }

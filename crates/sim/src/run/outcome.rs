@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use sched::disk::{Completed, DiskReport, SubmitError};
-use sched::request::{Class, Dispatch, Served};
+use sched::request::{Class, Dispatch, Served, Urgency};
 use sched::units::{Nanos, Time};
 
 /// The longest latency that is told apart, an hour.
@@ -66,6 +66,10 @@ pub struct Outcome {
     pub streams: Vec<StreamOutcome>,
     /// From submission to completion of best-effort requests.
     pub best_effort: LatencySummary,
+    /// Of those that somebody waits for.
+    pub synchronous: LatencySummary,
+    /// Of the others.
+    pub asynchronous: LatencySummary,
     /// Best-effort requests that were never served: no slack was ever found for them.
     pub best_effort_unserved: u64,
     /// Pieces that took longer than predicted.
@@ -136,6 +140,37 @@ impl Bursts {
     }
 }
 
+/// Latencies as they come.
+struct Latencies {
+    histogram: Histogram<u64>,
+    sum: u128,
+}
+
+impl Latencies {
+    fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS)
+            .expect("the bounds are constants that the library takes");
+        Self { histogram, sum: 0 }
+    }
+
+    fn record(&mut self, latency: Nanos) {
+        self.histogram.saturating_record(latency.get());
+        self.sum += u128::from(latency.get());
+    }
+
+    fn summary(&self) -> LatencySummary {
+        let count = self.histogram.len();
+        let quantile = |q| Nanos(self.histogram.value_at_quantile(q));
+        LatencySummary {
+            count,
+            mean_ms: self.sum as f64 / count.max(1) as f64 / 1e6,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: Nanos(self.histogram.max()),
+        }
+    }
+}
+
 /// Fowler-Noll-Vo, 64 bits: any change of a run changes it, and it is the same on every machine.
 struct Hash(u64);
 
@@ -154,8 +189,9 @@ fn is_stream(class: Class) -> bool {
 
 pub(super) struct Tally {
     streams: Vec<StreamOutcome>,
-    latency: Histogram<u64>,
-    latency_sum: u128,
+    best_effort: Latencies,
+    synchronous: Latencies,
+    asynchronous: Latencies,
     best_effort_taken: u64,
     overruns: u64,
     overrun_max: Nanos,
@@ -170,12 +206,11 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(streams: usize) -> Self {
-        let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS)
-            .expect("the bounds are constants that the library takes");
         Self {
             streams: vec![StreamOutcome::default(); streams],
-            latency,
-            latency_sum: 0,
+            best_effort: Latencies::new(),
+            synchronous: Latencies::new(),
+            asynchronous: Latencies::new(),
             best_effort_taken: 0,
             overruns: 0,
             overrun_max: Nanos::ZERO,
@@ -235,10 +270,13 @@ impl Tally {
                 outcome.missed += u64::from(!completed.lateness.is_zero());
                 outcome.lateness_max = outcome.lateness_max.max(completed.lateness);
             }
-            Class::Reserved(..) | Class::BestEffort(_) => {
+            Class::Reserved(_, urgency) | Class::BestEffort(urgency) => {
                 let latency = now - completed.submitted;
-                self.latency.saturating_record(latency.get());
-                self.latency_sum += u128::from(latency.get());
+                self.best_effort.record(latency);
+                match urgency {
+                    Urgency::Sync => self.synchronous.record(latency),
+                    Urgency::Async => self.asynchronous.record(latency),
+                }
             }
         }
     }
@@ -255,21 +293,15 @@ impl Tally {
 
     pub(super) fn outcome(mut self, ended: Time, report: DiskReport) -> Outcome {
         self.bursts.iter_mut().for_each(Bursts::end);
-        let count = self.latency.len();
-        let quantile = |q| Nanos(self.latency.value_at_quantile(q));
-        let best_effort = LatencySummary {
-            count,
-            mean_ms: self.latency_sum as f64 / count.max(1) as f64 / 1e6,
-            p50: quantile(0.5),
-            p99: quantile(0.99),
-            max: Nanos(self.latency.max()),
-        };
+        let best_effort = self.best_effort.summary();
         let busy = self.used.streams + self.used.best_effort;
         let idle = (ended - Time::ZERO).saturating_sub(busy);
         Outcome {
             streams: self.streams,
             best_effort,
-            best_effort_unserved: self.best_effort_taken - count,
+            synchronous: self.synchronous.summary(),
+            asynchronous: self.asynchronous.summary(),
+            best_effort_unserved: self.best_effort_taken - best_effort.count,
             overruns: self.overruns,
             overrun_max: self.overrun_max,
             refused: self.refused,
