@@ -94,6 +94,18 @@ impl Line {
         }
     }
 
+    /// How many deadlines there are after the first, which is `due`, and at or before `d`.
+    #[inline]
+    fn later(&self, due: u64, d: u64) -> u64 {
+        // Most often there is none, and a division costs more than all else.
+        let after = d - due;
+        if after < self.period {
+            0
+        } else {
+            (after / self.period).min(self.more)
+        }
+    }
+
     /// The first deadline after `now`, if there is one.
     fn next_after(&self, from: u64, now: u64) -> Option<u64> {
         let due = self.due(from);
@@ -125,31 +137,60 @@ fn demand(lines: &[Line], from: u64, d: u64) -> Demand {
     for line in lines {
         let due = line.due(from);
         if due <= d && !line.is_over() {
-            sum.add(line, due, d);
+            let later = line.later(due, d);
+            let (cost, last) = (later * line.service, due + later * line.period);
+            sum.add(line.first + cost, last);
         }
     }
     sum
 }
 
 impl Demand {
-    /// Adds what a line asks for up to `d`, the first of it by `due <= d`.
     #[inline]
-    fn add(&mut self, line: &Line, due: u64, d: u64) {
-        // Most often the first is the only one that counts, and a division costs more than all else.
-        let after = d - due;
-        let later = if after < line.period {
-            0
-        } else {
-            (after / line.period).min(line.more)
-        };
-        self.cost = self.cost.saturating_add(line.first + later * line.service);
-        self.last = self.last.max(due + later * line.period);
+    fn add(&mut self, cost: u64, last: u64) {
+        self.cost = self.cost.saturating_add(cost);
+        self.last = self.last.max(last);
     }
 }
 
-/// The lines that count at an instant that moves backwards, with their first deadlines.
+/// What a line asks for up to an instant that moves backwards.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The line's first deadline.
+    due: u64,
+    /// Its last one that counts.
+    last: u64,
+    /// What is due up to that.
+    cost: u64,
+    service: u64,
+    period: u64,
+}
+
+impl Asked {
+    /// Moves back to the last deadline at or before `d`; false if there is none.
+    #[inline]
+    fn back_to(&mut self, d: u64) -> bool {
+        if self.due > d {
+            return false;
+        }
+        if self.last > d {
+            let beyond = self.last - d;
+            // Most often it is one period, and a division costs more than all else.
+            let periods = if beyond <= self.period {
+                1
+            } else {
+                beyond.div_ceil(self.period)
+            };
+            self.last -= periods * self.period;
+            self.cost -= periods * self.service;
+        }
+        true
+    }
+}
+
+/// The lines that count at an instant that moves backwards.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Near(Vec<(u64, Line)>);
+pub(crate) struct Near(Vec<Asked>);
 
 impl Near {
     /// With room for so many lines without another allocation.
@@ -163,7 +204,14 @@ impl Near {
         for line in lines {
             let due = line.due(from);
             if due <= d && !line.is_over() {
-                self.0.push((due, *line));
+                let later = line.later(due, d);
+                self.0.push(Asked {
+                    due,
+                    last: due + later * line.period,
+                    cost: line.first + later * line.service,
+                    service: line.service,
+                    period: line.period,
+                });
             }
         }
     }
@@ -172,12 +220,12 @@ impl Near {
     fn demand(&mut self, d: u64) -> Demand {
         let mut sum = Demand { cost: 0, last: 0 };
         let mut place = 0;
-        while let Some((due, line)) = self.0.get(place) {
-            if *due > d {
-                self.0.swap_remove(place);
-            } else {
-                sum.add(line, *due, d);
+        while let Some(asked) = self.0.get_mut(place) {
+            if asked.back_to(d) {
+                sum.add(asked.cost, asked.last);
                 place += 1;
+            } else {
+                self.0.swap_remove(place);
             }
         }
         sum
@@ -341,3 +389,6 @@ pub(crate) fn safe_first_release(lines: &[Line], q: &Question, joining_share: u6
         .saturating_add(u64::try_from(wait).unwrap_or(FAR))
         .min(FAR)
 }
+
+#[cfg(test)]
+mod tests;
