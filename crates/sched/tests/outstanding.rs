@@ -5,11 +5,6 @@
 //! predicted end, and every free place is offered best effort of a length beyond all periods, or none.
 //! Whoever is queued and cannot be in time even if it were started at once is late.
 
-#![allow(
-    clippy::print_stderr,
-    reason = "a test that searches says how much it has searched"
-)]
-
 mod common;
 
 use common::{Pair, admit, design, params};
@@ -196,8 +191,7 @@ fn searched(name: &str, sets: &[Vec<Pair>], plan: Plan) -> (usize, usize) {
         states += of_set;
         late += usize::from(is_late);
     }
-    let all = sets.len();
-    eprintln!("{name}: {all} sets, {states} states, somebody late in {late}");
+    common::report_search(name, sets.len(), states, late);
     (states, late)
 }
 
@@ -225,13 +219,11 @@ fn with_three_places() -> (usize, usize) {
 }
 
 #[test]
-fn nobody_is_late_with_two_places_however_long_best_effort_takes() {
-    assert_eq!(with_two_places().1, 0);
-}
-
-#[test]
-fn nobody_is_late_with_three_places() {
-    assert_eq!(with_three_places().1, 0);
+fn nobody_is_late_with_two_or_three_places_however_long_best_effort_takes() {
+    let (two, three) = (with_two_places(), with_three_places());
+    assert_eq!((two.1, three.1), (0, 0));
+    let states = design::number(two.0 + three.0);
+    design::assert_says(&format!("{states} states, nobody late"));
 }
 
 #[test]
@@ -244,10 +236,4 @@ fn with_best_effort_on_the_last_place_somebody_is_late_in_every_set() {
     let (_, late) = searched("2 places, the last one too", &sets, plan);
     assert_eq!(late, sets.len());
     design::assert_says(&format!("somebody is late in all of {late} sets"));
-}
-
-#[test]
-fn the_design_says_how_much_was_searched() {
-    let states = design::number(with_two_places().0 + with_three_places().0);
-    design::assert_says(&format!("{states} states, nobody late"));
 }

@@ -15,6 +15,8 @@ mod seed;
 pub(crate) use random::Random;
 pub(crate) use seed::seed;
 
+use std::io::Write;
+
 use sched::admission::{Admission, Refusal};
 use sched::task::{TaskId, TaskParams};
 use sched::units::Nanos;
@@ -25,6 +27,15 @@ pub(crate) type Pair = (u64, u64);
 /// Whether the heavier form of a test was asked for: with any value of `CLOCKWISE_TEST_LONG`.
 pub(crate) fn long() -> bool {
     std::env::var_os("CLOCKWISE_TEST_LONG").is_some()
+}
+
+/// Says what a search of state spaces has seen, on the process's own standard error: what a test prints is
+/// not shown of one that passes, and how much was searched is to be read in the log of every run.
+pub(crate) fn report_search(name: &str, sets: usize, states: usize, missing: usize) {
+    let [sets, states, missing] = [sets, states, missing].map(design::number);
+    // One line in one write, which what other tests say at the same time cannot part.
+    let line = format!("searched {name}: {sets} task sets, {states} states, misses in {missing}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 pub(crate) fn params((service, period): Pair) -> TaskParams {

@@ -74,8 +74,8 @@ pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Fam
 impl Family {
     /// The design says that this came of a search. It does not know of every stride of the heavier form.
     pub(super) fn assert_documented(&self, search: &str, states: usize, missing: usize) {
+        common::report_search(search, self.sets.len(), states, missing);
         let row = [&self.documented_as[..], &[number(states), number(missing)]].concat();
-        println!("{search}: {}", row.join(" | "));
         let mut documented = rows(search);
         documented.retain(|cells| cells.len() == row.len());
         for cells in &mut documented {
