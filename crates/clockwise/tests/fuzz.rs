@@ -44,6 +44,13 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Any bytes, of a length of any order up to 4 KiB.
+fn noise(random: &mut Random) -> Vec<u8> {
+    let longest = 1 << below(random, 13);
+    let length = below(random, longest + 1);
+    (0..length).map(|_| random.next() as u8).collect()
+}
+
 /// Changes, adds, removes, repeats: what breaks parsers.
 fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
     const INTERESTING: [u32; 8] = [
@@ -81,9 +88,14 @@ fn run(target: &str, iterations: usize, check: impl Fn(&[u8])) {
     let inputs = corpus(target);
     inputs.iter().for_each(|input| check(input));
     let mut random = Random(seed);
-    for _ in 0..iterations {
-        let mut input = inputs[below(&mut random, inputs.len())].clone();
-        mutate(&mut random, &mut input, &inputs);
+    for round in 0..iterations {
+        let input = if round % 16 == 0 {
+            noise(&mut random)
+        } else {
+            let mut input = inputs[below(&mut random, inputs.len())].clone();
+            mutate(&mut random, &mut input, &inputs);
+            input
+        };
         check(&input);
     }
 }
