@@ -30,7 +30,7 @@ results: ## measure docs/results/ again; NAMES="nbd decision" for some of it
 	@tools/setup bench
 	tools/results $(NAMES)
 
-lint: ## formatting, clippy, rustdoc, shell scripts, where unsafe is, who may import whom
+lint: ## formatting, clippy, fuzz targets, rustdoc, shell scripts, where unsafe is, who may import whom
 	@tools/setup lint
 	tools/lint
 

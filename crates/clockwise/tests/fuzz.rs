@@ -3,6 +3,8 @@
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
+#[path = "../../volume/tests/common/fuzz_targets.rs"]
+mod fuzz_targets;
 #[path = "../../sched/tests/common/random.rs"]
 #[allow(dead_code, reason = "each test uses its part of this")]
 mod random;
@@ -15,9 +17,16 @@ use clockwise::{config, export::nbd, session};
 use random::Random;
 use seed::seed;
 
-// Inputs made up for a target of bytes, and for one of text, which takes longer to read.
-const BYTES: usize = 200_000;
-const TEXTS: usize = 20_000;
+/// A target, what it does, and how many inputs are made up for it.
+type Target = (&'static str, fn(&[u8]), usize);
+
+// Text takes longer to read.
+const TARGETS: [Target; 4] = [
+    ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
+    ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
+    ("data_greeting", session::fuzzing::data_greeting, 200_000),
+    ("profile", config::fuzzing::profile, 20_000),
+];
 
 fn below(random: &mut Random, bound: usize) -> usize {
     random.below(bound as u64) as usize
@@ -83,39 +92,29 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
     }
 }
 
-fn run(target: &str, iterations: usize, check: impl Fn(&[u8])) {
-    let seed = seed(target, None);
-    let inputs = corpus(target);
-    inputs.iter().for_each(|input| check(input));
-    let mut random = Random(seed);
-    for round in 0..iterations {
-        let input = if round % 16 == 0 {
-            noise(&mut random)
-        } else {
-            let mut input = inputs[below(&mut random, inputs.len())].clone();
-            mutate(&mut random, &mut input, &inputs);
-            input
-        };
-        check(&input);
+#[test]
+fn every_target_that_is_not_replayed_elsewhere_is_replayed() {
+    let replayed = TARGETS.iter().map(|(target, ..)| (*target).to_owned());
+    let mut targets = fuzz_targets::fuzz_targets();
+    targets.retain(|target| !target.starts_with("volume_"));
+    assert_eq!(targets, replayed.collect());
+}
+
+#[test]
+fn parsers_take_any_bytes() {
+    for (target, check, iterations) in TARGETS {
+        let mut random = Random(seed(target, None));
+        let inputs = corpus(target);
+        inputs.iter().for_each(|input| check(input));
+        for round in 0..iterations {
+            let input = if round % 16 == 0 {
+                noise(&mut random)
+            } else {
+                let mut input = inputs[below(&mut random, inputs.len())].clone();
+                mutate(&mut random, &mut input, &inputs);
+                input
+            };
+            check(&input);
+        }
     }
-}
-
-#[test]
-fn any_bytes_in_a_handshake() {
-    run("nbd_option", BYTES, nbd::fuzzing::nbd_option);
-}
-
-#[test]
-fn any_bytes_as_a_request() {
-    run("nbd_request", BYTES, nbd::fuzzing::nbd_request);
-}
-
-#[test]
-fn any_bytes_as_the_first_line_of_a_stream() {
-    run("data_greeting", BYTES, session::fuzzing::data_greeting);
-}
-
-#[test]
-fn any_text_as_a_drive_profile() {
-    run("profile", TEXTS, config::fuzzing::profile);
 }

@@ -4,6 +4,8 @@
 //! corpus of the fuzz targets anew.
 
 mod common;
+#[path = "common/fuzz_targets.rs"]
+mod fuzz_targets;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -247,22 +249,34 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
+type Target = (&'static str, fn(&[u8]), usize);
+
+const TARGETS: [Target; 5] = [
+    ("superblock", fuzzing::superblock, 20_000),
+    ("table", fuzzing::table, 20_000),
+    ("record", fuzzing::record, 20_000),
+    ("node", fuzzing::node, 200_000),
+    ("log", fuzzing::log, 1_000),
+];
+
+#[test]
+fn every_target_of_what_is_on_disks_is_replayed() {
+    let replayed = TARGETS
+        .iter()
+        .map(|(target, ..)| format!("volume_{target}"));
+    let mut targets = fuzz_targets::fuzz_targets();
+    targets.retain(|target| target.starts_with("volume_"));
+    assert_eq!(targets, replayed.collect());
+}
+
 #[test]
 #[allow(clippy::print_stdout, reason = "the seed belongs in a test's output")]
 fn parsers_take_any_bytes() {
     if pin() {
         pin_corpus(&small_pool());
     }
-    type Target = (&'static str, fn(&[u8]), usize);
-    let targets: [Target; 5] = [
-        ("superblock", fuzzing::superblock, 20_000),
-        ("table", fuzzing::table, 20_000),
-        ("record", fuzzing::record, 20_000),
-        ("node", fuzzing::node, 200_000),
-        ("log", fuzzing::log, 1_000),
-    ];
     let seed = seed("mutations", None);
-    for (target, run, iterations) in targets {
+    for (target, run, iterations) in TARGETS {
         let inputs = corpus(target);
         inputs.iter().for_each(|input| run(input));
         println!("{target}: {} inputs, {iterations} mutations", inputs.len());
