@@ -1,5 +1,6 @@
 //! Power cuts at every step of what a pool does, and what must be found after them.
 
+use volume::check::check;
 use volume::{Committed, PoolState, Step, Transaction};
 
 use super::disks::*;
@@ -36,6 +37,10 @@ impl World {
                 .collect();
             if why.iter().all(Result::is_err) {
                 panic!("while {doing}: {why:#?}");
+            }
+            // Examining takes as long as opening.
+            if inner.below(4) == 0 {
+                sound(image, doing);
             }
             if deep && inner.below(16) == 0 {
                 recover(image, pool, models, &mut inner, doing);
@@ -81,6 +86,12 @@ impl World {
     }
 }
 
+/// Whoever examines the disks finds nothing wrong with them either.
+fn sound(image: &[Disk], doing: &str) {
+    let problems = check(&mut Live(image), &candidates(image)).problems;
+    assert!(problems.is_empty(), "while {doing}: {problems:?}");
+}
+
 fn brief(step: &Step) -> String {
     match step {
         Step::Write { disk, start, data } => format!(
@@ -113,6 +124,7 @@ fn recover(
                     .any(|model| agrees(again, &pool, model).is_ok()),
                 "recovering from {doing}"
             );
+            sound(again, &format!("recovering from {doing}"));
         });
     }
     pool.commit(transaction);
