@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
+use common::commands::commands;
 use common::skip::{have, is_root};
 use common::{Outcome, Process, Site, outcome, pattern, until};
 use serde_json::Value;
@@ -121,6 +124,14 @@ fn nothing_of_that_goes_to_programs_or_files() {
     assert_eq!(checked.err, "");
 }
 
+/// All commands without others in them, and without the program's name.
+fn commands_that_do_something() -> BTreeSet<String> {
+    let names: Vec<_> = commands().into_iter().map(|one| one.name + " ").collect();
+    let is_one = |name: &&String| names.iter().filter(|one| one.starts_with(*name)).count() == 1;
+    let words = |name: &String| name.trim_start_matches("clockwise").trim().to_owned();
+    names.iter().filter(is_one).map(words).collect()
+}
+
 /// One JSON value and nothing else.
 fn value(outcome: Outcome) -> Value {
     assert_eq!(outcome.err, "");
@@ -130,7 +141,17 @@ fn value(outcome: Outcome) -> Value {
 #[test]
 fn every_commands_result_is_json_for_programs() {
     let site = Site::new(2);
-    let json = |arguments: &[&str]| value(site.run(&[&["--json"], arguments].concat()));
+    let all = commands_that_do_something();
+    let asked = RefCell::new(BTreeSet::new());
+    let json = |arguments: &[&str]| {
+        let words = arguments.join(" ") + " ";
+        let mut commands = all.iter();
+        let command = commands.find(|name| words.starts_with(&format!("{name} ")));
+        asked
+            .borrow_mut()
+            .insert(command.expect("a command").clone());
+        value(site.run(&[&["--json"], arguments].concat()))
+    };
     assert_eq!(json(&["pool", "create"])["disks"], 2);
     assert_eq!(json(&["pool", "check"])["volumes"], 0);
     let serve = site.serve();
@@ -192,7 +213,12 @@ fn every_commands_result_is_json_for_programs() {
             .is_some_and(|text| text.contains("[[disk]]"))
     );
     let folder = site.path("man").display().to_string();
-    assert_eq!(json(&["man", &folder])["folder"], *folder);
+    // One that people are not shown.
+    let made = value(site.run(&["--json", "man", &folder]));
+    assert_eq!(made["folder"], *folder);
+    // The demo's is looked at where demos are run.
+    asked.borrow_mut().insert("demo".to_owned());
+    assert_eq!(asked.into_inner(), all);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use common::commands::commands;
 use common::{Outcome, Site, clockwise, outcome};
 
 /// What a command says, with the test's folder taken out and its exit status put in.
@@ -99,33 +100,6 @@ fn volumes_and_streams() {
     insta::assert_snapshot!("disk-unknown", said(&site, &["disk", "show", "sdz"]));
     insta::assert_snapshot!("volume-delete", said(&site, &["volume", "delete", "cam-1"]));
     assert_eq!(server.terminate().0, Some(0));
-}
-
-/// A command that people are shown: all of its words, and its own long options.
-struct Described {
-    name: String,
-    options: Vec<String>,
-}
-
-/// All commands, those within others included.
-fn commands() -> Vec<Described> {
-    fn walk(command: &clap::Command, before: &str, found: &mut Vec<Described>) {
-        let name = format!("{before}{}", command.get_name());
-        let options = command.get_arguments().filter(|one| !one.is_global_set());
-        let within = command.get_subcommands().filter(|one| !one.is_hide_set());
-        for command in within {
-            walk(command, &format!("{name} "), found);
-        }
-        let options = options.filter_map(|one| one.get_long()).map(str::to_owned);
-        found.push(Described {
-            options: options.collect(),
-            name,
-        });
-    }
-    let mut found = Vec::new();
-    walk(&clockwise::cmd::Cli::command(), "", &mut found);
-    assert!(found.len() > 20, "{}", found.len());
-    found
 }
 
 /// The page may say of several commands at once what they all take, and in which words it likes; what

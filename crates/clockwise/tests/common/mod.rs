@@ -8,6 +8,7 @@
 )]
 
 mod bytes;
+pub(crate) mod commands;
 pub(crate) mod damage;
 mod process;
 #[path = "../../../engine/tests/common/skip.rs"]
