@@ -161,12 +161,13 @@ fn every_reading_command_says_what_there_is_to_people_and_programs() {
         assert!(json.is_object() || json.is_array(), "{command:?}");
     }
     // A guessed profile is said wherever it is shown.
-    assert!(
-        site.run(&["disk", "show"])
-            .done()
-            .out
-            .contains("not measured")
-    );
+    for command in [["pool", "show"], ["disk", "show"]] {
+        let text = site.run(&command).done().out;
+        assert!(text.contains("not measured"), "{command:?}: {text}");
+    }
+    let text = site.run(&["status"]).done().out;
+    let is_said = |line: &str| line.starts_with("warning: ") && line.contains("on this disk");
+    assert!(text.lines().any(is_said), "{text}");
     let one = site.run(&["disk", "show", "0"]).done().out;
     assert!(
         one.contains("warning: ") && one.contains("on this disk"),

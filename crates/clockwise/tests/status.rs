@@ -325,19 +325,20 @@ fn streams_that_fill_a_disk_leave_the_floor_and_status_shows_it() {
         before["utilization_promised"]
     );
     let text = site.run(&["status"]).done().out;
-    let row = |name: &str| -> Vec<String> {
-        let line = text.lines().find(|line| line.starts_with(name));
-        let columns = line.unwrap_or_else(|| panic!("no {name} in {text}"));
-        // Columns are two spaces apart, and what is in them one.
-        let columns = columns.split("  ").map(str::trim);
-        columns
-            .filter(|column| !column.is_empty())
-            .map(str::to_owned)
-            .collect()
+    // Columns are two spaces apart, and what is in them one.
+    let columns = |line: &str| -> Vec<String> {
+        let columns = line.split("  ").map(str::trim);
+        let columns = columns.filter(|column| !column.is_empty());
+        columns.map(str::to_owned).collect()
     };
-    let shown: Vec<_> = row("DISK").into_iter().zip(row("disk-0")).collect();
     let in_floor = number(&after["served"], "container").to_string();
-    for (name, value) in [("FLOOR", "5.0 %"), ("IN FLOOR", &in_floor)] {
+    for (table, name, value) in [
+        ("DISK", "FLOOR", "5.0 %"),
+        ("REQUESTS", "IN FLOOR", &in_floor),
+    ] {
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(table));
+        let [head, row] = [lines.next(), lines.next()].map(|line| columns(line.expect(table)));
+        let shown: Vec<_> = head.into_iter().zip(row).collect();
         assert!(
             shown.contains(&(name.into(), value.into())),
             "{name}: {text}"

@@ -96,6 +96,8 @@ pub fn render(status: &StatusView) -> String {
     );
     text += &disks(status);
     text += "\n\n";
+    text += &requests(status);
+    text += "\n\n";
     text += &streams(status);
     if !status.planned.is_empty() {
         text += "\n\n";
@@ -180,15 +182,11 @@ fn disks(status: &StatusView) -> String {
             "DELTA-L",
             "SLACK",
             "QUEUE",
-            "REAL-TIME",
-            "EARLY",
-            "IN SLACK",
-            "IN FLOOR",
             "MISSES",
             "OVERRUNS",
             "HOST LATE",
         ],
-        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9],
         status.disks.iter().map(|disk| {
             [
                 short(&disk.name),
@@ -198,13 +196,39 @@ fn disks(status: &StatusView) -> String {
                 span(disk.delta_l_ns),
                 slack(disk.slack_ns),
                 disk.queued.to_string(),
+                missed(disk.misses, disk.misses_gross),
+                disk.overruns.to_string(),
+                format!("{} ({})", disk.host_late_count, span(disk.host_late_max_ns)),
+            ]
+        }),
+    )
+}
+
+/// The table of requests: completed by class, and served by what let them go. One that was divided is
+/// served in parts.
+fn requests(status: &StatusView) -> String {
+    table(
+        [
+            "REQUESTS",
+            "OF STREAMS",
+            "SYNC",
+            "ASYNC",
+            "REAL-TIME",
+            "EARLY",
+            "IN SLACK",
+            "IN FLOOR",
+        ],
+        &[1, 2, 3, 4, 5, 6, 7],
+        status.disks.iter().map(|disk| {
+            [
+                short(&disk.name),
+                disk.completed.streams.to_string(),
+                disk.completed.sync.to_string(),
+                disk.completed.asynchronous.to_string(),
                 disk.served.real_time.to_string(),
                 disk.served.early.to_string(),
                 disk.served.slack.to_string(),
                 disk.served.container.to_string(),
-                missed(disk.misses, disk.misses_gross),
-                disk.overruns.to_string(),
-                format!("{} ({})", disk.host_late_count, span(disk.host_late_max_ns)),
             ]
         }),
     )
@@ -303,113 +327,4 @@ fn reservations(status: &StatusView) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::http::view::{DiskView, StreamView};
-
-    #[test]
-    fn misses_with_the_hosts_lateness_stand_in_brackets_where_they_are_more() {
-        let disk = |misses, misses_gross| DiskView {
-            misses,
-            misses_gross,
-            ..DiskView::default()
-        };
-        let stream = |misses, misses_gross| StreamView {
-            misses,
-            misses_gross,
-            ..StreamView::default()
-        };
-        let said = |disk, stream| {
-            render(&StatusView {
-                disks: vec![disk],
-                streams: vec![stream],
-                ..StatusView::default()
-            })
-        };
-        let in_words = "misses are net of the host's own lateness; with it in brackets\n";
-        let both = said(disk(0, 31), stream(2, 32));
-        for part in [" 0 (31) ", " 2 (32) ", in_words] {
-            assert!(both.contains(part), "{part:?} in\n{both}");
-        }
-        assert!(said(disk(4, 4), stream(2, 32)).contains(in_words));
-        let neither = said(disk(4, 4), stream(2, 2));
-        assert!(!neither.contains("(4)") && !neither.contains("(2)"));
-        assert!(!neither.contains(in_words), "{neither}");
-    }
-
-    #[test]
-    fn what_streams_that_have_ended_still_hold_is_said() {
-        let disk = |leaving_ns| DiskView {
-            name: "sda".to_owned(),
-            utilization_leaving: 0.125,
-            leaving_ns,
-            ..DiskView::default()
-        };
-        let status = StatusView {
-            disks: vec![disk(0), disk(2_500_000_000)],
-            ..StatusView::default()
-        };
-        let text = render(&status);
-        let of_ended: Vec<&str> = text.lines().filter(|line| line.contains("ENDED")).collect();
-        let wanted = "ENDED streams still hold 12.5 % of sda, all of which is free in 2.50 s";
-        assert_eq!(of_ended, [wanted], "{text}");
-    }
-
-    #[test]
-    fn a_volume_that_takes_no_more_writes_is_named() {
-        let status = serde_json::json!([{
-            "name": "v\u{202e}", "size_bytes": 1, "written_bytes": 1, "extents": 1, "open_count": 0,
-            "users": [], "poisoned": "disk sda: no answer", "extents_by_disk": [],
-        }]);
-        let status = StatusView {
-            volumes: serde_json::from_value(status).unwrap(),
-            ..StatusView::default()
-        };
-        let last = render(&status).lines().last().map(str::to_owned);
-        let wanted = "NO MORE WRITES to volume v\\u{202e}: disk sda: no answer";
-        assert_eq!(last.as_deref(), Some(wanted));
-    }
-
-    #[test]
-    fn overruns_of_a_stream_are_shown() {
-        let status = StatusView {
-            streams: vec![StreamView {
-                overruns: 7,
-                ..StreamView::default()
-            }],
-            ..StatusView::default()
-        };
-        let text = render(&status);
-        let last_but_one = |line: Option<&str>| {
-            let mut words = line.expect("a line").split_whitespace();
-            words.nth_back(1).map(str::to_owned)
-        };
-        let head = text.lines().find(|line| line.starts_with("STREAM"));
-        let row = text.lines().find(|line| line.ends_with("well"));
-        assert_eq!(last_but_one(head).as_deref(), Some("OVERRUNS"));
-        assert_eq!(last_but_one(row).as_deref(), Some("7"), "{text}");
-    }
-
-    #[test]
-    fn who_waits_for_which_disk_is_said() {
-        let nothing = serde_json::json!([]);
-        let latency = serde_json::to_value(LatencyView::default()).unwrap();
-        let status = serde_json::json!({
-            "name": "films", "scheduler": "exact", "uptime_ns": 1, "window_ns": 1, "extent_bytes": 1,
-            "allocated_bytes": 0, "free_bytes": 0, "memory_bytes": 0, "best_effort": latency,
-            "warnings": nothing, "disks": nothing, "streams": nothing, "volumes": nothing,
-            "memory": nothing, "reservations": nothing,
-            "waits": [{
-                "volume": "x", "disk": "y", "waits_ns": 4_000_000_000_u64,
-                "stalled_ns": 3_200_000_000_u64,
-            }],
-        });
-        let status: StatusView = serde_json::from_value(status).unwrap();
-        let text = render(&status);
-        let last = text.lines().last().unwrap();
-        assert_eq!(
-            last,
-            "WAITS flush of volume x waits for disk y (stalled for 3.20 s)"
-        );
-    }
-}
+mod tests;
