@@ -1,5 +1,6 @@
 //! What a decision of the whole disk scheduler costs, with 100 streams and 1,000 best-effort requests queued,
-//! where half of the disk is promised and where nearly all of it is.
+//! where half of the disk is promised and where nearly all of it is; with streams that differ in block and
+//! period as those of many clients do, and with streams that are nearly alike, as many cameras of one kind are.
 //! `cargo bench -p clockwise-sched --bench decision`
 #![allow(
     missing_docs,
@@ -15,6 +16,7 @@ use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, U
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
 use std::hint::black_box;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,18 +31,80 @@ fn mix(number: u64) -> u64 {
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
+/// Which streams there are.
+#[derive(Clone, Copy)]
+enum Streams {
+    /// One block for all, and periods that differ by nanoseconds.
+    Alike,
+    /// Each with a block of [`BLOCKS`] and a period from [`SPREAD`].
+    Mixed,
+}
+
+/// What the blocks of mixed streams and their periods are drawn with.
+const SEED: u64 = 2_026;
+/// The blocks of mixed streams, in sectors: 64 KiB to 16 MiB.
+const BLOCKS: [u64; 5] = [128, 512, 2_048, 8_192, 32_768];
+/// The least and the greatest period of mixed streams, in thousandths of what the share promised makes
+/// a second.
+const SPREAD: (u64, u64) = (500, 2_400);
+
+struct Stream {
+    service: Nanos,
+    period: u64,
+    sectors: u64,
+    due: Time,
+}
+
+impl Streams {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Alike => "alike",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// A hundred streams that are promised so much of the disk, in millionths.
+    fn draw(self, predictor: &Predictor, ppm: u64) -> Vec<Stream> {
+        let all = || Sector(0)..Sector(predictor.capacity().get());
+        let mut streams: Vec<Stream> = (0..STREAMS)
+            .map(|id| {
+                let drawn = |what: u64, count: u64| (mix(SEED + 2 * id + what) >> 32) % count;
+                let (sectors, period) = match self {
+                    Self::Alike => (2_048, 1_000),
+                    Self::Mixed => (
+                        BLOCKS[drawn(0, BLOCKS.len() as u64) as usize],
+                        SPREAD.0 + drawn(1, SPREAD.1 - SPREAD.0 + 1),
+                    ),
+                };
+                Stream {
+                    service: predictor.worst_case(all(), Op::Read, SectorCount(sectors)),
+                    period,
+                    sectors,
+                    due: Time(0),
+                }
+            })
+            .collect();
+        let share = |stream: &Stream| stream.service.get() as f64 / stream.period as f64;
+        let scale = streams.iter().map(share).sum::<f64>() * 1e6 / ppm as f64;
+        for (id, stream) in (0..).zip(&mut streams) {
+            stream.period = (stream.period as f64 * scale).ceil() as u64 + id;
+            stream.due = Time(id * stream.period / STREAMS);
+        }
+        streams
+    }
+}
+
 /// A disk in the middle of its work: streams at their rates, and best effort that never gets less.
 struct Busy {
     disk: DiskScheduler,
     capacity: u64,
-    period: u64,
     now: Time,
     next: u64,
-    due: Vec<Time>,
+    streams: Vec<Stream>,
 }
 
 impl Busy {
-    fn new(order: BestEffortOrder, promised: u64) -> Self {
+    fn new(streams: Streams, order: BestEffortOrder, promised: u64) -> Self {
         let profile = Arc::new(DriveProfile::shipped("hdd-8tb-7200").expect("it is shipped"));
         let mut disk = DiskScheduler::new(
             profile,
@@ -50,29 +114,23 @@ impl Busy {
             },
         );
         let capacity = disk.predictor().capacity().get();
-        let all = Sector(0)..Sector(capacity);
-        let service = disk
-            .predictor()
-            .worst_case(all, Op::Read, SectorCount(2_048));
         let ppm = promised * 10_000 - FLOOR.0.get() * 1_000_000 / FLOOR.1.get();
-        let period = STREAMS * service.get() * 1_000_000 / ppm;
+        let streams = streams.draw(disk.predictor(), ppm);
         let mut join = |id, service, period, kind| {
             let params = TaskParams::new(service, period).expect("a task");
             disk.join(Time(0), TaskId(id), params, kind, Time(0))
                 .expect("there is room");
         };
-        for id in 0..STREAMS {
-            join(id, service, Nanos(period + id), TaskKind::Stream);
+        for (id, stream) in (0..).zip(&streams) {
+            join(id, stream.service, Nanos(stream.period), TaskKind::Stream);
         }
         join(STREAMS, FLOOR.0, FLOOR.1, TaskKind::Floor);
-        let due = (0..STREAMS).map(|id| Time(id * period / STREAMS)).collect();
         let mut busy = Self {
             disk,
             capacity,
-            period,
             now: Time(0),
             next: 0,
-            due,
+            streams,
         };
         for _ in 0..QUEUED {
             busy.best_effort();
@@ -111,9 +169,11 @@ impl Busy {
 
     fn arrivals(&mut self) {
         for id in 0..STREAMS {
-            if self.due[id as usize] <= self.now {
-                self.due[id as usize] += Nanos(self.period + id);
-                self.submit(Class::Stream(TaskId(id)), 2_048);
+            let stream = &mut self.streams[id as usize];
+            if stream.due <= self.now {
+                stream.due += Nanos(stream.period);
+                let sectors = stream.sectors;
+                self.submit(Class::Stream(TaskId(id)), sectors);
             }
         }
     }
@@ -153,20 +213,45 @@ fn decide_alone(busy: &mut Busy, iterations: u64) -> Duration {
     spent
 }
 
+/// What was drawn, in words.
+fn describe(out: &mut impl io::Write, promised: u64) -> io::Result<()> {
+    let busy = Busy::new(Streams::Mixed, BestEffortOrder::Scan, promised);
+    let range = |values: &dyn Fn(&Stream) -> f64| {
+        let of = busy.streams.iter().map(values);
+        (
+            of.clone().fold(f64::INFINITY, f64::min),
+            of.fold(0.0, f64::max),
+        )
+    };
+    let (shortest, longest) = range(&|stream| stream.period as f64 / 1e9);
+    let (least, most) = range(&|stream| stream.service.as_millis_f64());
+    writeln!(
+        out,
+        "mixed, seed {SEED}, {promised} % promised: periods of {shortest:.2} to {longest:.2} s, worst cases of {least:.1} to {most:.1} ms"
+    )
+}
+
 fn decision(c: &mut Criterion) {
     let orders = [
         ("scan", BestEffortOrder::Scan),
         ("nearest", BestEffortOrder::Nearest),
     ];
     for promised in PROMISED {
-        let what = format!("100 streams, 1000 best effort, {promised} % promised");
+        describe(&mut io::stdout(), promised).expect("somebody reads it");
+    }
+    for (streams, promised) in [Streams::Mixed, Streams::Alike]
+        .into_iter()
+        .flat_map(|streams| PROMISED.map(|promised| (streams, promised)))
+    {
+        let kind = streams.name();
+        let what = format!("100 {kind} streams, 1000 best effort, {promised} % promised");
         for (name, order) in orders {
             c.bench_function(&format!("decide/{what}/{name}"), |b| {
-                let mut busy = Busy::new(order, promised);
+                let mut busy = Busy::new(streams, order, promised);
                 b.iter_custom(|iterations| decide_alone(&mut busy, iterations));
             });
         }
-        let mut busy = Busy::new(BestEffortOrder::Scan, promised);
+        let mut busy = Busy::new(streams, BestEffortOrder::Scan, promised);
         c.bench_function(&format!("submit, decide, complete/{what}"), |b| {
             b.iter(|| {
                 busy.arrivals();
