@@ -259,12 +259,13 @@ fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
     if rustix::process::geteuid().is_root() {
         // Where anybody may run it, wherever this was built.
         let program = elsewhere.path().join("clockwise");
-        std::fs::copy(command.get_program(), &program).expect("a copy");
+        std::fs::copy(env!("CARGO_BIN_EXE_clockwise"), &program).expect("a copy");
         let everybody = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(elsewhere.path(), everybody).expect("permissions");
         chown(scratch.path(), Some(NOBODY), Some(NOBODY)).expect("an owner");
-        let mut other = Command::new(program);
-        other.args(command.get_args()).env("NO_COLOR", "1");
+        let mut other = Command::new(command.get_program());
+        let arguments = command.get_args().skip(1);
+        other.arg(program).args(arguments).env("NO_COLOR", "1");
         command = other;
         command
             .uid(NOBODY)

@@ -5,6 +5,8 @@
 
 mod common;
 mod demo_support;
+#[path = "demo_support/terminal.rs"]
+mod terminal;
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -16,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::skip::have;
 use demo_support::{Running, Scratch, SmallDisk, demo, ended, nothing_is_left};
 use rustix::process::Signal;
+use terminal::{Terminal, on_a_terminal};
 
 static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
 
@@ -97,9 +100,41 @@ fn interrupted_when_the_run_is_over() {
     interrupted(0, &[("Comparing what was recorded", SHORT, Signal::INT)]);
 }
 
+/// On a terminal, where a picture shows how the drives stand.
 #[test]
-fn interrupted_in_the_run_beside_it() {
-    interrupted(1, &[("scheduler edf, ", SHORT, Signal::TERM)]);
+fn interrupted_in_the_run_beside_it_with_ctrl_c() {
+    if !have("script") {
+        return;
+    }
+    let Some(stage) = Stage::enter(1) else {
+        return;
+    };
+    let mut demo = on_a_terminal(&stage.demo(&SHORT));
+    let mut terminal = Terminal::begin(demo.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let mut pictures = 0;
+    while pictures < 2 {
+        let picture = terminal.picture();
+        if !picture.contains("scheduler edf, ") {
+            continue;
+        }
+        for word in [
+            "best effort: ",
+            "DRIVE",
+            "PROMISED",
+            "SLACK",
+            "drive-0",
+            "drive-2",
+        ] {
+            assert!(picture.contains(word), "no {word:?} in {picture:?}");
+        }
+        pictures += 1;
+    }
+    terminal.press(b"\x03");
+    let (status, said) = terminal.end();
+    assert_eq!(status.code(), Some(130), "{said}");
+    let last = "interrupted; nothing is left behind";
+    assert!(said.contains(last) && !said.contains("panicked"), "{said}");
+    nothing_is_left(stage.path());
 }
 
 #[test]
@@ -202,6 +237,5 @@ fn a_disk_that_fills_up_meanwhile_is_named() {
     for word in [&name, "is full", "--scratch"] {
         assert!(said.contains(word), "no {word:?} in {said}");
     }
-    assert!(!said.contains("panicked"), "{said}");
     nothing_is_left(&disk.path());
 }

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test uses its part of this")]
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,10 +12,10 @@ use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::common::skip::{have, is_root, skipped, tool};
-use super::common::{Heard, Outcome, Process, WITHIN, clockwise};
+use super::common::{Heard, Outcome, Process, WITHIN, clockwise, until};
 
 /// How long a demo may take from its beginning to its end: several times the minutes of the longest.
-const DEMO_WITHIN: Duration = Duration::from_secs(900);
+pub(crate) const DEMO_WITHIN: Duration = Duration::from_secs(900);
 
 /// How long a demo may take to end when it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -89,10 +88,19 @@ fn is_inside(path: &str, folder: &Path) -> bool {
     path != folder.as_os_str() && Path::new(path).starts_with(folder)
 }
 
-/// A demo with its data under `scratch`.
+/// A demo with its data under `scratch`, in a session of its own: only the demo gets what is sent to it, and
+/// whatever it starts can be told from others even when all that is left of it is its number.
 pub(crate) fn demo(scratch: &Path, arguments: &[&str]) -> Command {
-    let mut command = clockwise();
+    let plain = clockwise();
+    let mut command = Command::new("setsid");
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command
+        .arg(plain.get_program())
         .args(["demo", "--scratch"])
         .arg(scratch)
         .args(arguments);
@@ -117,9 +125,35 @@ pub(crate) fn may_mount() -> bool {
 /// How a demo came to its end, and what it said.
 #[track_caller]
 pub(crate) fn ended(mut demo: Command) -> Outcome {
-    Process::captured(&mut demo)
-        .output_within(DEMO_WITHIN)
-        .into()
+    let demo = Process::captured(&mut demo);
+    let session = demo.id();
+    let outcome: Outcome = demo.output_within(DEMO_WITHIN).into();
+    ended_well(session, &outcome.err);
+    outcome
+}
+
+/// Checks what holds of every demo that came to its end, whatever ended it.
+#[track_caller]
+fn ended_well(session: u32, said: &str) {
+    assert!(!said.contains("panicked"), "{said}");
+    // Whoever lost his parent is waited for by the first process of this machine.
+    let what = "the end of every process of a demo, with somebody having waited for it";
+    until(what, || !has_processes(session));
+}
+
+/// Whether there is a process of this session, those included that have ended and are not waited for.
+fn has_processes(session: u32) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let mut stats = processes.filter_map(|entry| {
+        // What is no process has none, and one may go meanwhile.
+        std::fs::read_to_string(entry.path().join("stat")).ok()
+    });
+    stats.any(|stat| {
+        // Its name, in brackets, may be anything; after that come its state, parent, group and session.
+        let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
+        let of_it = fields.and_then(|fields| fields.split(' ').nth(3));
+        of_it.and_then(|number| number.parse().ok()) == Some(session)
+    })
 }
 
 /// A demo that is ended however the test ends.
@@ -149,9 +183,10 @@ impl Running {
 
     /// The same with the report going somewhere.
     pub(crate) fn begin_to(mut command: Command, report: Stdio) -> Self {
-        command.stdout(report).stderr(Stdio::piped());
-        // As a shell does it, so that only the demo gets what is sent to it.
-        command.process_group(0);
+        command
+            .stdin(Stdio::null())
+            .stdout(report)
+            .stderr(Stdio::piped());
         let mut child = Process::spawn(&mut command);
         let errors = child.stderr.take().expect("its errors are piped");
         Self {
@@ -198,6 +233,7 @@ impl Running {
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         while self.line("its end").is_some() {}
         let status = self.child.wait();
+        ended_well(self.child.id(), &self.said);
         (status, std::mem::take(&mut self.said))
     }
 }
