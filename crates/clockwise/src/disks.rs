@@ -239,21 +239,16 @@ fn profile(disk: &DiskConfig, capacity: SectorCount) -> Result<(Arc<DriveProfile
     };
     let is_measured =
         profile.measured() && (!disk.profile_is_shipped || is_emulated_as(disk, &profile));
-    match disk.outstanding {
-        Some(outstanding) if outstanding != profile.outstanding() => {
-            // The times of a profile hold at its own depth; at another they are a guess.
-            let mut spec = profile.spec().clone();
-            spec.outstanding = outstanding;
-            let deeper = DriveProfile::new(spec).map_err(|error| {
-                wrong(disk, error).help("take `outstanding` out, or name another profile")
-            })?;
-            Ok((
-                Arc::new(deeper),
-                is_measured && outstanding < profile.outstanding(),
-            ))
-        }
-        _ => Ok((profile, is_measured)),
-    }
+    let Some(outstanding) = disk.outstanding else {
+        return Ok((profile, is_measured));
+    };
+    // Fewer than there were when it was measured: no request takes longer then.
+    let mut spec = profile.spec().clone();
+    spec.outstanding = outstanding;
+    let shallower = DriveProfile::new(spec).map_err(|error| {
+        wrong(disk, error).help("take `outstanding` out, or name another profile")
+    })?;
+    Ok((Arc::new(shallower), is_measured))
 }
 
 /// Whether a disk is an emulated drive of the model that a profile is of. A shipped profile was measured

@@ -6,6 +6,7 @@
 //! was written: no rounding through floating point, and `NaN` or `1e400` are not numbers here.
 
 use std::fmt;
+use std::num::IntErrorKind;
 
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::de::{self, Deserialize, Deserializer};
@@ -138,8 +139,9 @@ fn parse(
         return Err(not_a_number());
     }
     let multiplier = match (unit, bare) {
-        ("", Some(bare)) => bare,
-        ("", None) => {
+        // A part of a smallest unit is nothing: the unit has been forgotten.
+        ("", Some(bare)) if bare > 1 || fraction.is_empty() => bare,
+        ("", _) => {
             return Err(QuantityError::NoUnit {
                 number: number.to_owned(),
                 known: known(units),
@@ -235,13 +237,17 @@ pub fn parse_time(text: &str) -> Result<Nanos, QuantityError> {
 /// # Errors
 /// When the text is not a number of them.
 pub fn parse_seconds(text: &str) -> Result<u64, QuantityError> {
-    let not_whole = || QuantityError::NotWhole {
-        text: text.to_owned(),
-    };
+    let most = || format!("{} s", u64::MAX);
     match text.trim().parse::<i128>() {
         Ok(seconds) if seconds < 0 => Err(QuantityError::Negative),
-        Ok(seconds) => positive(seconds.unsigned_abs(), || format!("{} s", u64::MAX)),
-        Err(_) => Err(not_whole()),
+        Ok(seconds) => positive(seconds.unsigned_abs(), most),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err(QuantityError::TooLarge { most: most() })
+        }
+        Err(error) if *error.kind() == IntErrorKind::NegOverflow => Err(QuantityError::Negative),
+        Err(_) => Err(QuantityError::NotWhole {
+            text: text.to_owned(),
+        }),
     }
 }
 

@@ -80,6 +80,32 @@ fn a_stream_that_another_one_would_make_late_is_told_which() {
 }
 
 #[test]
+fn what_would_fit_is_said_with_the_block_that_is_proposed_for_it() {
+    let site = site("");
+    let server = site.serve();
+    site.run(&["volume", "create", "v", "--size", "32MiB"])
+        .done();
+    let ask = |rate: u64, block: Option<u64>| {
+        let ask = json!({
+            "volume": "v", "op": "play", "rate_bytes_per_second": rate, "block_bytes": block,
+            "connect_within_ms": 600_000,
+        });
+        call(&site, "POST", "/v1/streams", &ask.to_string())
+    };
+    // Small blocks, between which a long one does not fit.
+    while ask(400_000, Some(128 << 10)).0 == 201 {}
+    let (status, problem) = ask(10_000_000_000, None);
+    assert_eq!(status, 409, "{problem}");
+    let fits = problem["refusal"]["rate_that_fits"].as_u64();
+    let fits = fits.expect("something fits");
+    let (status, problem) = ask(fits + fits / 100 + 1, None);
+    assert_eq!(status, 409, "{fits}: {problem}");
+    let (status, reserved) = ask(fits, None);
+    assert_eq!(status, 201, "{fits}: {reserved}");
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
 fn what_streams_that_have_ended_still_hold_is_told() {
     let site = site("");
     let server = site.serve();
@@ -108,7 +134,10 @@ fn what_streams_that_have_ended_still_hold_is_told() {
     let left = disk["leaving_ns"].as_u64().expect("a time");
     assert!(left > 0 && left <= period_ns, "{disk}");
     let text = site.run(&["status"]).done().out;
-    assert!(text.contains("ENDED streams still hold"), "{text}");
+    assert!(
+        text.contains("ENDED streams and exports still hold"),
+        "{text}"
+    );
     let (after, said) = refused(&site, &play("900GB/s", "64KiB"));
     assert_eq!(after["utilization_leaving"], held, "{after}");
     assert!(after["leaving_ns"].as_u64() <= Some(left), "{after}");

@@ -155,6 +155,21 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["must be 1 to"],
         ),
         (
+            format!("{disk}outstanding = 2\n"),
+            ":4:15",
+            &["2 requests at a time", "no profile that was measured"],
+        ),
+        (
+            format!("{disk}outstanding = 2\nprofile = \"quantum-atlas-ii\"\n"),
+            ":4:15",
+            &["2 requests at a time", "was measured with 1"],
+        ),
+        (
+            format!("{disk}outstanding = 2\nprofile = \"conservative-file\"\n"),
+            ":4:15",
+            &["2 requests at a time", "was not measured"],
+        ),
+        (
             format!("{disk}durability = \"always\"\n"),
             ":4:14",
             &["unknown variant `always`"],

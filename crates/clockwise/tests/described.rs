@@ -48,6 +48,7 @@ fn every_answer_is_as_it_is_described() {
         );
     }
     ask(200, "GET", "/v1/disks/{number}", ["1", "", ""]);
+    ask(200, "GET", "/v1/disks/{number}/profile", ["1", "", ""]);
     ask(200, "GET", "/v1/volumes/{name}", ["v", "", ""]);
     let places = "/v1/volumes/{name}/places";
     ask(200, "GET", places, ["v", "?from=1048576", ""]);
@@ -161,6 +162,14 @@ fn every_error_is_sent_as_what_it_is_described_to_be() {
             "{}",
         ),
         (422, "POST", "/v1/streams", "/v1/streams", json, "{}"),
+        (
+            422,
+            "POST",
+            "/v1/volumes",
+            "/v1/volumes",
+            json,
+            "[\"v\", 512]",
+        ),
     ] {
         let sent = call_with(&site, method, path, content_type, body);
         is_described(&description, wanted, method, template, &sent);

@@ -47,6 +47,7 @@ fn every_call_is_described() {
     delete /v1/volumes/{name}/move
     get /v1/disks
     get /v1/disks/{number}
+    get /v1/disks/{number}/profile
     get /v1/pool
     get /v1/status
     get /v1/streams

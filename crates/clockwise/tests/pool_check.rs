@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use common::damage::{LogRecord, SECOND_COPY, TABLES, change, make_newer, records, tear};
@@ -154,6 +155,26 @@ fn two_torn_superblocks_are_an_error() {
     // Something is there that would be lost.
     site.run(&["pool", "create"])
         .fails(1, &["disk-0", "belongs to a pool", "--force"]);
+}
+
+#[test]
+fn a_disk_with_anything_on_it_is_not_taken_unasked() {
+    // An ext4 superblock's magic number, and the copy of a partition table at the disk's end.
+    let ends = common::DISK_MIB << 20;
+    for (at, mark) in [(1080, &b"\x53\xef"[..]), (ends - 512, b"EFI PART")] {
+        let site = Site::new(2);
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true);
+        let disk = options.open(site.path("disk-1")).expect("a file");
+        disk.set_len(ends).expect("it is sparse");
+        disk.write_all_at(mark, at).expect("it can be written");
+        site.run(&["pool", "create"])
+            .fails(1, &["disk-1", "something on it", "--force"]);
+        let mut kept = vec![0; mark.len()];
+        disk.read_exact_at(&mut kept, at).expect("it can be read");
+        assert_eq!(kept, mark);
+        site.run(&["pool", "create", "--force"]).done();
+    }
 }
 
 #[test]

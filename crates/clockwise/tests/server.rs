@@ -260,21 +260,6 @@ fn sockets_have_their_permissions_and_go_with_the_server() {
 }
 
 #[test]
-fn several_requests_at_a_time_without_a_measurement_are_warned_of() {
-    let site = Site::new(1);
-    let config = std::fs::read_to_string(site.config()).expect("the configuration");
-    std::fs::write(site.config(), config + "outstanding = 8\n").expect("it can be written");
-    site.run(&["pool", "create"]).done();
-    let _server = site.serve();
-    let said = site.run(&["status"]).done();
-    assert!(
-        said.out.contains("nor with 8 requests at a time"),
-        "{said:?}"
-    );
-}
-
-/// All of the process, not only the buffers; where the host does not let it, it says so.
-#[test]
 fn the_memory_of_a_server_in_real_time_is_not_paged_out() {
     let site = Site::new(1);
     let config = std::fs::read_to_string(site.config()).expect("the configuration");

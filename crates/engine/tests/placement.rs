@@ -285,7 +285,12 @@ fn a_pool_has_extents_that_suit_its_slowest_drive() {
             });
             named.collect()
         };
-        Pool::create(&rigs[0].memory, named(), &CreateOptions::default()).unwrap();
+        // A platter is not blank.
+        let options = CreateOptions {
+            force: true,
+            ..CreateOptions::default()
+        };
+        Pool::create(&rigs[0].memory, named(), &options).unwrap();
         let pool = Pool::open(rigs[0].memory.clone(), named(), rigs[0].options.clone()).unwrap();
         assert_eq!(pool.extent(), Bytes(expected), "{names:?}");
         // A stream is proposed blocks after the same rule, that divide extents, two for each disk in its

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +15,9 @@ use engine::clock;
 use engine::disk::Durability;
 use engine::front::{IoFailure, VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
-use engine::stream::{BlockReport, PaceReport, Player, Recorder, Span, Stop, Stream, StreamSpec};
+use engine::stream::{
+    BlockReport, PaceError, PaceReport, Player, Recorder, Span, Stop, Stream, StreamSpec,
+};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 
@@ -169,5 +173,66 @@ fn a_session_that_is_stopped_before_its_time_ends_at_once_with_nothing() {
     let source = std::fs::File::open("/dev/zero").unwrap();
     let report = Recorder::new(&stream, Bytes::ZERO).run(source, &stop, &mut |_| {});
     assert_eq!(report.unwrap(), PaceReport::default());
+    assert_eq!(stream.close().blocks, 0);
+}
+
+/// What time of the processor this thread has had.
+fn processor_time() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[test]
+fn a_player_whose_sink_does_not_read_sleeps_past_the_end_of_its_span() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 8 * MIB);
+    let now = clock::now();
+    let end = now + Nanos::from_millis(300);
+    let spec = StreamSpec {
+        span: Some(Span {
+            from: now,
+            until: Some(end),
+        }),
+        ..stream_spec(&volume, Op::Read, 16 * MIB, MIB)
+    };
+    let stream = pool.reserve(spec).unwrap();
+    // A block is more than such a pair holds.
+    let (sink, listener) = UnixStream::pair().unwrap();
+    let stop = Stop::new().unwrap();
+    std::thread::scope(|scope| {
+        let player = scope.spawn(|| {
+            let before = processor_time();
+            // All of it has been asked for long before the span is over.
+            let player = Player::new(&stream, Bytes::ZERO).limit(Bytes(MIB));
+            let report = player.run(&sink, &stop, &mut |_| {}).unwrap();
+            (report, processor_time().saturating_sub(before))
+        });
+        let watched = Nanos::from_secs(2);
+        until("the span has been over for a while", || {
+            clock::now() >= end + watched
+        });
+        stop.stop();
+        let (report, took) = player.join().unwrap();
+        assert_eq!(report.blocks, 1);
+        assert!(report.bytes < MIB, "the sink took all of it");
+        // Whoever looks again and again has a part of a processor all the while, however busy that is.
+        assert!(took < Nanos(watched.0 / 10), "{took}");
+    });
+    drop(listener);
+}
+
+#[test]
+fn a_planned_player_that_nobody_listens_to_ends_at_once() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let volume = volume(&pool, "v", 8 * MIB);
+    let stream = planned(&pool, &volume, Op::Read, Nanos::from_secs(86_400), None);
+    let (sink, listener) = UnixStream::pair().unwrap();
+    drop(listener);
+    let stop = Stop::new().unwrap();
+    let ended = Player::new(&stream, Bytes::ZERO).run(&sink, &stop, &mut |_| {});
+    assert!(
+        matches!(&ended, Err(PaceError::Peer(error)) if error.kind() == ErrorKind::BrokenPipe),
+        "{ended:?}"
+    );
     assert_eq!(stream.close().blocks, 0);
 }

@@ -34,6 +34,8 @@
 //! higher", which no guarantee can rest on. [`Predictor::measured`] is the table alone, for
 //! reproducing the papers.
 //!
+//! Where requests took longer than that, the profile has been widened: E and C are both so much longer.
+//!
 //! Deliberately absent: average service times, the angle of the platters (E allows for a whole
 //! rotation), caches.
 //!
@@ -59,6 +61,8 @@ pub struct Predictor {
     zones: Vec<Zone>,
     measured: Vec<Measured>,
     model: Model,
+    /// How much longer than modelled.
+    widened_percent: u64,
     /// No prediction is shorter.
     shortest: Nanos,
 }
@@ -86,13 +90,15 @@ impl Predictor {
             (None, Some(flat)) => (flat_zone(spec.capacity_sectors), Model::Flat(*flat)),
             (None, None) => unreachable!("a checked profile describes its drive"),
         };
+        let widened_percent = spec.widened_percent;
         Self {
             capacity: profile.capacity(),
             physical_sectors: profile.physical_sector().get() / SECTOR_BYTES,
-            shortest: shortest(&zones, &model),
+            shortest: widened(shortest(&zones, &model), widened_percent),
             zones,
             measured: spec.worst_case.iter().map(Measured::new).collect(),
             model,
+            widened_percent,
         }
     }
 
@@ -118,6 +124,10 @@ impl Predictor {
         start: Sector,
         count: SectorCount,
     ) -> Nanos {
+        widened(self.modelled(head, op, start, count), self.widened_percent)
+    }
+
+    fn modelled(&self, head: Option<Sector>, op: Op, start: Sector, count: SectorCount) -> Nanos {
         let mechanics = match &self.model {
             Model::Flat(flat) => return flat_time(flat, op, count),
             Model::Rotating(mechanics) => mechanics,
@@ -145,6 +155,10 @@ impl Predictor {
     /// whole physical sectors if `range` and `count` do.
     #[must_use]
     pub fn worst_case(&self, range: Range<Sector>, op: Op, count: SectorCount) -> Nanos {
+        widened(self.worst_modelled(range, op, count), self.widened_percent)
+    }
+
+    fn worst_modelled(&self, range: Range<Sector>, op: Op, count: SectorCount) -> Nanos {
         let mechanics = match &self.model {
             Model::Flat(flat) => {
                 let table = self.measured(0, count).unwrap_or_default();
@@ -285,6 +299,14 @@ impl Predictor {
             mechanics.rotation
         }
     }
+}
+
+fn widened(time: Nanos, percent: u64) -> Nanos {
+    if percent == 0 {
+        return time;
+    }
+    let wider = u128::from(time.0) * u128::from(100 + percent);
+    Nanos(u64::try_from(wider.div_ceil(100)).map_or(FOREVER.0, |wider| wider.min(FOREVER.0)))
 }
 
 /// A sector where the head is, in the zone and direction that takes the least.

@@ -70,6 +70,9 @@ pub struct ProfileSpec {
     /// The unit in which the medium is written. A write of less costs the drive a rotation more.
     #[serde(default = "logical_sector")]
     pub physical_sector_bytes: u32,
+    /// How much longer than the other figures say any request may take: what overruns have shown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub widened_percent: u64,
     /// Geometry and mechanics; for rotating drives, and only for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotating: Option<RotatingSpec>,
@@ -167,6 +170,14 @@ pub struct WorstCaseSpec {
 
 const fn one() -> u32 {
     1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "it is called with a reference"
+)]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 const fn logical_sector() -> u32 {
@@ -289,6 +300,28 @@ impl DriveProfile {
         let mut spec = self.spec.clone();
         spec.physical_sector_bytes = u32::try_from(unit.get()).unwrap_or(u32::MAX);
         Self::new(spec)
+    }
+
+    /// The profile of a drive on which a request took `took_permille` thousandths of what this one
+    /// predicts: the same up to 1,000, beyond that so much wider that the request would have kept within,
+    /// but at most ten times as wide as its figures. Longer than that is a drive that failed.
+    #[must_use]
+    pub fn widened(&self, took_permille: u64) -> Self {
+        let mut spec = self.spec.clone();
+        let percent = 100 + spec.widened_percent;
+        let wider = percent
+            .saturating_mul(took_permille.max(1000))
+            .div_ceil(1000);
+        spec.widened_percent = (wider - 100).min(check::WIDENED_PERCENT_MAX);
+        Self { spec }
+    }
+
+    /// The same figures, said to be measured or not.
+    #[must_use]
+    pub fn vouched_for(&self, measured: bool) -> Self {
+        let mut spec = self.spec.clone();
+        spec.measured = measured;
+        Self { spec }
     }
 
     /// The figures.

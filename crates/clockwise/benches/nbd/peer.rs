@@ -67,20 +67,21 @@ pub(crate) fn start(name: &str, folder: &Path) -> Peer {
             command
         }
     };
-    let mut child = command
+    let child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect(name);
+    // It ends the server, whatever becomes of this.
+    let mut peer = Peer { child, uri };
     if is_ours(name) {
         let mut line = String::new();
-        let output = child.stdout.take().expect("piped");
+        let output = peer.child.stdout.take().expect("piped");
         BufReader::new(output)
             .read_line(&mut line)
             .expect("our server's first line");
         assert_eq!(line.trim(), "ready", "our server did not start");
     }
-    let peer = Peer { child, uri };
     // The others do not say when they are ready: when one can connect to them.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let ready = || std::os::unix::net::UnixStream::connect(&socket).is_ok();

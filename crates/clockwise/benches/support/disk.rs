@@ -28,6 +28,7 @@ pub(crate) fn in_memory(
         outstanding,
         capacity_sectors: disk.capacity().0,
         physical_sector_bytes: 512,
+        widened_percent: 0,
         rotating: None,
         flat: Some(FlatSpec {
             read_overhead_us: overhead_us,

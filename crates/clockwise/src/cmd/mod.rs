@@ -2,6 +2,7 @@
 //! without a server: `serve`, `pool create`, `pool check`, `admit`, `demo`, `completions`.
 
 mod admit;
+mod disk;
 mod output;
 mod picture;
 mod pool;
@@ -72,7 +73,7 @@ pub enum Command {
     Pool(pool::PoolCommand),
     /// Show disks.
     #[command(subcommand)]
-    Disk(pool::DiskCommand),
+    Disk(disk::DiskCommand),
     /// Make, show, resize, move and delete volumes.
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -132,7 +133,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Serve(args) => serve::run(cli, args, output),
         Command::Pool(command) => pool::run_pool(cli, command, output),
-        Command::Disk(command) => pool::run_disk(cli, command, output),
+        Command::Disk(command) => disk::run_disk(cli, command, output),
         Command::Volume(command) => volume::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),

@@ -40,6 +40,29 @@ impl Output {
         value: &T,
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
+        self.bytes(self.line(value, text)?.as_bytes())
+    }
+
+    /// The same on standard error, because standard output is somebody's data.
+    ///
+    /// # Errors
+    /// When the value is no JSON.
+    pub fn aside<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let line = self.line(value, text)?;
+        // Nobody to tell is no failure of the command.
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+        Ok(())
+    }
+
+    fn line<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+        text: impl FnOnce() -> String,
+    ) -> Result<String, Failure> {
         let mut line = if self.is_json {
             serde_json::to_string_pretty(value)
                 .map_err(|error| Failure::bug(format!("cannot write the result: {error}")))?
@@ -49,7 +72,7 @@ impl Output {
         if !line.ends_with('\n') {
             line.push('\n');
         }
-        self.bytes(line.as_bytes())
+        Ok(line)
     }
 
     /// Prints bytes as they are.

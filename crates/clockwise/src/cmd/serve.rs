@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{Cli, Output};
@@ -30,6 +30,24 @@ pub(crate) fn start_log(default: &str) {
         .try_init();
 }
 
+/// Whether whoever started this has had it ignore SIGHUP, as `nohup` does.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1, SIGHUP.
+    ignored.is_some_and(|mask| mask & 1 == 1)
+}
+
+async fn hung_up(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(hangup) => drop(hangup.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
 pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     if args.print_example {
         return output.whole(EXAMPLE.as_bytes(), "example");
@@ -45,6 +63,12 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         let unavailable = |error: std::io::Error| host_failure("wait for signals", &error);
         let mut terminate = signal(SignalKind::terminate()).map_err(unavailable)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(unavailable)?;
+        // A terminal that is closed ends it like the others, unless it was told to outlive that.
+        let mut hangup = if ignores_hangup() {
+            None
+        } else {
+            Some(signal(SignalKind::hangup()).map_err(unavailable)?)
+        };
         let opening = output.spinner("opening the pool");
         let server = Server::start(&config).await;
         opening.finish_and_clear();
@@ -70,6 +94,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         let signal = tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
+            () = hung_up(&mut hangup) => "SIGHUP",
         };
         tracing::info!(
             signal,

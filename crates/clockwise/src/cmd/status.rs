@@ -122,7 +122,7 @@ pub fn render(status: &StatusView) -> String {
         if disk.leaving_ns > 0 {
             let _ = writeln!(
                 text,
-                "ENDED streams still hold {} of {}, all of which is free in {}",
+                "ENDED streams and exports still hold {} of {}, all of which is free in {}",
                 percent(disk.utilization_leaving),
                 disk.name,
                 span(disk.leaving_ns)

@@ -7,8 +7,8 @@ use ::volume::name::shown;
 use clap::Subcommand;
 use sched::units::Bytes;
 
+use super::disk::find_disk;
 use super::output::{list, table};
-use super::pool::find_disk;
 use super::{Output, block_on};
 use crate::client::ApiClient;
 use crate::failure::Failure;

@@ -2,6 +2,7 @@
 //! that they name.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -167,6 +168,7 @@ fn disk(
         .transpose()?;
     let name = section.profile.as_ref().map(Spanned::get_ref);
     let profile_is_shipped = name.is_some_and(|name| !is_file_name(name));
+    let outstanding = depth(source, &section, profile.as_ref(), whole)?;
     let place = Place::new(source.path, &source.text, section.path.span());
     Ok(DiskConfig {
         place,
@@ -174,7 +176,7 @@ fn disk(
         kind: section.kind,
         profile: profile.map(Arc::new),
         profile_is_shipped,
-        outstanding: section.outstanding.map(Spanned::into_inner),
+        outstanding,
         durability: section.durability,
         plant: section
             .plant
@@ -183,6 +185,41 @@ fn disk(
             .transpose()?,
         size: section.size,
     })
+}
+
+/// How many requests the disk is given at a time, unless that is left to its profile: one, unless that was
+/// measured with more, because admission rests on the times that hold at that depth.
+fn depth(
+    source: &SourceFile<'_>,
+    section: &Section,
+    profile: Option<&DriveProfile>,
+    whole: Range<usize>,
+) -> Result<Option<u32>, Failure> {
+    let asked = section.outstanding.as_ref();
+    let span = asked.map(Spanned::span);
+    let asked = asked.map(|asked| *asked.get_ref());
+    let measured_with = match profile {
+        Some(profile) if profile.measured() => profile.outstanding(),
+        _ => 1,
+    };
+    let given = asked.unwrap_or_else(|| profile.map_or(1, DriveProfile::outstanding));
+    if given <= measured_with {
+        return Ok(asked);
+    }
+    let why = match profile {
+        Some(profile) if profile.measured() => format!(
+            "its profile {:?} was measured with {measured_with}",
+            profile.name()
+        ),
+        Some(profile) => format!("its profile {:?} was not measured", profile.name()),
+        None => "it has no profile that was measured".to_owned(),
+    };
+    Err(source
+        .wrong(
+            span.unwrap_or(whole),
+            format!("{given} requests at a time are too many for this disk: {why}"),
+        )
+        .help("measure its service times with so many, and name a `profile` that says so; or write outstanding = 1"))
 }
 
 /// A built-in mechanical model by its name, or one in a file of its own.

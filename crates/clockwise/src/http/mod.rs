@@ -3,6 +3,7 @@
 //! | method and path | what it does |
 //! |---|---|
 //! | `GET /v1/pool`, `/v1/disks`, `/v1/disks/{number}`, `/v1/status` | what there is and what happened |
+//! | `GET /v1/disks/{number}/profile` | the drive profile that overruns ask for |
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
@@ -18,6 +19,7 @@
 //! here, see [`crate::session`].
 
 pub mod ask;
+mod disks;
 mod errors;
 mod problem;
 mod streams;
@@ -25,6 +27,8 @@ pub mod view;
 mod volumes;
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Formatter};
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,14 +37,17 @@ use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};
 use engine::pool::Pool;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use disks::ProfileView;
 pub use problem::{Problem, RefusalView};
 
 use crate::session::Sessions;
-use view::{DiskView, PoolView, StatusView};
+use view::{PoolView, StatusView};
 
 /// What the handlers work on.
 pub struct App {
@@ -102,6 +109,29 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> 
     }
 }
 
+/// A value that is written as a JSON object, and not as the list of its members either.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersOf(PhantomData))
+    }
+}
+
+struct MembersOf<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersOf<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+    }
+}
+
 /// How long the body of a request may take to come.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -110,8 +140,8 @@ async fn read_body<S: Send + Sync, T: serde::de::DeserializeOwned>(
     state: &S,
     within: Duration,
 ) -> Result<T, Problem> {
-    match tokio::time::timeout(within, Json::<T>::from_request(request, state)).await {
-        Ok(Ok(Json(value))) => Ok(value),
+    match tokio::time::timeout(within, Json::<Object<T>>::from_request(request, state)).await {
+        Ok(Ok(Json(Object(value)))) => Ok(value),
         Ok(Err(rejection)) => Err(bad_body(&rejection)),
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
@@ -201,33 +231,6 @@ async fn pool(state: State<Shared>) -> Answer<PoolView> {
     answer(state.0, |app| Ok(PoolView::from(app.status()))).await
 }
 
-/// All disks.
-#[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Vec<DiskView>)))]
-async fn disks(state: State<Shared>) -> Answer<Vec<DiskView>> {
-    answer(state.0, |app| Ok(app.status().disks)).await
-}
-
-/// One disk, by its number in the pool's order.
-#[utoipa::path(get, path = "/v1/disks/{number}", params(("number" = usize, Path)),
-    responses((status = 200, body = DiskView), (status = 404, body = Problem)))]
-async fn disk(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
-    answer(state.0, move |app| {
-        let mut disks = app.status().disks;
-        if number < disks.len() {
-            return Ok(disks.swap_remove(number));
-        }
-        Err(Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no disk {number}"),
-            format!(
-                "the disks are numbered 0 to {}",
-                disks.len().saturating_sub(1)
-            ),
-        ))
-    })
-    .await
-}
-
 /// Everything at once: what is promised and what happened.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusView)))]
 async fn status(state: State<Shared>) -> Answer<StatusView> {
@@ -255,10 +258,9 @@ struct Description;
 fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(pool))
-        .routes(routes!(disks))
-        .routes(routes!(disk))
         .routes(routes!(status))
         .routes(routes!(window))
+        .merge(disks::routes())
         .merge(volumes::routes())
         .merge(streams::routes())
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::pool::PoolError;
-use engine::stream::{DiskRefusal, FLOOR, Refusal};
+use engine::stream::{Culprit, CulpritKind, DiskRefusal, Refusal};
 use sched::units::{BytesPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -40,6 +40,10 @@ pub struct RefusalView {
     /// The task at fault, if it is not the one asked for, by the name of its stream or export, or `the floor`:
     /// one request of it takes so long that those with shorter periods would be late.
     pub task: Option<String>,
+    /// What that task is: `floor`, `stream`, `share` (disk time that is reserved for an export), or
+    /// `leaving` (what has ended or changed and holds its share until its last deadline).
+    #[serde(default)]
+    pub task_is: Option<String>,
     /// The part of the load that is still being given back by streams and exports that have ended: each
     /// keeps its share until its last deadline.
     #[serde(default)]
@@ -121,6 +125,7 @@ fn status_of(error: &PoolError) -> StatusCode {
         | PoolError::BeingMoved { .. }
         | PoolError::Reserved { .. }
         | PoolError::Taken { .. }
+        | PoolError::Occupied { .. }
         | PoolError::Stopped => StatusCode::CONFLICT,
         PoolError::BadName { .. }
         | PoolError::BadSize { .. }
@@ -175,6 +180,9 @@ fn help_of(error: &PoolError) -> String {
             "restart the server; if it happens again, `clockwise pool check` says more"
         }
         PoolError::NoDisks => "name at least one disk in the configuration",
+        PoolError::Occupied { .. } => {
+            "see what it is (`lsblk -f`, `file -s`), and name another disk; --force takes it all the same"
+        }
         PoolError::Taken { .. } => {
             "`clockwise pool check` says what is on it; --force takes disks of a pool all the same"
         }
@@ -220,23 +228,42 @@ fn refusal_view(disk: DiskRefusal, rate_that_fits: Option<BytesPerSecond>) -> Re
         refused_by: disk.refused_by,
         interval_ns: disk.interval_ns,
         short_by_ns: disk.short_by_ns,
-        task: disk.task,
+        task_is: disk.task.as_ref().map(|task| kind(task).to_owned()),
+        task: disk.task.map(|task| task.name),
         utilization_leaving: disk.utilization_leaving,
         leaving_ns: disk.leaving_ns,
         rate_that_fits: rate_that_fits.map(BytesPerSecond::get),
     }
 }
 
-/// What helps beside another number: against the task at fault, and with patience.
-fn remedies(disk: &DiskRefusal) -> String {
-    let mut help = match disk.task.as_deref() {
-        Some(FLOOR) => {
-            "use larger blocks, or give the floor a shorter `floor_slice` (in [scheduler])"
-                .to_owned()
-        }
-        Some(task) => format!("use larger blocks, or end {task:?}"),
-        None => "use larger blocks, or end other streams".to_owned(),
-    };
+fn kind(task: &Culprit) -> &'static str {
+    match task.kind {
+        CulpritKind::Floor => "floor",
+        CulpritKind::Stream => "stream",
+        CulpritKind::Share => "share",
+        CulpritKind::Leaving => "leaving",
+    }
+}
+
+/// What helps beside another number, which is `own`: against the task at fault, and with patience.
+fn remedies(own: &str, disk: &DiskRefusal) -> String {
+    let mut help = own.to_owned();
+    match &disk.task {
+        None => help += ", or end other streams",
+        Some(task) => match task.kind {
+            CulpritKind::Floor => {
+                help += ", or give the floor a shorter `floor_slice` (in [scheduler])";
+            }
+            CulpritKind::Stream => help += &format!(", or end {:?}", task.name),
+            CulpritKind::Share => {
+                help += &format!(
+                    ", or give {:?} a shorter `slice` (in [[nbd.reservation]])",
+                    task.name
+                );
+            }
+            CulpritKind::Leaving => {}
+        },
+    }
     if let Some(remaining) = disk.leaving_ns {
         help += &format!("; or ask again in {}, when more is free", Nanos(remaining));
     }
@@ -251,7 +278,7 @@ impl From<Refusal> for Problem {
                 disk,
                 rate_that_fits,
             } => {
-                let remedies = remedies(&disk);
+                let remedies = remedies("use larger blocks", &disk);
                 let help = match rate_that_fits {
                     Some(rate) => format!("ask for at most {}, {remedies}", Rate(rate)),
                     None => remedies,
@@ -265,11 +292,10 @@ impl From<Refusal> for Problem {
                 disk,
                 period_that_fits,
             } => {
+                let remedies = remedies("reserve a shorter slice", &disk);
                 let help = match period_that_fits {
-                    Some(period) => format!(
-                        "reserve as much every {period}, reserve less, or end other streams"
-                    ),
-                    None => "reserve a shorter slice, or end other streams".to_owned(),
+                    Some(period) => format!("reserve as much every {period}, {remedies}"),
+                    None => remedies,
                 };
                 Self {
                     refusal: Some(Box::new(refusal_view(*disk, None))),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use engine::clock;
 use engine::pool::Pool;
-use engine::stream::{Span, StreamSpec};
+use engine::stream::{Refusal, Span, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::Deserialize;
@@ -39,6 +39,14 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(blocks))
 }
 
+#[derive(IntoParams)]
+#[into_params(names("id"), parameter_in = Path)]
+struct StreamPath(
+    /// Its number, or its token, which no stream of another server has.
+    #[expect(dead_code, reason = "it describes what `SessionKey` reads")]
+    String,
+);
+
 /// All streams: reserved, running, and ended ones whose report nobody has deleted yet.
 #[utoipa::path(get, path = "/v1/streams", responses((status = 200, body = Vec<SessionView>)))]
 async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
@@ -64,7 +72,17 @@ async fn reserve(
 ) -> Result<(StatusCode, Json<Reserved>), Problem> {
     let reserved = answer(state.0, move |app| {
         let spec = spec(&app.pool, &ask)?;
-        let stream = app.pool.reserve(spec)?;
+        let stream = app
+            .pool
+            .reserve(spec.clone())
+            .map_err(|refusal| match refusal {
+                // What would fit with other blocks than those that were proposed for too much.
+                Refusal::Load { disk, .. } if ask.block_bytes.is_none() => Refusal::Load {
+                    disk,
+                    rate_that_fits: app.pool.rate_that_fits_proposed(&spec, PROPOSAL_MEMORY),
+                },
+                other => other,
+            })?;
         let wait = ask
             .connect_within_ms
             .map_or(RESERVATION_WAIT, Duration::from_millis)
@@ -130,7 +148,8 @@ fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {
     };
     let end = match ask.length_bytes {
         Some(length) => ask.offset_bytes.checked_add(length).ok_or_else(past_end)?,
-        None => size,
+        // What is left at the end is no sector of the disks.
+        None => size - size % volume.alignment().get(),
     };
     if ask.offset_bytes >= end || end > size {
         return Err(past_end());
@@ -192,14 +211,14 @@ fn span(ask: &ReserveStream) -> Result<Option<Span>, Problem> {
 }
 
 /// One stream's report.
-#[utoipa::path(get, path = "/v1/streams/{id}", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has")),
+#[utoipa::path(get, path = "/v1/streams/{id}", params(StreamPath),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
 async fn show(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
     answer(state.0, move |app| Ok(app.sessions.get(&key)?.view())).await
 }
 
 /// Changes a stream's rate; it keeps the old one when there is no room for the new one.
-#[utoipa::path(patch, path = "/v1/streams/{id}", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has")), request_body = ChangeRate,
+#[utoipa::path(patch, path = "/v1/streams/{id}", params(StreamPath), request_body = ChangeRate,
     responses((status = 200, body = StreamView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn change(
@@ -215,8 +234,10 @@ async fn change(
     .await
 }
 
-/// Ends a stream, gives back its share, and forgets it; the answer is its last report.
-#[utoipa::path(delete, path = "/v1/streams/{id}", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has")),
+/// Ends a stream, gives back its share, and forgets it; the answer is its last report. One that somebody
+/// is connected to is kept for the client when it is ended by its number, as all that have ended by
+/// themselves.
+#[utoipa::path(delete, path = "/v1/streams/{id}", params(StreamPath),
     responses((status = 200, body = SessionView), (status = 404, body = Problem)))]
 async fn end(state: State<Shared>, PathPart(key): PathPart<SessionKey>) -> Answer<SessionView> {
     answer(state.0, move |app| Ok(app.sessions.delete(&key)?)).await
@@ -232,7 +253,7 @@ struct BlocksQuery {
 
 /// How each block fared, from a block on, at most 4,096 of them: those of the last 32,768. While the stream
 /// runs, those before the first that is not done.
-#[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(("id" = String, Path, description = "Its number, or its token, which no stream of another server has"), BlocksQuery),
+#[utoipa::path(get, path = "/v1/streams/{id}/blocks", params(StreamPath, BlocksQuery),
     responses((status = 200, body = Vec<BlockView>), (status = 404, body = Problem)))]
 async fn blocks(
     state: State<Shared>,

@@ -1,6 +1,6 @@
 //! The control API's connections: taken, served, and closed when the server ends or nothing comes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::server::conn::http1::Builder;
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::end_of;
+use super::seldom::Seldom;
 
 /// How long the head of a request may take to come, and a connection to say nothing.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -25,7 +26,7 @@ pub(super) async fn serve(
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
-    let mut connections = JoinSet::new();
+    let (mut connections, mut seldom) = (JoinSet::new(), Seldom::default());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -33,7 +34,9 @@ pub(super) async fn serve(
                     connections.spawn(one(stream, router.clone(), head_within, ended.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the control socket could not be taken");
+                    if let Some(untold) = seldom.turn(Instant::now()) {
+                        tracing::warn!(%error, untold, "a connection to the control socket could not be taken");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

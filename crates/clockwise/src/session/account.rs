@@ -282,16 +282,19 @@ impl Session {
     }
 
     /// Asks it to end; a session without a byte stream ends at once.
-    pub(super) fn ask_to_end(&self, state: SessionState) {
+    /// Whether it ended a byte stream that somebody is connected to.
+    pub(super) fn ask_to_end(&self, state: SessionState) -> bool {
         let mut account = lock(&self.account);
         match account.state {
             SessionState::Reserved => self.give_back(account, state),
             SessionState::Running => {
                 account.state = SessionState::Stopped;
                 self.stop.stop();
+                return true;
             }
             SessionState::Stopped | SessionState::Done | SessionState::Failed(_) => {}
         }
+        false
     }
 
     /// Waits until it has given its reservation back.

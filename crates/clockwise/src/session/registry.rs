@@ -164,15 +164,18 @@ impl Sessions {
         open.filter_map(|session| session.planned(now)).collect()
     }
 
-    /// Ends a session, waits until its share is given back, and forgets it.
+    /// Ends a session, waits until its share is given back, and forgets it. One whose byte stream is ended
+    /// by somebody who goes by its number is kept as those that have ended: its client asks for the report.
     ///
     /// # Errors
     /// When there is none such.
     pub fn delete(&self, key: &SessionKey) -> Result<SessionView, SessionError> {
         let session = self.get(key)?;
-        session.ask_to_end(SessionState::Stopped);
+        let has_client = session.ask_to_end(SessionState::Stopped);
         session.wait_for_end();
-        lock(&self.registry).sessions.remove(&session.id());
+        if !(has_client && matches!(key, SessionKey::Id(_))) {
+            lock(&self.registry).sessions.remove(&session.id());
+        }
         Ok(session.view())
     }
 

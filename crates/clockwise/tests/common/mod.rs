@@ -264,6 +264,11 @@ impl Serve {
         self.signal(rustix::process::Signal::TERM);
     }
 
+    /// Tells it that its terminal is closed.
+    pub(crate) fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
+    }
+
     /// Waits for its end; returns the exit status and the log.
     #[track_caller]
     pub(crate) fn end(mut self) -> (Option<i32>, String) {

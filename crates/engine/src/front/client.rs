@@ -375,9 +375,10 @@ impl Client {
         Ok(self.execute(request)?.result?)
     }
 
-    /// Wakes whoever sleeps until something is complete, though nothing is.
+    /// Wakes whoever sleeps until something is complete, though nothing is, or keeps it from falling asleep:
+    /// it may be between looking at what this is about and announcing its sleep.
     pub(crate) fn nudge(&self) {
-        self.core.bell.ring();
+        self.core.bell.event().signal();
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use sched::admission::RefusedBy;
 use sched::book::{Book, Span, SpanError};
 use sched::core::Policy;
+use sched::disk::TaskKind;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use volume::VolumeId;
@@ -22,7 +23,7 @@ use super::disks::DiskCore;
 use crate::clock;
 use crate::stream::core::{StreamCore, StreamTask};
 use crate::stream::needs::Need;
-use crate::stream::{DiskRefusal, Refusal};
+use crate::stream::{Culprit, CulpritKind, DiskRefusal, Refusal};
 
 use servers::Server;
 
@@ -37,7 +38,7 @@ pub(crate) struct Admission {
     told: Vec<Option<u64>>,
     next_task: u64,
     next_key: u64,
-    names: HashMap<TaskId, String>,
+    names: HashMap<TaskId, (String, TaskKind)>,
     /// Tasks, each of a disk, that hold a share although whoever reserved it has ended.
     leaving: Vec<(usize, TaskId)>,
     pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
@@ -56,10 +57,10 @@ pub(crate) struct Unadmitted {
 
 impl Unadmitted {
     /// As whoever `asked` is told: with the largest rate that would fit.
-    pub(crate) fn into_refusal(mut self, asked: Ask<'_>) -> Refusal {
+    pub(crate) fn into_refusal(self, asked: Ask<'_>) -> Refusal {
         Refusal::Load {
             disk: self.disk,
-            rate_that_fits: self.books.rate_that_fits(asked),
+            rate_that_fits: self.books.into_rate_that_fits(asked),
         }
     }
 }
@@ -131,10 +132,10 @@ impl Admission {
         self.next_key - 1
     }
 
-    fn next_task(&mut self, name: &str) -> TaskId {
+    fn next_task(&mut self, name: &str, kind: TaskKind) -> TaskId {
         let id = TaskId(self.next_task);
         self.next_task += 1;
-        self.names.insert(id, name.to_owned());
+        self.names.insert(id, (name.to_owned(), kind));
         id
     }
 
@@ -166,7 +167,7 @@ impl Admission {
     fn try_admit(&mut self, ask: Ask<'_>) -> Result<Vec<StreamTask>, Misfit> {
         let mut tasks = Vec::with_capacity(ask.needs.len());
         for need in ask.needs {
-            let id = self.next_task(ask.name);
+            let id = self.next_task(ask.name, TaskKind::Stream);
             let misfit = |why| Misfit {
                 disk: need.disk,
                 id,
@@ -216,8 +217,8 @@ impl Admission {
         self.books[disk].leave(id, free_from);
     }
 
-    /// The largest rate at which the stream would be admitted, to a millionth.
-    fn rate_that_fits(&mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
+    /// The largest rate at which the stream would be admitted, to a millionth. The books are spent with it.
+    pub(crate) fn into_rate_that_fits(mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
         let mut fits_not = ask.rate.0;
         for need in ask.needs {
             let period = self.books[need.disk].smallest_period(need.service, ask.span)?;
@@ -280,7 +281,7 @@ impl Admission {
                     refusal.refused_by = "blocking".to_owned();
                 }
                 if why.task != misfit.id {
-                    refusal.task = self.names.get(&why.task).cloned();
+                    refusal.task = self.culprit(misfit.disk, why.task);
                 }
             }
             Why::Span(error) => refusal.refused_by = error.to_string(),
@@ -290,6 +291,20 @@ impl Admission {
             refusal.leaving_ns = Some(leaving.until.saturating_since(clock::now()).0);
         }
         refusal
+    }
+
+    fn culprit(&self, disk: usize, id: TaskId) -> Option<Culprit> {
+        let (name, kind) = self.names.get(&id)?;
+        let kind = match kind {
+            _ if self.leaving.contains(&(disk, id)) => CulpritKind::Leaving,
+            TaskKind::Floor => CulpritKind::Floor,
+            TaskKind::Server => CulpritKind::Share,
+            TaskKind::Stream => CulpritKind::Stream,
+        };
+        Some(Culprit {
+            name: name.clone(),
+            kind,
+        })
     }
 
     /// Tests a change of rate: whether every disk could carry the new tasks in place of the old ones
@@ -311,7 +326,7 @@ impl Admission {
     }
 
     /// The same books, to try something in.
-    fn clone_books(&self) -> Self {
+    pub(crate) fn clone_books(&self) -> Self {
         Self {
             policy: self.policy,
             books: self.books.clone(),

@@ -118,7 +118,14 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes a volume; durable when it returns.
+    /// A size in whole blocks of the pool's disks, at least as large. One that cannot be is as it was, and
+    /// refused for what it is.
+    fn whole(&self, size: Bytes) -> Bytes {
+        let blocks = size.0.checked_next_multiple_of(self.core.block_bytes);
+        blocks.map_or(size, Bytes)
+    }
+
+    /// Makes a volume; durable when it returns. Its size is rounded up to whole blocks of the pool's disks.
     ///
     /// # Errors
     /// When the name is taken or no name, or there is not enough space where it should go.
@@ -127,7 +134,7 @@ impl Pool {
         let placement = placement::resolve(&self.core, &spec.placement)?;
         let create = CreateSpec {
             name: spec.name.clone(),
-            size: spec.size,
+            size: self.whole(spec.size),
             placement,
         };
         let mut meta = self.core.meta.lock();
@@ -202,6 +209,7 @@ impl Pool {
         placement: &Placement,
     ) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
+        let size = self.whole(size);
         let mut asked = placement::resolve(&self.core, placement)?;
         let zones = placement::all_zones(&self.core);
         let mut meta = self.core.meta.lock();
@@ -242,6 +250,7 @@ impl Pool {
     /// When it is that small already, or a stream reserves what would go.
     pub fn shrink(&self, name: &str, size: Bytes) -> Result<VolumeInfo, PoolError> {
         self.open_check()?;
+        let size = self.whole(size);
         let mut meta = self.core.meta.lock();
         let volume = self.find(name)?;
         let admission = self.core.admission.lock();

@@ -31,6 +31,14 @@ pub enum PoolError {
         /// The disk, by the name it was given with.
         disk: String,
     },
+    /// A disk that a pool is to be made of is not empty.
+    #[error("{disk}: there is something on it, {at} from its beginning, which would be lost")]
+    Occupied {
+        /// The disk, by the name it was given with.
+        disk: String,
+        /// The first byte that was found, where file systems, partitions and their likes leave their marks.
+        at: Bytes,
+    },
     /// No pool of that extent size can be made of these disks.
     #[error("{reason}")]
     Unsuited {

@@ -23,6 +23,7 @@ pub(crate) mod volumes;
 pub use crate::dispatcher::Patience;
 pub use check::{CheckFinding, CheckReport};
 pub use control::Pool;
+pub use disks::LearnedProfile;
 pub use error::PoolError;
 pub use options::{CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec};
 pub use volumes::{BlockRun, PlaceRun, Volume, VolumeInfo};

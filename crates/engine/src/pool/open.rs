@@ -7,8 +7,8 @@ use sched::disk::TaskKind;
 use sched::predict::Predictor;
 use sched::request::Urgency;
 use sched::task::TaskParams;
-use sched::units::{Bytes, Nanos};
-use volume::{Candidate, FormatSpec, OpenError, PoolState, Problem, Uuid};
+use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector};
+use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
 
 use super::control::{Pool, host};
 use super::core::{CoreParts, PoolCore};
@@ -22,10 +22,12 @@ use crate::clock;
 use crate::front::worker::Worker;
 use crate::raw::{RawError, RawIo};
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
-use crate::stream::FLOOR;
 
 /// The extent size where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
+
+/// The name of the floor where tasks are named: what best effort keeps of a disk.
+const FLOOR: &str = "the floor";
 
 /// What to do about a floor that a disk cannot have.
 const FLOOR_REMEDY: &str =
@@ -160,6 +162,7 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
     }
     if !options.force {
         refuse_pools(raw, started)?;
+        refuse_others(raw, started)?;
     }
     let extent_bytes = match options.extent_bytes {
         Some(bytes) => bytes,
@@ -199,6 +202,35 @@ fn refuse_pools(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
             return Err(PoolError::Taken {
                 disk: candidate.name.clone(),
             });
+        }
+    }
+    Ok(())
+}
+
+/// Where file systems, partition tables, volume managers and their likes leave their marks: so much of a
+/// disk's beginning, and of its end.
+const MARKS: [u64; 2] = [1 << 20, 64 << 10];
+
+/// Refuses disks that have anything where somebody else would have left a mark.
+fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
+    for disk in &started.disks {
+        let mut medium = StartedMedium {
+            raw,
+            disks: std::slice::from_ref(disk),
+        };
+        let size = disk.capacity.bytes().0;
+        let [head, tail] = MARKS.map(|bytes| bytes.min(size));
+        for (start, bytes) in [(0, head), (size - tail, tail)] {
+            let mut buffer = vec![0; bytes as usize];
+            medium
+                .read(0, Sector(start / SECTOR_BYTES), &mut buffer)
+                .map_err(|error| host("the beginning and end of a disk", error))?;
+            if let Some(at) = buffer.iter().position(|byte| *byte != 0) {
+                return Err(PoolError::Occupied {
+                    disk: disk.name.clone(),
+                    at: Bytes(start + at as u64),
+                });
+            }
         }
     }
     Ok(())

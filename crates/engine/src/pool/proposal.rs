@@ -8,8 +8,48 @@ use sched::units::{Bytes, BytesPerSecond};
 use super::Pool;
 use super::disks::DiskCore;
 use super::volumes::Volume;
+use crate::stream::{self, StreamSpec};
 
 impl Pool {
+    /// The largest rate below that of `spec` at which the stream would be admitted now with the block that
+    /// is [proposed](Self::proposed_block) for that rate; `None`: at none.
+    ///
+    /// The lower the rate the smaller the block, and where a block is too long for what has been promised, a
+    /// smaller one may do. So one size after the other is tried, each for the rates that it is proposed for.
+    #[must_use]
+    pub fn rate_that_fits_proposed(
+        &self,
+        spec: &StreamSpec,
+        memory_max: Bytes,
+    ) -> Option<BytesPerSecond> {
+        let whole = 0..spec.volume.size().0;
+        let range = spec.range.clone().unwrap_or(whole);
+        let proposed =
+            |rate: u64| self.proposed_block(&spec.volume, &range, BytesPerSecond(rate), memory_max);
+        let mut tried = spec.clone();
+        loop {
+            tried.block = proposed(tried.rate.0 - 1);
+            let fits = stream::open::rate_that_fits(&self.core, &tried).ok()?;
+            if let Some(rate) = fits.filter(|rate| proposed(rate.0) == tried.block) {
+                return Some(rate);
+            }
+            // The largest rate that a smaller block is proposed for.
+            let (mut smaller, mut not) = (0, tried.rate.0);
+            while smaller + 1 < not {
+                let middle = smaller.midpoint(not);
+                if proposed(middle) < tried.block {
+                    smaller = middle;
+                } else {
+                    not = middle;
+                }
+            }
+            if smaller == 0 {
+                return None;
+            }
+            tried.rate = BytesPerSecond(smaller + 1);
+        }
+    }
+
     /// The block size proposed for a stream of `rate` in a range of a volume: as near to the size that
     /// suits extents as the memory for its buffers allows, two for each disk that the range lies on, and
     /// such that it divides the extent size. That memory is `memory_max`, or what can still be promised

@@ -111,12 +111,8 @@ fn start_one(
         notices.add(what, &name);
     }
     if !profile_is_measured {
-        let depth = match profile.outstanding() {
-            1 => String::new(),
-            outstanding => format!(", nor with {outstanding} requests at a time"),
-        };
         let what = format!(
-            "the profile {:?} was not measured on this disk{depth}; what is promised rests on it",
+            "the profile {:?} was not measured on this disk; what is promised rests on it",
             profile.name()
         );
         notices.add(what, &name);

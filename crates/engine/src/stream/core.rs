@@ -224,7 +224,11 @@ impl StreamCore {
     }
 
     pub(crate) fn resume(&self) {
-        self.attention.store(self.is_closing(), SeqCst);
+        self.attention.store(false, SeqCst);
+        // Looked at afterwards: what begins to close meanwhile has attention of its own.
+        if self.is_closing() {
+            self.attention.store(true, SeqCst);
+        }
         self.flow.lock().changing = false;
         self.flow_changed.notify_all();
     }

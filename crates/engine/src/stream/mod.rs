@@ -14,4 +14,4 @@ pub(crate) mod reserve;
 mod session;
 
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
-pub use reserve::{DiskRefusal, FLOOR, Refusal, Span, Stream, StreamSpec};
+pub use reserve::{Culprit, CulpritKind, DiskRefusal, Refusal, Span, Stream, StreamSpec};

@@ -14,7 +14,7 @@ use super::reserve::{self, RETRY_REMEDY, Refusal, Span, Stream, StreamSpec};
 use crate::clock;
 use crate::front::{Client, REQUEST_BYTES_MAX};
 use crate::pool::PoolError;
-use crate::pool::admission::{Admission, Ask};
+use crate::pool::admission::{Admission, Ask, Unadmitted};
 use crate::pool::control::{host, memory_refusal};
 use crate::pool::core::PoolCore;
 
@@ -25,7 +25,7 @@ pub(super) const BUFFERS_PER_DISK: u64 = 2;
 const BLOCK_REMEDY: &str = "take one such as 256 KiB or 1 MiB, or none: the pool proposes one";
 
 /// What to do about a range that is none.
-const RANGE_REMEDY: &str = "give it within the volume's size and in whole sectors, as all sizes in KiB, MiB or GiB are, or grow the volume";
+const RANGE_REMEDY: &str = "give it within the volume's size and in whole sectors of its disks, as all sizes in MiB or GiB are, or grow the volume";
 
 /// What to do about a rate that is none.
 const RATE_REMEDY: &str = "ask for the rate at which the bytes come or go, such as 1.2 MB/s";
@@ -101,6 +101,32 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         pool.keeper.close_at(until, &core);
     }
     Ok(reserve::stream(core, client, spec.volume))
+}
+
+/// The largest rate below that of `spec` at which it would be admitted now, with its block; `None`: none.
+///
+/// # Errors
+/// When it makes no sense at any rate.
+pub(crate) fn rate_that_fits(
+    pool: &Arc<PoolCore>,
+    spec: &StreamSpec,
+) -> Result<Option<BytesPerSecond>, Refusal> {
+    let path = check(pool, spec)?;
+    let needs = path.needs(&spec.volume.core().map(), &pool.disks);
+    let now = clock::now();
+    let (_, span) = book_span(spec.span, &needs, path.block, spec.rate, now)?;
+    let books = {
+        let mut admission = pool.admission.lock();
+        admission.prune(now);
+        admission.clone_books()
+    };
+    Ok(books.into_rate_that_fits(Ask {
+        name: &spec.name,
+        needs: &needs,
+        block: path.block,
+        rate: spec.rate,
+        span,
+    }))
 }
 
 /// How many disks there are needs on.
@@ -269,13 +295,52 @@ pub(crate) fn change_rate(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Res
     stream.pause();
     let result = change_paused(stream, rate);
     stream.resume();
-    result
+    result.map_err(|unchanged| match unchanged {
+        Unchanged::Refused(refusal) => refusal,
+        Unchanged::Unfit {
+            unadmitted,
+            needs,
+            span,
+        } => unadmitted.into_refusal(ask_of(stream, &needs, rate, span)),
+    })
 }
 
-fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Refusal> {
+/// Why a rate stays.
+enum Unchanged {
+    Refused(Refusal),
+    /// What would fit is searched when the stream goes on.
+    Unfit {
+        unadmitted: Box<Unadmitted>,
+        needs: Vec<Need>,
+        span: book::Span,
+    },
+}
+
+impl From<Refusal> for Unchanged {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn ask_of<'a>(
+    stream: &'a StreamCore,
+    needs: &'a [Need],
+    rate: BytesPerSecond,
+    span: book::Span,
+) -> Ask<'a> {
+    Ask {
+        name: &stream.name,
+        needs,
+        block: stream.block,
+        rate,
+        span,
+    }
+}
+
+fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Unchanged> {
     let pool = &stream.pool;
     if stream.is_closing() || pool.is_closed() {
-        return Err(invalid("the stream", "it is closed", "reserve a new one"));
+        return Err(invalid("the stream", "it is closed", "reserve a new one").into());
     }
     let path = Path {
         range: stream.range.clone(),
@@ -292,44 +357,46 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), R
     let earliest = old.iter().filter_map(|task| admission.begins(task));
     let earliest = earliest.max().unwrap_or(now).max(now);
     let (first_release, span) = book_span(stream.span, &needs, path.block, rate, earliest)?;
-    let ask = Ask {
-        name: &stream.name,
-        needs: &needs,
-        block: path.block,
-        rate,
-        span,
-    };
+    let ask = ask_of(stream, &needs, rate, span);
     if let Err(unadmitted) = admission.test_change(&pool.disks, ask, &old) {
         drop(admission);
-        return Err(unadmitted.into_refusal(ask));
+        return Err(Unchanged::Unfit {
+            unadmitted,
+            needs,
+            span,
+        });
     }
     let mut free_from = vec![now; pool.disks.len()];
     for task in &old {
         // A dispatcher that has stopped has no schedule to keep free.
         let free = pool.disks[task.disk].leave(task.id).unwrap_or(now);
-        admission.left(task.disk, task.id, free);
+        admission.ended(task.disk, task.id, free);
         free_from[task.disk] = free_from[task.disk].max(free);
     }
     let latest = free_from.iter().copied().max().unwrap_or(now);
-    let ask = Ask {
-        span: book::Span {
-            from: span.from.max(latest),
-            until: span.until.max(latest.saturating_add(Nanos(1))),
-        },
-        ..ask
+    let span = book::Span {
+        from: span.from.max(latest),
+        until: span.until.max(latest.saturating_add(Nanos(1))),
     };
     let first_release = first_release.max(latest);
-    let admitted = admission.admit(&pool.disks, ask);
-    let admitted = admitted.map_err(|unadmitted| unadmitted.into_refusal(ask));
-    let joined = admitted.and_then(|tasks| {
-        join(&mut admission, pool, &tasks, first_release, now)?;
-        Ok(tasks)
-    });
-    let result = joined.map(|tasks| stream.set_tasks(tasks, rate));
+    let admitted = admission.admit(&pool.disks, ask_of(stream, &needs, rate, span));
+    let result = match admitted {
+        Ok(tasks) => join(&mut admission, pool, &tasks, first_release, now)
+            .map(|()| stream.set_tasks(tasks, rate))
+            .map_err(Unchanged::Refused),
+        Err(unadmitted) => Err(Unchanged::Unfit {
+            unadmitted,
+            needs,
+            span,
+        }),
+    };
+    if result.is_err() {
+        // It has no share of any disk any more: what there was is on its way out.
+        stream.set_tasks(Vec::new(), stream.rate());
+    }
     drop(admission);
     pool.keeper.freed_at(latest);
     if result.is_err() {
-        // It has no share of any disk any more.
         stream.begin_close();
     }
     result

@@ -140,7 +140,7 @@ pub enum PaceError {
     Offset {
         /// Where it was to begin.
         offset: Bytes,
-        /// What it has to be a multiple.
+        /// What it has to be a multiple of.
         grain: Bytes,
     },
     /// The stream is of the other direction.

@@ -1,6 +1,7 @@
 //! Playing a byte stream.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 use rustix::event::PollFlags;
@@ -23,7 +24,8 @@ pub struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    /// A session that starts at `offset` of the stream's range, a multiple of 512.
+    /// A session that starts at `offset` of the stream's range, a multiple of the volume's
+    /// [alignment](crate::pool::Volume::alignment).
     #[must_use]
     pub fn new(stream: &'a Stream, offset: Bytes) -> Self {
         Self {
@@ -95,7 +97,7 @@ struct Playing<'a> {
     sent: usize,
     /// When it is to be played.
     play_at: Time,
-    /// How long before that it was asked for, at the lowest rate so far.
+    /// How long before that it was asked for, at the rate as it was last seen.
     lead: Nanos,
     reads: Pace,
     /// Bytes that may still be asked for.
@@ -152,9 +154,18 @@ impl Playing<'_> {
                 (read, false) => read,
                 (None, true) => Some(self.play_at),
             };
-            let peer = due.then(|| (self.sink.fd(), PollFlags::OUT));
-            let (writable, told) = self.session.sleep(peer, until, Some(stop))?;
-            if writable {
+            // Also while nothing is due it is told when nobody listens any more.
+            let wanted = if due {
+                PollFlags::OUT
+            } else {
+                PollFlags::empty()
+            };
+            let peer = Some((self.sink.fd(), wanted));
+            let (ready, told) = self.session.sleep(peer, until, Some(stop))?;
+            if ready && !due {
+                return Err(PaceError::Peer(ErrorKind::BrokenPipe.into()));
+            }
+            if ready {
                 self.send()?;
             }
             stopped = told;
@@ -162,11 +173,15 @@ impl Playing<'_> {
     }
 
     /// At a lower rate the disks have longer for a block, and it is played as much later. At a higher one
-    /// what is asked for comes sooner than it needs to.
+    /// it is played no later than one that is asked for now.
     fn note_rate(&mut self) {
         let lead = lead(&self.session);
-        self.play_at = self.play_at.saturating_add(lead.saturating_sub(self.lead));
-        self.lead = self.lead.max(lead);
+        if lead < self.lead {
+            self.play_at = self.play_at.min(clock::now().saturating_add(lead));
+        } else {
+            self.play_at = self.play_at.saturating_add(lead - self.lead);
+        }
+        self.lead = lead;
     }
 
     /// Whether the block that is to be played came in time for that, once it is there.
@@ -197,7 +212,8 @@ impl Playing<'_> {
 
     /// Whether another block is to be asked for, sooner or later.
     fn is_more(&self) -> bool {
-        self.left > 0 && self.session.len_after(0).is_some() && !self.session.is_over()
+        // The end of the reservation is looked at each time: from when it is known on nobody is woken for it.
+        !self.session.is_over() && self.left > 0 && self.session.len_after(0).is_some()
     }
 
     /// Asks for the next block if its time has come.

@@ -50,7 +50,9 @@ impl<'a> Recorder<'a> {
     /// for others who share its description either.
     ///
     /// # Errors
-    /// When the source or a block fails. Blocks reported before are recorded.
+    /// When the stream plays, `offset` is within a physical sector, there is no memory for the buffers, the
+    /// source or a block fails, or what was written cannot be made durable. Of what was recorded before,
+    /// [`Stream::durable_bytes`] survive.
     pub fn run(
         self,
         source: impl AsFd,

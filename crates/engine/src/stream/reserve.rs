@@ -29,14 +29,15 @@ pub struct StreamSpec {
     pub name: String,
     /// The volume.
     pub volume: Arc<Volume>,
-    /// The bytes of the volume in which it reads or writes; `None` is all of it. Every extent of
+    /// The bytes of the volume in which it reads or writes, from and to multiples of the volume's
+    /// [alignment](Volume::alignment); `None` is all of it. Every extent of
     /// the range is allocated and stays where it is, or moves to an equal or faster place of the
     /// same disk, while the stream is open.
     pub range: Option<Range<u64>>,
     /// The rate at which blocks are written or read.
     pub rate: BytesPerSecond,
-    /// The size of a block, the unit of transfer: a multiple of 512 that divides the extent size or
-    /// is a multiple of it.
+    /// The size of a block, the unit of transfer: a multiple of the volume's
+    /// [alignment](Volume::alignment) that divides the extent size or is a multiple of it.
     pub block: Bytes,
     /// Whether it reads or writes.
     pub op: Op,
@@ -47,8 +48,29 @@ pub struct StreamSpec {
     pub wraps: bool,
 }
 
-/// The name of the floor where tasks are named: what best effort keeps of a disk.
-pub const FLOOR: &str = "the floor";
+/// What a task is that keeps another one from being admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CulpritKind {
+    /// What best effort keeps of the disk.
+    Floor,
+    /// A stream.
+    Stream,
+    /// Disk time that is reserved for a best-effort client, such as an export.
+    Share,
+    /// What a stream had before it ended or changed, or a share: held until its last deadline.
+    Leaving,
+}
+
+/// A task that keeps another one from being admitted: one request of it takes so long that those with
+/// shorter periods would be late.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Culprit {
+    /// The name of the stream or client; of the floor, what it is called.
+    pub name: String,
+    /// What it is.
+    pub kind: CulpritKind,
+}
 
 /// Why a disk's part of a reservation does not fit.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -67,9 +89,8 @@ pub struct DiskRefusal {
     pub interval_ns: Option<u64>,
     /// By how much, in nanoseconds.
     pub short_by_ns: Option<u64>,
-    /// The task at fault, if it is not the one asked for: the name of a stream or an export, or
-    /// [`FLOOR`]. One request of it takes so long that those with shorter periods would be late.
-    pub task: Option<String>,
+    /// The task at fault, if it is not the one asked for.
+    pub task: Option<Culprit>,
     /// The part of the load that is still being given back by streams and exports that have ended: each
     /// keeps its share until its last deadline.
     pub utilization_leaving: f64,
@@ -158,10 +179,12 @@ pub(crate) fn unfit(disk: &DiskRefusal, what: &str) -> String {
     if let (Some(interval), Some(short)) = (disk.interval_ns, disk.short_by_ns) {
         text += &format!(" (short by {} in {})", Nanos(short), Nanos(interval));
     }
-    match disk.task.as_deref() {
-        Some(FLOOR) => text += " because of the floor of best effort",
-        Some(task) => text += &format!(" because of {task:?}"),
-        None => {}
+    if let Some(task) = &disk.task {
+        text += &match task.kind {
+            CulpritKind::Floor => " because of the floor of best effort".to_owned(),
+            CulpritKind::Stream | CulpritKind::Share => format!(" because of {:?}", task.name),
+            CulpritKind::Leaving => format!(" because of what {:?} still holds", task.name),
+        };
     }
     if let Some(remaining) = disk.leaving_ns {
         text += &format!(

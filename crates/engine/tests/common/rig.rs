@@ -33,6 +33,7 @@ impl Rig {
             outstanding: 1,
             capacity_sectors: sectors.0,
             physical_sector_bytes: 512,
+            widened_percent: 0,
             rotating: None,
             flat: Some(FlatSpec {
                 read_overhead_us: 200,
@@ -81,7 +82,8 @@ impl Rig {
         let options = CreateOptions {
             name: "test".into(),
             extent_bytes: Some(Bytes(extent_bytes)),
-            force: false,
+            // A platter is not blank.
+            force: true,
         };
         Pool::create(&self.memory, self.disks(), &options).unwrap();
     }

@@ -10,7 +10,7 @@ use engine::clock;
 use engine::disk::Durability;
 use engine::event::EventFd;
 use engine::pool::{Patience, Pool, PoolError};
-use engine::stream::{Player, Recorder, Stop};
+use engine::stream::{BlockReport, Player, Recorder, Stop};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
 
@@ -102,6 +102,38 @@ fn a_flush_whose_record_lies_on_a_stalled_disk_says_what_it_waits_for() {
         flushing.join().unwrap();
     });
     assert_eq!(pool.status().waits, []);
+}
+
+#[test]
+fn a_recording_on_new_extents_keeps_its_pace_while_the_disk_with_the_metadata_stalls() {
+    // A little more than two rounds of flushes.
+    const BLOCKS: u64 = 80;
+    let (rig, pool) = patient();
+    let fresh = volume_on(&pool, "fresh", 1, 16 * MIB);
+    let recorded = stream(&pool, &fresh, Op::Write, MIB);
+    let stop = Stop::new().unwrap();
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    let goes_on = OnDrop(&rig.platters[0].stalled, false);
+    let source = std::fs::File::open("/dev/zero").unwrap();
+    let mut durable = Vec::new();
+    let mut on_block = |block: &BlockReport| {
+        if block.index <= BLOCKS {
+            durable.push(recorded.durable_bytes());
+        }
+        if block.index == BLOCKS {
+            // Its end waits for the disk: by then all of it has to be durable.
+            rig.platters[0].stalled.store(false, Ordering::SeqCst);
+            stop.stop();
+        }
+    };
+    let report = Recorder::new(&recorded, Bytes::ZERO)
+        .run(source, &stop, &mut on_block)
+        .unwrap();
+    drop(goes_on);
+    assert!(report.blocks > BLOCKS && report.misses == 0, "{report:?}");
+    // What is not in the log yet is said of none of it.
+    assert!(durable.iter().all(|bytes| *bytes == 0), "{durable:?}");
+    assert_eq!(report.durable_bytes, report.bytes);
 }
 
 #[test]

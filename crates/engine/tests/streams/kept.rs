@@ -71,7 +71,7 @@ fn of_a_recording_that_goes_on_is_kept_what_it_says() {
         let data: Vec<u8> = (0..4 * MIB).map(|_| rng.random()).collect();
         let (mut source, sink) = UnixStream::pair().unwrap();
         let stop = Stop::new().unwrap();
-        let (mut cut, mut blocks) = (None, 0);
+        let (mut first, mut cut, mut blocks) = (None, None, 0);
         let all = &data;
         std::thread::scope(|scope| {
             scope.spawn(move || while source.write_all(all).is_ok() {});
@@ -80,8 +80,12 @@ fn of_a_recording_that_goes_on_is_kept_what_it_says() {
             Recorder::new(&stream, Bytes::ZERO)
                 .run(&sink, &stop, &mut |_| {
                     blocks += 1;
+                    // The first flush comes with the first block, the next when it is time.
                     let durable = stream.durable_bytes();
-                    if durable > 0 && cut.is_none() {
+                    if first.is_none() && durable > 0 {
+                        first = Some(durable);
+                    }
+                    if cut.is_none() && first.is_some_and(|first| durable > first) {
                         cut = Some((rig.after_power_cut(&mut rng), durable));
                     }
                     if cut.is_some() || blocks == ENOUGH {

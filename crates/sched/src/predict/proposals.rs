@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use super::mechanics::Layout;
+use super::widened;
 use super::{COUNT_MAX, FOREVER, Model, NANOS_PER_MICRO, Predictor, flat_time};
 use crate::request::Op;
 use crate::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, SectorCount};
@@ -63,7 +64,7 @@ impl Predictor {
             Model::Rotating(mechanics) => positioning.max(mechanics.rotation * PIECE_TRACKS_MIN),
             Model::Flat(_) => positioning,
         };
-        Nanos(positioning + transfer)
+        widened(Nanos(positioning + transfer), self.widened_percent)
     }
 
     /// The most sectors of a piece that lies within `zone` and is predicted to take no longer than
@@ -102,7 +103,10 @@ impl Predictor {
                 _ => 0,
             };
             [Op::Read, Op::Write]
-                .map(|op| self.piece_worst(zone, op, count) + Nanos(partial))
+                .map(|op| {
+                    let partial = widened(Nanos(partial), self.widened_percent);
+                    self.piece_worst(zone, op, count) + partial
+                })
                 .into_iter()
                 .max()
         };
@@ -122,16 +126,17 @@ impl Predictor {
                 flat.read_overhead_us.max(flat.write_overhead_us) * NANOS_PER_MICRO
             }
         };
-        Nanos(2 * switch * BURST_SWITCHES)
+        widened(Nanos(2 * switch * BURST_SWITCHES), self.widened_percent)
     }
 
     /// The longest a piece within this zone takes.
     fn piece_worst(&self, zone: usize, op: Op, count: SectorCount) -> Nanos {
-        match &self.model {
+        let time = match &self.model {
             Model::Flat(flat) => flat_time(flat, op, count),
             Model::Rotating(_) if count > COUNT_MAX => FOREVER,
             Model::Rotating(mechanics) => self.anywhere(mechanics, self.zones[zone], 0, op, count),
-        }
+        };
+        widened(time, self.widened_percent)
     }
 
     fn positioning_max(&self) -> u64 {

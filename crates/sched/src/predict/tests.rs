@@ -319,3 +319,51 @@ fn zones_with_different_heads_are_counted_track_by_track() {
         assert!(worst >= predicted, "{start}: {worst} < {predicted}");
     }
 }
+
+#[test]
+fn a_widened_profile_has_room_for_what_took_longer() {
+    for name in DriveProfile::shipped_names() {
+        let profile = DriveProfile::shipped(name).unwrap();
+        let narrow = Predictor::new(&profile);
+        // Again and again: each overrun is of what is predicted by then.
+        let mut wider = profile;
+        for (took_permille, percent) in
+            [(900, 0), (1_000, 0), (1_001, 1), (1_231, 25), (2_000, 150)]
+        {
+            let before = Predictor::new(&wider);
+            wider = wider.widened(took_permille);
+            assert_eq!(
+                wider.spec().widened_percent,
+                percent,
+                "{name}, {took_permille}"
+            );
+            let now = Predictor::new(&wider);
+            for (op, start, count) in [
+                (Op::Read, 0, 1),
+                (Op::Write, 70_000, 128),
+                (Op::Read, 123, 4_096),
+            ] {
+                let (start, count) = (Sector(start), SectorCount(count));
+                let of = |of: &Predictor| of.predict(Some(Sector(9_999)), op, start, count).0;
+                assert_eq!(of(&now), (of(&narrow) * (100 + percent)).div_ceil(100));
+                assert!(of(&now) * 1_000 >= (of(&before) - 1) * took_permille);
+                let everywhere = || Sector(0)..Sector(200_000);
+                let worst = |of: &Predictor| of.worst_case(everywhere(), op, count).0;
+                assert_eq!(
+                    worst(&now),
+                    (worst(&narrow) * (100 + percent)).div_ceil(100)
+                );
+                assert!(now.shortest() <= Nanos(of(&now)));
+            }
+            // Best effort is cut as it was, and each piece has as much longer.
+            let limit = now.piece_limit();
+            let piece = now.piece_sectors(0, limit);
+            assert_eq!(piece, narrow.piece_sectors(0, narrow.piece_limit()));
+            let whole = now.predict(None, Op::Write, Sector(0), piece);
+            assert!(whole <= now.piece_max(limit), "{name}, {percent}");
+        }
+        assert_eq!(wider.widened(60_000).spec().widened_percent, 900);
+        let text = wider.to_toml();
+        assert_eq!(DriveProfile::from_toml(&text).unwrap(), wider);
+    }
+}

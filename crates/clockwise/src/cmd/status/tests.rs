@@ -102,7 +102,8 @@ fn what_streams_that_have_ended_still_hold_is_said() {
     };
     let text = render(&status);
     let of_ended: Vec<&str> = text.lines().filter(|line| line.contains("ENDED")).collect();
-    let wanted = "ENDED streams still hold 12.5 % of sda, all of which is free in 2.50 s";
+    let wanted =
+        "ENDED streams and exports still hold 12.5 % of sda, all of which is free in 2.50 s";
     assert_eq!(of_ended, [wanted], "{text}");
 }
 

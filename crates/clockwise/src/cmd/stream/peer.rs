@@ -121,6 +121,11 @@ pub(super) enum Peer {
 }
 
 impl Peer {
+    /// Whether standard output is for its bytes.
+    pub(super) fn is_to_stdout(&self) -> bool {
+        matches!(self, Self::Sink(Sink(target)) if target.is_standard())
+    }
+
     /// Which way its bytes go.
     pub(super) fn op(&self) -> StreamOp {
         match self {

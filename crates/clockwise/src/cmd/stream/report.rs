@@ -53,6 +53,12 @@ pub(super) fn report_text(report: &SessionView) -> String {
                 counted(report.pace.blocks, "block")
             ),
         ),
+    ];
+    if report.op == StreamOp::Record {
+        let durable = Size(Bytes(report.pace.durable_bytes)).to_string();
+        lines.push(("survives a power cut", durable));
+    }
+    lines.extend([
         (
             "late",
             format!(
@@ -78,11 +84,7 @@ pub(super) fn report_text(report: &SessionView) -> String {
             "waited for this end",
             counted(report.pace.waited_for_peer, "time"),
         ),
-    ];
-    if report.op == StreamOp::Record {
-        let durable = Size(Bytes(report.pace.durable_bytes)).to_string();
-        lines.insert(4, ("survives a power cut", durable));
-    }
+    ]);
     list(&lines)
 }
 

@@ -64,19 +64,32 @@ pub(super) fn session(
     } else {
         "playing"
     };
+    let is_to_stdout = peer.is_to_stdout();
     let mut log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
     let report = block_on(async {
         let reserved: Reserved = client.post("/v1/streams", &ask).await?;
         // By the token: should the server be another one meanwhile, no stream of that one is meant.
         let path = format!("/v1/streams/{}", reserved.token);
-        let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
-        peer.begin()?;
-        if let Some(log) = &mut log {
-            log.begin()?;
-        }
-        let handle = connection
-            .try_clone()
-            .map_err(|error| host_failure("use the data connection", &error))?;
+        let mut begin = || {
+            let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
+            peer.begin()?;
+            if let Some(log) = &mut log {
+                log.begin()?;
+            }
+            let handle = connection
+                .try_clone()
+                .map_err(|error| host_failure("use the data connection", &error))?;
+            Ok::<_, Failure>((connection, handle))
+        };
+        let (connection, handle) = match begin() {
+            Ok(begun) => begun,
+            Err(failure) => {
+                // It would hold its share until nobody has come for it in time. A server that cannot be told
+                // gives it up by itself.
+                let _: Result<SessionView, _> = client.delete(&path).await;
+                return Err(failure);
+            }
+        };
         let bar = output.byte_progress(limit, what);
         let doing = peer.doing();
         let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
@@ -116,7 +129,11 @@ pub(super) fn session(
         }
         Ok(report)
     })?;
-    output.result(&report, || report_text(&report))?;
+    if is_to_stdout {
+        output.aside(&report, || report_text(&report))?;
+    } else {
+        output.result(&report, || report_text(&report))?;
+    }
     conclude(&report)
 }
 

@@ -48,6 +48,11 @@ impl Target {
         &self.path
     }
 
+    /// Whether it is what `-` stands for.
+    pub(super) fn is_standard(&self) -> bool {
+        matches!(self.to, To::Standard(_))
+    }
+
     /// Whether what was in it has to be taken away: it is a regular file, no device and no pipe.
     pub(super) fn has_content(&self) -> io::Result<bool> {
         match &self.to {

@@ -75,7 +75,8 @@ impl Exports for PoolExports {
         Some(ExportInfo {
             name: volume.name().to_owned(),
             description: self.description(),
-            size_bytes: volume.size().0,
+            // Of a volume that was made before sizes were whole blocks, the last one is not there.
+            size_bytes: volume.size().0 / volume.alignment().0 * volume.alignment().0,
             block_bytes: u32::try_from(volume.alignment().0)
                 .ok()
                 .filter(|block| *block <= BLOCK_BYTES_MIN_MAX)?,

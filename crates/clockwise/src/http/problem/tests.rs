@@ -78,6 +78,10 @@ fn pool_errors() -> Vec<PoolError> {
         PoolError::Stopped,
         PoolError::NoSuchScheduler("fifo".to_owned()),
         PoolError::Closed,
+        PoolError::Occupied {
+            disk: text(),
+            at: Bytes(1080),
+        },
     ]
 }
 
@@ -106,6 +110,7 @@ fn number(error: &PoolError) -> usize {
         PoolError::Stopped => 19,
         PoolError::NoSuchScheduler(_) => 20,
         PoolError::Closed => 21,
+        PoolError::Occupied { .. } => 22,
     }
 }
 
@@ -183,10 +188,46 @@ fn is_told(problem: Problem) {
 }
 
 #[test]
+fn the_help_is_against_the_task_at_fault() {
+    for (kind, told, words) in [
+        (CulpritKind::Floor, "floor", "a shorter `floor_slice`"),
+        (CulpritKind::Stream, "stream", "or end \"cam 1\""),
+        (
+            CulpritKind::Share,
+            "share",
+            "give \"cam 1\" a shorter `slice`",
+        ),
+        // It has ended.
+        (CulpritKind::Leaving, "leaving", "ask again in 2.000 s"),
+    ] {
+        let problems = refusals().into_iter().filter_map(|mut refusal| {
+            let (Refusal::Load { disk, .. } | Refusal::Share { disk, .. }) = &mut refusal else {
+                return None;
+            };
+            disk.task = Some(Culprit {
+                name: "cam 1".to_owned(),
+                kind,
+            });
+            Some(Problem::from(refusal))
+        });
+        let problems: Vec<Problem> = problems.collect();
+        assert_eq!(problems.len(), 4);
+        for problem in problems {
+            let refusal = problem.refusal.expect("what was refused");
+            assert_eq!(refusal.task_is.as_deref(), Some(told));
+            assert_eq!(refusal.task.as_deref(), Some("cam 1"));
+            assert!(problem.help.contains(words), "{}", problem.help);
+            let ends_it = problem.help.contains("end \"cam 1\"");
+            assert_eq!(ends_it, kind == CulpritKind::Stream, "{}", problem.help);
+        }
+    }
+}
+
+#[test]
 fn every_error_of_a_pool_says_what_to_do() {
     let errors = pool_errors();
     let numbers: Vec<usize> = errors.iter().map(number).collect();
-    assert_eq!(numbers, (0..22).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..23).collect::<Vec<_>>());
     errors.into_iter().map(Problem::from).for_each(is_told);
 }
 

@@ -35,6 +35,7 @@ fn profile() -> DriveProfile {
         outstanding: 1,
         capacity_sectors: 1 << 30,
         physical_sector_bytes: 512,
+        widened_percent: 0,
         rotating: None,
         flat: Some(FlatSpec {
             read_overhead_us: 1_000,

@@ -15,7 +15,8 @@ pub(crate) struct Leaving {
 }
 
 impl Admission {
-    /// A task ends with its stream or its export: the dispatcher said from when on its share is free.
+    /// A task ends with its stream or its export, or with the stream's rate: the dispatcher said from when on
+    /// its share is free.
     pub(crate) fn ended(&mut self, disk: usize, id: TaskId, free_from: Time) {
         self.left(disk, id, free_from);
         self.leaving.push((disk, id));

@@ -88,7 +88,7 @@ impl Admission {
         kind: TaskKind,
         now: Time,
     ) -> Result<TaskId, Unjoined> {
-        let id = self.next_task(name);
+        let id = self.next_task(name, kind);
         let joined = self.books[disk].join(id, params, Span::since(now));
         if let Err(error) = joined {
             self.names.remove(&id);

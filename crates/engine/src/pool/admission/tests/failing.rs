@@ -12,7 +12,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use crate::clock;
 use crate::disk::Durability;
-use crate::front::{BestEffortReservation, ReservedShare};
+use crate::front::{BestEffortReservation, ReservedShare, VolumeOp, VolumeRequest};
 use crate::pool::admission::servers::Unjoined;
 use crate::pool::{Floor, Pool, PoolError};
 use crate::stream::Refusal;
@@ -87,6 +87,36 @@ fn a_stream_whose_change_one_disk_does_not_take_is_closed_and_leaves_nothing() {
     let again = stream.change_rate(BytesPerSecond(1 << 19));
     assert_invalid(&again, "the stream");
     stream.close();
+}
+
+#[test]
+fn a_stream_whose_change_fails_holds_what_it_had_to_its_last_deadline() {
+    let (_rig, pool) = rig();
+    let volume = volume_on_two(&pool, "v");
+    // A block a minute.
+    let stream = pool
+        .reserve(stream_spec(&volume, Op::Write, 65_536 / 60, 65_536))
+        .unwrap();
+    let held = pool.core.admission.lock().utilization(0, clock::now());
+    let buffer = stream
+        .client()
+        .account()
+        .allocate_wait(65_536, None)
+        .unwrap();
+    let memory = buffer.segments(Op::Write, 0..65_536).unwrap();
+    let write = VolumeOp::Write { durable: false };
+    let request = VolumeRequest::transfer(&volume, write, Bytes::ZERO, memory).on(&stream);
+    stream.client().submit(request).unwrap();
+    stream.client().wait(None).unwrap().result.unwrap();
+    pool.core.disks[1].stop();
+    let changed = stream.change_rate(BytesPerSecond(1 << 19));
+    assert!(changed.is_err(), "{changed:?}");
+    stream.close();
+    let now = clock::now();
+    let mut admission = pool.core.admission.lock();
+    admission.prune(now);
+    assert!(held > 0.0);
+    assert_eq!(admission.utilization(0, now), held);
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! Disks: how they are, and what has been learned of their service times.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::view::DiskView;
+use super::{Answer, PathPart, Problem, Shared, answer};
+
+/// What is known of a disk's service times.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ProfileView {
+    /// The disk's name.
+    pub disk: String,
+    /// The profile to serve it by from the next start on, as the text of its TOML file: the one that it is
+    /// served by, widened such that the longest overrun would have kept within it.
+    pub toml: String,
+    /// By how much its figures are widened, in percent.
+    pub widened_percent: u64,
+    /// The longest that a request took of what was predicted for it, net of the host's own lateness. More
+    /// than 1 is an overrun.
+    pub actual_over_predicted_max: f64,
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show))
+        .routes(routes!(profile))
+}
+
+/// All disks.
+#[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Vec<DiskView>)))]
+async fn list(state: State<Shared>) -> Answer<Vec<DiskView>> {
+    answer(state.0, |app| Ok(app.status().disks)).await
+}
+
+/// One disk, by its number in the pool's order.
+#[utoipa::path(get, path = "/v1/disks/{number}", params(("number" = usize, Path)),
+    responses((status = 200, body = DiskView), (status = 404, body = Problem)))]
+async fn show(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<DiskView> {
+    answer(state.0, move |app| {
+        let mut disks = app.status().disks;
+        if number < disks.len() {
+            return Ok(disks.swap_remove(number));
+        }
+        Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no disk {number}"),
+            format!(
+                "the disks are numbered 0 to {}",
+                disks.len().saturating_sub(1)
+            ),
+        ))
+    })
+    .await
+}
+
+/// The drive profile that a disk should be served by after what its requests took until now. The one that it
+/// is served by stays until the server ends, because what has been promised rests on it.
+#[utoipa::path(get, path = "/v1/disks/{number}/profile", params(("number" = usize, Path)),
+    responses((status = 200, body = ProfileView), (status = 404, body = Problem)))]
+async fn profile(state: State<Shared>, PathPart(number): PathPart<usize>) -> Answer<ProfileView> {
+    answer(state.0, move |app| {
+        let learned = app.pool.learned_profile(number).ok_or_else(|| {
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("there is no disk {number}, or it is not served any more"),
+                "`clockwise disk show` lists the disks and how they are",
+            )
+        })?;
+        Ok(ProfileView {
+            disk: learned.disk,
+            toml: learned.profile.to_toml(),
+            widened_percent: learned.profile.spec().widened_percent,
+            actual_over_predicted_max: learned.took_permille as f64 / 1e3,
+        })
+    })
+    .await
+}

@@ -1,0 +1,111 @@
+//! Streams that somebody else ends, that nothing comes of, and what is said at their end and where.
+
+mod common;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use common::{Process, Serve, Site, call, clockwise, pattern, until};
+use serde_json::Value;
+
+fn site() -> (Site, Serve) {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    (site, server)
+}
+
+fn of_site(site: &Site, arguments: &[&str]) -> std::process::Command {
+    let mut command = clockwise();
+    command.arg("--config").arg(site.config()).args(arguments);
+    command
+}
+
+#[test]
+fn what_is_played_to_standard_output_is_alone_there() {
+    let (site, server) = site();
+    let content = pattern(1, 300_000);
+    std::fs::write(site.path("in"), &content).expect("a file");
+    let from = site.path("in").display().to_string();
+    let of_v = ["--volume", "v", "--rate", "500KB/s", "--block", "64KiB"];
+    site.run(&[&["stream", "record", "--from", &from], &of_v[..]].concat())
+        .done();
+    let play = [
+        &["stream", "play", "--to", "-", "--length", "256KiB"],
+        &of_v[..],
+    ]
+    .concat();
+    for arguments in [play.clone(), [&["--json"], &play[..]].concat()] {
+        let played = Process::captured(&mut of_site(&site, &arguments)).output();
+        assert!(played.status.success(), "{arguments:?}: {played:?}");
+        assert_eq!(played.stdout.len(), 256 << 10, "{arguments:?}");
+        assert!(played.stdout == content[..256 << 10]);
+        let said = String::from_utf8(played.stderr).expect("text");
+        assert!(
+            said.contains("262144") || said.contains("256 KiB"),
+            "{said}"
+        );
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_client_whose_stream_somebody_else_ends_has_its_report() {
+    let (site, server) = site();
+    let of_v = [
+        "--json", "stream", "record", "--volume", "v", "--rate", "500KB/s",
+    ];
+    let how = ["--block", "64KiB", "--wrap", "--from", "-"];
+    let mut record = of_site(&site, &[&of_v[..], &how].concat());
+    record
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut client = Process::spawn(&mut record);
+    let mut source = client.stdin.take().expect("it is piped");
+    source.write_all(&pattern(2, 100_000)).expect("it reads");
+    let streams = || call(&site, "GET", "/v1/streams", "").1;
+    until("a block is recorded", || {
+        streams()[0]["pace"]["blocks"] == 1
+    });
+    let ended = site.json(&["stream", "end", "1"]);
+    assert_eq!(ended["state"], "stopped", "{ended}");
+    // It hears of it when it has something to send.
+    drop(source);
+    let output = client.output();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["state"], "stopped", "{report}");
+    assert_eq!(report["pace"]["durable_bytes"], 100_000, "{report}");
+    // It has taken its report along.
+    assert_eq!(streams().as_array().map(Vec::len), Some(0));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_stream_whose_bytes_cannot_go_anywhere_is_given_up() {
+    let (site, server) = site();
+    std::fs::remove_file(site.path("data.sock")).expect("the data socket");
+    let in_a_day = [
+        "--starts-in",
+        "24h",
+        "--rate",
+        "500KB/s",
+        "--to",
+        "/dev/null",
+    ];
+    site.run(&[&["stream", "play", "--volume", "v"][..], &in_a_day].concat())
+        .fails(1, &["data.sock"]);
+    let (_, streams) = call(&site, "GET", "/v1/streams", "");
+    assert_eq!(streams.as_array().map(Vec::len), Some(0), "{streams}");
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn a_server_whose_terminal_is_closed_ends_like_one_that_is_told_to() {
+    let (_site, server) = site();
+    server.hang_up();
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("SIGHUP") && log.contains("ended"), "{log}");
+}
