@@ -7,6 +7,8 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use common::until::until;
 use common::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
@@ -229,7 +231,18 @@ fn a_planned_player_that_nobody_listens_to_ends_at_once() {
     let (sink, listener) = UnixStream::pair().unwrap();
     drop(listener);
     let stop = Stop::new().unwrap();
-    let ended = Player::new(&stream, Bytes::ZERO).run(&sink, &stop, &mut |_| {});
+    let ended = std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (player, stop) = (Player::new(&stream, Bytes::ZERO), &stop);
+        let sink = &sink;
+        scope.spawn(move || tell.send(player.run(sink, stop, &mut |_| {})).unwrap());
+        told.recv_timeout(Duration::from_secs(60)).or_else(|_| {
+            // It does not by itself.
+            stop.stop();
+            told.recv()
+        })
+    });
+    let ended = ended.unwrap();
     assert!(
         matches!(&ended, Err(PaceError::Peer(error)) if error.kind() == ErrorKind::BrokenPipe),
         "{ended:?}"
