@@ -158,6 +158,7 @@ fn every_commands_result_is_json_for_programs() {
     assert_eq!(json(&["pool", "show"])["name"], "test");
     assert_eq!(json(&["disk", "show"]).as_array().map(Vec::len), Some(2));
     assert!(json(&["disk", "show", "0"])["zone_starts_bytes"].is_array());
+    assert_eq!(json(&["disk", "profile", "0"])["widened_percent"], 0);
     assert_eq!(
         json(&["volume", "create", "v", "--size", "2MiB"])["name"],
         "v"
