@@ -205,7 +205,7 @@ impl Session {
         account.blocks.add(BlockView::from(block));
     }
 
-    /// Tells the client of a session that it [claimed](Sessions::claim) that it may begin, and moves its
+    /// Tells the client of a session that it [claimed](super::Sessions::claim) that it may begin, and moves its
     /// bytes to the end on the calling thread.
     pub fn serve(&self, mut connection: UnixStream) {
         match super::data::grant(&mut connection) {
