@@ -86,7 +86,7 @@ fn what_requests_take_longer_widens_the_profile_that_is_served_next() {
     let view: Value = learned.json();
     let most = view["actual_over_predicted_max"].as_f64().expect("a ratio");
     assert!(most > 1.0, "{view}");
-    let widened = (most * 100.0).ceil() as u64 - 100;
+    let widened = ((most * 1e3).round() as u64).div_ceil(10) - 100;
     assert_eq!(view["widened_percent"], widened, "{view}");
     let said = site.run(&["disk", "profile", "0"]).done();
     assert!(said.err.contains("took") && said.err.contains(&format!("{widened} %")));

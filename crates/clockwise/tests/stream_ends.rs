@@ -63,10 +63,10 @@ fn a_client_whose_stream_somebody_else_ends_has_its_report() {
         .stderr(Stdio::piped());
     let mut client = Process::spawn(&mut record);
     let mut source = client.stdin.take().expect("it is piped");
-    source.write_all(&pattern(2, 100_000)).expect("it reads");
+    source.write_all(&pattern(2, 131_072)).expect("it reads");
     let streams = || call(&site, "GET", "/v1/streams", "").1;
-    until("a block is recorded", || {
-        streams()[0]["pace"]["blocks"] == 1
+    until("all of it is recorded", || {
+        streams()[0]["pace"]["blocks"] == 2
     });
     let ended = site.json(&["stream", "end", "1"]);
     assert_eq!(ended["state"], "stopped", "{ended}");
@@ -76,9 +76,28 @@ fn a_client_whose_stream_somebody_else_ends_has_its_report() {
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
     assert_eq!(report["state"], "stopped", "{report}");
-    assert_eq!(report["pace"]["durable_bytes"], 100_000, "{report}");
+    assert_eq!(report["pace"]["durable_bytes"], 131_072, "{report}");
     // It has taken its report along.
     assert_eq!(streams().as_array().map(Vec::len), Some(0));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn playing_that_is_interrupted_ends_well() {
+    let (site, server) = site();
+    let to = site.path("out").display().to_string();
+    let play = ["--json", "stream", "play", "--volume", "v", "--to", &to];
+    // A block every two seconds: it is not by chance that one is due.
+    let how = ["--rate", "32KiB/s", "--block", "64KiB", "--loop"];
+    let client = Process::captured(&mut of_site(&site, &[&play[..], &how].concat()));
+    let streams = || call(&site, "GET", "/v1/streams", "").1;
+    until("it plays", || streams()[0]["pace"]["blocks"] == 1);
+    let pid = rustix::process::Pid::from_child(&client);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
+    let output = client.output();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["state"], "stopped", "{report}");
     assert_eq!(server.terminate().0, Some(0));
 }
 

@@ -189,7 +189,7 @@ fn a_player_whose_sink_does_not_read_sleeps_past_the_end_of_its_span() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 8 * MIB);
     let now = clock::now();
-    let end = now + Nanos::from_millis(300);
+    let end = now + Nanos::from_secs(3);
     let spec = StreamSpec {
         span: Some(Span {
             from: now,

@@ -225,6 +225,10 @@ shipped!(
 );
 
 impl DriveProfile {
+    /// The most that a profile is widened, in percent: one whose times have to be more than ten times as long
+    /// is of another drive, or the drive failed.
+    pub const WIDENED_PERCENT_MAX: u64 = 900;
+
     /// Checks a profile.
     ///
     /// # Errors
@@ -312,7 +316,7 @@ impl DriveProfile {
         let wider = percent
             .saturating_mul(took_permille.max(1000))
             .div_ceil(1000);
-        spec.widened_percent = (wider - 100).min(check::WIDENED_PERCENT_MAX);
+        spec.widened_percent = (wider - 100).min(Self::WIDENED_PERCENT_MAX);
         Self { spec }
     }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use sched::profile::DriveProfile;
 use sched::units::{Bytes, Nanos};
 
 use super::output::{list, percent, short, table};
@@ -65,8 +66,14 @@ fn learned(profile: &ProfileView) -> String {
     let most = percent(profile.actual_over_predicted_max);
     if profile.actual_over_predicted_max > 1.0 {
         format!(
-            "a request of {} took {most} of what was predicted: the times are widened by {} % in all",
-            profile.disk, profile.widened_percent
+            "a request of {} took {most} of what was predicted: the times are widened by {} % in all{}",
+            profile.disk,
+            profile.widened_percent,
+            if profile.widened_percent == DriveProfile::WIDENED_PERCENT_MAX {
+                ", the most there is; longer than that is a drive that failed"
+            } else {
+                ""
+            }
         )
     } else {
         format!(
@@ -239,7 +246,7 @@ fn actual_over_predicted(disk: &DiskView) -> String {
     let mut text = format!("{} in all, at most {}", percent(mean), percent(most));
     if most > 1.0 {
         // Rounded up, so that what took longest fits.
-        let factor = (most * 100.0).ceil() / 100.0;
+        let factor = ((most * 1e3).round() / 10.0).ceil() / 100.0;
         text += &format!(
             "; the profile's times would have to be {factor:.2} times as long for no overruns"
         );

@@ -23,7 +23,7 @@ pub enum PoolCommand {
         /// whose access is at least 85 % transfer].
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         extent: Option<Bytes>,
-        /// Take disks that belong to a pool already.
+        /// Take disks that belong to a pool already, or have anything else on them.
         #[arg(long)]
         force: bool,
     },

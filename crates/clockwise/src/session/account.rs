@@ -140,9 +140,15 @@ impl Session {
         self.is_given_back.load(Ordering::Acquire)
     }
 
-    /// Whether nobody connected to it in time.
-    pub(super) fn has_expired(&self, now: Instant) -> bool {
-        self.expires <= now && lock(&self.account).waits()
+    /// Ends it if nobody has connected to it in time; whether it did.
+    pub(super) fn expire(&self, now: Instant) -> bool {
+        let account = lock(&self.account);
+        let is_late = self.expires <= now && account.waits();
+        if is_late {
+            let reason = "nobody connected to it in time".to_owned();
+            self.give_back(account, SessionState::Failed(reason));
+        }
+        is_late
     }
 
     /// Takes it for the byte stream that has come, unless there is one already or it has ended.

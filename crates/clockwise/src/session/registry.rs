@@ -183,14 +183,11 @@ impl Sessions {
     pub fn expire(&self) {
         let now = Instant::now();
         for session in self.all() {
-            if session.has_expired(now) {
+            if session.expire(now) {
                 tracing::info!(
                     stream = session.id(),
                     "a reservation expired: nobody connected to it"
                 );
-                session.ask_to_end(SessionState::Failed(
-                    "nobody connected to it in time".to_owned(),
-                ));
             }
         }
     }

@@ -85,7 +85,8 @@ impl Rig {
         let options = CreateOptions {
             name: "test".into(),
             extent_bytes: Some(Bytes::from_mib(1)),
-            force: false,
+            // A platter is not blank.
+            force: true,
         };
         let memory_of_pool = memory_of(memory);
         let opened = open_disks(folder.path(), &disks, &memory_of_pool);

@@ -218,7 +218,8 @@ fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
             raw,
             disks: std::slice::from_ref(disk),
         };
-        let size = disk.capacity.bytes().0;
+        // In whole blocks, as the disk takes them.
+        let size = disk.capacity.bytes().0 / disk.block_bytes * disk.block_bytes;
         let [head, tail] = MARKS.map(|bytes| bytes.min(size));
         for (start, bytes) in [(0, head), (size - tail, tail)] {
             let mut buffer = vec![0; bytes as usize];

@@ -10,6 +10,10 @@ use super::disks::DiskCore;
 use super::volumes::Volume;
 use crate::stream::{self, StreamSpec};
 
+/// Of a range of more blocks it is not searched what would fit: each of them is looked at, for somebody
+/// who has been refused already. A terabyte in blocks of 256 KiB has as many.
+const BLOCKS_MAX: u64 = 1 << 22;
+
 impl Pool {
     /// The largest rate below that of `spec` at which the stream would be admitted now with the block that
     /// is [proposed](Self::proposed_block) for that rate; `None`: at none.
@@ -29,6 +33,9 @@ impl Pool {
         let mut tried = spec.clone();
         loop {
             tried.block = proposed(tried.rate.0 - 1);
+            if (range.end - range.start) / tried.block.0 > BLOCKS_MAX {
+                return None;
+            }
             let fits = stream::open::rate_that_fits(&self.core, &tried).ok()?;
             if let Some(rate) = fits.filter(|rate| proposed(rate.0) == tried.block) {
                 return Some(rate);
@@ -62,16 +69,30 @@ impl Pool {
         rate: BytesPerSecond,
         memory_max: Bytes,
     ) -> Bytes {
+        self.proposed_on(&self.disks_of(volume, range), rate, memory_max)
+    }
+
+    /// The disks that a range of a volume lies on.
+    fn disks_of(&self, volume: &Volume, range: &Range<u64>) -> BTreeSet<usize> {
         let map = volume.core().map();
         let extent = self.extent().0;
         let first = usize::try_from(range.start / extent).unwrap_or(usize::MAX);
         let after = usize::try_from(range.end.div_ceil(extent)).unwrap_or(usize::MAX);
         let places = map.places().take(after).skip(first);
-        let disks: BTreeSet<usize> = places.map(|place| usize::from(place.disk.0)).collect();
+        places.map(|place| usize::from(place.disk.0)).collect()
+    }
+
+    fn proposed_on(
+        &self,
+        disks: &BTreeSet<usize>,
+        rate: BytesPerSecond,
+        memory_max: Bytes,
+    ) -> Bytes {
         let memory = memory_max.0.min(self.core.memory.promisable().0);
         let memory = Bytes(memory / disks.len().max(1) as u64);
         let proposed = |disk: &DiskCore| disk.predictor.block_bytes(rate, memory).0;
         let proposals = disks.iter().map(|disk| proposed(&self.core.disks[*disk]));
+        let extent = self.extent().0;
         let wanted = proposals.max().unwrap_or(extent).clamp(4096, extent);
         // Extents are powers of two, so every smaller power divides them.
         Bytes(1 << wanted.ilog2())

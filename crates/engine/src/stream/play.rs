@@ -162,18 +162,18 @@ impl Playing<'_> {
             };
             let peer = Some((self.sink.fd(), wanted));
             let (ready, told) = self.session.sleep(peer, until, Some(stop))?;
-            if ready && !due {
+            stopped = told;
+            if ready && due {
+                self.send()?;
+            } else if ready && !told {
                 return Err(PaceError::Peer(ErrorKind::BrokenPipe.into()));
             }
-            if ready {
-                self.send()?;
-            }
-            stopped = told;
         }
     }
 
     /// At a lower rate the disks have longer for a block, and it is played as much later. At a higher one
-    /// it is played no later than one that is asked for now.
+    /// it is played no later than one that is asked for now: if the disks have time for that before the
+    /// deadlines of the old rate are over. An underrun says where they had not.
     fn note_rate(&mut self) {
         let lead = lead(&self.session);
         if lead < self.lead {

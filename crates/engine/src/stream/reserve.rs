@@ -295,10 +295,10 @@ impl Stream {
     /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
     /// that is not served any more, is closed with that.
     pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
-        open::change_rate(&self.core, rate)?;
-        // Whoever sleeps until the next block looks again when that is.
+        let changed = open::change_rate(&self.core, rate);
+        // Whoever sleeps until the next block looks again when that is, or whether there is one.
         self.client.nudge();
-        Ok(())
+        changed
     }
 
     /// What happened to its blocks so far.

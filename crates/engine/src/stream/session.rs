@@ -140,7 +140,9 @@ impl<'a> Session<'a> {
     pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
         let account = self.stream.client().account();
         let size = self.stream.block().0 as usize;
-        let count = super::open::BUFFERS_PER_DISK as usize * self.stream.disk_count();
+        // One that has lost its disks has none, and is told so when it asks for its first block.
+        let disks = self.stream.disk_count().max(1);
+        let count = super::open::BUFFERS_PER_DISK as usize * disks;
         (0..count)
             .map(|_| account.allocate_wait(size, None).map_err(PaceError::Memory))
             .collect()

@@ -1,8 +1,8 @@
 //! Whether the values of a profile make sense, one by one and together.
 
 use super::{
-    DriveKind, FlatSpec, ProfileError, ProfileSpec, RotatingSpec, SeekPoint, WorstCaseSpec,
-    ZoneSpec,
+    DriveKind, DriveProfile, FlatSpec, ProfileError, ProfileSpec, RotatingSpec, SeekPoint,
+    WorstCaseSpec, ZoneSpec,
 };
 use crate::units::SECTOR_BYTES;
 use alloc::format;
@@ -16,8 +16,6 @@ const US_MAX: u64 = 60_000_000;
 const ROTATION_US_MAX: u64 = 1_000_000;
 /// No drive moves more than a tebibyte a second.
 const RATE_MAX: u64 = 1 << 40;
-/// A profile whose times have to be ten times as long is of another drive.
-pub(super) const WIDENED_PERCENT_MAX: u64 = 900;
 /// No drive is given more requests at a time; queue indices stay small.
 const OUTSTANDING_MAX: u32 = 1024;
 /// No drive has larger physical sectors.
@@ -73,7 +71,7 @@ pub(super) fn spec(spec: &ProfileSpec) -> Checked {
         "widened_percent",
         spec.widened_percent,
         0,
-        WIDENED_PERCENT_MAX,
+        DriveProfile::WIDENED_PERCENT_MAX,
     )?;
     match (spec.kind, &spec.rotating, &spec.flat) {
         (DriveKind::Rotating, Some(figures), None) => {

@@ -220,7 +220,7 @@ impl Company<'_> {
                         self.called_off = self.client.delete(self.path).await.ok();
                     }
                     // What was sent is recorded; what was asked to be played is not wanted any more.
-                    let how = if op == StreamOp::Record { Shutdown::Write } else { Shutdown::Both };
+                    let how = if op == StreamOp::Record { Shutdown::Write } else { Shutdown::Read };
                     let _ = connection.shutdown(how);
                 }
             }
