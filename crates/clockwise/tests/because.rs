@@ -5,7 +5,7 @@ mod common;
 
 use clockwise::config::Config;
 use clockwise::server::Server;
-use common::{Site, call};
+use common::{Serve, Site, call};
 use sched::units::{Bytes, BytesPerSecond};
 use serde_json::{Value, json};
 
@@ -17,6 +17,14 @@ fn site(more: &str) -> Site {
         .expect("the configuration can be written");
     site.run(&["pool", "create"]).done();
     site
+}
+
+/// The same, served, with a volume of that size.
+fn serving(more: &str, size: &str) -> (Site, Serve) {
+    let site = site(more);
+    let server = site.serve();
+    site.run(&["volume", "create", "v", "--size", size]).done();
+    (site, server)
 }
 
 /// What a refused command says, to programs and to people.
@@ -36,10 +44,7 @@ fn play<'a>(rate: &'a str, block: &'a str) -> Vec<&'a str> {
 
 #[test]
 fn a_stream_that_the_floor_would_make_late_is_told_so() {
-    let site = site("");
-    let server = site.serve();
-    site.run(&["volume", "create", "v", "--size", "8MiB"])
-        .done();
+    let (site, server) = serving("", "8MiB");
     // Its blocks are due sooner after each other than one piece of the floor may take.
     let (refusal, said) = refused(&site, &play("1MB/s", "64KiB"));
     assert_eq!(refusal["refused_by"], "blocking", "{refusal}");
@@ -56,10 +61,7 @@ fn a_stream_that_the_floor_would_make_late_is_told_so() {
 
 #[test]
 fn a_stream_that_another_one_would_make_late_is_told_which() {
-    let site = site("[scheduler]\nfloor = \"0\"\n");
-    let server = site.serve();
-    site.run(&["volume", "create", "v", "--size", "32MiB"])
-        .done();
+    let (site, server) = serving("[scheduler]\nfloor = \"0\"\n", "32MiB");
     let (refusal, _) = refused(&site, &play("900GB/s", "4KiB"));
     let fits = refusal["rate_that_fits"].as_u64().expect("something fits");
     let long = json!({
@@ -81,10 +83,7 @@ fn a_stream_that_another_one_would_make_late_is_told_which() {
 
 #[test]
 fn what_would_fit_is_said_with_the_block_that_is_proposed_for_it() {
-    let site = site("");
-    let server = site.serve();
-    site.run(&["volume", "create", "v", "--size", "32MiB"])
-        .done();
+    let (site, server) = serving("", "32MiB");
     let ask = |rate: u64, block: Option<u64>| {
         let ask = json!({
             "volume": "v", "op": "play", "rate_bytes_per_second": rate, "block_bytes": block,
@@ -107,10 +106,7 @@ fn what_would_fit_is_said_with_the_block_that_is_proposed_for_it() {
 
 #[test]
 fn what_streams_that_have_ended_still_hold_is_told() {
-    let site = site("");
-    let server = site.serve();
-    site.run(&["volume", "create", "v", "--size", "8MiB"])
-        .done();
+    let (site, server) = serving("", "8MiB");
     let (before, said) = refused(&site, &play("900GB/s", "64KiB"));
     assert_eq!(before["utilization_leaving"], 0.0, "{before}");
     assert_eq!(before["leaving_ns"], Value::Null, "{before}");

@@ -226,22 +226,16 @@ impl Session {
         let _guard = EndGuard(self);
         let mut on_block = |block: &BlockReport| self.note(block);
         let result = match self.op {
-            StreamOp::Record => {
-                let recorder = Recorder::new(&stream, Bytes::ZERO);
-                let recorder = match self.limit {
-                    Some(limit) => recorder.limit(limit),
-                    None => recorder,
-                };
-                recorder.run(connection, &self.stop, &mut on_block)
-            }
-            StreamOp::Play => {
-                let player = Player::new(&stream, Bytes::ZERO);
-                let player = match self.limit {
-                    Some(limit) => player.limit(limit),
-                    None => player,
-                };
-                player.run(connection, &self.stop, &mut on_block)
-            }
+            StreamOp::Record => Recorder::new(&stream, Bytes::ZERO).limit(self.limit).run(
+                connection,
+                &self.stop,
+                &mut on_block,
+            ),
+            StreamOp::Play => Player::new(&stream, Bytes::ZERO).limit(self.limit).run(
+                connection,
+                &self.stop,
+                &mut on_block,
+            ),
         };
         drop(stream);
         self.end(result);

@@ -35,11 +35,11 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Ends the session after this many bytes; without it the range's end does, unless the stream
-    /// wraps.
+    /// Ends the session after this many bytes; without it, or with `None`, the range's end does,
+    /// unless the stream wraps.
     #[must_use]
-    pub fn limit(mut self, bytes: Bytes) -> Self {
-        self.limit = Some(bytes.0);
+    pub fn limit(mut self, bytes: impl Into<Option<Bytes>>) -> Self {
+        self.limit = bytes.into().map(|bytes| bytes.0);
         self
     }
 

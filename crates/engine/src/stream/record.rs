@@ -34,11 +34,11 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Ends the session cleanly after this many bytes; without it the source's end does, or the
-    /// range's unless the stream wraps.
+    /// Ends the session cleanly after this many bytes; without it, or with `None`, the source's end
+    /// does, or the range's unless the stream wraps.
     #[must_use]
-    pub fn limit(mut self, bytes: Bytes) -> Self {
-        self.limit = Some(bytes.0);
+    pub fn limit(mut self, bytes: impl Into<Option<Bytes>>) -> Self {
+        self.limit = bytes.into().map(|bytes| bytes.0);
         self
     }
 

@@ -8,7 +8,7 @@ use engine::clock;
 use engine::disk::Durability;
 use engine::front::{SubmitError, VolumeRequest};
 use engine::pool::{Placement, PoolError};
-use engine::stream::{BlockReport, Player, Recorder, Refusal, Span, Stop, StreamSpec};
+use engine::stream::{BlockReport, Player, Recorder, Refusal, Span, Stop, Stream, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
@@ -191,6 +191,22 @@ const BLOCK: u64 = 65_536;
 const SLOWLY: BytesPerSecond = BytesPerSecond(BLOCK);
 const FAST: BytesPerSecond = BytesPerSecond(BLOCK * 16);
 
+/// Records from a source without end, or plays to a sink that takes everything, until it is
+/// stopped.
+fn move_without_end(stream: &Stream, stop: &Stop, on_block: &mut dyn FnMut(&BlockReport)) {
+    match stream.op() {
+        Op::Write => {
+            let source = File::open("/dev/zero").unwrap();
+            Recorder::new(stream, Bytes::ZERO).run(source, stop, on_block)
+        }
+        Op::Read => {
+            let sink = File::options().write(true).open("/dev/null").unwrap();
+            Player::new(stream, Bytes::ZERO).run(sink, stop, on_block)
+        }
+    }
+    .unwrap();
+}
+
 /// When the blocks of a session were handed over, the first `at` of which are done when its rate is changed,
 /// and which ends after `more` more.
 fn handed_over(op: Op, rates: [BytesPerSecond; 2], at: usize, more: usize) -> Vec<Time> {
@@ -208,17 +224,7 @@ fn handed_over(op: Op, rates: [BytesPerSecond; 2], at: usize, more: usize) -> Ve
             stop.stop();
         }
     };
-    match op {
-        Op::Write => {
-            let source = File::open("/dev/zero").unwrap();
-            Recorder::new(&stream, Bytes::ZERO).run(source, &stop, &mut on_block)
-        }
-        Op::Read => {
-            let sink = File::options().write(true).open("/dev/null").unwrap();
-            Player::new(&stream, Bytes::ZERO).run(sink, &stop, &mut on_block)
-        }
-    }
-    .unwrap();
+    move_without_end(&stream, &stop, &mut on_block);
     submitted.sort_unstable();
     submitted
 }
@@ -282,17 +288,7 @@ fn a_session_that_sleeps_goes_on_when_its_rate_is_raised() {
                 // Nobody hears of what comes after the last that is waited for.
                 let _ = tell.send(());
             };
-            match op {
-                Op::Write => {
-                    let source = File::open("/dev/zero").unwrap();
-                    Recorder::new(&stream, Bytes::ZERO).run(source, &stop, &mut on_block)
-                }
-                Op::Read => {
-                    let sink = File::options().write(true).open("/dev/null").unwrap();
-                    Player::new(&stream, Bytes::ZERO).run(sink, &stop, &mut on_block)
-                }
-            }
-            .unwrap();
+            move_without_end(&stream, &stop, &mut on_block);
         });
     }
 }
