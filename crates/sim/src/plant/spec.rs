@@ -11,6 +11,8 @@ use sched::units::{Nanos, SectorCount};
 use super::seek::{SeekCurve, SeekPoint};
 use super::share;
 
+mod check;
+
 /// Why a file does not describe a plant.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
@@ -86,7 +88,7 @@ pub enum ReadPolicy {
     /// Reads whole tracks into a buffer, beginning anywhere (thesis 4.3.4).
     TrackBuffer {
         /// Up to this many percent of a track a request is served with zero latency: the bus
-        /// transfer begins once `first_burst_percent` and the first sector are in the buffer.
+        /// transfer begins once `first_burst_track_percent` and the first sector are in the buffer.
         zero_latency_track_percent_max: u64,
         /// How much of a track must be in the buffer, for requests served with zero latency.
         first_burst_track_percent: u64,
@@ -136,7 +138,7 @@ impl PlantSpec {
     /// When it is not one; the error names the place and the key.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let file: File = toml::from_str(text)?;
-        check(&file)?;
+        check::check(&file)?;
         let points = file
             .seek
             .iter()
@@ -277,136 +279,6 @@ impl PlantSpec {
     pub(crate) fn partial_tail_takes_rotation(&self) -> bool {
         self.file.write.partial_tail_takes_rotation
     }
-}
-
-/// Bounds within which the arithmetic of the model cannot overflow, far beyond any drive.
-const ROTATION_NS_MAX: u64 = 1_000_000_000;
-const SECTORS_PER_TRACK_MAX: u64 = 1_000_000;
-const CYLINDERS_MAX: u64 = 100_000_000;
-const HEADS_MAX: u64 = 1_000;
-const MICROS_MAX: u64 = 10_000_000;
-const BUS_SECTOR_NS_MAX: u64 = 1_000_000_000;
-
-fn check(file: &File) -> Result<(), SpecError> {
-    let within = |key, value: u64, min: u64, max: u64| {
-        if (min..=max).contains(&value) {
-            return Ok(());
-        }
-        Err(SpecError::Invalid {
-            key,
-            problem: format!("{value} is not between {min} and {max}"),
-        })
-    };
-    let Mechanics {
-        rotation_ns,
-        phase_ns,
-        heads,
-        head_switch_us,
-        cylinder_switch_us,
-    } = file.mechanics;
-    within("mechanics.rotation_ns", rotation_ns, 1_000, ROTATION_NS_MAX)?;
-    within("mechanics.phase_ns", phase_ns, 0, rotation_ns - 1)?;
-    within("mechanics.heads", heads, 1, HEADS_MAX)?;
-    within(
-        "mechanics.head_switch_us",
-        head_switch_us,
-        0,
-        rotation_ns / 1_000 / 2,
-    )?;
-    within(
-        "mechanics.cylinder_switch_us",
-        cylinder_switch_us,
-        0,
-        rotation_ns / 1_000 / 2,
-    )?;
-    within(
-        "physical_sector_sectors",
-        file.physical_sector_sectors,
-        1,
-        128,
-    )?;
-    within("zone", file.zone.len() as u64, 1, 10_000)?;
-    let mut capacity = 0_u64;
-    for zone in &file.zone {
-        within("zone.cylinders", zone.cylinders, 1, CYLINDERS_MAX)?;
-        within(
-            "zone.sectors_per_track",
-            zone.sectors_per_track,
-            1,
-            SECTORS_PER_TRACK_MAX,
-        )?;
-        if !zone
-            .sectors_per_track
-            .is_multiple_of(file.physical_sector_sectors)
-        {
-            return Err(SpecError::Invalid {
-                key: "zone.sectors_per_track",
-                problem: format!("{} is not whole physical sectors", zone.sectors_per_track),
-            });
-        }
-        capacity += zone.cylinders * zone.sectors_per_track * heads;
-    }
-    within("sectors", file.sectors, 1, capacity)?;
-    for point in &file.seek {
-        within(
-            "seek.min_us",
-            point.min_us,
-            file.seek_included_overhead_us,
-            MICROS_MAX,
-        )?;
-        within("seek.max_us", point.max_us, 0, MICROS_MAX)?;
-    }
-    let Read {
-        overhead_us_min,
-        overhead_us_max,
-        bus_sector_ns,
-        policy,
-    } = file.read;
-    within("read.overhead_us_max", overhead_us_max, 0, MICROS_MAX)?;
-    within("read.overhead_us_min", overhead_us_min, 0, overhead_us_max)?;
-    within("read.bus_sector_ns", bus_sector_ns, 1, BUS_SECTOR_NS_MAX)?;
-    if let ReadPolicy::TrackBuffer {
-        zero_latency_track_percent_max,
-        first_burst_track_percent,
-        long_burst_track_percent,
-        burst_delay_us_max,
-    } = policy
-    {
-        within(
-            "read.policy.zero_latency_track_percent_max",
-            zero_latency_track_percent_max,
-            0,
-            1_000,
-        )?;
-        within(
-            "read.policy.first_burst_track_percent",
-            first_burst_track_percent,
-            0,
-            100,
-        )?;
-        within(
-            "read.policy.long_burst_track_percent",
-            long_burst_track_percent,
-            0,
-            100,
-        )?;
-        within(
-            "read.policy.burst_delay_us_max",
-            burst_delay_us_max,
-            0,
-            MICROS_MAX,
-        )?;
-    }
-    let write = &file.write;
-    within("write.overhead_us", write.overhead_us, 0, MICROS_MAX)?;
-    within("write.setup_us_max", write.setup_us_max, 0, MICROS_MAX)?;
-    within("write.settle_us", write.settle_us, 0, MICROS_MAX)?;
-    within(
-        "write.bus_sector_ns",
-        write.bus_sector_ns,
-        1,
-        BUS_SECTOR_NS_MAX,
-    )
 }
 
 #[cfg(test)]
