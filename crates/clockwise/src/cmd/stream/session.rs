@@ -38,103 +38,127 @@ fn in_ms(time: Nanos) -> u64 {
 pub(super) fn session(
     client: &ApiClient,
     common: &Common,
-    mut peer: Peer,
+    peer: Peer,
     wraps: bool,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
-    let limit = common
-        .seconds
-        .map(|seconds| common.rate.get().saturating_mul(seconds));
-    let ask = ReserveStream {
-        name: common.name.clone(),
-        volume: common.volume.clone(),
-        op: peer.op(),
-        rate_bytes_per_second: common.rate.get(),
-        block_bytes: common.block.map(Bytes::get),
-        offset_bytes: common.offset.map_or(0, Bytes::get),
-        length_bytes: common.length.map(Bytes::get),
-        limit_bytes: limit,
-        wraps,
-        starts_in_ms: common.starts_in.map(in_ms),
-        ends_in_ms: common.ends_in.map(in_ms),
-        connect_within_ms: None,
-    };
-    let what = if ask.op == StreamOp::Record {
-        "recording"
-    } else {
-        "playing"
-    };
+    let ask = ask(common, peer.op(), wraps);
     let is_to_stdout = peer.is_to_stdout();
-    let mut log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
-    let report = block_on(async {
-        let reserved: Reserved = client.post("/v1/streams", &ask).await?;
-        // By the token: should the server be another one meanwhile, no stream of that one is meant.
-        let path = format!("/v1/streams/{}", reserved.token);
-        let mut begin = || {
-            let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
-            peer.begin()?;
-            if let Some(log) = &mut log {
-                log.begin()?;
-            }
-            let handle = connection
-                .try_clone()
-                .map_err(|error| host_failure("use the data connection", &error))?;
-            Ok::<_, Failure>((connection, handle))
-        };
-        let (connection, handle) = match begin() {
-            Ok(begun) => begun,
-            Err(failure) => {
-                // It would hold its share until nobody has come for it in time. A server that cannot be told
-                // gives it up by itself.
-                let _: Result<SessionView, _> = client.delete(&path).await;
-                return Err(failure);
-            }
-        };
-        let bar = output.byte_progress(limit, what);
-        let doing = peer.doing();
-        let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
-        let mut company = Company {
-            client,
-            path: &path,
-            log,
-            log_failure: None,
-            last: None,
-            begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
-            called_off: None,
-        };
-        let moved = company.until_end(moving, &handle, ask.op, &bar).await;
-        bar.finish_and_clear();
-        company.write_blocks().await;
-        let report = match company.called_off.take() {
-            Some(report) => report,
-            None => {
-                let report = client.delete(&path).await;
-                report.map_err(|failure| company.lost(ask.op, failure))?
-            }
-        };
-        moved.map_err(|error| {
-            if error.kind() == io::ErrorKind::ConnectionReset {
-                let what = format!("{what} ended early: the server closed the connection");
-                return Failure::failed(what).help(EARLY_HELP);
-            }
-            let failure = host_failure(&doing, &error);
-            Failure {
-                what: format!("{what} ended early: {}", failure.what),
-                ..failure
-            }
-        })?;
-        company.log_failure.map_or(Ok(()), Err)?;
-        if let Some(note) = company.log.and_then(|log| log.note()) {
-            output.note(&note);
-        }
-        Ok(report)
-    })?;
+    let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
+    let report = block_on(run(client, &ask, peer, log, output))?;
     if is_to_stdout {
         output.aside(&report, || report_text(&report))?;
     } else {
         output.result(&report, || report_text(&report))?;
     }
     conclude(&report)
+}
+
+/// The reservation that the command line asks for.
+fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
+    let rate = common.rate.get();
+    ReserveStream {
+        name: common.name.clone(),
+        volume: common.volume.clone(),
+        op,
+        rate_bytes_per_second: rate,
+        block_bytes: common.block.map(Bytes::get),
+        offset_bytes: common.offset.map_or(0, Bytes::get),
+        length_bytes: common.length.map(Bytes::get),
+        limit_bytes: common.seconds.map(|seconds| rate.saturating_mul(seconds)),
+        wraps,
+        starts_in_ms: common.starts_in.map(in_ms),
+        ends_in_ms: common.ends_in.map(in_ms),
+        connect_within_ms: None,
+    }
+}
+
+/// Reserves, and moves what there is to move; the report of it.
+async fn run(
+    client: &ApiClient,
+    ask: &ReserveStream,
+    mut peer: Peer,
+    mut log: Option<BlockLog>,
+    output: &Output,
+) -> Result<SessionView, Failure> {
+    let reserved: Reserved = client.post("/v1/streams", ask).await?;
+    // By the token: should the server be another one meanwhile, no stream of that one is meant.
+    let path = format!("/v1/streams/{}", reserved.token);
+    let (connection, handle) = match begin(&reserved, &mut peer, log.as_mut()) {
+        Ok(begun) => begun,
+        Err(failure) => {
+            // It would hold its share until nobody has come for it in time. A server that cannot be told
+            // gives it up by itself.
+            let _: Result<SessionView, _> = client.delete(&path).await;
+            return Err(failure);
+        }
+    };
+    let (what, limit) = (what_is_done(ask.op), ask.limit_bytes);
+    let bar = output.byte_progress(limit, what);
+    let doing = peer.doing();
+    let moving = tokio::task::spawn_blocking(move || peer.run(connection, limit));
+    let mut company = Company {
+        client,
+        path: &path,
+        log,
+        log_failure: None,
+        last: None,
+        begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
+        called_off: None,
+    };
+    let moved = company.until_end(moving, &handle, ask.op, &bar).await;
+    bar.finish_and_clear();
+    company.write_blocks().await;
+    let report = match company.called_off.take() {
+        Some(report) => report,
+        None => {
+            let report = client.delete(&path).await;
+            report.map_err(|failure| company.lost(ask.op, failure))?
+        }
+    };
+    moved.map_err(|error| ended_early(what, &doing, &error))?;
+    company.log_failure.map_or(Ok(()), Err)?;
+    if let Some(note) = company.log.and_then(|log| log.note()) {
+        output.note(&note);
+    }
+    Ok(report)
+}
+
+/// The data connection, twice: to move bytes on, and to end it by.
+fn begin(
+    reserved: &Reserved,
+    peer: &mut Peer,
+    log: Option<&mut BlockLog>,
+) -> Result<(UnixStream, UnixStream), Failure> {
+    let connection = data::connect(Path::new(&reserved.data_socket), &reserved.token)?;
+    peer.begin()?;
+    if let Some(log) = log {
+        log.begin()?;
+    }
+    let handle = connection
+        .try_clone()
+        .map_err(|error| host_failure("use the data connection", &error))?;
+    Ok((connection, handle))
+}
+
+fn what_is_done(op: StreamOp) -> &'static str {
+    match op {
+        StreamOp::Record => "recording",
+        StreamOp::Play => "playing",
+    }
+}
+
+/// Why bytes moved no further: the server closed the connection, or this end failed `doing` something.
+fn ended_early(what: &str, doing: &str, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::ConnectionReset {
+        let what = format!("{what} ended early: the server closed the connection");
+        return Failure::failed(what).help(EARLY_HELP);
+    }
+    let failure = host_failure(doing, error);
+    Failure {
+        what: format!("{what} ended early: {}", failure.what),
+        ..failure
+    }
 }
 
 /// What goes beside a stream while it runs.
@@ -166,9 +190,10 @@ impl Company<'_> {
 
     /// The failure of a stream whose last report cannot be had, with what is known of it.
     fn lost(&self, op: StreamOp, failure: Failure) -> Failure {
-        let (what, done) = match op {
-            StreamOp::Record => ("recording", "recorded"),
-            StreamOp::Play => ("playing", "played"),
+        let what = what_is_done(op);
+        let done = match op {
+            StreamOp::Record => "recorded",
+            StreamOp::Play => "played",
         };
         let known = match &self.last {
             Some(last) => format!(
