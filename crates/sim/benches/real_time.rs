@@ -47,7 +47,15 @@ const MIXED: &str = "mixed";
 
 const SECONDS: u64 = 600;
 
+/// How long after each other the schedulers begin. Where two of them decide the same, their drives would otherwise
+/// move the data of every block at the same instants, and of more drives than there are processors the
+/// same one would always be late. A third of what a block takes on either drive.
+const STAGGER: Nanos = Nanos::from_millis(60);
+
 const MINUTE: Nanos = Nanos::from_secs(60);
+
+/// How long drives and dispatchers may take until they are ready.
+const PREPARED_WITHIN: Nanos = Nanos::from_secs(1);
 
 /// How many blocks of its region a stream goes through before it begins again.
 const BLOCKS_KEPT: u64 = 2;
@@ -113,10 +121,12 @@ fn main() -> Result<(), AnyError> {
         let experiments = [Policy::Exact, Policy::DeltaL, Policy::Edf]
             .map(|policy| experiment(load, policy, length));
         let outcomes = std::thread::scope(|scope| {
+            let mut begin = clock::now().saturating_add(PREPARED_WITHIN);
             let threads = experiments.each_ref().map(|experiment| {
+                begin = begin.saturating_add(STAGGER);
                 let name = experiment.config.policy.name();
                 let path = folder.path().join(format!("{load}-{name}"));
-                scope.spawn(move || run(experiment, &path))
+                scope.spawn(move || run(experiment, &path, begin))
             });
             let joined = threads
                 .into_iter()
@@ -144,8 +154,8 @@ fn experiment(load: &str, policy: Policy, length: Nanos) -> Experiment {
     }
 }
 
-/// Runs an experiment on an emulated drive in `path`.
-fn run(experiment: &Experiment, path: &Path) -> Result<Outcome, AnyError> {
+/// Runs an experiment on an emulated drive in `path` from that instant on.
+fn run(experiment: &Experiment, path: &Path, begin: Time) -> Result<Outcome, AnyError> {
     let options = DriveOptions {
         seed: experiment.seed,
         ..DriveOptions::default()
@@ -161,7 +171,6 @@ fn run(experiment: &Experiment, path: &Path) -> Result<Outcome, AnyError> {
         patience: Patience::default(),
     })?;
     let handle = dispatcher.handle();
-    let begin = clock::now().saturating_add(Nanos::from_millis(500));
     admit(experiment, &handle, begin)?;
     let best_effort = Client::new(experiment, handle.clone())?.follow(experiment, begin)?;
     let report = handle.report()?;
