@@ -33,6 +33,7 @@ mod complete;
 mod config;
 mod decide;
 mod held_up;
+mod pass;
 mod report;
 mod submit;
 mod table;
@@ -53,6 +54,7 @@ use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pass::Passing;
 use table::{Table, TaskState};
 
 /// A piece of a request that the disk is busy with.
@@ -103,6 +105,8 @@ pub struct DiskScheduler {
     floor: Option<TaskId>,
     delta_l: Nanos,
     flights: Vec<Flight>,
+    /// What is on the disk without having been queued.
+    passing: Option<Passing>,
     linger: Option<Linger>,
     /// The last sector that was transferred, if that is known.
     head: Option<Sector>,
@@ -152,6 +156,7 @@ impl DiskScheduler {
             floor: None,
             delta_l: Nanos::ZERO,
             flights: Vec::with_capacity(profile.outstanding() as usize),
+            passing: None,
             linger: None,
             head: None,
             sequence: 0,

@@ -39,7 +39,9 @@ impl DispatcherHandle {
     /// # Errors
     /// Why it was not taken.
     pub fn try_submit(&self, io: Io) -> Result<RequestId, Rejected> {
-        let io = self.acceptable(io)?;
+        if let Err(reason) = self.check(&io) {
+            return Err(rejected(io, reason));
+        }
         match self.0.slots.take(io.class) {
             Some(id) => Ok(self.put(id, io)),
             None => Err(rejected(io, Reason::Full)),
@@ -51,7 +53,9 @@ impl DispatcherHandle {
     /// # Errors
     /// Why it was not taken; never [`Reason::Full`].
     pub fn submit(&self, io: Io) -> Result<RequestId, Rejected> {
-        let io = self.acceptable(io)?;
+        if let Err(reason) = self.check(&io) {
+            return Err(rejected(io, reason));
+        }
         let shared = &*self.0;
         match shared.slots.take_wait(io.class, || shared.is_closed()) {
             Some(id) => Ok(self.put(id, io)),
@@ -65,7 +69,9 @@ impl DispatcherHandle {
     /// # Errors
     /// Why it was not taken; never [`Reason::Full`].
     pub fn submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
-        let io = self.acceptable(io)?;
+        if let Err(reason) = self.check(&io) {
+            return Err(rejected(io, reason));
+        }
         match self.0.slots.take(io.class) {
             Some(id) => Ok(self.push(id, io)),
             None => {
@@ -76,13 +82,13 @@ impl DispatcherHandle {
         }
     }
 
-    /// The request, if this disk can serve it and still takes any.
-    fn acceptable(&self, io: Io) -> Result<Io, Rejected> {
-        match io.check(self.0.shape) {
-            Err(reason) => Err(rejected(io, reason)),
-            Ok(()) if self.0.is_closed() => Err(rejected(io, Reason::Stopped)),
-            Ok(()) => Ok(io),
+    /// Whether this disk can serve the request and still takes any.
+    fn check(&self, io: &Io) -> Result<(), Reason> {
+        io.check(self.0.shape)?;
+        if self.0.is_closed() {
+            return Err(Reason::Stopped);
         }
+        Ok(())
     }
 
     /// Makes sure that the dispatcher sees what was submitted quietly.

@@ -47,7 +47,7 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
     let _closing = Closing(shared);
     loop {
         runner.take_in(shared, clock::now());
-        let until = runner.act(shared);
+        let until = runner.act(shared, clock::now());
         runner.wake_sinks();
         if runner.state.is_finished() {
             return;
@@ -59,7 +59,7 @@ pub(super) fn run(shared: &Shared, state: DispatcherState, disk: Box<dyn Disk>) 
             runner = back;
         } else {
             runner.sleep(shared, until);
-            runner.take_done();
+            runner.take_done(clock::now());
         }
     }
 }
@@ -87,17 +87,33 @@ impl Runner {
     pub(super) fn help(&mut self, shared: &Shared) -> bool {
         let mut taken_bytes = 0;
         loop {
-            taken_bytes += self.take_requests(shared, clock::now());
+            let mut now = clock::now();
+            // What passes one by one leaves nothing behind that the next would be queued with.
+            while let Some(Submitted { id, io }) = shared.inbox.pop(&mut self.arrived) {
+                taken_bytes += io.count.bytes().0;
+                if taken_bytes > HELP_BYTES_MAX {
+                    self.state.submit(now, id, io);
+                    break;
+                }
+                if !self.state.pass(now, id, io) {
+                    break;
+                }
+                self.act(shared, now);
+                now = self.disk.ready_at().unwrap_or_else(clock::now);
+                self.poll_disk(shared);
+                self.take_done(now);
+            }
+            taken_bytes += self.take_requests(shared, now);
             if taken_bytes > HELP_BYTES_MAX {
                 return true;
             }
-            let until = self.act(shared);
+            let until = self.act(shared, now);
             self.wake_sinks();
             if !self.disk.has_ready() {
                 return until.is_some();
             }
             self.poll_disk(shared);
-            self.take_done();
+            self.take_done(clock::now());
         }
     }
 
@@ -152,9 +168,8 @@ impl Runner {
     }
 
     /// Acts until there is nothing to do, or enough has been issued. Returns until when to sleep.
-    fn act(&mut self, shared: &Shared) -> Option<Time> {
+    fn act(&mut self, shared: &Shared, mut now: Time) -> Option<Time> {
         let mut issued_bytes = 0;
-        let mut now = clock::now();
         loop {
             match self.state.next_action(now) {
                 Action::Answer(answer) => self.answer(answer),
@@ -242,8 +257,7 @@ impl Runner {
         }
     }
 
-    fn take_done(&mut self) {
-        let now = clock::now();
+    fn take_done(&mut self, now: Time) {
         for done in self.done.drain(..) {
             self.state.done(now, &done);
         }

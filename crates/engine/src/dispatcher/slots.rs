@@ -7,7 +7,7 @@
 //! A request's id is its place and how often the place has been used, so an id is never given twice
 //! and finding a request by its id is an index.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 use sched::request::{Class, RequestId};
@@ -75,9 +75,9 @@ impl Share {
             if let Some(index) = self.vacant.take() {
                 return Some(index);
             }
-            self.sleepers.fetch_add(1, Ordering::Relaxed);
-            // Whatever is given back after this look sees the sleeper, and makes news.
-            fence(Ordering::SeqCst);
+            // All four in one order that everybody agrees on: whatever is given back after the look sees the
+            // sleeper, and makes news.
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
             let found = self.vacant.take();
             if found.is_none() {
                 // Woken, interrupted, or too late to sleep: look again.
@@ -92,8 +92,7 @@ impl Share {
 
     fn give(&self, index: u32) {
         self.vacant.give(index);
-        fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) > 0 {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.wake(1);
         }
     }

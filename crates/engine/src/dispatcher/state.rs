@@ -126,6 +126,8 @@ pub struct DispatcherState {
     /// How many pieces the disk is given at a time.
     disk_places: usize,
     answers: VecDeque<Answer>,
+    /// What the scheduler has let pass and the disk has not been given.
+    passing: Option<Dispatch>,
     leaving: Vec<(TaskId, LeaveReply)>,
     /// Tasks whose time is over, and the last deadline they may still have.
     ending: Vec<(TaskId, Time)>,
@@ -186,6 +188,7 @@ impl DispatcherState {
             // Each request is answered once, and a place is used again only after that has been queued:
             // twice the places covers what may be queued between two rounds of actions.
             answers: VecDeque::with_capacity(2 * total),
+            passing: None,
             leaving: Vec::new(),
             ending: Vec::new(),
             floor: None,
@@ -213,12 +216,42 @@ impl DispatcherState {
 
     /// Takes in a request, for which `id` was reserved.
     pub fn submit(&mut self, now: Time, id: RequestId, io: Io) {
+        if let Some(request) = self.enter(now, id, io) {
+            self.queue(now, request);
+        }
+    }
+
+    /// As [`submit`](Self::submit), of a disk that completes at once: where nothing else could be decided, the
+    /// next action is to issue the request, which is then never queued. Whether that is so.
+    pub fn pass(&mut self, now: Time, id: RequestId, io: Io) -> bool {
+        let Some(request) = self.enter(now, id, io) else {
+            return false;
+        };
+        self.passing = self.scheduler.pass(self.last, &request);
+        if self.passing.is_none() {
+            self.queue(now, request);
+        }
+        self.passing.is_some()
+    }
+
+    /// Gives a request its place, or an answer if it is refused.
+    fn enter(&mut self, now: Time, id: RequestId, io: Io) -> Option<Request> {
         let now = self.event(now);
         let timing = Timing {
             submitted: now,
             ..Timing::default()
         };
-        let entry = Entry {
+        let request = Request {
+            id,
+            op: io.op,
+            start: io.start,
+            count: io.count,
+            class: io.class,
+            order: io.order,
+        };
+        let place = &mut self.entries[index_of(id)];
+        debug_assert!(place.is_none(), "a place was used twice");
+        *place = Some(Entry {
             id,
             op: io.op,
             count: io.count,
@@ -229,32 +262,21 @@ impl DispatcherState {
             timing,
             issued_late: Nanos::ZERO,
             phase: Phase::Queued,
-        };
-        let refused = self.refusal(&entry).or_else(|| {
-            let (op, start, count, class, order) = (io.op, io.start, io.count, io.class, io.order);
-            self.scheduler
-                .submit(
-                    now,
-                    Request {
-                        id,
-                        op,
-                        start,
-                        count,
-                        class,
-                        order,
-                    },
-                )
-                .err()
-                .map(IoError::Refused)
         });
-        let outlives = refused.is_none() && self.outlives(&entry);
-        let place = &mut self.entries[index_of(id)];
-        debug_assert!(place.is_none(), "a place was used twice");
-        *place = Some(entry);
         self.live += 1;
-        if let Some(error) = refused {
+        if let Some(error) = self.refusal(request.op, request.class) {
             self.finish(id, Err(error), now);
-        } else if outlives {
+            return None;
+        }
+        Some(request)
+    }
+
+    fn queue(&mut self, now: Time, request: Request) {
+        let now = self.last.max(now);
+        let (id, class) = (request.id, request.class);
+        if let Err(error) = self.scheduler.submit(now, request) {
+            self.finish(id, Err(IoError::Refused(error)), now);
+        } else if self.outlives(id, class) {
             self.scheduler.cancel(now, id);
             self.finish(id, Err(IoError::Cancelled), now);
         }
@@ -337,6 +359,10 @@ impl DispatcherState {
         if let Some(answer) = self.answers.pop_front() {
             return Action::Answer(answer);
         }
+        if let Some(dispatch) = self.passing.take() {
+            self.decision_made(now);
+            return self.issue(now, &dispatch);
+        }
         let serves = self.health.gone.is_none() && !self.health.given_up;
         if !serves || self.on_disk >= self.disk_places {
             (self.alarm, self.decision_due) = (None, None);
@@ -393,9 +419,9 @@ impl DispatcherState {
 
     /// Ends a request that is not on the disk: answers it, counts it, gives its place back.
     fn finish(&mut self, id: RequestId, result: Result<(), IoError>, at: Time) {
-        let mut entry = self.entries[index_of(id)]
-            .take()
-            .expect("a request ends once");
+        // Where it lies: it is too long to be moved for nothing.
+        let place = &mut self.entries[index_of(id)];
+        let entry = place.as_mut().expect("a request ends once");
         self.live -= 1;
         entry.timing.completed = at;
         let timing = entry.timing;
@@ -410,7 +436,9 @@ impl DispatcherState {
         });
         // The memory first, then the answer, then the place.
         drop(entry.segments.take());
-        if let Some(target) = entry.target.take() {
+        let target = entry.target.take();
+        *place = None;
+        if let Some(target) = target {
             self.answers.push_back(Answer {
                 target,
                 result,

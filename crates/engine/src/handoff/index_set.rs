@@ -1,4 +1,8 @@
 //! A set of small numbers that any thread takes from and gives to.
+//!
+//! What a look finds and what a giver does after it are in one order with the other sequentially consistent
+//! operations of both, so that whoever finds nothing may announce that before it looks, and a giver who looks
+//! for announcements after it has given needs no fence: on x86 giving is one already.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -31,11 +35,11 @@ impl IndexSet {
     /// given back meanwhile may be overlooked.
     pub(crate) fn take(&self) -> Option<u32> {
         for (at, word) in (0..).zip(&self.words) {
-            let mut seen = word.load(Ordering::Relaxed);
+            let mut seen = word.load(Ordering::SeqCst);
             while seen != 0 {
                 let bit = seen & seen.wrapping_neg();
-                // Acquire: what the last owner did with what the number names comes before.
-                seen = word.fetch_and(!bit, Ordering::Acquire);
+                // What the last owner did with what the number names comes before.
+                seen = word.fetch_and(!bit, Ordering::SeqCst);
                 if seen & bit != 0 {
                     return Some(self.base + at * u64::BITS + bit.trailing_zeros());
                 }
@@ -48,7 +52,7 @@ impl IndexSet {
     pub(crate) fn give(&self, index: u32) {
         let at = index - self.base;
         let bit = 1 << (at % u64::BITS);
-        let before = self.words[(at / u64::BITS) as usize].fetch_or(bit, Ordering::Release);
+        let before = self.words[(at / u64::BITS) as usize].fetch_or(bit, Ordering::SeqCst);
         debug_assert!(before & bit == 0, "{index} was given back twice");
     }
 }

@@ -3,12 +3,51 @@
 use super::report::Completed;
 use super::{DiskScheduler, Flight};
 use crate::core::Service;
-use crate::request::{Class, Dispatch, Request, RequestId};
+use crate::request::{Class, Dispatch, Request, RequestId, Served};
+use crate::task::TaskId;
 use crate::units::{Nanos, Sector, Time};
+
+/// How a piece went on the disk.
+pub(super) struct Outcome {
+    served: Served,
+    deadline: Option<Time>,
+    lateness: Nanos,
+    predicted: Nanos,
+    actual: Nanos,
+    overrun: Nanos,
+}
+
+impl Outcome {
+    /// The piece as one of a request.
+    pub(super) fn of(self, class: Class, submitted: Time, finished: bool) -> Completed {
+        let Self {
+            served,
+            deadline,
+            lateness,
+            predicted,
+            actual,
+            overrun,
+        } = self;
+        Completed {
+            finished,
+            class,
+            served,
+            deadline,
+            lateness,
+            submitted,
+            predicted,
+            actual,
+            overrun,
+        }
+    }
+}
 
 impl DiskScheduler {
     /// The disk has completed the piece of this request that was on it. `None`: none was.
     pub fn completed(&mut self, now: Time, id: RequestId) -> Option<Completed> {
+        if let Some(passed) = self.passed(now, id, true) {
+            return Some(passed);
+        }
         let flight = self.land(now, id)?;
         let Flight { slot, dispatch, .. } = flight;
         self.head = Some(Sector((dispatch.start + dispatch.count).get() - 1));
@@ -26,8 +65,12 @@ impl DiskScheduler {
     /// The disk has failed the piece of this request that was on it; the request is gone, and those
     /// that waited for it may start unless they are cancelled. `None`: none was on it.
     pub fn failed(&mut self, now: Time, id: RequestId) -> Option<Completed> {
-        let flight = self.land(now, id)?;
+        let passed = self.passed(now, id, false);
         self.head = None;
+        if passed.is_some() {
+            return passed;
+        }
+        let flight = self.land(now, id)?;
         let request = *self.table.request(flight.slot);
         let completed = self.count(now, &flight, &request, true);
         self.forget(now, flight.slot, &request, false);
@@ -54,13 +97,26 @@ impl DiskScheduler {
         request: &Request,
         finished: bool,
     ) -> Completed {
+        let submitted = self.table.submitted(flight.slot);
+        let outcome = self.tally(now, flight.issued, &flight.dispatch, flight.task);
+        outcome.of(request.class, submitted, finished)
+    }
+
+    /// Counts what has been on the disk since `issued`, for all and for its task.
+    pub(super) fn tally(
+        &mut self,
+        now: Time,
+        issued: Time,
+        dispatch: &Dispatch,
+        task: Option<TaskId>,
+    ) -> Outcome {
         let Dispatch {
             predicted,
             served,
             deadline,
             ..
-        } = flight.dispatch;
-        let actual = now.saturating_since(flight.issued);
+        } = *dispatch;
+        let actual = now.saturating_since(issued);
         let lateness = deadline.map_or(Nanos::ZERO, |deadline| now.saturating_since(deadline));
         let overrun = actual.saturating_sub(predicted);
         let (missed, overran) = (!lateness.is_zero(), !overrun.is_zero());
@@ -71,20 +127,15 @@ impl DiskScheduler {
         counters.overruns += u64::from(overran);
         counters.predicted += predicted;
         counters.actual += actual;
-        if let Some(task) = flight.task.and_then(|task| self.task_mut(task)) {
+        if let Some(task) = task.and_then(|task| self.task_mut(task)) {
             task.missed += u64::from(missed);
             task.lateness_max = task.lateness_max.max(lateness);
             task.overruns += u64::from(overran);
         }
-        let submitted = self.table.submitted(flight.slot);
-        let class = request.class;
-        Completed {
-            finished,
-            class,
+        Outcome {
             served,
             deadline,
             lateness,
-            submitted,
             predicted,
             actual,
             overrun,

@@ -4,7 +4,7 @@ use super::held_up::Instead;
 use super::{DiskScheduler, Flight, Linger};
 use crate::best_effort::{Pick, Scope};
 use crate::core::{Choice, JobKey, Service};
-use crate::request::{Decision, Dispatch, RequestId, Served};
+use crate::request::{Decision, Dispatch, Request, RequestId, Served};
 use crate::server::Open;
 use crate::task::TaskId;
 use crate::units::{Nanos, SectorCount, Time};
@@ -12,7 +12,7 @@ use crate::units::{Nanos, SectorCount, Time};
 impl DiskScheduler {
     /// What to do now. To be asked again after each event and after each `Issue`.
     pub fn decide(&mut self, now: Time) -> Decision {
-        if self.flights.len() >= self.profile.outstanding() as usize {
+        if self.passing.is_some() || self.flights.len() >= self.profile.outstanding() as usize {
             return Decision::Wait { until: None };
         }
         self.stop_lingering(now, None);
@@ -94,7 +94,10 @@ impl DiskScheduler {
     /// The next piece of a best-effort request, up to a zone boundary and ending on a whole physical
     /// sector if there is more to come. A physical sector that lies in two zones is not cut.
     pub(super) fn piece(&self, slot: u32) -> Dispatch {
-        let (request, done) = (self.table.request(slot), self.table.done(slot));
+        self.piece_of(self.table.request(slot), self.table.done(slot))
+    }
+
+    pub(super) fn piece_of(&self, request: &Request, done: SectorCount) -> Dispatch {
         let start = request.start + done;
         let left = request.count - done;
         let zone = self.predictor.zone_of(start);

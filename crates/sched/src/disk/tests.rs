@@ -2,6 +2,7 @@
 //! are in `tests/disk_runs.rs`.
 
 mod best_effort;
+mod passing;
 mod refused;
 mod servers;
 mod streams;

@@ -1,7 +1,7 @@
 //! What the control plane asks: tasks that join and leave, delta-L, how things stand.
 
 use sched::disk::{JoinError, TaskKind};
-use sched::request::Class;
+use sched::request::{Class, RequestId};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
@@ -59,7 +59,9 @@ impl DispatcherState {
         }
         self.ending.push((id, last_deadline));
         for index in 0..self.entries.len() {
-            let outlives = |entry: &Entry| entry.phase == Phase::Queued && self.outlives(entry);
+            let outlives = |entry: &Entry| {
+                entry.phase == Phase::Queued && self.outlives(entry.id, entry.class)
+            };
             let entry = self.entries[index].as_ref();
             if let Some(id) = entry.filter(|entry| outlives(entry)).map(|entry| entry.id) {
                 self.scheduler.cancel(now, id);
@@ -70,13 +72,13 @@ impl DispatcherState {
     }
 
     /// Whether a queued request is due after the time of its task.
-    pub(super) fn outlives(&self, entry: &Entry) -> bool {
-        let Class::Stream(task) = entry.class else {
+    pub(super) fn outlives(&self, id: RequestId, class: Class) -> bool {
+        let Class::Stream(task) = class else {
             return false;
         };
         let ending = self.ending.iter().find(|(ending, _)| *ending == task);
         ending.is_some_and(|(_, last_deadline)| {
-            let due = self.scheduler.deadline(entry.id);
+            let due = self.scheduler.deadline(id);
             due.is_some_and(|due| due > *last_deadline)
         })
     }

@@ -24,7 +24,7 @@ use crate::disk::DiskError;
 
 impl DispatcherState {
     /// Why a request is not even queued.
-    pub(super) fn refusal(&self, entry: &Entry) -> Option<IoError> {
+    pub(super) fn refusal(&self, op: Op, class: Class) -> Option<IoError> {
         if self.stopping {
             return Some(IoError::Stopped);
         }
@@ -34,10 +34,10 @@ impl DispatcherState {
         if self.health.given_up {
             return Some(IoError::Stalled);
         }
-        if self.health.poisoned && entry.op == Op::Write {
+        if self.health.poisoned && op == Op::Write {
             return Some(IoError::Poisoned);
         }
-        if let Class::Stream(task) = entry.class
+        if let Class::Stream(task) = class
             && self.leaving.iter().any(|(leaving, _)| *leaving == task)
         {
             return Some(IoError::Refused(SubmitError::NoSuchTask(task)));
@@ -51,7 +51,7 @@ impl DispatcherState {
         if entry.target.is_none() {
             return Some(IoError::Cancelled);
         }
-        self.refusal(entry)
+        self.refusal(entry.op, entry.class)
     }
 
     /// A write or a sync of this disk has failed: no more writes.
