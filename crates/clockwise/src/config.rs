@@ -139,7 +139,11 @@ impl Config {
     /// The first thing that is wrong, with the place.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let source = SourceFile::read(path).map_err(|failure| {
-            failure.help("write one with: clockwise serve --print-example > clockwise.toml")
+            failure.help(if path.exists() {
+                "name a file that this user may read"
+            } else {
+                "write one with: clockwise serve --print-example > clockwise.toml"
+            })
         })?;
         Self::from_source(&source)
     }

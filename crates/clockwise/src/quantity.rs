@@ -280,6 +280,20 @@ impl fmt::Display for Size {
 #[derive(Clone, Copy, Debug)]
 pub struct Rate(pub BytesPerSecond);
 
+impl Rate {
+    /// The greatest rate that is no more than this and is shown as it is: one that may be asked for.
+    pub(crate) fn rounded_down(self) -> Self {
+        let rate = self.0.get();
+        let unit = match rate {
+            0..1_000 => 1,
+            1_000..1_000_000 => 100,
+            1_000_000..1_000_000_000 => 10_000,
+            _ => 10_000_000,
+        };
+        Self(BytesPerSecond(rate / unit * unit))
+    }
+}
+
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.0.get() as f64;

@@ -128,3 +128,25 @@ fn a_server_whose_terminal_is_closed_ends_like_one_that_is_told_to() {
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("SIGHUP") && log.contains("ended"), "{log}");
 }
+
+#[test]
+fn a_recording_that_the_range_is_too_short_for_says_so() {
+    let (site, server) = site();
+    std::fs::write(site.path("in"), pattern(5, 300_000)).expect("a file");
+    let from = site.path("in").display().to_string();
+    let of_v = ["--volume", "v", "--rate", "200KB/s", "--block", "64KiB"];
+    let record = |more: &[&str]| {
+        let command = ["stream", "record", "--from", &from];
+        site.run(&[&command, &of_v[..], more].concat())
+    };
+    // What is left over is in the socket, or does not even go there.
+    for length in ["256KiB", "64KiB"] {
+        record(&["--length", length]).fails(1, &["the range is full", "--wrap", "grow"]);
+        record(&["--length", length, "--wrap"]).done();
+        record(&["--length", length, "--loop", "--ends-in", "1s"]).done();
+    }
+    record(&["--length", "512KiB"]).done();
+    std::fs::write(site.path("in"), pattern(6, 262_144)).expect("a file");
+    record(&["--length", "256KiB"]).done();
+    assert_eq!(server.terminate().0, Some(0));
+}

@@ -280,7 +280,9 @@ impl From<Refusal> for Problem {
             } => {
                 let remedies = remedies("use larger blocks", &disk);
                 let help = match rate_that_fits {
-                    Some(rate) => format!("ask for at most {}, {remedies}", Rate(rate)),
+                    Some(rate) => {
+                        format!("ask for at most {}, {remedies}", Rate(rate).rounded_down())
+                    }
                     None => remedies,
                 };
                 Self {

@@ -88,3 +88,27 @@ fn quantities_print_in_units_a_person_would_choose() {
     assert_eq!(Rate(BytesPerSecond(1_200_000)).to_string(), "1.20 MB/s");
     assert_eq!(Span(Nanos(2_345_678)).to_string(), "2.3 ms");
 }
+
+#[test]
+fn a_rate_rounded_down_may_be_asked_for_as_it_is_shown() {
+    for rate in [
+        0,
+        7,
+        999,
+        1_000,
+        4_751,
+        723_160,
+        999_999,
+        14_115_432,
+        14_119_999,
+        u64::MAX / 3,
+    ] {
+        let rounded = Rate(BytesPerSecond(rate)).rounded_down();
+        assert!(rounded.0.get() <= rate, "{rate}: {rounded}");
+        if rate > 0 {
+            assert_eq!(parse_rate(&rounded.to_string()), Ok(rounded.0), "{rate}");
+        }
+    }
+    let shown = Rate(BytesPerSecond(14_119_999)).rounded_down().to_string();
+    assert_eq!(shown, "14.11 MB/s");
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ impl Store {
             .read(true)
             .write(true)
             .create_new(true)
+            // The data of volumes are nobody's but the server's.
+            .mode(0o600)
             .open(path)
             .map_err(|error| annotate(error, path, "cannot make the drive's file"))?;
         if let Err(error) = file.set_len(sectors.bytes().get()) {

@@ -1,6 +1,7 @@
 //! A drive that is well: data, model time, room on the host.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 
 use engine::clock;
 use engine::disk::{Disk, DiskError, DiskIo, Durability};
@@ -163,4 +164,13 @@ fn a_wait_ends_at_its_instant_and_at_a_wake_up() {
     bench.drive.wait(None, &bench.wake, &mut out).unwrap();
     assert!(!bench.wake.drain(), "the signal has been taken");
     assert!(out.is_empty());
+}
+
+#[test]
+fn nobody_else_reads_what_a_drive_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let _bench = Bench::create(&path, &DriveOptions::default());
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
 }

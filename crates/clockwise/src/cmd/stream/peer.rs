@@ -61,8 +61,8 @@ impl Source {
         })
     }
 
-    /// Sends it all, at most `limit` bytes; ends early when nobody takes any more.
-    fn send(self, connection: &UnixStream, limit: Option<u64>) -> io::Result<()> {
+    /// Sends it all, at most `limit` bytes; ends early when nobody takes any more. Whether it was all.
+    fn send(self, connection: &UnixStream, limit: Option<u64>) -> io::Result<bool> {
         let mut left = limit.unwrap_or(u64::MAX);
         let mut to = connection;
         let sent = match self {
@@ -87,9 +87,9 @@ impl Source {
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
                 ) =>
             {
-                Ok(())
+                Ok(false)
             }
-            other => other.map(drop),
+            other => other.map(|_| true),
         }
     }
 }
@@ -154,22 +154,27 @@ impl Peer {
         }
     }
 
-    /// Moves all bytes, and returns when the server has closed its side.
-    pub(super) fn run(self, connection: UnixStream, limit: Option<u64>) -> io::Result<()> {
+    /// Moves all bytes, and returns when the server has closed its side: whether that took all there were.
+    pub(super) fn run(self, connection: UnixStream, limit: Option<u64>) -> io::Result<bool> {
         match self {
             Self::Source(source) => {
-                let sent = source.send(&connection, limit);
+                // One that is repeated has no end that could be missed.
+                let is_endless = matches!(&source, Source::File { repeat: true, .. });
+                let sent = source
+                    .send(&connection, limit)
+                    .map(|is_all| is_all || is_endless);
                 // Already shut when the server went first.
                 let _ = connection.shutdown(Shutdown::Write);
                 // A server that ends a stream whose range is full leaves what came too late unread.
                 match io::copy(&mut &connection, &mut io::sink()) {
-                    Err(error) if error.kind() != io::ErrorKind::ConnectionReset => {
-                        sent.and(Err(error))
+                    Ok(_) => sent,
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        sent.map(|_| is_endless)
                     }
-                    _ => sent,
+                    Err(error) => sent.and(Err(error)),
                 }
             }
-            Self::Sink(sink) => sink.take(&connection),
+            Self::Sink(sink) => sink.take(&connection).map(|()| true),
         }
     }
 }

@@ -45,13 +45,22 @@ pub(super) fn session(
     let ask = ask(common, peer.op(), wraps);
     let is_to_stdout = peer.is_to_stdout();
     let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
-    let report = block_on(run(client, &ask, peer, log, output))?;
+    let (report, is_all) = block_on(run(client, &ask, peer, log, output))?;
     if is_to_stdout {
         output.aside(&report, || report_text(&report))?;
     } else {
         output.result(&report, || report_text(&report))?;
     }
-    conclude(&report)
+    conclude(&report)?;
+    // The end of its time ends a stream in the middle of its source as well, which was asked for.
+    if !is_all && report.state == SessionState::Done && ask.ends_in_ms.is_none() {
+        let recorded = Size(Bytes(report.pace.bytes));
+        return Err(Failure::failed(format!(
+            "the range is full: {recorded} are recorded, and what the source had after them is not"
+        ))
+        .help("`--wrap` goes on at the beginning of the range, over what is there; `clockwise volume grow` makes room"));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The reservation that the command line asks for.
@@ -73,14 +82,14 @@ fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
     }
 }
 
-/// Reserves, and moves what there is to move; the report of it.
+/// Reserves, and moves what there is to move; the report of it, and whether that was all.
 async fn run(
     client: &ApiClient,
     ask: &ReserveStream,
     mut peer: Peer,
     mut log: Option<BlockLog>,
     output: &Output,
-) -> Result<SessionView, Failure> {
+) -> Result<(SessionView, bool), Failure> {
     let reserved: Reserved = client.post("/v1/streams", ask).await?;
     // By the token: should the server be another one meanwhile, no stream of that one is meant.
     let path = format!("/v1/streams/{}", reserved.token);
@@ -116,12 +125,12 @@ async fn run(
             report.map_err(|failure| company.lost(ask.op, failure))?
         }
     };
-    moved.map_err(|error| ended_early(what, &doing, &error))?;
+    let is_all = moved.map_err(|error| ended_early(what, &doing, &error))?;
     company.log_failure.map_or(Ok(()), Err)?;
     if let Some(note) = company.log.and_then(|log| log.note()) {
         output.note(&note);
     }
-    Ok(report)
+    Ok((report, is_all))
 }
 
 /// The data connection, twice: to move bytes on, and to end it by.
@@ -209,14 +218,14 @@ impl Company<'_> {
         }
     }
 
-    /// Shows how far the stream is until it ends; Ctrl-C ends it.
+    /// Shows how far the stream is until it ends; Ctrl-C ends it. Whether the server took all there was.
     async fn until_end(
         &mut self,
-        mut moving: tokio::task::JoinHandle<io::Result<()>>,
+        mut moving: tokio::task::JoinHandle<io::Result<bool>>,
         connection: &UnixStream,
         op: StreamOp,
         bar: &ProgressBar,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
         // From now on: one that comes while the server is asked is not lost.
         let mut interrupts = signal(SignalKind::interrupt())?;
@@ -225,7 +234,7 @@ impl Company<'_> {
             tokio::select! {
                 moved = &mut moving => {
                     return match moved {
-                        Ok(Err(_)) if is_interrupted => Ok(()),
+                        Ok(_) if is_interrupted => Ok(true),
                         Ok(moved) => moved,
                         Err(error) => Err(io::Error::other(error)),
                     };
@@ -253,8 +262,8 @@ impl Company<'_> {
     }
 }
 
-/// The exit status that a report deserves.
-fn conclude(report: &SessionView) -> Result<ExitCode, Failure> {
+/// Whether a report is that of a stream as it was asked for.
+fn conclude(report: &SessionView) -> Result<(), Failure> {
     if let SessionState::Failed(reason) = &report.state {
         return Err(Failure::failed(format!("the stream ended early: {reason}")).help(EARLY_HELP));
     }
@@ -265,5 +274,5 @@ fn conclude(report: &SessionView) -> Result<ExitCode, Failure> {
         ))
         .help("`clockwise status` shows overruns: a drive slower than its profile says"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -159,6 +159,8 @@ pub(super) struct Session {
     sent: u64,
     payloads: u64,
     debt: Option<Debt>,
+    /// A request has failed at the pool.
+    has_failed: bool,
 }
 
 /// What the client has to have done, and until when, because others need the memory that it holds.
@@ -219,6 +221,7 @@ impl Session {
             sent: 0,
             payloads: 0,
             debt: None,
+            has_failed: false,
         }
     }
 

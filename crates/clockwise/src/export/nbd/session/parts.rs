@@ -136,7 +136,7 @@ impl Session {
             buffer: Some(buffer),
         });
         if let Some(result) = submitted {
-            self.note_submitted(parts.id, result.map(|_| ()));
+            self.note_submitted(parts.id, parts.op, result.map(|_| ()));
         }
         parts.offset += size as u64;
         parts.left -= size;

@@ -20,6 +20,11 @@ impl Session {
         let pending = self.pending.get(id);
         pending.in_flight -= 1;
         if let Err(failure) = &completion.result {
+            // Once for a connection: what comes after it fails likewise.
+            if !std::mem::replace(&mut self.has_failed, true) {
+                let volume = self.volume.name();
+                tracing::warn!(volume, %failure, "a request to the block export failed");
+            }
             pending.fail(errno_of(failure), failure.to_string());
         }
         match pending.answer {
@@ -84,7 +89,7 @@ impl Session {
             let result = self
                 .client
                 .submit_batched(request.user_data(id.user_data(number)));
-            self.note_submitted(id, result.map(|_| ()));
+            self.note_submitted(id, VolumeOp::Flush, result.map(|_| ()));
             if self.pending.get(id).in_flight > 0 {
                 return;
             }

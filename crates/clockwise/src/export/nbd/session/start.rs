@@ -125,12 +125,17 @@ impl Session {
         let result = self
             .client
             .submit_batched(request.user_data(id.user_data(0)));
-        self.note_submitted(id, result.map(|_| ()));
+        self.note_submitted(id, op, result.map(|_| ()));
         self.pending.get(id).complete = true;
         id
     }
 
-    pub(super) fn note_submitted(&mut self, id: PendingId, result: Result<(), SubmitError>) {
+    pub(super) fn note_submitted(
+        &mut self,
+        id: PendingId,
+        op: VolumeOp,
+        result: Result<(), SubmitError>,
+    ) {
         let pending = self.pending.get(id);
         match result {
             Ok(()) => {
@@ -138,7 +143,7 @@ impl Session {
                 self.parts_in_flight += 1;
                 self.batch += 1;
             }
-            Err(error) => pending.fail(errno_of_submit(&error), error.to_string()),
+            Err(error) => pending.fail(errno_of_submit(&error, op), error.to_string()),
         }
     }
 
@@ -176,11 +181,15 @@ impl Session {
     }
 }
 
-fn errno_of_submit(error: &SubmitError) -> Errno {
+fn errno_of_submit(error: &SubmitError, op: VolumeOp) -> Errno {
     match error {
         SubmitError::Poisoned { .. } => Errno::Io,
         SubmitError::Closed => Errno::Shutdown,
-        SubmitError::PastEnd { .. } => Errno::NoSpace,
+        // Of a volume that has become shorter since the request was checked.
+        SubmitError::PastEnd { .. } => match op {
+            VolumeOp::Write { .. } | VolumeOp::WriteZeroes { .. } => Errno::NoSpace,
+            VolumeOp::Read | VolumeOp::Discard | VolumeOp::Flush => Errno::Invalid,
+        },
         SubmitError::Busy { .. } => Errno::NoMemory,
         _ => Errno::Invalid,
     }
