@@ -178,7 +178,9 @@ fn every_commands_result_is_json_for_programs() {
     let stream = [
         "--volume", "v", "--rate", "300KB/s", "--block", "64KiB", "--length", "128KiB",
     ];
-    let record = [&["stream", "record", "--from", "/dev/zero"][..], &stream].concat();
+    let source = site.path("source").display().to_string();
+    std::fs::write(&source, vec![0; 128 << 10]).expect("a file");
+    let record = [&["stream", "record", "--from", &source][..], &stream].concat();
     assert_eq!(json(&record)["pace"]["blocks"], 2);
     let play = [&["stream", "play", "--to", "/dev/null"][..], &stream].concat();
     assert_eq!(json(&play)["pace"]["blocks"], 2);

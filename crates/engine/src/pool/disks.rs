@@ -221,6 +221,11 @@ impl Pool {
 /// Is told whether the data is durable.
 pub(crate) type SyncDone = Box<dyn FnOnce(Result<(), IoFailure>) + Send>;
 
+/// What comes too late to be made durable is told.
+const ENDED: IoFailure = IoFailure::Cancelled {
+    reason: "the pool is being closed",
+};
+
 #[derive(Default)]
 struct SyncQueue {
     waiting: Vec<SyncDone>,
@@ -262,8 +267,16 @@ impl Syncer {
         }
     }
 
+    /// Has `done` told of the next sync, or at once that there is none any more.
     fn post(&self, done: SyncDone) {
-        self.shared.0.lock().waiting.push(done);
+        let mut queue = self.shared.0.lock();
+        if queue.stopping {
+            drop(queue);
+            done(Err(ENDED));
+            return;
+        }
+        queue.waiting.push(done);
+        drop(queue);
         self.shared.1.notify_one();
     }
 }

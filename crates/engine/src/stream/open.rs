@@ -11,7 +11,9 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
 use super::reserve::{self, RETRY_REMEDY, Refusal, Span, Stream, StreamSpec};
+use crate::buffer::BUFFER_ALIGN_BYTES;
 use crate::clock;
+use crate::front::volume_core::VolumeCore;
 use crate::front::{Client, REQUEST_BYTES_MAX};
 use crate::pool::PoolError;
 use crate::pool::admission::{Admission, Ask, Unadmitted};
@@ -45,8 +47,10 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     }
     let path = check(pool, &spec)?;
     let volume = Arc::clone(spec.volume.core());
-    let disk_count = disks_of(&path.needs(&volume.map(), &pool.disks));
-    let fixed = Bytes(path.block.0 * BUFFERS_PER_DISK * disk_count);
+    let disk_count = disks_of(&needs_now(pool, &volume, &path)?);
+    // A buffer takes whole pages, however small its block is.
+    let buffer = path.block.0.next_multiple_of(BUFFER_ALIGN_BYTES as u64);
+    let fixed = Bytes(buffer * BUFFERS_PER_DISK * disk_count);
     let account = pool
         .memory
         .open_account(&spec.name, fixed)
@@ -59,7 +63,7 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
 
     let mut admission = pool.admission.lock();
     // Under the lock nothing that a reservation forbids can change its place.
-    let needs = path.needs(&volume.map(), &pool.disks);
+    let needs = needs_now(pool, &volume, &path)?;
     if disks_of(&needs) != disk_count {
         let reason = "extents were moved to other disks at this moment";
         return Err(invalid("the volume", reason, RETRY_REMEDY));
@@ -112,7 +116,7 @@ pub(crate) fn rate_that_fits(
     spec: &StreamSpec,
 ) -> Result<Option<BytesPerSecond>, Refusal> {
     let path = check(pool, spec)?;
-    let needs = path.needs(&spec.volume.core().map(), &pool.disks);
+    let needs = needs_now(pool, spec.volume.core(), &path)?;
     let now = clock::now();
     let (_, span) = book_span(spec.span, &needs, path.block, spec.rate, now)?;
     let books = {
@@ -214,6 +218,20 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
         op: spec.op,
         wraps: spec.wraps,
     })
+}
+
+/// What a stream needs of the disks as the volume is now, which may have become shorter since the stream was checked.
+fn needs_now(pool: &Arc<PoolCore>, volume: &VolumeCore, path: &Path) -> Result<Vec<Need>, Refusal> {
+    let map = volume.map();
+    if path.range.end > map.size().0 {
+        let reason = format!(
+            "{} reaches past the volume's end, which has just become {}",
+            described(&path.range),
+            map.size()
+        );
+        return Err(invalid("the range", reason, RANGE_REMEDY));
+    }
+    Ok(path.needs(&map, &pool.disks))
 }
 
 /// The stream's first release, and its span in the books: from a period before that, so that it does

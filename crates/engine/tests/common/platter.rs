@@ -49,6 +49,8 @@ pub struct Platter {
     sectors: u64,
     pub durability: Durability,
     pub syncs: AtomicU64,
+    /// Syncs that have come, also those that are held.
+    pub syncs_begun: AtomicU64,
     pub writes: AtomicU64,
     pub reads: AtomicU64,
     /// Writes fail from now on.
@@ -75,6 +77,7 @@ impl Platter {
             sectors: bytes / SECTOR as u64,
             durability,
             syncs: AtomicU64::new(0),
+            syncs_begun: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             fail_writes: AtomicBool::new(false),
@@ -156,6 +159,7 @@ struct PlatterSync(Arc<Platter>);
 
 impl HostSync for PlatterSync {
     fn sync(&self) -> io::Result<()> {
+        self.0.syncs_begun.fetch_add(1, Ordering::SeqCst);
         let mut held = self.0.held.lock().unwrap();
         while *held {
             held = self.0.released.wait(held).unwrap();

@@ -172,12 +172,13 @@ impl Worker {
             for event in events.drain(..) {
                 self.note(event);
             }
-            self.meet_deadlines();
             for _ in 0..self.ready.len() {
                 if let Some(token) = self.ready.pop_front() {
                     self.take_turn(token);
                 }
             }
+            // After the turns: what a client did in time counts, however late it is found.
+            self.meet_deadlines();
             let stopped = self.shared.stopped.load(Ordering::Acquire);
             if stopped || (self.draining && self.free.len() == self.places.len()) {
                 return;

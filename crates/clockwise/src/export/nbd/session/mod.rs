@@ -16,6 +16,7 @@
 //! A forced write is one durable write, or, in several parts, writes with a flush after them. A
 //! flush covers every write that the pool has completed before it, whichever connection it came by.
 
+mod debt;
 mod parts;
 mod receive;
 mod replies;
@@ -31,6 +32,7 @@ use engine::front::{Client, VolumeOp};
 use engine::pool::Volume;
 use sched::units::{Nanos, Time};
 
+use self::debt::Debt;
 use super::ahead::Ahead;
 use super::input::Input;
 use super::linger::Linger;
@@ -63,9 +65,6 @@ const BATCH_REQUESTS: usize = 8;
 /// payload of the next is received the disk can be at work. So are they of the parts of a write to disks
 /// that complete at once, which are smaller.
 const LARGE_BYTES: usize = 256 << 10;
-
-/// How long a client has for what it holds up, once the time to give back is over.
-const CLIENT_WITHIN: Nanos = Nanos::from_millis(500);
 
 /// How long to wait before looking again at a client whose time is up because of a disk.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
@@ -163,14 +162,6 @@ pub(super) struct Session {
     has_failed: bool,
 }
 
-/// What the client has to have done, and until when, because others need the memory that it holds.
-#[derive(Clone, Copy, Debug)]
-struct Debt {
-    sent: u64,
-    payloads: u64,
-    until: Time,
-}
-
 /// What a look at the time came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
@@ -239,13 +230,10 @@ impl Session {
     /// A client that has not when the time is over has as long again for just what it holds up then:
     /// it may have got its reply a moment ago. A disk's part in this is not the client's to hurry.
     pub(super) fn look(&mut self, now: Time) -> Verdict {
-        if let Some(debt) = self.debt {
-            if self.sent >= debt.sent && self.payloads >= debt.payloads {
-                self.debt = None;
-            } else if debt.until <= now {
-                return Verdict::Overdue;
-            } else {
-                return Verdict::LookAt(debt.until);
+        if let Some(debt) = &mut self.debt {
+            match debt.look(self.sent, self.payloads, now) {
+                Verdict::Fine => self.debt = None,
+                verdict => return verdict,
             }
         }
         match self.give_back_until() {
@@ -261,18 +249,15 @@ impl Session {
         let sends =
             matches!(&self.next, Next::Parts(parts) if parts.filling.is_some() && !self.readable);
         let takes = self.replies.pending() > 0 && !self.writable;
-        let until = now + CLIENT_WITHIN;
-        self.debt = (sends || takes).then(|| Debt {
-            sent: self.sent
-                + if takes {
-                    self.replies.pending() as u64
-                } else {
-                    0
-                },
-            payloads: self.payloads + u64::from(sends),
-            until,
+        let pending = if takes { self.replies.pending() } else { 0 };
+        self.debt = (sends || takes).then(|| {
+            Debt::new(
+                self.sent + pending as u64,
+                self.payloads + u64::from(sends),
+                now,
+            )
         });
-        self.debt.map(|debt| debt.until)
+        self.debt.map(|debt| debt.until())
     }
 
     /// Memory may have been asked back, or have become free.
