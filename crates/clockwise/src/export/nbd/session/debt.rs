@@ -5,7 +5,7 @@ use sched::units::{Nanos, Time};
 use super::Verdict;
 
 /// How long a client has for what it holds up, once the time to give back is over.
-const WITHIN: Nanos = Nanos::from_secs(2);
+const WITHIN: Nanos = Nanos::from_secs(1);
 
 /// Who comes this much later than it wanted to was held up by the host, and the client with it.
 const HELD_UP: Nanos = Nanos::from_millis(100);
