@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
-use common::until::until;
-use common::{MIB, Rig, client, stream_spec, volume};
+use common::until::{PATIENCE, until};
+use common::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
 use sched::request::Op;
@@ -74,4 +74,45 @@ fn a_pool_that_is_dropped_while_a_flush_is_under_way_ends() {
     told.recv_timeout(Duration::from_secs(60))
         .expect("the pool ends");
     dropping.join().unwrap();
+}
+
+/// Whatever is asked of a pool that is being closed is refused or answered.
+#[test]
+fn requests_that_come_while_the_pool_is_closed_are_answered() {
+    for round in 0..200u64 {
+        let (_rig, pool) = Rig::fresh(1, 16 * MIB, MIB, Durability::Host);
+        let volume = volume(&pool, "v", 4 * MIB);
+        let together = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for number in 0..3u64 {
+                let (pool, volume, together) = (&pool, &volume, &together);
+                scope.spawn(move || {
+                    let client = client(pool);
+                    let data = vec![1; BLOCK as usize];
+                    together.wait();
+                    for at in (0..).map(|block| (number * 8 + block % 8) * BLOCK) {
+                        let (_buffer, segments) = filled(&client, &data);
+                        let write = VolumeRequest::transfer(volume, WRITE, Bytes(at), segments);
+                        let mut flush =
+                            VolumeRequest::command(volume, VolumeOp::Flush, Bytes(0), Bytes(0));
+                        flush.barrier = number == 0;
+                        let submitted = [client.submit(write), client.submit(flush)];
+                        for _ in submitted.iter().flatten() {
+                            let answer = client.wait(Some(PATIENCE));
+                            assert!(answer.is_some(), "one is not answered in round {round}");
+                        }
+                        if submitted.iter().any(Result::is_err) {
+                            return;
+                        }
+                    }
+                });
+            }
+            together.wait();
+            // At another moment each time.
+            for _ in 0..round * 50 {
+                std::hint::spin_loop();
+            }
+            pool.close().unwrap();
+        });
+    }
 }

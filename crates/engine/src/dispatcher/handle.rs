@@ -44,7 +44,7 @@ impl DispatcherHandle {
         }
         match self.0.slots.take(io.class) {
             Some(id) => Ok(self.put(id, io)),
-            None => Err(rejected(io, Reason::Full)),
+            None => Err(Rejected::full(io)),
         }
     }
 
@@ -63,22 +63,18 @@ impl DispatcherHandle {
         }
     }
 
-    /// As [`submit`](Self::submit), but without telling the dispatcher, which may not see the
+    /// As [`try_submit`](Self::try_submit), but without telling the dispatcher, which may not see the
     /// request before [`announce`](Self::announce). Whoever has several saves as many wake-ups.
     ///
     /// # Errors
-    /// Why it was not taken; never [`Reason::Full`].
-    pub fn submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
+    /// Why it was not taken.
+    pub fn try_submit_quietly(&self, io: Io) -> Result<RequestId, Rejected> {
         if let Err(reason) = self.check(&io) {
             return Err(rejected(io, reason));
         }
         match self.0.slots.take(io.class) {
             Some(id) => Ok(self.push(id, io)),
-            None => {
-                // What is to make room may be among what has not been announced.
-                self.announce();
-                self.submit(io)
-            }
+            None => Err(Rejected::full(io)),
         }
     }
 

@@ -57,6 +57,16 @@ pub struct Rejected {
     pub reason: Reason,
 }
 
+impl Rejected {
+    /// There is no place for it now.
+    pub(crate) fn full(io: Io) -> Self {
+        Self {
+            io: Box::new(io),
+            reason: Reason::Full,
+        }
+    }
+}
+
 /// What a disk can be asked to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {

@@ -125,6 +125,9 @@ struct Plan<'a> {
 impl Plan<'_> {
     /// All of the op.
     fn whole(&mut self) {
+        if self.active.failure.is_some() {
+            return;
+        }
         let map = self.active.volume.map();
         if self.active.kind.is_change() || self.active.kind == VolumeOp::Flush {
             self.active.failure = self.active.volume.poison_failure();
@@ -138,18 +141,24 @@ impl Plan<'_> {
             VolumeOp::Read => self.reads(&map, offset, len as usize),
             VolumeOp::Write { .. } => self.spans(&map, offset, len, false),
             VolumeOp::WriteZeroes { no_hole: true, .. } => self.spans(&map, offset, len, true),
-            VolumeOp::Discard => match map.discard(offset, len) {
-                Ok(()) => {}
-                Err(_) => self.failed(CUT),
-            },
-            VolumeOp::WriteZeroes { no_hole: false, .. } => match map.zero(offset, len) {
-                Ok(left) => {
-                    for range in left {
-                        self.spans(&map, range.start, range.end - range.start, true);
-                    }
+            // What reaches the end is rounded up to a whole chunk, which a map that has grown meanwhile has
+            // more in.
+            VolumeOp::Discard => {
+                let discarded = self.active.volume.with_map(|map| map.discard(offset, len));
+                if discarded.is_err() {
+                    self.failed(CUT);
                 }
-                Err(_) => self.failed(CUT),
-            },
+            }
+            VolumeOp::WriteZeroes { no_hole: false, .. } => {
+                match self.active.volume.with_map(|map| map.zero(offset, len)) {
+                    Ok(left) => {
+                        for range in left {
+                            self.spans(&map, range.start, range.end - range.start, true);
+                        }
+                    }
+                    Err(_) => self.failed(CUT),
+                }
+            }
         }
     }
 

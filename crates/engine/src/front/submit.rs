@@ -12,9 +12,16 @@ use super::charge::Charge;
 use super::client::ClientCore;
 use super::issue;
 use super::op::{Active, Op};
-use super::request::{AFTER_MAX, REQUEST_BYTES_MAX, SubmitError, Tag, VolumeOp, VolumeRequest};
+use super::request::{
+    AFTER_MAX, IoFailure, REQUEST_BYTES_MAX, SubmitError, Tag, VolumeOp, VolumeRequest,
+};
 use super::worker::Feed;
 use crate::clock;
+
+/// What a request is told that came while the pool was being closed.
+const CLOSED: IoFailure = IoFailure::Cancelled {
+    reason: "the pool is being closed",
+};
 
 /// How a request comes in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +64,17 @@ pub(crate) fn submit(
             .expect("it was just put there")
             .follow = follow;
     }
-    if volume.enter(&op, request.barrier, &client.pool.worker) {
+    let mut may_start = volume.enter(&op, request.barrier, &client.pool.worker);
+    if client.pool.is_closed() && entry != Entry::Closing {
+        // The pool was closed since the check, and whoever closes it may have looked at the gate before.
+        may_start = may_start || volume.withdraw(&op);
+        if may_start {
+            let mut state = op.state.lock();
+            let active = state.active.as_mut().expect("it has not begun");
+            active.failure = Some(CLOSED);
+        }
+    }
+    if may_start {
         op.waited();
     }
     if op.waited() {

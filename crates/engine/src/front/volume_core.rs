@@ -100,6 +100,11 @@ impl VolumeCore {
         Arc::clone(&self.map.read())
     }
 
+    /// Does something to the map that no other takes the place of meanwhile. It must not wait.
+    pub(crate) fn with_map<T>(&self, act: impl FnOnce(&VolumeMap) -> T) -> T {
+        act(&self.map.read())
+    }
+
     pub(crate) fn size(&self) -> Bytes {
         self.map.read().size()
     }
@@ -200,6 +205,17 @@ impl VolumeCore {
         drop(held);
         worker.post(Job::Gate(Arc::clone(self)));
         false
+    }
+
+    /// Counts an op in that is held, if it still is, so that it does not wait for the worker.
+    pub(crate) fn withdraw(&self, op: &Arc<Op>) -> bool {
+        let mut held = self.held.lock();
+        let Some(at) = (held.queue.iter()).position(|(other, _)| Arc::ptr_eq(other, op)) else {
+            return false;
+        };
+        self.gate.fetch_add(1, Ordering::SeqCst);
+        held.queue.remove(at);
+        true
     }
 
     /// An op that was counted in is complete. Whether the worker has to look at the gate.

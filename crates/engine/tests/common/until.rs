@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 /// Much longer than anything takes that comes at all, on a host that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again and again until there is something to see; `None` if there never is.
 pub(crate) fn seen<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {

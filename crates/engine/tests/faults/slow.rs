@@ -9,12 +9,13 @@ use std::sync::mpsc;
 use engine::clock;
 use engine::disk::Durability;
 use engine::event::EventFd;
+use engine::front::{ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{Patience, Pool, PoolError};
 use engine::stream::{BlockReport, Player, Recorder, Stop};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
 
-use super::common::until::{seen, until};
+use super::common::until::{PATIENCE, seen, until};
 use super::common::{MIB, OnDrop, Rig, client, volume, volume_on};
 use super::{record_until_it_fails, stream, works};
 
@@ -59,6 +60,56 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
     });
     assert_eq!(pool.status().disks[0].stalled_ns, 0);
     volume(&pool, "more", MIB);
+}
+
+/// What serves many clients by one thread, as a server does, must not sleep on a disk for one of them.
+#[test]
+fn who_submits_in_batches_to_a_stalled_disk_that_is_full_can_go_on_with_another() {
+    // More than a disk has places for.
+    const MANY: u64 = 3_000;
+    const SIZE: usize = 4_096;
+    let (rig, pool) = patient();
+    let good = volume_on(&pool, "good", 0, 4 * MIB);
+    let bad = volume_on(&pool, "bad", 1, 4 * MIB);
+    works(&pool, &good, 1);
+    works(&pool, &bad, 7);
+    let options = ClientOptions {
+        in_flight_max: MANY as usize,
+        ..ClientOptions::default()
+    };
+    let client = pool.client("many", options).unwrap();
+    let mut buffers: Vec<_> = (0..MANY)
+        .map(|_| client.account().allocate_wait(SIZE, None).unwrap())
+        .collect();
+    rig.platters[1].stalled.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let goes_on = OnDrop(&rig.platters[1].stalled, false);
+        let submitting = scope.spawn(|| {
+            for (number, buffer) in (0..).zip(&mut buffers) {
+                let data = buffer.segments(Op::Read, 0..SIZE).unwrap();
+                let place = Bytes(number % 16 * SIZE as u64);
+                let request = VolumeRequest::transfer(&bad, VolumeOp::Read, place, data);
+                client.submit_batched(request.user_data(number)).unwrap();
+            }
+            client.submit_end();
+        });
+        until("all are submitted", || submitting.is_finished());
+        works(&pool, &good, 2);
+        drop(goes_on);
+    });
+    let mut answered = vec![false; MANY as usize];
+    for _ in 0..MANY {
+        let completion = client.wait(Some(PATIENCE)).expect("it is answered");
+        completion.result.unwrap();
+        let twice = std::mem::replace(&mut answered[completion.user_data as usize], true);
+        assert!(!twice, "{}", completion.user_data);
+    }
+    for buffer in &mut buffers {
+        buffer
+            .with(|memory| assert!(memory[..SIZE] == [7; SIZE]))
+            .unwrap();
+    }
+    works(&pool, &bad, 8);
 }
 
 #[test]
