@@ -329,6 +329,8 @@ impl Pool {
             remedy: "ask for a slice that is shorter than its period",
         })?;
         let mut admission = core.admission.lock();
+        // Again: it may have been closed while others had the lock.
+        self.open_check()?;
         let reserved = admission.reserve_server(&core.disks, name, params, clock::now());
         drop(admission);
         let (key, tasks) = reserved.map_err(|unreserved| {

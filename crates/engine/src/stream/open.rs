@@ -62,6 +62,10 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         .map_err(|error| host("a stream's completion queue", error))?;
 
     let mut admission = pool.admission.lock();
+    // Again: a pool that has been closed meanwhile would promise what nobody serves.
+    if pool.is_closed() {
+        return Err(PoolError::Closed.into());
+    }
     // Under the lock nothing that a reservation forbids can change its place.
     let needs = needs_now(pool, &volume, &path)?;
     if disks_of(&needs) != disk_count {
@@ -357,9 +361,6 @@ fn ask_of<'a>(
 
 fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Unchanged> {
     let pool = &stream.pool;
-    if stream.is_closing() || pool.is_closed() {
-        return Err(invalid("the stream", "it is closed", "reserve a new one").into());
-    }
     let path = Path {
         range: stream.range.clone(),
         block: stream.block,
@@ -367,6 +368,10 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), U
         wraps: stream.wraps,
     };
     let mut admission = pool.admission.lock();
+    // Under the lock: of a stream that closes only now, the keeper has what is reserved here leave.
+    if stream.is_closing() || pool.is_closed() {
+        return Err(invalid("the stream", "it is closed", "reserve a new one").into());
+    }
     let needs = path.needs(&stream.volume.map(), &pool.disks);
     let now = clock::now();
     admission.prune(now);

@@ -1,5 +1,6 @@
 //! What the dispatchers are told of delta-L as tasks are planned, join, change and leave, in virtual time.
 
+mod closing;
 mod failing;
 
 use proptest::prelude::*;

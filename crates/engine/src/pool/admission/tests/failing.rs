@@ -20,7 +20,7 @@ use crate::test_rig::until::until;
 use crate::test_rig::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
 
 /// Two disks that have promised nobody anything.
-fn rig() -> (Rig, Arc<Pool>) {
+pub(super) fn rig() -> (Rig, Arc<Pool>) {
     let mut rig = Rig::new(2, 64 * MIB, Durability::WriteThrough);
     rig.options.floor = Floor::None;
     rig.create(MIB);
@@ -39,7 +39,7 @@ fn wait_until(pool: &Pool, disk: usize, wanted: (Nanos, usize)) {
     until("the dispatcher knows of it", || known(pool, disk) == wanted);
 }
 
-fn is_bare(pool: &Pool) {
+pub(super) fn is_bare(pool: &Pool) {
     let mut admission = pool.core.admission.lock();
     admission.prune(clock::now());
     for disk in 0..2 {
@@ -49,7 +49,7 @@ fn is_bare(pool: &Pool) {
 }
 
 /// Refused for what the disks were doing just then, and not for want of room.
-fn assert_invalid<T: Debug>(result: &Result<T, Refusal>, part: &str) {
+pub(super) fn assert_invalid<T: Debug>(result: &Result<T, Refusal>, part: &str) {
     assert!(
         matches!(result, Err(Refusal::Invalid { what, .. }) if *what == part),
         "{result:?}"
@@ -141,7 +141,7 @@ fn what_is_refused_before_the_books_are_asked_reserves_nothing() {
 
 const SLICE: Nanos = Nanos::from_millis(15);
 
-fn share(pool: &Pool, period: Nanos) -> Result<Arc<ReservedShare>, Refusal> {
+pub(super) fn share(pool: &Pool, period: Nanos) -> Result<Arc<ReservedShare>, Refusal> {
     let slice = SLICE;
     pool.reserve_share("export v", BestEffortReservation { slice, period })
 }
