@@ -21,11 +21,19 @@ enum Timer {
     Freed,
 }
 
+/// Which of those that are due at the same instant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Of {
+    /// All that is free then: one look serves them.
+    Freed,
+    /// A stream, by its key.
+    Stream(u64),
+}
+
 #[derive(Default)]
 struct Queue {
     closing: Vec<Arc<StreamCore>>,
-    timers: BTreeMap<(Time, u64), Timer>,
-    next: u64,
+    timers: BTreeMap<(Time, Of), Timer>,
     stopping: bool,
 }
 
@@ -57,19 +65,25 @@ impl Keeper {
 
     /// Closes a stream at the end of its span.
     pub(crate) fn close_at(&self, at: Time, stream: &Arc<StreamCore>) {
-        self.set(at, Timer::SpanEnds(Arc::downgrade(stream)));
+        let timer = Timer::SpanEnds(Arc::downgrade(stream));
+        self.set((at, Of::Stream(stream.key)), timer);
+    }
+
+    /// Nothing of a stream is left to close at the end of its span.
+    fn forget_span(&self, stream: &StreamCore) {
+        if let Some(until) = stream.span.and_then(|span| span.until) {
+            let of = Of::Stream(stream.key);
+            self.queue.lock().timers.remove(&(until, of));
+        }
     }
 
     /// Looks at delta-L again when a share is free.
     pub(crate) fn freed_at(&self, at: Time) {
-        self.set(at, Timer::Freed);
+        self.set((at, Of::Freed), Timer::Freed);
     }
 
-    fn set(&self, at: Time, timer: Timer) {
-        let mut queue = self.queue.lock();
-        let key = (at, queue.next);
-        queue.next += 1;
-        queue.timers.insert(key, timer);
+    fn set(&self, at: (Time, Of), timer: Timer) {
+        self.queue.lock().timers.insert(at, timer);
         self.changed.notify_one();
     }
 
@@ -148,6 +162,49 @@ fn give_up(stream: &Arc<StreamCore>) {
     admission.streams.remove(&stream.key);
     admission.tell_delta_l(&pool.disks, clock::now());
     drop(admission);
+    pool.keeper.forget_span(stream);
     pool.keeper.freed_at(free_from);
     stream.set_left();
+}
+
+#[cfg(test)]
+mod tests {
+    use sched::request::Op;
+    use sched::units::Nanos;
+
+    use super::*;
+    use crate::disk::Durability;
+    use crate::stream::{Span, StreamSpec};
+    use crate::test_rig::{MIB, Rig, stream_spec, volume};
+
+    #[test]
+    fn the_end_of_a_span_is_forgotten_with_its_stream() {
+        let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+        let volume = volume(&pool, "v", 4 * MIB);
+        let until = clock::now() + Nanos::from_secs(86_400);
+        let planned = |name: &str| StreamSpec {
+            name: name.into(),
+            span: Some(Span {
+                from: clock::now(),
+                until: Some(until),
+            }),
+            ..stream_spec(&volume, Op::Read, 1 << 20, 65536)
+        };
+        let ends = || {
+            let queue = pool.core.keeper.queue.lock();
+            let ends = queue.timers.keys();
+            ends.filter_map(|&(at, of)| match of {
+                Of::Stream(key) => Some((at, key)),
+                Of::Freed => None,
+            })
+            .collect::<Vec<_>>()
+        };
+        let [first, second] = ["a", "b"].map(|name| pool.reserve(planned(name)).unwrap());
+        let [a, b] = [&first, &second].map(|stream| (until, stream.core().key));
+        assert_eq!(ends(), [a, b]);
+        first.close();
+        assert_eq!(ends(), [b]);
+        second.close();
+        assert_eq!(ends(), []);
+    }
 }
