@@ -7,7 +7,8 @@
 //! A busy extent may never be found at rest. After [`PASSES_FREE`] passes writes of best effort are
 //! held back for the last pass; they wait for a few chunks to be copied. A stream's writes are never
 //! held back: an extent that a stream may write is switched only at an instant at which it is at
-//! rest, and a stream that goes on to the next extent leaves it so.
+//! rest, and a stream that goes on to the next extent leaves it so. Who admits a stream that writes
+//! ends what holds its writes back, and the pass goes on as one of the others.
 //!
 //! A reservation keeps its extents on their disk, in places where its blocks take no longer than it
 //! was admitted for. That is checked when the copy begins, to refuse early, and under the admission
@@ -167,14 +168,22 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Whether a stream may write to the extent.
-    fn is_written_by_stream(&self) -> bool {
+    /// Holds writes back, unless a stream may write to the extent, and waits until none is under way. A
+    /// stream that may is admitted under the same lock, and thaws it.
+    fn hold(&self, moved: &Move) {
         let bytes = self.pool.extent_bytes().0;
         let start = u64::from(self.index) * bytes;
         let admission = self.pool.admission.lock();
-        admission
+        let is_written_by_stream = admission
             .reservers(self.volume.id, Some(start..start + bytes))
-            .any(|stream| stream.op == Direction::Write)
+            .any(|stream| stream.op == Direction::Write);
+        if is_written_by_stream {
+            return;
+        }
+        moved.freeze();
+        drop(admission);
+        let at_rest = || moved.writers() == 0 || !moved.is_frozen();
+        self.volume.wait_until(&self.pool.worker, at_rest);
     }
 
     fn copy_and_switch(
@@ -183,10 +192,8 @@ impl Mover<'_> {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), PoolError> {
         for pass in 0.. {
-            let hold = pass >= PASSES_FREE && !self.is_written_by_stream();
-            if hold {
-                moved.freeze();
-                self.wait_for_writers(&moved);
+            if pass >= PASSES_FREE {
+                self.hold(&moved);
             }
             if let Err(error) = self.pass(&mut moved, go_on) {
                 self.cancel(moved);
@@ -215,12 +222,6 @@ impl Mover<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Waits until no write to the frozen extent is under way.
-    fn wait_for_writers(&self, moved: &Move) {
-        self.volume
-            .wait_until(&self.pool.worker, || moved.writers() == 0);
     }
 
     /// Switches if the extent is at rest at this instant, and makes it durable.
@@ -269,3 +270,6 @@ impl Mover<'_> {
 fn disk_index(number: DiskNumber) -> usize {
     usize::from(number.0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,6 +150,17 @@ impl VolumeMap {
         self.extents.iter().map(|extent| extent.place())
     }
 
+    /// Lets writes begin again to the extents of these bytes that moves have frozen ([`crate::Move::freeze`]).
+    /// A move that is about to finish must be kept from that meanwhile.
+    pub fn thaw(&self, bytes: Range<u64>) {
+        for (index, _) in self.per_extent(bytes.start..bytes.end.min(self.size.0)) {
+            let extent = &self.extents[index];
+            if extent.is_frozen() {
+                extent.thaw();
+            }
+        }
+    }
+
     /// What has changed so far. A flush has to make everything up to the mark that it takes at its
     /// beginning durable, by [`crate::PoolState::settle`], unless it [is](Self::is_durable) already.
     #[must_use]

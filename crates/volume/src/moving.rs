@@ -98,6 +98,12 @@ impl Move {
         self.extent.thaw();
     }
 
+    /// Whether it is frozen: somebody else may have thawed it since ([`crate::VolumeMap::thaw`]).
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.extent.is_frozen()
+    }
+
     /// The writes to the extent that are in flight.
     #[must_use]
     pub fn writers(&self) -> u32 {

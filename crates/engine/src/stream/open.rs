@@ -104,6 +104,11 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         tasks,
     });
     admission.streams.insert(core.key, Arc::clone(&core));
+    if core.op == Direction::Write {
+        // A move holds no write back that a stream has reserved. Under the lock: none is about to switch.
+        core.volume.map().thaw(core.range.clone());
+        core.volume.retry(&pool.worker);
+    }
     drop(admission);
     if let Some(until) = spec.span.and_then(|span| span.until) {
         pool.keeper.close_at(until, &core);

@@ -254,7 +254,9 @@ impl Extent {
         self.state.fetch_and(!FROZEN, SeqCst);
     }
 
-    pub(crate) fn is_frozen(&self) -> bool {
+    /// Whether a move keeps writes from beginning.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
         self.state.load(SeqCst) & FROZEN != 0
     }
 
