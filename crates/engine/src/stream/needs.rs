@@ -14,13 +14,13 @@
 //! Deliberately absent: the averaging that would let a long run on one disk borrow from the time
 //! after it. It would need memory for the whole run.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use sched::predict::Predictor;
 use sched::request::Op as Direction;
 use sched::task::{TaskError, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Sector, SectorCount};
+use smallvec::SmallVec;
 use volume::{Geometry, Place, VolumeMap};
 
 use crate::pool::disks::DiskCore;
@@ -74,17 +74,53 @@ pub(crate) struct Path {
 /// What is known of a lane so far.
 struct Lane {
     service: Nanos,
+    /// Its first request is of this block, its last one of that.
     first: u64,
     last: u64,
     gap: u64,
-    /// The request that was last predicted.
-    predicted: Option<Part>,
+}
+
+/// The lanes of each disk.
+struct Lanes {
+    by_disk: Vec<Vec<Lane>>,
+    /// All blocks of the stream.
+    blocks: u64,
+}
+
+impl Lanes {
+    fn count(&mut self, disk: usize) -> usize {
+        if self.by_disk.len() <= disk {
+            self.by_disk.resize_with(disk + 1, Vec::new);
+        }
+        self.by_disk[disk].len()
+    }
+
+    /// Each of these blocks, which come after all so far, has a request in the lane, that takes so long.
+    fn note(&mut self, disk: usize, lane: usize, blocks: Range<u64>, service: Nanos) {
+        let last = blocks.end - 1;
+        if self.count(disk) == lane {
+            self.by_disk[disk].push(Lane {
+                service,
+                first: blocks.start,
+                last: blocks.start,
+                gap: self.blocks,
+            });
+        }
+        let of = &mut self.by_disk[disk][lane];
+        of.service = of.service.max(service);
+        if of.last < blocks.start {
+            of.gap = of.gap.min(blocks.start - of.last);
+        }
+        if blocks.start < last {
+            of.gap = 1;
+        }
+        of.last = last;
+    }
 }
 
 /// A block's request to one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
-    extent: u64,
     /// With what fills the chunks that a write is the first to.
     longest: SectorCount,
     /// Whether it begins and ends between physical sectors. Where not, a write takes longer; its chunks
@@ -101,54 +137,120 @@ impl Part {
     }
 }
 
-impl Path {
-    /// What it needs of the disks, by disk and lane. `place` is where an extent of the map is.
-    pub(crate) fn needs(&self, map: &VolumeMap, disks: &[DiskCore]) -> Vec<Need> {
-        let places: Vec<Place> = map.places().collect();
-        let sectors = disks.iter().map(|disk| disk.profile.physical_sector().0);
-        let sector_bytes = sectors.max().unwrap_or(SECTOR_BYTES);
-        let predictor = |disk: usize| &disks[disk].predictor;
-        self.needs_at(map.geometry(), &places, sector_bytes, predictor)
+/// What blocks are divided by and rounded to, in bytes; powers of two.
+#[derive(Clone, Copy)]
+struct Grid {
+    extent: u64,
+    /// What a request may be widened to.
+    grain: u64,
+    /// What it begins and ends at, or takes longer.
+    unit: u64,
+}
+
+impl Grid {
+    /// From how many blocks on their requests are as those before, wherever the first of them begins.
+    fn cycle(self, block: u64) -> u64 {
+        let cycle = self.grain.max(self.unit);
+        cycle >> block.trailing_zeros().min(cycle.trailing_zeros())
     }
 
-    fn needs_at<'a>(
-        &self,
-        geometry: Geometry,
-        places: &[Place],
-        sector_bytes: u64,
-        predictor: impl Fn(usize) -> &'a Predictor,
-    ) -> Vec<Need> {
-        let blocks = (self.range.end - self.range.start).div_ceil(self.block.0);
-        let mut lanes: HashMap<(usize, usize), Lane> = HashMap::new();
-        let mut per_disk: Vec<(usize, usize)> = Vec::new();
-        for block in 0..blocks {
-            per_disk.clear();
-            for part in self.parts(geometry, sector_bytes, block) {
-                let place = places[part.extent as usize];
-                let disk = usize::from(place.disk.0);
-                let lane = next_lane(&mut per_disk, disk);
-                let entry = lanes.entry((disk, lane)).or_insert(Lane {
-                    service: Nanos::ZERO,
-                    first: block,
-                    last: block,
-                    gap: blocks,
-                    predicted: None,
-                });
-                if entry.predicted.replace(part) != Some(part) {
-                    let start = geometry.sector_of(place);
-                    let range = start..start + geometry.extent_sectors();
-                    let worst = part.worst(predictor(disk), self.op, range);
-                    entry.service = entry.service.max(worst);
-                }
-                if entry.last != block {
-                    entry.gap = entry.gap.min(block - entry.last);
-                    entry.last = block;
+    fn part(self, from: u64, to: u64) -> Part {
+        let bytes = to.next_multiple_of(self.grain) - from / self.grain * self.grain;
+        Part {
+            longest: SectorCount(bytes / SECTOR_BYTES),
+            is_whole: (from | to).is_multiple_of(self.unit),
+        }
+    }
+}
+
+/// The different requests of blocks that follow each other in an extent, as last asked for: where a block
+/// divides the extents, they are the same in all but the first and the last.
+#[derive(Default)]
+struct Alike {
+    /// Where the first begins in the cycle, and how many there are of it.
+    of: (u64, u64),
+    /// Two lengths, each whole or not, at most.
+    parts: SmallVec<[Part; 4]>,
+}
+
+impl Alike {
+    fn look(&mut self, grid: Grid, block: u64, from: u64, count: u64) -> &[Part] {
+        let phase = from % grid.grain.max(grid.unit);
+        let count = count.min(grid.cycle(block));
+        if self.parts.is_empty() || self.of != (phase, count) {
+            self.of = (phase, count);
+            self.parts.clear();
+            for index in 0..count {
+                let from = phase + index * block;
+                let part = grid.part(from, from + block);
+                if !self.parts.contains(&part) {
+                    self.parts.push(part);
                 }
             }
         }
-        let mut needs: Vec<Need> = lanes
-            .into_iter()
-            .map(|((disk, lane), of)| {
+        &self.parts
+    }
+}
+
+impl Path {
+    /// What it needs of the disks, by disk and lane.
+    pub(crate) fn needs(&self, map: &VolumeMap, disks: &[DiskCore]) -> Vec<Need> {
+        let place = |extent: u64| map.extents()[extent as usize].place();
+        let sectors = disks.iter().map(|disk| disk.profile.physical_sector().0);
+        let sector_bytes = sectors.max().unwrap_or(SECTOR_BYTES);
+        let predictor = |disk: usize| &disks[disk].predictor;
+        self.needs_at(map.geometry(), place, sector_bytes, predictor)
+    }
+
+    /// The work is in proportion to the extents of the range, however small the blocks are: those that lie
+    /// in one extent follow each other, and are counted together.
+    fn needs_at<'a>(
+        &self,
+        geometry: Geometry,
+        place: impl Fn(u64) -> Place,
+        sector_bytes: u64,
+        predictor: impl Fn(usize) -> &'a Predictor,
+    ) -> Vec<Need> {
+        let grid = self.grid(geometry, sector_bytes);
+        let blocks = (self.range.end - self.range.start).div_ceil(self.block.0);
+        let by_disk = Vec::new();
+        let mut lanes = Lanes { by_disk, blocks };
+        let worst = |place: Place, part: Part| {
+            let start = geometry.sector_of(place);
+            let range = start..start + geometry.extent_sectors();
+            part.worst(predictor(usize::from(place.disk.0)), self.op, range)
+        };
+        let mut alike = Alike::default();
+        let mut per_disk: Vec<(usize, usize)> = Vec::new();
+        let mut block = 0;
+        while block < blocks {
+            let start = self.range.start + block * self.block.0;
+            let within = self.count_within(grid, start);
+            if within > 0 {
+                let place = place(start / grid.extent);
+                let parts = alike.look(grid, self.block.0, start, within);
+                let service = parts.iter().map(|part| worst(place, *part)).max();
+                let (disk, next) = (usize::from(place.disk.0), block + within);
+                lanes.note(disk, 0, block..next, service.unwrap_or_default());
+                block = next;
+                continue;
+            }
+            per_disk.clear();
+            for (extent, part) in self.parts(grid, start) {
+                let place = place(extent);
+                let disk = usize::from(place.disk.0);
+                let lane = next_lane(&mut per_disk, disk);
+                lanes.note(disk, lane, block..block + 1, worst(place, part));
+            }
+            block += 1;
+        }
+        let by_disk = lanes.by_disk.iter().enumerate();
+        by_disk
+            .flat_map(|(disk, lanes)| {
+                let lanes = lanes.iter().enumerate();
+                lanes.map(move |(lane, of)| (disk, lane, of))
+            })
+            .map(|(disk, lane, of)| {
                 let around = of.first + blocks - of.last;
                 let gap = if self.wraps {
                     of.gap.min(around)
@@ -162,24 +264,31 @@ impl Path {
                     gap: gap.max(1),
                 }
             })
-            .collect();
-        needs.sort_unstable_by_key(|need| (need.disk, need.lane));
-        needs
+            .collect()
     }
 
-    /// A block's requests, where a physical sector has `sector_bytes`.
-    fn parts(
-        &self,
-        geometry: Geometry,
-        sector_bytes: u64,
-        block: u64,
-    ) -> impl Iterator<Item = Part> + use<> {
-        let extent_bytes = geometry.extent_bytes().0;
+    fn grid(&self, geometry: Geometry, sector_bytes: u64) -> Grid {
         let (grain, unit) = match self.op {
             Direction::Read => (SECTOR_BYTES, SECTOR_BYTES),
             Direction::Write => (geometry.chunk_bytes().0, sector_bytes),
         };
-        let start = self.range.start + block * self.block.0;
+        let extent = geometry.extent_bytes().0;
+        Grid {
+            extent,
+            grain,
+            unit,
+        }
+    }
+
+    /// How many whole blocks lie one after another, from the one on that begins at `start`, in the extent
+    /// in which that lies.
+    fn count_within(&self, grid: Grid, start: u64) -> u64 {
+        let extent_end = (start / grid.extent + 1) * grid.extent;
+        (extent_end.min(self.range.end) - start) / self.block.0
+    }
+
+    /// The requests of the block that begins at `start`, each with its extent.
+    fn parts(&self, grid: Grid, start: u64) -> impl Iterator<Item = (u64, Part)> + use<> {
         let end = self.range.end.min(start + self.block.0);
         let mut at = start;
         std::iter::from_fn(move || {
@@ -187,13 +296,8 @@ impl Path {
                 return None;
             }
             let from = at;
-            at = end.min((from / extent_bytes + 1) * extent_bytes);
-            let bytes = at.next_multiple_of(grain) - from / grain * grain;
-            Some(Part {
-                extent: from / extent_bytes,
-                longest: SectorCount(bytes / SECTOR_BYTES),
-                is_whole: (from | at).is_multiple_of(unit),
-            })
+            at = end.min((from / grid.extent + 1) * grid.extent);
+            Some((from / grid.extent, grid.part(from, at)))
         })
     }
 }
@@ -209,80 +313,4 @@ fn next_lane(per_disk: &mut Vec<(usize, usize)>, disk: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sched::profile::{DriveKind, DriveProfile};
-    use volume::DiskNumber;
-
-    const MIB: u64 = 1 << 20;
-
-    fn places(disks: &[u16]) -> Vec<Place> {
-        let place = |(index, disk): (usize, &u16)| Place {
-            disk: DiskNumber(*disk),
-            extent: index as u32,
-        };
-        disks.iter().enumerate().map(place).collect()
-    }
-
-    fn gaps(disks: &[u16], extent: u64, block: u64, wraps: bool) -> Vec<(usize, usize, u64)> {
-        let profile =
-            DriveProfile::conservative(DriveKind::SolidState, SectorCount(1 << 24)).unwrap();
-        let predictor = Predictor::new(&profile);
-        let path = Path {
-            range: 0..extent * disks.len() as u64,
-            block: Bytes(block),
-            op: Direction::Read,
-            wraps,
-        };
-        let geometry = Geometry::new(Bytes(extent)).unwrap();
-        let needs = path.needs_at(geometry, &places(disks), 512, |_| &predictor);
-        needs
-            .iter()
-            .map(|need| (need.disk, need.lane, need.gap))
-            .collect()
-    }
-
-    #[test]
-    fn blocks_in_turn_on_three_disks_put_a_third_on_each() {
-        let gaps = gaps(&[0, 1, 2, 0, 1, 2], MIB, MIB, true);
-        assert_eq!(gaps, [(0, 0, 3), (1, 0, 3), (2, 0, 3)]);
-    }
-
-    #[test]
-    fn a_run_on_one_disk_is_what_counts() {
-        assert_eq!(
-            gaps(&[0, 1, 0, 1], MIB, MIB / 4, false),
-            [(0, 0, 1), (1, 0, 1)]
-        );
-        assert_eq!(gaps(&[0, 1, 1, 0], MIB, MIB, false), [(0, 0, 3), (1, 0, 1)]);
-    }
-
-    #[test]
-    fn the_way_back_to_the_beginning_counts_if_the_stream_wraps() {
-        assert_eq!(gaps(&[0, 1, 1, 0], MIB, MIB, true), [(0, 0, 1), (1, 0, 1)]);
-        assert_eq!(
-            gaps(&[0, 1, 2, 0], MIB, MIB, false),
-            [(0, 0, 3), (1, 0, 4), (2, 0, 4)]
-        );
-    }
-
-    #[test]
-    fn a_block_of_several_extents_has_lanes() {
-        let gaps = gaps(&[0, 1, 0, 1], MIB, 4 * MIB, false);
-        assert_eq!(gaps, [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1)]);
-    }
-
-    #[test]
-    fn a_rate_and_its_period_agree() {
-        let need = Need {
-            disk: 0,
-            lane: 0,
-            service: Nanos(1),
-            gap: 3,
-        };
-        let (block, period) = (Bytes(MIB), Nanos(123_456_789));
-        let rate = need.rate(block, period);
-        assert!(need.period(block, rate) >= period);
-        assert!(need.period(block, BytesPerSecond(rate.0 + 1)) < period);
-    }
-}
+mod tests;
