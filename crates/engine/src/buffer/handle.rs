@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use sched::request::Op;
 use sched::units::{Bytes, Time};
 
-use super::ledger::Refusal;
+use super::ledger::{Ledger, Refusal};
 use super::mapping::{PAGE_BYTES, PAGES_OFFSET};
 use super::slot::Use;
 use super::{AccountId, BufferError, Inner, Memory, MemoryError, Segments};
@@ -25,8 +25,66 @@ struct AccountInner {
     event: Arc<EventFd>,
 }
 
+impl Memory {
+    /// Opens an account with `fixed` bytes that are its own until it is closed. They may lie in pieces:
+    /// for buffers that must be had see [`open_account_for`](Self::open_account_for). Waits, at most twice
+    /// the time to give back, while others make room for them.
+    ///
+    /// # Errors
+    /// When that much is not available, or was not given up in that time.
+    pub fn open_account(&self, name: &str, fixed: Bytes) -> Result<Account, MemoryError> {
+        self.open(name, fixed, 1)
+    }
+
+    /// As [`open_account`](Self::open_account), with a fixed part that has room for `count` buffers of
+    /// `size` bytes at a time, whatever else is in memory.
+    ///
+    /// # Errors
+    /// When that much is not available in pieces that large, or was not given up in that time.
+    pub fn open_account_for(
+        &self,
+        name: &str,
+        size: usize,
+        count: u64,
+    ) -> Result<Account, MemoryError> {
+        let unit = pages_for(size)?;
+        let each = u64::from(unit) * PAGE_BYTES as u64;
+        self.open(name, Bytes(each.saturating_mul(count)), unit)
+    }
+
+    fn open(&self, name: &str, fixed: Bytes, unit: u32) -> Result<Account, MemoryError> {
+        let inner = &self.0.inner;
+        let event = Arc::new(EventFd::new().map_err(|error| MemoryError::Host(error.to_string()))?);
+        let mut ledger = inner.lock();
+        inner.reap(&mut ledger);
+        let id = ledger.open(
+            inner.clock.now(),
+            name,
+            fixed,
+            unit,
+            Arc::clone(&event),
+            &inner.slots,
+        )?;
+        // From here on dropping the account closes it again.
+        let account = Account::new(self.clone(), id, event);
+        // What is taken at the end of that time may still be in use by a transfer that nobody can
+        // hurry: whoever opens an account may be the one that has to end it.
+        let until = inner.clock.now() + inner.give_back_within + inner.give_back_within;
+        while !ledger.is_ready(id) {
+            if self.0.keeper.is_none() || inner.clock.now() >= until {
+                let error = ledger.why_not_ready(id);
+                drop(ledger);
+                return Err(error);
+            }
+            ledger = inner.sleep(ledger, Some(until));
+        }
+        drop(ledger);
+        Ok(account)
+    }
+}
+
 impl Account {
-    pub(super) fn new(memory: Memory, id: AccountId, event: Arc<EventFd>) -> Self {
+    fn new(memory: Memory, id: AccountId, event: Arc<EventFd>) -> Self {
         Self(Arc::new(AccountInner { memory, id, event }))
     }
 
@@ -75,6 +133,24 @@ impl Account {
     /// # Errors
     /// When there is none by then, or never will be.
     pub fn allocate_wait(&self, size: usize, until: Option<Time>) -> Result<Buffer, MemoryError> {
+        self.allocate_while(size, until, |_| true)
+    }
+
+    /// As [`allocate_wait`](Self::allocate_wait) for whoever has `held` buffers of the account, sleeping
+    /// only while more of them are out, in whose place it can be.
+    ///
+    /// # Errors
+    /// When there is none and nothing of the account comes back.
+    pub(crate) fn allocate_own(&self, size: usize, held: u32) -> Result<Buffer, MemoryError> {
+        self.allocate_while(size, None, |ledger| ledger.live(self.id()) > held)
+    }
+
+    fn allocate_while(
+        &self,
+        size: usize,
+        until: Option<Time>,
+        may_come: impl Fn(&Ledger) -> bool,
+    ) -> Result<Buffer, MemoryError> {
         let first = self.allocate(size);
         if first != Err(MemoryError::NotNow) {
             return first;
@@ -87,7 +163,8 @@ impl Account {
             inner.reap(&mut ledger);
             let now = inner.clock.now();
             let attempt = ledger.allocate(now, self.id(), count, &inner.slots);
-            if !matches!(attempt, Err(Refusal::NotNow)) || until.is_some_and(|until| now >= until) {
+            let is_over = until.is_some_and(|until| now >= until) || !may_come(&ledger);
+            if !matches!(attempt, Err(Refusal::NotNow)) || is_over {
                 break attempt;
             }
             ledger = inner.sleep(ledger, until);

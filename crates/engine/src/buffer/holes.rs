@@ -47,10 +47,17 @@ impl Holes {
         Some(end - count..end)
     }
 
-    /// Takes the largest hole, or `count` pages of it.
-    pub(crate) fn take_largest(&mut self, count: u32) -> Option<Range<u32>> {
+    /// Takes up to `count` pages in one piece: as large a multiple of `unit` pages as there is a hole for.
+    pub(crate) fn take_units(&mut self, count: u32, unit: u32) -> Option<Range<u32>> {
         let largest = self.free.iter().map(ExactSizeIterator::len).max()?;
-        self.take_low(count.min(largest as u32))
+        let units = count.min(largest as u32) / unit;
+        (units > 0).then(|| self.take_low(units * unit)).flatten()
+    }
+
+    /// How many pages there are in pieces that are multiples of `unit` pages.
+    pub(crate) fn total_in_units(&self, unit: u32) -> u32 {
+        let whole = |hole: &Range<u32>| hole.len() as u32 / unit * unit;
+        self.free.iter().map(whole).sum()
     }
 
     /// Gives pages back.
@@ -103,24 +110,34 @@ mod tests {
         assert_eq!(holes.take_low(3), Some(0..3));
         assert_eq!(holes.take_high(2), Some(8..10));
         assert_eq!(holes.take_high(6), None);
-        assert_eq!(holes.take_largest(9), Some(3..8));
-        assert_eq!(holes.take_largest(1), None);
+        assert_eq!(holes.take_units(9, 2), Some(3..7));
+        assert_eq!(holes.take_units(9, 2), None);
+        assert_eq!(holes.take_units(9, 1), Some(7..8));
+        assert_eq!(holes.take_units(1, 1), None);
     }
 
     proptest! {
         #![proptest_config(crate::random_tests::cases(256))]
 
         #[test]
-        fn agrees_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, any::<prop::sample::Index>()), 1..200)) {
+        fn agrees_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, 1u32..6, any::<prop::sample::Index>()), 1..200)) {
             const PAGES: u32 = 100;
             let mut holes = Holes::new(0..PAGES);
             let mut used = [false; PAGES as usize];
             let mut held: Vec<Range<u32>> = Vec::new();
-            for (kind, count, which) in steps {
+            for (kind, count, unit, which) in steps {
+                let free_in = |pages: u32| {
+                    let gaps = used.split(|&page| page);
+                    gaps.map(|gap| gap.len() as u32 / pages * pages).collect::<Vec<_>>()
+                };
+                let pieces = free_in(unit);
+                prop_assert_eq!(holes.total_in_units(unit), pieces.iter().sum::<u32>());
+                let fits = free_in(1).into_iter().any(|gap| gap >= count);
+                let most = pieces.into_iter().max().unwrap_or(0).min(count / unit * unit);
                 let taken = match kind {
                     0 => holes.take_low(count),
                     1 => holes.take_high(count),
-                    2 => holes.take_largest(count),
+                    2 => holes.take_units(count, unit),
                     _ if held.is_empty() => None,
                     _ => {
                         let back = held.swap_remove(which.index(held.len()));
@@ -129,12 +146,14 @@ mod tests {
                         None
                     }
                 };
+                if kind == 2 {
+                    prop_assert_eq!(taken.as_ref().map_or(0, |pages| pages.len() as u32), most);
+                }
                 if let Some(taken) = taken {
                     prop_assert!(used[taken.start as usize..taken.end as usize].iter().all(|&page| !page));
                     used[taken.start as usize..taken.end as usize].fill(true);
                     held.push(taken);
                 } else if kind < 2 {
-                    let fits = used.split(|&page| page).any(|gap| gap.len() >= count as usize);
                     prop_assert!(!fits, "{count} pages would fit");
                 }
                 prop_assert_eq!(holes.total() as usize, used.iter().filter(|&&page| !page).count());

@@ -118,12 +118,14 @@ impl Ledger {
         }
     }
 
-    /// Opens an account; its fixed part may come later, see [`Ledger::is_ready`].
+    /// Opens an account; its fixed part may come later, see [`Ledger::is_ready`]. It is a multiple of
+    /// `unit` pages, and so are its pieces.
     pub(crate) fn open(
         &mut self,
         now: Time,
         name: &str,
         fixed: Bytes,
+        unit: u32,
         event: Arc<EventFd>,
         slots: &[Slot],
     ) -> Result<AccountId, MemoryError> {
@@ -144,6 +146,7 @@ impl Ledger {
             fixed: Holes::new(0..0),
             regions: Vec::new(),
             fixed_pages,
+            unit,
             fixed_missing: 0,
             fixed_granted: fixed_pages == 0,
             granted: 0,
@@ -167,6 +170,27 @@ impl Ledger {
         self.accounts
             .get(&id)
             .is_some_and(|record| record.fixed_granted && record.fixed_missing == 0)
+    }
+
+    /// Why the fixed part of an account is not there yet.
+    pub(crate) fn why_not_ready(&self, id: AccountId) -> MemoryError {
+        match self.accounts.get(&id) {
+            // Nobody is asked to give back on its account: only what lies between is in its way.
+            Some(record)
+                if record.fixed_missing > 0 && self.holes.total() >= record.fixed_missing =>
+            {
+                MemoryError::TooMuch {
+                    asked: bytes_of(record.fixed_pages),
+                    available: bytes_of(self.holes.total_in_units(record.unit)),
+                }
+            }
+            _ => MemoryError::NotNow,
+        }
+    }
+
+    /// How many buffers of an account have not come back.
+    pub(crate) fn live(&self, id: AccountId) -> u32 {
+        self.accounts.get(&id).map_or(0, |record| record.live)
     }
 
     /// Closes an account. Nobody can allocate from it any more; transfers may still use its buffers.

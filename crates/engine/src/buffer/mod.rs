@@ -39,7 +39,7 @@ use std::thread::JoinHandle;
 use sched::units::{Bytes, Nanos, Time};
 
 use crate::clock::{Clock, MonotonicClock};
-use crate::event::{Doorbell, EventFd};
+use crate::event::Doorbell;
 use crate::handoff::IndexStack;
 use crate::rt;
 
@@ -244,39 +244,6 @@ impl Memory {
     #[must_use]
     pub fn refused(&self) -> &[String] {
         &self.0.refused
-    }
-
-    /// Opens an account with `fixed` bytes that are its own until it is closed. Waits, at most twice
-    /// the time to give back, while others make room for them.
-    ///
-    /// # Errors
-    /// When that much is not available, or was not given up in that time.
-    pub fn open_account(&self, name: &str, fixed: Bytes) -> Result<Account, MemoryError> {
-        let inner = &self.0.inner;
-        let event = Arc::new(EventFd::new().map_err(|error| MemoryError::Host(error.to_string()))?);
-        let mut ledger = inner.lock();
-        inner.reap(&mut ledger);
-        let id = ledger.open(
-            inner.clock.now(),
-            name,
-            fixed,
-            Arc::clone(&event),
-            &inner.slots,
-        )?;
-        // From here on dropping the account closes it again.
-        let account = Account::new(self.clone(), id, event);
-        // What is taken at the end of that time may still be in use by a transfer that nobody can
-        // hurry: whoever opens an account may be the one that has to end it.
-        let until = inner.clock.now() + inner.give_back_within + inner.give_back_within;
-        while !ledger.is_ready(id) {
-            if self.0.keeper.is_none() || inner.clock.now() >= until {
-                drop(ledger);
-                return Err(MemoryError::NotNow);
-            }
-            ledger = inner.sleep(ledger, Some(until));
-        }
-        drop(ledger);
-        Ok(account)
     }
 
     /// Does what is due: asks back, takes. Returns when there will next be something to do. Needed

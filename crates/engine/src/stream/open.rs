@@ -11,7 +11,6 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
 use super::reserve::{self, RETRY_REMEDY, Refusal, Span, Stream, StreamSpec};
-use crate::buffer::BUFFER_ALIGN_BYTES;
 use crate::clock;
 use crate::front::volume_core::VolumeCore;
 use crate::front::{Client, REQUEST_BYTES_MAX};
@@ -48,12 +47,14 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     let path = check(pool, &spec)?;
     let volume = Arc::clone(spec.volume.core());
     let disk_count = disks_of(&needs_now(pool, &volume, &path)?);
-    // A buffer takes whole pages, however small its block is.
-    let buffer = path.block.0.next_multiple_of(BUFFER_ALIGN_BYTES as u64);
-    let fixed = Bytes(buffer * BUFFERS_PER_DISK * disk_count);
+    // In memory that is in pieces each of them finds one that holds it.
     let account = pool
         .memory
-        .open_account(&spec.name, fixed)
+        .open_account_for(
+            &spec.name,
+            path.block.0 as usize,
+            BUFFERS_PER_DISK * disk_count,
+        )
         .map_err(memory_refusal)?;
     // A block divided at extents has a request for each; none waits for a place, nor does a flush. Made
     // before anything is reserved: the host may lack a descriptor.

@@ -136,15 +136,18 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Buffers of a block each, as many as the stream has.
+    /// Buffers of a block each, as many as the stream has: waits for those that are still in use.
+    ///
+    /// # Errors
+    /// When none of the stream's is out, and there is no room for a block.
     pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
         let account = self.stream.client().account();
         let size = self.stream.block().0 as usize;
         // One that has lost its disks has none, and is told so when it asks for its first block.
         let disks = self.stream.disk_count().max(1);
-        let count = super::open::BUFFERS_PER_DISK as usize * disks;
+        let count = super::open::BUFFERS_PER_DISK as u32 * disks as u32;
         (0..count)
-            .map(|_| account.allocate_wait(size, None).map_err(PaceError::Memory))
+            .map(|held| account.allocate_own(size, held).map_err(PaceError::Memory))
             .collect()
     }
 
@@ -425,3 +428,6 @@ impl<'a> Session<'a> {
         Ok((ready, stopped))
     }
 }
+
+#[cfg(test)]
+mod tests;

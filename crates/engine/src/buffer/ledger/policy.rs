@@ -156,16 +156,13 @@ impl Ledger {
             return;
         }
         for record in self.accounts.values_mut() {
-            if record.fixed_missing == 0 || self.holes.total() < record.fixed_missing {
+            let missing = record.fixed_missing;
+            if missing == 0 || self.holes.total_in_units(record.unit) < missing {
                 continue;
             }
             while record.fixed_missing > 0 {
-                let want = record.fixed_missing;
-                let found = self
-                    .holes
-                    .take_low(want)
-                    .or_else(|| self.holes.take_largest(want));
-                let region = found.expect("as many pages are free");
+                let found = self.holes.take_units(record.fixed_missing, record.unit);
+                let region = found.expect("as many pages are free in such pieces");
                 record.fixed_missing -= region.len() as u32;
                 record.fixed.give(region.clone());
                 record.regions.push(region);

@@ -63,6 +63,8 @@ pub(super) struct Record {
     pub(super) regions: Vec<Range<u32>>,
     /// Pages of the fixed part that are promised.
     pub(super) fixed_pages: u32,
+    /// Its pieces are multiples of this many pages.
+    pub(super) unit: u32,
     /// Pages of the fixed part that are granted and not yet found.
     pub(super) fixed_missing: u32,
     /// Whether the policy has granted the fixed part.

@@ -324,3 +324,33 @@ fn a_new_guarantee_takes_what_was_on_loan() {
     let got: usize = blocks.iter().map(Buffer::size).sum();
     assert_eq!(got as u64, half.0);
 }
+
+#[test]
+fn a_fixed_part_for_buffers_has_room_for_each_in_memory_that_is_in_pieces() {
+    const PIECE: usize = 128 << 10;
+    let (memory, _) = manual();
+    let greedy = memory.open_account("greedy", Bytes(0)).unwrap();
+    let all = || std::iter::from_fn(|| greedy.allocate(PIECE).ok()).map(Some);
+    let mut held: Vec<_> = all().collect();
+    // Holes, by how many pieces they have room for. The first lies highest.
+    let mut at = 0;
+    for room in [3, 1, 4, 1] {
+        held[at..at + room].fill_with(|| None);
+        at += room + 1;
+    }
+    const SIZE: usize = 3 * PIECE / 2;
+    let rest = memory.free().0 - (9 * PIECE) as u64;
+    assert!(rest < SIZE as u64, "it has room as well: {rest}");
+    // Two in each of the larger holes, but not five, although there are pages for more.
+    let asked = Bytes(5 * SIZE as u64);
+    let available = Bytes((2 + 2) * SIZE as u64);
+    assert!(asked < memory.free());
+    let refused = memory.open_account_for("stream", SIZE, 5).unwrap_err();
+    assert_eq!(refused, MemoryError::TooMuch { asked, available });
+    // With no such buffers in mind it is had in pieces.
+    drop(memory.open_account("pieces", asked).unwrap());
+    let stream = memory.open_account_for("stream", SIZE, 4).unwrap();
+    held.extend(all());
+    let own: Vec<_> = std::iter::from_fn(|| stream.allocate(SIZE).ok()).collect();
+    assert_eq!(own.len(), 4);
+}

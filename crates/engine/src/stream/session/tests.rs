@@ -1,0 +1,129 @@
+//! Buffers of a session for which there is no room.
+
+use std::fs::File;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use sched::request::Op;
+use sched::units::Bytes;
+
+use crate::buffer::{Account, Buffer, MemoryError};
+use crate::disk::Durability;
+use crate::front::{Client, ClientOptions};
+use crate::pool::Pool;
+use crate::stream::reserve::{self, Stream};
+use crate::stream::{BlockReport, PaceError, PaceReport, Recorder, Refusal, Stop};
+use crate::test_rig::until::until;
+use crate::test_rig::{MIB, Rig, stream_spec, volume};
+
+/// More than memory keeps for who has less than a fair share.
+const BLOCK: u64 = 4 * MIB;
+
+/// A stream with two buffers.
+fn reserved(pool: &Pool) -> Stream {
+    let volume = pool.open_volume("v").unwrap();
+    pool.reserve(stream_spec(&volume, Op::Write, 16 << 20, BLOCK))
+        .unwrap()
+}
+
+fn rig() -> (Rig, Arc<Pool>) {
+    let (rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    drop(volume(&pool, "v", 16 * MIB));
+    (rig, pool)
+}
+
+/// A client that holds all that is not promised, in pieces of a quarter of a block.
+fn crowd(pool: &Pool) -> (Account, Vec<Buffer>) {
+    let options = ClientOptions {
+        fixed: Bytes::ZERO,
+        ..ClientOptions::default()
+    };
+    let client = pool.client("greedy", options).unwrap();
+    let account = client.account().clone();
+    let held = std::iter::from_fn(|| account.allocate(BLOCK as usize / 4).ok()).collect();
+    (account, held)
+}
+
+/// Records a block.
+fn record(stream: &Stream) -> Result<PaceReport, PaceError> {
+    let source = File::open("/dev/zero").unwrap();
+    let recorder = Recorder::new(stream, Bytes::ZERO).limit(Bytes(BLOCK));
+    recorder.run(source, &Stop::new().unwrap(), &mut |_: &BlockReport| {})
+}
+
+/// What comes of it on a thread of its own, which is left behind if it never ends.
+fn recorded(stream: Stream) -> Result<PaceReport, PaceError> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody hears of what comes too late.
+        let _ = tell.send(record(&stream));
+    });
+    told.recv_timeout(Duration::from_secs(60))
+        .expect("it has ended")
+}
+
+#[test]
+fn a_session_whose_stream_has_no_room_for_its_blocks_ends() {
+    let (_rig, pool) = rig();
+    let stream = reserved(&pool);
+    let (greedy, _held) = crowd(&pool);
+    // As one whose fixed part holds no block.
+    let account = greedy.memory().open_account("poor", Bytes::ZERO).unwrap();
+    let client = Client::new("poor", Arc::clone(&stream.core().pool), account, None, 3).unwrap();
+    let poor = reserve::stream(
+        Arc::clone(stream.core()),
+        client,
+        Arc::clone(stream.volume()),
+    );
+    let ended = recorded(poor);
+    assert!(
+        matches!(ended, Err(PaceError::Memory(MemoryError::NotNow))),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_session_waits_for_buffers_of_its_stream_that_are_out() {
+    let (_rig, pool) = rig();
+    let stream = reserved(&pool);
+    let (_greedy, _held) = crowd(&pool);
+    let account = stream.client().account().clone();
+    let own = account.allocate(BLOCK as usize).unwrap();
+    let is_out = |count| {
+        let usage = account.memory().usage();
+        usage
+            .iter()
+            .any(|usage| usage.account == account.id() && usage.buffers == count)
+    };
+    std::thread::scope(|scope| {
+        let session = scope.spawn(|| record(&stream));
+        // The other one: there is none for the session's second.
+        until("the session has its first", || is_out(2));
+        drop(own);
+        let report = session.join().unwrap().unwrap();
+        assert_eq!(report.bytes, BLOCK);
+    });
+}
+
+#[test]
+fn a_stream_for_whose_blocks_memory_is_in_too_small_pieces_is_refused() {
+    let (rig, pool) = rig();
+    let (_greedy, held) = crowd(&pool);
+    // What is left is many times what a stream needs, and has no room for a block.
+    let (kept, dropped): (Vec<_>, Vec<_>) = held
+        .into_iter()
+        .enumerate()
+        .partition(|(at, _)| at % 2 == 0);
+    drop(dropped);
+    assert!(rig.memory.free() >= Bytes(4 * BLOCK));
+    let volume = pool.open_volume("v").unwrap();
+    let refused = pool.reserve(stream_spec(&volume, Op::Write, 16 << 20, BLOCK));
+    let Err(Refusal::Memory { needed, available }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(needed, 2 * BLOCK);
+    assert!(available < needed, "{available}");
+    drop(kept);
+    let report = recorded(reserved(&pool)).unwrap();
+    assert_eq!(report.bytes, BLOCK);
+}
