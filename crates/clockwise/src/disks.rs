@@ -7,7 +7,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,29 @@ pub struct OpenDisks {
     pub memory: Memory,
     /// The disks, in the configuration's order.
     pub disks: Vec<PoolDisk>,
+    /// Their files that were not there before.
+    pub made: Made,
+}
+
+/// Files that have been made for disks. Unless they are kept they are removed again: what comes after a
+/// failure would otherwise find them, and take them as they are whatever the configuration says by then.
+#[derive(Debug, Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// They are a pool's disks.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Gone already is as well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Opens the disks of `config`.
@@ -45,10 +68,11 @@ pub struct OpenDisks {
 /// # Errors
 /// The first disk that cannot be used, with its place in the configuration.
 pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
+    let mut made = Made::default();
     let to_be_made = config
         .disks
         .iter()
-        .map(|disk| prepare(disk, absent))
+        .map(|disk| prepare(disk, absent, &mut made))
         .collect::<Result<Vec<_>, _>>()?;
     let memory = MemoryConfig {
         lock: config.open.realtime,
@@ -61,9 +85,11 @@ pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
     let mut opened = OpenDisks {
         memory,
         disks: Vec::with_capacity(config.disks.len()),
+        made,
     };
     for (disk, is_to_be_made) in config.disks.iter().zip(to_be_made) {
-        let pool_disk = open_one(disk, is_to_be_made, &opened.memory)?;
+        let made = is_to_be_made.then_some(&mut opened.made);
+        let pool_disk = open_one(disk, made, &opened.memory)?;
         opened.disks.push(pool_disk);
     }
     Ok(opened)
@@ -96,14 +122,18 @@ fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
 
 /// Checks that a disk is what the configuration says, and makes its file if that is wanted. Whether
 /// an emulated drive is still to be made.
-fn prepare(disk: &DiskConfig, absent: Absent) -> Result<bool, Failure> {
+fn prepare(disk: &DiskConfig, absent: Absent, made: &mut Made) -> Result<bool, Failure> {
     let is_block = disk.kind == DiskKind::Block;
     let kind = match std::fs::metadata(&disk.path) {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return match (disk.kind, absent) {
                 (DiskKind::Emulated, Absent::Make) => Ok(true),
-                (DiskKind::File, Absent::Make) => make_file(disk).map(|()| false),
+                (DiskKind::File, Absent::Make) => {
+                    make_file(disk)?;
+                    made.0.push(disk.path.clone());
+                    Ok(false)
+                }
                 (DiskKind::Block, _) => Err(wrong(disk, "it is not there").help(
                     "check the cable and the path; `lsblk -o PATH,SERIAL` lists block devices",
                 )),
@@ -151,7 +181,11 @@ fn not_made(disk: &DiskConfig, error: &io::Error) -> Failure {
         .help("see that its folder is there, may be written and has room for `size`")
 }
 
-fn open_one(disk: &DiskConfig, is_to_be_made: bool, memory: &Memory) -> Result<PoolDisk, Failure> {
+fn open_one(
+    disk: &DiskConfig,
+    made: Option<&mut Made>,
+    memory: &Memory,
+) -> Result<PoolDisk, Failure> {
     let opened: Box<dyn Disk> = match disk.kind {
         DiskKind::Block | DiskKind::File => {
             let places = disk
@@ -161,7 +195,7 @@ fn open_one(disk: &DiskConfig, is_to_be_made: bool, memory: &Memory) -> Result<P
             let open = || UringDisk::open_as(&disk.path, memory, places as usize, disk.durability);
             Box::new(once_released(open).map_err(|error| unusable(disk, &error))?)
         }
-        DiskKind::Emulated => emulated(disk, is_to_be_made)?,
+        DiskKind::Emulated => emulated(disk, made)?,
     };
     let (profile, profile_is_measured) = profile(disk, opened.capacity())?;
     Ok(PoolDisk {
@@ -192,17 +226,21 @@ fn once_released<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-fn emulated(disk: &DiskConfig, is_to_be_made: bool) -> Result<Box<dyn Disk>, Failure> {
+/// An emulated drive; one that is new is noted in `made`.
+fn emulated(disk: &DiskConfig, made: Option<&mut Made>) -> Result<Box<dyn Disk>, Failure> {
     let plant = disk.plant.clone().ok_or_else(|| {
         wrong(disk, "it has no plant").help("name the model that it behaves as with `plant`")
     })?;
     let options = DriveOptions::default();
-    let drive = if is_to_be_made {
+    let drive = if made.is_some() {
         EmulatedDrive::create(&disk.path, plant, &options)
     } else {
         EmulatedDrive::open(&disk.path, plant, &options)
     }
     .map_err(|error| unusable(disk, &error))?;
+    if let Some(Made(paths)) = made {
+        paths.push(disk.path.clone());
+    }
     if disk
         .durability
         .is_some_and(|wanted| wanted != drive.durability())

@@ -75,6 +75,7 @@ fn an_extent_size_that_is_none_makes_no_pool_and_harms_none() {
         "1GiB",
         &["disk-0", "too small", "64 MiB", "smaller extents"],
     );
+    assert!(!site.path("disk-0").exists(), "a disk is left of no pool");
     site.run(&["pool", "create", "--extent", "1MiB"]).done();
     let before = common::read(&site.path("disk-0"));
     for extent in ["100KB", "1GiB"] {
@@ -90,6 +91,23 @@ fn an_extent_size_that_is_none_makes_no_pool_and_harms_none() {
     let wrong = text.replace("extent = \"1MiB\"", "extent = \"3MiB\"");
     std::fs::write(site.config(), wrong).expect("the configuration can be written");
     site.run(&["pool", "create", "--force"]).fails(2, power);
+}
+
+#[test]
+fn no_file_is_left_of_a_pool_that_could_not_be_made() {
+    let site = Site::new(1);
+    site.configure(&["disk-0".to_owned(), "nowhere/disk-1".to_owned()]);
+    site.run(&["pool", "create"])
+        .fails(2, &["nowhere/disk-1", "cannot make it"]);
+    assert!(!site.path("disk-0").exists());
+    // What was there before stays.
+    std::fs::write(site.path("disk-0"), "mine").expect("a file");
+    site.run(&["pool", "create"]).fails(2, &["nowhere/disk-1"]);
+    assert_eq!(common::read(&site.path("disk-0")), b"mine");
+    std::fs::remove_file(site.path("disk-0")).expect("it is there");
+    std::fs::create_dir(site.path("nowhere")).expect("a folder");
+    site.run(&["pool", "create"]).done();
+    assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
 }
 
 #[test]

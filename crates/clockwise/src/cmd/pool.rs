@@ -69,8 +69,9 @@ fn create(
     let (extent, is_measured) = output.during("making the pool", || {
         let opened = disks::open(&config, Absent::Make)?;
         let is_measured = opened.disks.iter().all(|disk| disk.profile_is_measured);
-        let made = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure);
-        Ok::<_, Failure>((made?, is_measured))
+        let extent = Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
+        opened.made.keep();
+        Ok::<_, Failure>((extent, is_measured))
     })?;
     let made = serde_json::json!({
         "name": options.name, "disks": count, "extent_bytes": extent.get(),

@@ -58,6 +58,7 @@ impl Stage<'_> {
             ..CreateOptions::default()
         };
         Pool::create(&opened.memory, opened.disks, &options).map_err(pool_failure)?;
+        opened.made.keep();
         Ok(())
     }
 
