@@ -69,6 +69,18 @@ fn more_than_the_whole_disk_is_refused_for_its_utilization() {
     assert_eq!(json["short_by_ns"], 20_000_000);
 }
 
+/// Fifty times 4 ms in 200 ms are the whole disk, and a bit more in floating point.
+#[test]
+fn the_task_is_named_that_no_room_was_left_for_and_a_name_is_only_a_name() {
+    let (text, json) = admit(
+        "[[task]]\nname = \"a\"\nservice_ms = 4\nperiod_ms = 200\ncount = 50\n\
+         [[task]]\nname = \"\\u001b[31mb\"\nservice_ms = 4\nperiod_ms = 200\ncount = 2\n",
+    );
+    assert_eq!(json.json()["task"], "\u{1b}[31mb #1");
+    assert!(!text.out.contains('\u{1b}'), "{text:?}");
+    assert!(text.out.contains("\\u{1b}[31mb #1"), "{text:?}");
+}
+
 #[test]
 fn a_task_that_no_disk_could_serve_alone_is_refused_for_its_utilization() {
     let (text, json) = admit(
@@ -143,7 +155,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         (
             "[[task]]\nservice_us = 1\nperiod_us = 9\ncount = 99999999\n",
             ":4:9",
-            "too large",
+            "too many",
         ),
         ("[[task]]\nservice_us 4\n", ":2:", "expected"),
         (
@@ -181,4 +193,13 @@ fn a_fraction_of_a_millisecond_is_a_time() {
     let (_, json) = admit("[[task]]\nservice_ms = 0.5\nperiod_ms = 1.25\n");
     let json = json.done().json();
     assert_eq!(json["utilization"], 0.4);
+}
+
+#[test]
+fn there_are_no_more_than_a_million_tasks_however_they_are_listed() {
+    let task = "[[task]]\nservice_ns = 1\nperiod_ms = 1\n";
+    let (text, _) = admit(&format!("{task}count = 999999\n{task}{task}"));
+    text.fails(2, &["too many tasks", "1000000", ":8:1"]);
+    let (text, _) = admit(&format!("{task}count = 1000001\n"));
+    text.fails(2, &["too many tasks", ":4:9"]);
 }

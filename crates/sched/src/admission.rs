@@ -103,20 +103,36 @@ impl Admission {
     ///
     /// # Errors
     /// Why not. The task at fault is, for utilization, the first in order of id with which the sum is
-    /// more than 1, as far as floating point can tell.
+    /// more than 1.
     pub fn of(tasks: impl Iterator<Item = (TaskId, TaskParams)>) -> Result<Self, Refusal> {
         let set = Self::of_untested(tasks);
         let Some(fault) = fault(&set.groups) else {
             return Ok(set);
         };
-        let mut sum = 0.0;
-        let too_many = set.tasks.iter().find(|(_, task)| {
-            sum += task.service().0 as f64 / task.period().0 as f64;
-            sum > 1.0
-        });
-        let at_fault = too_many.or(set.tasks.last_key_value()).map(|(&id, _)| id);
+        let at_fault = set
+            .first_too_many()
+            .or(set.tasks.keys().next_back().copied());
         let blocker = |low: &Low| blocker(set.order.iter().copied(), low.interval);
         Err(fault.refusal(at_fault.unwrap_or(TaskId(0)), blocker))
+    }
+
+    /// The first task in order of id with which all up to it ask for more than the whole disk.
+    fn first_too_many(&self) -> Option<TaskId> {
+        let (mut sum, mut count) = (0, 0);
+        for (&id, task) in &self.tasks {
+            sum += scaled(task.service().0, task.period().0);
+            count += 1;
+            let is_over = sum > ONE || {
+                sum + count > ONE && {
+                    let up_to_it = self.tasks.range(..=id).map(|(&id, &task)| (id, task));
+                    !fits_whole_disk(&Self::of_untested(up_to_it).groups)
+                }
+            };
+            if is_over {
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// Adds the task if the set stays schedulable.
@@ -293,12 +309,19 @@ fn fault(groups: &[Group]) -> Option<Fault> {
     }
 }
 
+/// The whole disk, as sums of [`scaled`] shares have it.
+const ONE: u128 = 1 << 64;
+
+/// A share of a disk in units of 2^-64, rounded down.
+fn scaled(cost: u64, period: u64) -> u128 {
+    (u128::from(cost) << 64) / u128::from(period)
+}
+
 /// Condition 1, exactly.
 pub(crate) fn fits_whole_disk(groups: &[Group]) -> bool {
-    const ONE: u128 = 1 << 64;
     let (mut floor, mut count) = (0u128, 0u128);
     for group in groups {
-        floor += (u128::from(group.cost) << 64) / u128::from(group.period);
+        floor += scaled(group.cost, group.period);
         count += 1;
     }
     if floor > ONE {

@@ -231,7 +231,7 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
                 ("period_ms", &task.period_ms, 1_000_000),
             ],
         )?;
-        let count = count(source, task.count.as_ref(), tasks.listed)?;
+        let count = count(source, entry, tasks.listed)?;
         tasks.listed += count;
         let name = task
             .name
@@ -258,26 +258,20 @@ fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
     Ok(tasks)
 }
 
-fn count(
-    source: &SourceFile<'_>,
-    count: Option<&Spanned<i64>>,
-    before: u64,
-) -> Result<u64, Failure> {
-    let Some(given) = count else { return Ok(1) };
-    match u64::try_from(*given.get_ref()) {
-        Ok(count)
-            if count > 0 && before + count.min(TASKS_MAX) <= TASKS_MAX && count <= TASKS_MAX =>
-        {
-            Ok(count)
-        }
+/// How many tasks an entry stands for, where `before` have been listed already.
+fn count(source: &SourceFile<'_>, entry: &Spanned<TaskEntry>, before: u64) -> Result<u64, Failure> {
+    let given = entry.get_ref().count.as_ref();
+    let place = given.map_or_else(|| head(&entry.span()), Spanned::span);
+    match given.map_or(Ok(1), |given| u64::try_from(*given.get_ref())) {
+        Ok(count) if count > 0 && count <= TASKS_MAX - before => Ok(count),
         Ok(count) if count > 0 => Err(source
             .wrong(
-                given.span(),
-                format!("count is too large: the most is {TASKS_MAX} tasks in all"),
+                place,
+                format!("there are too many tasks: the most is {TASKS_MAX} in all"),
             )
             .help("one task with the rate of many stands for them")),
         _ => Err(source
-            .wrong(given.span(), "count must be at least 1")
+            .wrong(place, "count must be at least 1")
             .help("take the task out if there is none of it")),
     }
 }

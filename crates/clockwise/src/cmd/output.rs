@@ -1,5 +1,6 @@
 //! What commands print: tables and sentences for people, or one JSON value for programs.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,7 +68,7 @@ impl Output {
             serde_json::to_string_pretty(value)
                 .map_err(|error| Failure::bug(format!("cannot write the result: {error}")))?
         } else {
-            text()
+            printable(&text()).into_owned()
         };
         if !line.ends_with('\n') {
             line.push('\n');
@@ -117,7 +118,7 @@ impl Output {
     pub fn note(&self, text: &str) {
         if !self.is_json {
             // Nobody to tell is no failure of the command.
-            let _ = writeln!(io::stderr().lock(), "{text}");
+            let _ = writeln!(io::stderr().lock(), "{}", printable(text));
         }
     }
 
@@ -130,7 +131,7 @@ impl Output {
     /// Shows a picture in the place of the one before.
     pub fn picture(&self, text: &str) {
         let mut err = io::stderr().lock();
-        let picture = picture(text, &err);
+        let picture = picture(&printable(text), &err);
         // Nobody to show it to is no failure of the command.
         let _ = err.write_all(picture.as_bytes());
     }
@@ -290,4 +291,21 @@ pub(crate) fn short(name: &str) -> String {
         .find(|part| !part.is_empty())
         .unwrap_or(name)
         .to_owned()
+}
+
+/// `text` in which nothing gives a terminal orders: names come from files and from other people.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_order = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_order) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_order(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
 }

@@ -72,3 +72,19 @@ fn a_full_disk_is_told_from_one_that_is_a_hair_fuller() {
         (p / 2 + 1, p + 1)
     ])));
 }
+
+#[test]
+fn the_task_at_fault_is_the_first_that_no_room_was_left_for() {
+    for full in 1..=200u64 {
+        let share = TaskParams::new(Nanos(4), Nanos(4 * full)).unwrap();
+        let tiny = TaskParams::new(Nanos(1), Nanos(1 << 50)).unwrap();
+        let tasks = (0..full)
+            .map(|_| share)
+            .chain([tiny, share])
+            .zip(0..)
+            .map(|(task, id)| (TaskId(id), task));
+        let refusal = Admission::of(tasks).expect_err("more than the whole disk");
+        assert_eq!(refusal.by, RefusedBy::Utilization);
+        assert_eq!(refusal.task, TaskId(full), "of {full} that fill the disk");
+    }
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use sched::units::{Bytes, Nanos};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Common;
 use super::blocks::BlockLog;
@@ -90,6 +90,9 @@ async fn run(
     mut log: Option<BlockLog>,
     output: &Output,
 ) -> Result<(SessionView, bool), Failure> {
+    // From now on: one that comes while the server is asked is not lost.
+    let interrupts =
+        signal(SignalKind::interrupt()).map_err(|error| host_failure("wait for Ctrl-C", &error))?;
     let reserved: Reserved = client.post("/v1/streams", ask).await?;
     // By the token: should the server be another one meanwhile, no stream of that one is meant.
     let path = format!("/v1/streams/{}", reserved.token);
@@ -114,6 +117,7 @@ async fn run(
         last: None,
         begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
         called_off: None,
+        interrupts,
     };
     let moved = company.until_end(moving, &handle, ask.op, &bar).await;
     bar.finish_and_clear();
@@ -184,6 +188,8 @@ struct Company<'a> {
     begins: Instant,
     /// The report, if it was ended by Ctrl-C before it had begun, or by a second one.
     called_off: Option<SessionView>,
+    /// Ctrl-C.
+    interrupts: Signal,
 }
 
 impl Company<'_> {
@@ -227,8 +233,6 @@ impl Company<'_> {
         bar: &ProgressBar,
     ) -> io::Result<bool> {
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
-        // From now on: one that comes while the server is asked is not lost.
-        let mut interrupts = signal(SignalKind::interrupt())?;
         let mut is_interrupted = false;
         loop {
             tokio::select! {
@@ -247,7 +251,7 @@ impl Company<'_> {
                     }
                     self.write_blocks().await;
                 }
-                _ = interrupts.recv() => {
+                _ = self.interrupts.recv() => {
                     let is_told = std::mem::replace(&mut is_interrupted, true);
                     if is_told || Instant::now() < self.begins {
                         self.write_blocks().await;
