@@ -15,3 +15,4 @@ pub mod http;
 pub mod quantity;
 pub mod server;
 pub mod session;
+mod socket;

@@ -5,18 +5,12 @@ mod data;
 mod seldom;
 mod waits;
 
-use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener as StdListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::pool::{OpenOptions, Pool};
 use engine::rt;
-use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
@@ -26,6 +20,7 @@ use crate::disks::{self, Absent, OpenDisks};
 use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
 use crate::http::{self, App};
+use crate::socket::{self, SocketFile};
 
 /// How long clients have to end their requests when the server does.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
@@ -33,68 +28,29 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 /// How often reservations are looked at that nobody has connected to.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
-
-/// A socket file that goes away with its owner.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // If somebody else took it away there is nothing left to do.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Takes away the socket of a server that is gone; one that answers is an error.
-fn clear(path: &Path) -> Result<(), Failure> {
-    let kind = match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_failure("use", path, &error)),
-        Ok(metadata) => metadata.file_type(),
+/// That no socket is meant for two things: the second would be told that another server listens there.
+fn check_sockets(config: &Config) -> Result<(), Failure> {
+    let (api, data) = (&config.api, &config.data);
+    let twice = match &config.nbd_unix {
+        _ if api == data => Some((api, "control and for the data of streams")),
+        Some(nbd) if nbd == api => Some((nbd, "control and for the block export")),
+        Some(nbd) if nbd == data => Some((nbd, "the data of streams and for the block export")),
+        _ => None,
     };
-    if !kind.is_socket() {
-        return Err(
-            Failure::bad_input(format!("{} is there and is not a socket", path.display()))
-                .help("name another path for the socket in the configuration"),
-        );
-    }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(
-            Failure::failed(format!("another server listens at {}", path.display()))
-                .help("end it first, or name other sockets in the configuration"),
-        ),
-        Err(_) => std::fs::remove_file(path).map_err(|error| io_failure("replace", path, &error)),
-    }
+    twice.map_or(Ok(()), |(path, uses)| {
+        let path = path.display();
+        Err(
+            Failure::bad_input(format!("the socket {path} is named for {uses}"))
+                .help("give `api`, `data` and `unix` in the configuration different paths"),
+        )
+    })
 }
 
-/// Listens at `path`, whose file never has more permissions than `mode`.
+/// Listens as [`socket::listen`] does, for tasks.
 fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure> {
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| io_failure("make the folder", folder, &error))?;
-    }
-    clear(path)?;
-    let failed = |error: rustix::io::Errno| io_failure("listen at", path, &error.into());
-    let socket: OwnedFd = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .map_err(failed)?;
-    // The kernel makes the file with the permissions of the socket, less the process's mask.
-    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).map_err(failed)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
-    let file = SocketFile(path.to_owned());
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-        .map_err(|error| io_failure("set the permissions of", path, &error))?;
-    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
-    let listener = UnixListener::from_std(StdListener::from(socket))
-        .map_err(|error| io_failure("listen at", path, &error))?;
+    let (listener, file) = socket::listen(path, mode)?;
+    let listener =
+        UnixListener::from_std(listener).map_err(|error| io_failure("listen at", path, &error))?;
     Ok((listener, file))
 }
 
@@ -114,6 +70,7 @@ impl Server {
     /// When the disks are no pool, or a socket cannot be had.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
+        check_sockets(config)?;
         let opening = config.clone();
         let disks = apart(move || disks::open(&opening, Absent::Refuse)).await?;
         // The disks are this server's alone, so the socket is as well. Who connects from now on is answered
@@ -237,9 +194,6 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
     if config.nbd_unix.is_none() && config.nbd_tcp.is_none() {
         return Ok(None);
     }
-    if let Some(unix) = &config.nbd_unix {
-        clear(unix)?;
-    }
     let nbd = nbd::NbdConfig {
         unix: config.nbd_unix.clone(),
         unix_mode: config.permissions,
@@ -249,10 +203,11 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
     };
     nbd::Server::start(Arc::clone(pool), &nbd)
         .map(Some)
-        .map_err(|error| {
-            Failure::failed(error.to_string()).help(
-                "name another socket or address under [nbd], end what uses it, or see that it may be used",
-            )
+        .map_err(|error| match error {
+            nbd::StartError::Socket(failure) => failure,
+            error => Failure::failed(error.to_string()).help(
+                "name another address under [nbd], end what uses it, or see that it may be used",
+            ),
         })
 }
 

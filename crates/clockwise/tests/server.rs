@@ -330,3 +330,35 @@ fn a_volume_in_use_is_not_deleted() {
     site.run(&["volume", "delete", "v"]).done();
     assert_eq!(server.terminate().0, Some(0));
 }
+
+#[test]
+fn a_socket_that_cannot_be_is_told_with_what_to_do() {
+    let site = Site::new(1);
+    site.run(&["pool", "create"]).done();
+    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let with = |unix: &str| {
+        let text = text.replace("unix = \"nbd.sock\"", &format!("unix = \"{unix}\""));
+        std::fs::write(site.config(), text).expect("the configuration can be written");
+    };
+    for (unix, words) in [
+        ("x".repeat(120), ["too long", "107 bytes"]),
+        (
+            "api.sock".to_owned(),
+            ["api.sock", "control and for the block export"],
+        ),
+        (
+            "data.sock".to_owned(),
+            ["data.sock", "streams and for the block export"],
+        ),
+        ("disk-0".to_owned(), ["disk-0", "not a socket"]),
+    ] {
+        with(&unix);
+        site.run(&["serve"]).fails(2, &words);
+    }
+    // A folder that is missing is made.
+    with("run/clockwise/nbd.sock");
+    let server = site.serve();
+    assert!(site.path("run/clockwise/nbd.sock").exists());
+    assert_eq!(server.terminate().0, Some(0));
+    assert!(!site.path("run/clockwise/nbd.sock").exists());
+}

@@ -20,9 +20,6 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Requests in flight at a time.
 const WINDOW: usize = 4;
 
-/// Memory that a [`RawIo`] needs for itself.
-pub(crate) const RAW_BYTES: u64 = (PIECE_BYTES * WINDOW) as u64;
-
 /// Why the engine's own transfers could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RawError {
@@ -58,7 +55,7 @@ struct Flight {
 impl RawIo {
     pub(crate) fn new(memory: &Memory, name: &str, urgency: Urgency) -> Result<Self, RawError> {
         Ok(Self {
-            account: memory.open_account(name, sched::units::Bytes(RAW_BYTES))?,
+            account: memory.open_account_for(name, PIECE_BYTES, WINDOW as u64)?,
             queue: CompletionQueue::new(WINDOW)?,
             urgency,
         })
@@ -74,7 +71,9 @@ impl RawIo {
         for write in writes {
             let mut at = write.start;
             for piece in write.data.chunks(PIECE_BYTES) {
-                let mut buffer = self.buffer(piece.len())?;
+                // Before the buffer: it may have to be one of those in flight.
+                window.make_room();
+                let mut buffer = self.buffer()?;
                 buffer
                     .with_mut(|bytes| bytes[..piece.len()].copy_from_slice(piece))
                     .map_err(memory_failure)?;
@@ -103,7 +102,7 @@ impl RawIo {
         let mut at = start;
         for piece in out.chunks_mut(PIECE_BYTES) {
             let count = SectorCount(piece.len() as u64 / SECTOR_BYTES);
-            let buffer = self.buffer(piece.len())?;
+            let buffer = self.buffer()?;
             let buffer = self.one(disks, disk, at, count, Direction::Read, buffer)?;
             buffer
                 .with(|bytes| piece.copy_from_slice(&bytes[..piece.len()]))
@@ -130,7 +129,7 @@ impl RawIo {
                 return Ok(false);
             }
             let piece = step.min(count - done);
-            let buffer = self.buffer(piece.bytes().0 as usize)?;
+            let buffer = self.buffer()?;
             let (source, target) = (from.1 + done, to.1 + done);
             let buffer = self.one(disks, from.0, source, piece, Direction::Read, buffer)?;
             self.one(disks, to.0, target, piece, Direction::Write, buffer)?;
@@ -163,9 +162,11 @@ impl RawIo {
         Ok(())
     }
 
-    fn buffer(&self, size: usize) -> Result<Buffer, IoFailure> {
+    /// A buffer for a piece, of the one size that all have: whatever others hold, the account has room for
+    /// as many as may be in flight.
+    fn buffer(&self) -> Result<Buffer, IoFailure> {
         self.account
-            .allocate_wait(size, None)
+            .allocate_wait(PIECE_BYTES, None)
             .map_err(|_| NO_MEMORY)
     }
 
@@ -240,13 +241,18 @@ impl<'a> Window<'a> {
         }
     }
 
-    fn issue(&mut self, flight: Flight) -> Result<(), IoFailure> {
-        let free = loop {
+    /// Waits until one more can be in flight; which.
+    fn make_room(&mut self) -> usize {
+        loop {
             if let Some(free) = self.flights.iter().position(Option::is_none) {
-                break free;
+                return free;
             }
             self.reap();
-        };
+        }
+    }
+
+    fn issue(&mut self, flight: Flight) -> Result<(), IoFailure> {
+        let free = self.make_room();
         if let Some(failure) = self.failure.take() {
             self.drain();
             return Err(failure);
@@ -350,4 +356,54 @@ const NO_MEMORY: IoFailure = IoFailure::Cancelled {
 
 fn memory_failure(_: BufferError) -> IoFailure {
     NO_MEMORY
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::buffer::BUFFER_ALIGN_BYTES;
+    use crate::disk::Durability;
+    use crate::test_rig::{MIB, Rig, volume};
+
+    #[test]
+    fn long_writes_need_no_more_memory_than_their_own() {
+        let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+        let volume = volume(&pool, "v", MIB);
+        let disks = &volume.pool().disks;
+        let pool_memory = pool.memory();
+        let raw = RawIo::new(pool_memory, "test", Urgency::Sync).unwrap();
+        // What is somebody's own nobody else has: nothing is left but for those who have some of their own.
+        let taken: Vec<_> = [PIECE_BYTES, BUFFER_ALIGN_BYTES]
+            .into_iter()
+            .flat_map(|size| {
+                std::iter::from_fn(move || pool_memory.open_account_for("all", size, 1).ok())
+            })
+            .collect();
+        let data: Vec<u8> = (0..3 * MIB + 512).map(|byte| (byte % 251) as u8).collect();
+        let mut back = vec![0; data.len()];
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (raw, data, back) = (&raw, &data, &mut back);
+            scope.spawn(move || {
+                let start = Sector(32 * MIB / SECTOR_BYTES);
+                let write = RawWrite {
+                    disk: 0,
+                    start,
+                    data,
+                };
+                raw.write(disks, &[write]).unwrap();
+                raw.read(disks, 0, start, back).unwrap();
+                tell.send(()).unwrap();
+            });
+            let ended = told.recv_timeout(Duration::from_secs(30));
+            // Whatever it waits for, so that the test ends.
+            assert!(!taken.is_empty());
+            drop(taken);
+            ended.expect("it waits for nobody");
+        });
+        assert!(back == data);
+    }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use engine::front::BestEffortReservation;
 
+use crate::failure::Failure;
+
 /// The most connections by default: enough for every client of a machine, few enough for its
 /// descriptors (three a connection).
 pub const CONNECTIONS_MAX_DEFAULT: usize = 1024;
@@ -68,6 +70,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The unix socket cannot be listened on.
+    #[error("{}", .0.what)]
+    Socket(Failure),
     /// The process lacks what the server needs.
     #[error("cannot start the block export: {0}")]
     Resources(#[from] std::io::Error),

@@ -8,9 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -25,6 +23,7 @@ use rustix::io::Errno;
 use sched::units::Nanos;
 
 use crate::descriptors;
+use crate::socket::{self, SocketFile};
 
 use super::config::{ExportReservation, NbdConfig, NbdStatus, StartError};
 use super::stats::Stats;
@@ -55,7 +54,7 @@ pub struct Server {
     workers: Vec<JoinHandle<()>>,
     workers_done: mpsc::Receiver<()>,
     tcp_address: Option<SocketAddr>,
-    unix: Option<PathBuf>,
+    unix: Option<SocketFile>,
 }
 
 enum Listener {
@@ -71,6 +70,7 @@ impl Server {
     pub fn start(pool: Arc<Pool>, config: &NbdConfig) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut tcp_address = None;
+        let mut unix = None;
         if let Some(address) = config.tcp {
             let listener = listen_tcp(address).map_err(|source| StartError::Listen {
                 address: address.to_string(),
@@ -80,12 +80,10 @@ impl Server {
             listeners.push(Listener::Tcp(listener));
         }
         if let Some(path) = &config.unix {
-            let listener =
-                listen_unix(path, config.unix_mode).map_err(|source| StartError::Listen {
-                    address: path.display().to_string(),
-                    source,
-                })?;
+            let (listener, file) =
+                socket::listen(path, config.unix_mode).map_err(StartError::Socket)?;
             listeners.push(Listener::Unix(listener));
+            unix = Some(file);
         }
         if listeners.is_empty() {
             return Err(StartError::NoAddress);
@@ -109,7 +107,7 @@ impl Server {
             workers: Vec::new(),
             workers_done,
             tcp_address,
-            unix: config.unix.clone(),
+            unix,
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let count = config
@@ -184,9 +182,7 @@ impl Server {
             // A panic of the thread has been reported by the panic hook.
             let _ = acceptor.join();
         }
-        if let Some(path) = self.unix.take() {
-            let _ = std::fs::remove_file(path);
-        }
+        drop(self.unix.take());
     }
 }
 
@@ -227,23 +223,6 @@ fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, A
 
 fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Listens on `path`, replacing a socket that nobody listens on any more.
-fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match UnixStream::connect(path) {
-            Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-                UnixListener::bind(path)?
-            }
-            _ => return Err(error),
-        },
-        other => other?,
-    };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
