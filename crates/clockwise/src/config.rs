@@ -9,13 +9,15 @@ mod disk;
 pub mod fuzzing;
 mod patience;
 mod reservation;
+mod sockets;
 
 use std::path::{Path, PathBuf};
 
 use engine::pool::{Floor, OpenOptions};
 use sched::policy::Policy;
 use sched::units::{Bytes, Nanos};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
@@ -31,6 +33,10 @@ pub const DEFAULT_PATH: &str = "clockwise.toml";
 
 /// Memory for buffers when nothing else is said.
 pub const MEMORY_DEFAULT: Bytes = Bytes::from_mib(256);
+
+/// The least memory for buffers: what the pool's own transfers and a move of extents take, and a little
+/// for clients.
+pub const MEMORY_MIN: Bytes = Bytes::from_mib(4);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,8 +60,8 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Server {
-    api: PathBuf,
-    data: Option<PathBuf>,
+    api: Spanned<PathBuf>,
+    data: Option<Spanned<PathBuf>>,
     permissions: Spanned<String>,
     realtime: bool,
 }
@@ -63,7 +69,7 @@ struct Server {
 impl Default for Server {
     fn default() -> Self {
         Self {
-            api: PathBuf::from("/run/clockwise/api.sock"),
+            api: Spanned::new(0..0, PathBuf::from("/run/clockwise/api.sock")),
             data: None,
             permissions: Spanned::new(0..0, "0660".to_owned()),
             realtime: true,
@@ -74,7 +80,7 @@ impl Default for Server {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Nbd {
-    unix: Option<PathBuf>,
+    unix: Option<Spanned<PathBuf>>,
     tcp: Option<Spanned<String>>,
     #[serde(default)]
     reservation: Vec<reservation::Section>,
@@ -91,7 +97,7 @@ struct PoolSection {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Memory {
-    #[serde(default, deserialize_with = "quantity::optional_text")]
+    #[serde(default, deserialize_with = "memory_total")]
     total: Option<Bytes>,
 }
 
@@ -105,6 +111,17 @@ struct Scheduler {
     floor_slice: Option<Nanos>,
     #[serde(default, deserialize_with = "quantity::optional_text")]
     floor_period: Option<Nanos>,
+}
+
+/// Memory for buffers, no less than the server itself needs.
+fn memory_total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let total: Bytes = quantity::text(deserializer)?;
+    if total < MEMORY_MIN {
+        return Err(D::Error::custom(format_args!(
+            "`total` is {total}; the server needs at least {MEMORY_MIN}, and streams more"
+        )));
+    }
+    Ok(Some(total))
 }
 
 /// A configuration that makes sense.
@@ -154,19 +171,24 @@ impl Config {
         })?;
         let folder = source.path.parent().unwrap_or(Path::new(""));
         let disks = disk::disks(source, folder, file.disk)?;
-        let api = folder.join(&file.server.api);
+        let nbd_reservations = reservation::reservations(
+            source,
+            file.nbd.reservation,
+            file.nbd.unix.is_some() || file.nbd.tcp.is_some(),
+        )?;
+        let sockets = sockets::sockets(
+            source,
+            folder,
+            file.server.api,
+            file.server.data,
+            file.nbd.unix,
+        )?;
         Ok(Self {
-            data: file
-                .server
-                .data
-                .map_or_else(|| api.with_file_name("data.sock"), |data| folder.join(data)),
+            api: sockets.api,
+            data: sockets.data,
+            nbd_unix: sockets.nbd,
+            nbd_reservations,
             permissions: permissions(source, &file.server.permissions)?,
-            nbd_reservations: reservation::reservations(
-                source,
-                file.nbd.reservation,
-                file.nbd.unix.is_some() || file.nbd.tcp.is_some(),
-            )?,
-            nbd_unix: file.nbd.unix.map(|unix| folder.join(unix)),
             nbd_tcp: file
                 .nbd
                 .tcp
@@ -184,7 +206,6 @@ impl Config {
                     file.server.realtime,
                 )?
             },
-            api,
             disks,
         })
     }
@@ -261,6 +282,17 @@ fn open_options(
         realtime,
         ..defaults
     })
+}
+
+/// What a path leads to, as far as that can be told: of what is not there, by its folder.
+fn real(path: &Path) -> PathBuf {
+    let of_folder = || {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = std::fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    let there = std::fs::canonicalize(path).ok();
+    there.or_else(of_folder).unwrap_or_else(|| path.to_owned())
 }
 
 /// Where a section's head stands.

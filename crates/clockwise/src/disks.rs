@@ -4,7 +4,7 @@
 //! refuses while they are mounted or part of something else, and locks files. So a second server, or
 //! `pool create` beside a server, is refused by name instead of destroying data.
 
-use std::fs::OpenOptions;
+use std::fs::{FileType, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -143,15 +143,44 @@ fn prepare(disk: &DiskConfig, absent: Absent, made: &mut Made) -> Result<bool, F
         }
         Err(error) => return Err(unusable(disk, &error)),
     };
-    if is_block && !kind.is_block_device() {
-        return Err(
-            wrong(disk, "it is not a block device").help("write kind = \"file\" for a file")
-        );
-    }
-    if !is_block && !kind.is_file() {
-        return Err(wrong(disk, "it is not a file").help("write kind = \"block\" for a device"));
+    let is_as_said = if is_block {
+        kind.is_block_device()
+    } else {
+        kind.is_file()
+    };
+    if !is_as_said {
+        return Err(unlike(disk, kind, is_block));
     }
     Ok(false)
+}
+
+/// The failure of a disk that is something else than the configuration says.
+fn unlike(disk: &DiskConfig, kind: FileType, is_block: bool) -> Failure {
+    let (wanted, another) = if is_block {
+        (
+            "a block device",
+            "name one of those that `lsblk -o PATH,SERIAL` lists",
+        )
+    } else {
+        (
+            "a file",
+            "name a file, or one that is not there yet: `clockwise pool create` makes it",
+        )
+    };
+    let (is, help) = if kind.is_block_device() {
+        ("a block device", "write kind = \"block\" for a device")
+    } else if kind.is_file() {
+        ("a file", "write kind = \"file\" for a file")
+    } else if kind.is_dir() {
+        ("a folder", another)
+    } else if kind.is_fifo() {
+        ("a pipe", another)
+    } else if kind.is_char_device() {
+        ("a character device", another)
+    } else {
+        ("a socket", another)
+    };
+    wrong(disk, format!("it is {is}, not {wanted}")).help(help)
 }
 
 /// A file with all its space: a disk that runs out of it later would have to fail writes.

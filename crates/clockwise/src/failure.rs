@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
+use crate::cmd::printable;
 use crate::http::RefusalView;
 
 /// Which of the exit statuses.
@@ -160,18 +161,19 @@ impl Failure {
     /// As people read it, with the place in the file shown as the compiler shows one.
     #[must_use]
     pub fn render(&self, colour: bool) -> String {
-        let title = Level::ERROR.primary_title(self.what.as_str());
+        let (what, help) = (printable(&self.what), printable(&self.help));
+        let title = Level::ERROR.primary_title(what.as_ref());
         let mut group = match &self.place {
             None => title.elements(Vec::<
                 annotate_snippets::Snippet<'_, annotate_snippets::Annotation<'_>>,
             >::new()),
             Some(place) => title.element(
                 Snippet::source(place.text.as_str())
-                    .path(place.file.as_str())
+                    .path(printable(&place.file))
                     .annotation(AnnotationKind::Primary.span(place.span.clone())),
             ),
         };
-        group = group.element(Level::HELP.message(self.help.as_str()));
+        group = group.element(Level::HELP.message(help.as_ref()));
         let renderer = if colour {
             Renderer::styled()
         } else {
@@ -263,6 +265,18 @@ mod tests {
         assert_eq!((place.line, place.column), (2, 2));
         let past = Place::new(Path::new("f"), "ab", 10..20);
         assert_eq!((past.line, past.column), (1, 3));
+    }
+
+    #[test]
+    fn names_in_a_failure_give_a_terminal_no_orders() {
+        let order = "\u{1b}[31m";
+        let place = Place::new(Path::new(order), "a = \u{1b}[31m1\n", 0..1);
+        let failure = Failure::bad_input(format!("no key in {order}"))
+            .at(place)
+            .help(format!("write {order}"));
+        let text = failure.render(false);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert_eq!(text.matches("\\u{1b}[31m").count(), 3, "{text}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use engine::pool::{OpenOptions, Pool};
 use engine::rt;
+use engine::status::Warning;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
@@ -19,6 +20,7 @@ use crate::descriptors;
 use crate::disks::{self, Absent, OpenDisks};
 use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
+use crate::http::view::WarningView;
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
 
@@ -27,24 +29,6 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often reservations are looked at that nobody has connected to.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// That no socket is meant for two things: the second would be told that another server listens there.
-fn check_sockets(config: &Config) -> Result<(), Failure> {
-    let (api, data) = (&config.api, &config.data);
-    let twice = match &config.nbd_unix {
-        _ if api == data => Some((api, "control and for the data of streams")),
-        Some(nbd) if nbd == api => Some((nbd, "control and for the block export")),
-        Some(nbd) if nbd == data => Some((nbd, "the data of streams and for the block export")),
-        _ => None,
-    };
-    twice.map_or(Ok(()), |(path, uses)| {
-        let path = path.display();
-        Err(
-            Failure::bad_input(format!("the socket {path} is named for {uses}"))
-                .help("give `api`, `data` and `unix` in the configuration different paths"),
-        )
-    })
-}
 
 /// Listens as [`socket::listen`] does, for tasks.
 fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure> {
@@ -70,7 +54,6 @@ impl Server {
     /// When the disks are no pool, or a socket cannot be had.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
         let descriptors = descriptors::raise();
-        check_sockets(config)?;
         let opening = config.clone();
         let disks = apart(move || disks::open(&opening, Absent::Refuse)).await?;
         // The disks are this server's alone, so the socket is as well. Who connects from now on is answered
@@ -80,9 +63,10 @@ impl Server {
         let pool = apart(move || open_pool(disks, options)).await?;
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
-        let app = Arc::new(App::new(pool, absolute(&config.data)));
-        for warning in app.pool.warnings() {
-            tracing::warn!("{warning}");
+        let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
+        let app = Arc::new(App::new(pool, absolute(&config.data), reserved));
+        for WarningView { what, concerns } in app.status().warnings {
+            tracing::warn!("{}", Warning { what, concerns });
         }
         let (ending, ended) = watch::channel(false);
         let tasks = vec![

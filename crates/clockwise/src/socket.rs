@@ -37,8 +37,10 @@ pub(crate) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| io_failure("make the folder", folder, &error))?;
+        std::fs::create_dir_all(folder).map_err(|error| {
+            io_failure("make the folder", folder, &error)
+                .help("make it, or name another place for the socket in the configuration")
+        })?;
     }
     clear(path)?;
     listen_at(&address, path, mode).map_err(|error| io_failure("listen at", path, &error))

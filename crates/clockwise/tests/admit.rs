@@ -58,6 +58,26 @@ fn a_set_that_only_preemption_would_save_is_refused() {
 }
 
 #[test]
+fn of_tasks_that_block_the_others_alike_the_first_in_the_file_is_named() {
+    // 80 ms of any of the three and 30 ms of "short" are more than 100 ms.
+    let long = |name: &str, period: u64, count: u64| {
+        format!(
+            "[[task]]\nname = \"{name}\"\nservice_ms = 80\nperiod_ms = {period}\ncount = {count}\n"
+        )
+    };
+    let short = "[[task]]\nname = \"short\"\nservice_ms = 30\nperiod_ms = 100\n";
+    let middling = "[[task]]\nname = \"middling\"\nservice_ms = 75\nperiod_ms = 1000\n";
+    let all = [middling, &long("b", 2000, 2), &long("a", 1000, 1), short].concat();
+    let (_, json) = admit(&all);
+    assert_eq!(json.code, 3, "{json:?}");
+    let json = json.json();
+    assert_eq!(
+        (&json["refused_by"], &json["task"]),
+        (&"blocking".into(), &"b #1".into())
+    );
+}
+
+#[test]
 fn more_than_the_whole_disk_is_refused_for_its_utilization() {
     let (_, json) =
         admit("[[task]]\nname = \"cam\"\nservice_ms = 60\nperiod_ms = 100\ncount = 2\n");

@@ -50,6 +50,11 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["zero"],
         ),
         (
+            format!("[memory]\ntotal = \"4095KiB\"\n{disk}"),
+            ":2:9",
+            &["`total` is 4.00 MiB", "at least 4 MiB"],
+        ),
+        (
             format!("[memory]\ntotal = 64\n{disk}"),
             ":2:9",
             &["a text with a unit"],
@@ -210,6 +215,15 @@ fn one_disk_by_two_names_is_found() {
     let text =
         "[[disk]]\npath = \"d\"\nkind = \"file\"\n[[disk]]\npath = \"same\"\nkind = \"file\"\n";
     serve(&site, text).fails(2, &["named twice", "clockwise.toml:5:8"]);
+    // One that is not there yet has other names as well.
+    let text =
+        "[[disk]]\npath = \"new\"\nkind = \"file\"\n[[disk]]\npath = \"./new\"\nkind = \"file\"\n";
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    let mut create = clockwise();
+    let create = create
+        .args(["pool", "create"])
+        .current_dir(site.folder.path());
+    outcome(create).fails(2, &["./new is named twice", "line 2"]);
 }
 
 #[test]
@@ -221,12 +235,123 @@ fn a_disk_that_is_not_there_or_no_disk_is_named() {
     );
     let block = "[[disk]]\npath = \"/dev/no-such-disk\"\nkind = \"block\"\n";
     serve(&site, block).fails(2, &["/dev/no-such-disk", "not there", "lsblk"]);
-    serve(&site, "[[disk]]\npath = \".\"\nkind = \"file\"\n").fails(2, &["not a file"]);
-    serve(
-        &site,
-        "[[disk]]\npath = \"clockwise.toml\"\nkind = \"block\"\n",
-    )
-    .fails(2, &["not a block device"]);
+    rustix::fs::mkfifoat(rustix::fs::CWD, site.path("pipe"), rustix::fs::Mode::RWXU)
+        .expect("a pipe");
+    for (path, kind, words) in [
+        (".", "file", ["it is a folder, not a file", "name a file"]),
+        ("pipe", "file", ["it is a pipe, not a file", "name a file"]),
+        (
+            "/dev/null",
+            "file",
+            ["it is a character device, not a file", "name a file"],
+        ),
+        (
+            ".",
+            "block",
+            ["it is a folder, not a block device", "lsblk"],
+        ),
+        (
+            "clockwise.toml",
+            "block",
+            ["it is a file, not a block device", "kind = \"file\""],
+        ),
+    ] {
+        let text = format!("[[disk]]\npath = \"{path}\"\nkind = \"{kind}\"\n");
+        serve(&site, &text).fails(2, &words);
+    }
+}
+
+#[test]
+fn sockets_that_cannot_be_are_shown_where_they_are_named() {
+    let site = Site::new(1);
+    let disk = "[[disk]]\npath = \"d\"\nkind = \"file\"\n";
+    std::fs::write(site.path("file"), b"x").expect("a file");
+    let folder = site.folder.path().display().to_string();
+    // One byte too many, with the slash and the folder before it.
+    let long = "s".repeat(107 - folder.len());
+    for (text, words) in [
+        (
+            format!("[server]\napi = \"{long}\"\n"),
+            ["has 108 bytes", ":2:7"],
+        ),
+        (
+            format!("[server]\ndata = \"{long}\"\n"),
+            ["the most is 107", ":2:8"],
+        ),
+        (
+            format!("[nbd]\nunix = \"{long}\"\n"),
+            ["shorter path", ":2:8"],
+        ),
+        (
+            "[server]\napi = \"a\"\n[nbd]\nunix = \"./a\"\n".to_owned(),
+            ["control API and of the block export", ":4:8"],
+        ),
+        (
+            "[server]\napi = \"a\"\n[nbd]\nunix = \"data.sock\"\n".to_owned(),
+            ["streams' data and of the block export", ":4:8"],
+        ),
+        (
+            "[server]\napi = \"a\"\ndata = \"a\"\n".to_owned(),
+            ["control API and of the streams' data", ":3:8"],
+        ),
+    ] {
+        serve(&site, &(text + disk)).fails(2, &words);
+    }
+    let fits = &long[1..];
+    let text = common::read_text(&Site::new(1).config());
+    let with = |api: &str, nbd: &str| {
+        let text = text.replace("\"api.sock", &format!("\"{api}"));
+        text.replace("\"nbd.sock", &format!("\"{nbd}"))
+    };
+    std::fs::write(site.config(), with(fits, "new/folder/nbd.sock")).expect("it can be written");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    assert!(site.path("new/folder/nbd.sock").exists());
+    site.run(&["volume", "list"]).done();
+    assert_eq!(server.terminate().0, Some(0));
+    serve(&site, &with("api.sock", "file/nbd.sock"))
+        .fails(1, &["cannot make the folder", "file", "another place"]);
+}
+
+#[test]
+fn the_least_memory_is_enough_to_make_and_move_volumes() {
+    let site = Site::new(2);
+    let least = common::read_text(&site.config()).replace(
+        "64MiB\"\n[[disk]]\npath = \"disk-0",
+        "4MiB\"\n[[disk]]\npath = \"disk-0",
+    );
+    assert!(least.contains("total = \"4MiB\""), "{least}");
+    std::fs::write(site.config(), least).expect("the configuration can be written");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
+    let from = site.path("from").display().to_string();
+    std::fs::write(&from, vec![1; 1 << 20]).expect("a file");
+    let rate = ["--rate", "500KB/s", "--block", "64KiB"];
+    let record = ["stream", "record", "--volume", "v", "--from", &from];
+    let recorded = site.run(&[&record[..], &rate].concat());
+    // A machine that is busy may make blocks late.
+    assert!(matches!(recorded.code, 0 | 1), "{recorded:?}");
+    site.run(&["volume", "move", "v", "--disk", "disk-1"])
+        .done();
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn an_empty_variable_of_the_environment_is_not_set() {
+    let (site, server) = Site::serving(1);
+    let mut list = clockwise();
+    let list = list
+        .args(["volume", "list"])
+        .current_dir(site.folder.path());
+    for variable in ["CLOCKWISE_SOCKET", "CLOCKWISE_CONFIG"] {
+        list.env(variable, "");
+    }
+    outcome(list).done();
+    let wrong = outcome(list.env("CLOCKWISE_SOCKET", "nowhere.sock"));
+    wrong.fails(1, &["no server answers at nowhere.sock"]);
+    assert_eq!(server.terminate().0, Some(0));
 }
 
 #[test]

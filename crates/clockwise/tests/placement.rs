@@ -128,8 +128,12 @@ fn a_named_disk_a_zone_a_range_and_runs_have_their_effect() {
         2
     );
     let to = disk(1);
-    site.run(&["volume", "move", "range", "--disk", &to, "--zone", "5"])
-        .done();
+    let moved = site.json(&["volume", "move", "range", "--disk", &to, "--zone", "5"]);
+    assert_eq!(
+        (&moved["users"], &moved["open_count"]),
+        (&json!([]), &json!(0)),
+        "the move itself is over"
+    );
     assert!(
         places(&site, "range")
             .iter()

@@ -110,6 +110,17 @@ fn no_file_is_left_of_a_pool_that_could_not_be_made() {
     assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
 }
 
+/// Whether or not disks are taken that have something on them.
+#[test]
+fn a_disk_that_is_too_small_is_told_so() {
+    let site = Site::new(1);
+    std::fs::write(site.path("disk-0"), vec![0; 1 << 10]).expect("a file");
+    for create in [&["pool", "create"][..], &["pool", "create", "--force"]] {
+        let refused = site.run(create);
+        refused.fails(2, &["disk-0 is too small", "1 KiB", "larger disks"]);
+    }
+}
+
 #[test]
 fn a_missing_disk_is_named_and_comes_back_with_everything() {
     let site = pool(2);

@@ -387,7 +387,7 @@ fn a_recording_ends_by_itself_when_its_time_has_come() {
     assert!(matches!(report.code, 0 | 1), "{report:?}");
     assert_eq!(report.json()["state"], "done", "{report:?}");
     assert_ne!(report.json()["pace"]["blocks"], 0, "{report:?}");
-    record(&["--starts-in", "1h", "--ends-in", "1min"]).fails(2, &["ends_in_ms", "before"]);
+    record(&["--starts-in", "1h", "--ends-in", "1min"]).fails(2, &["--ends-in", "before"]);
     record(&["--ends-in", "0s"]).fails(2, &["ends-in"]);
     record(&["--starts-in", "-1s"]).fails(2, &["starts-in"]);
     assert_eq!(site.json(&["status"])["streams"], json!([]));

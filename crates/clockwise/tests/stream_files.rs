@@ -52,6 +52,60 @@ fn a_file_is_made_empty_only_for_a_stream_that_was_granted() {
 }
 
 #[test]
+fn the_account_of_blocks_does_not_go_where_the_bytes_are() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    std::fs::write(site.path("there"), PRECIOUS).expect("a file");
+    std::os::unix::fs::symlink(site.path("there"), site.path("link")).expect("a link");
+    let path = |name: &str| site.path(name).display().to_string();
+    let stream = |way: [&str; 3], log: &str| {
+        let [way, option, file] = way;
+        let what = [
+            "stream", way, "--volume", "v", "--rate", "500KB/s", "--length", "64KiB",
+        ];
+        let files = [option, file, "--block", "64KiB", "--blocks", log];
+        site.run(&[&what[..], &files].concat())
+    };
+    for (file, log) in [("there", "there"), ("there", "link"), ("new", "new")] {
+        let played = stream(["play", "--to", &path(file)], &path(log));
+        played.fails(2, &["--to and --blocks name the same file", "another file"]);
+    }
+    let recorded = stream(["record", "--from", &path("there")], &path("link"));
+    recorded.fails(2, &["--from and --blocks name the same file"]);
+    assert_eq!(read(&site.path("there")), PRECIOUS);
+    assert!(!site.path("new").exists());
+    // Nothing is lost there.
+    let nowhere = stream(["play", "--to", "/dev/null"], "/dev/null");
+    assert!(!nowhere.err.contains("same file"), "{nowhere:?}");
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// What the command line calls otherwise is not called as the API does.
+#[test]
+fn a_part_of_a_stream_that_cannot_be_is_told_by_its_option() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let play = |part: [&str; 4], words: &[&str]| {
+        let what = ["stream", "play", "--volume", "v", "--rate", "1MB/s"];
+        let how = ["--block", "64KiB", "--to", "/dev/null"];
+        let refused = site.run(&[&what[..], &how, &part].concat());
+        refused.fails(2, words);
+        for member in ["_bytes", "_ms"] {
+            assert!(!refused.err.contains(member), "{refused:?}");
+        }
+    };
+    let range = ["--offset", "8MiB", "--length", "64KiB"];
+    play(range, &["--offset and --length: the range is"]);
+    let backwards = ["--starts-in", "2s", "--ends-in", "1s"];
+    play(backwards, &["--ends-in: the stream would end"]);
+    let far = ["--starts-in", "1000000h", "--ends-in", "1000001h"];
+    play(far, &["--starts-in: ", "a hundred years"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
 fn a_position_may_be_the_beginning() {
     let (site, server) = Site::serving(1);
     let made = site.json(&[

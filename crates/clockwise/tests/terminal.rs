@@ -305,6 +305,11 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
     let child = Process::spawn(&mut record);
     let streams = || site.json(&["status"])["streams"].as_array().map(Vec::len);
     until("it has its stream", || streams() == Some(1));
+    let state = || site.json(&["stream", "list"])[0]["state"].clone();
+    until("it is connected", || state() != "reserved");
+    assert_eq!(state(), "planned");
+    let listed = site.run(&["stream", "list"]).done().out;
+    assert!(listed.trim_end().ends_with("planned"), "{listed}");
     let pid = rustix::process::Pid::from_child(&child);
     // It hears of it from the moment at which its stream is there.
     until("it hears of Ctrl-C", || hears_interrupts(child.id()));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sched::admission::{Admission, RefusedBy};
+use sched::admission::{Admission, Refusal, RefusedBy};
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::task::{TaskError, TaskId, TaskParams};
 use sched::units::Nanos;
@@ -196,6 +196,21 @@ impl Tasks {
             Some(copy) => format!("{name} #{copy}"),
         });
     }
+
+    /// The first in the file of the tasks that are at fault as much as the one that was found to be: where
+    /// a request is too long for those with shorter periods, any that is as long.
+    fn first_at_fault(&self, refusal: &Refusal) -> usize {
+        let found = refusal.task.0 as usize;
+        if refusal.by == RefusedBy::Utilization {
+            return found;
+        }
+        let service = self.params[found].1.service();
+        let is_at_fault = |(_, task): &(TaskId, TaskParams)| {
+            task.service() == service && task.period() >= refusal.interval
+        };
+        let first = self.params.iter().position(is_at_fault);
+        first.unwrap_or(found)
+    }
 }
 
 fn tasks(source: &SourceFile<'_>) -> Result<Tasks, Failure> {
@@ -311,7 +326,7 @@ fn verdict(tasks: &Tasks) -> Verdict {
             }
         }
         Err(refusal) => {
-            let task = tasks.names.get(refusal.task.0 as usize).cloned();
+            let task = tasks.names.get(tasks.first_at_fault(&refusal)).cloned();
             refused(refusal.by, refusal.interval, refusal.short_by, task)
         }
     }

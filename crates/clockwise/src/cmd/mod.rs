@@ -16,15 +16,16 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::client::ApiClient;
 use crate::config::{Config, DEFAULT_PATH};
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 
 pub use output::Output;
-pub(crate) use output::{missed, percent, short, table};
+pub(crate) use output::{missed, percent, printable, short, table};
 pub(crate) use picture::wrapped;
 pub(crate) use serve::start_log;
 pub use status::{latency as latency_text, render as render_status};
@@ -173,10 +174,24 @@ fn usage_failure(error: &clap::Error) -> Failure {
     }
 }
 
+/// The command line. An empty variable of the environment is one that is not set.
+fn parsed() -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    for (argument, variable) in [
+        ("socket", "CLOCKWISE_SOCKET"),
+        ("config", "CLOCKWISE_CONFIG"),
+    ] {
+        if std::env::var_os(variable).is_some_and(|value| value.is_empty()) {
+            command = command.mut_arg(argument, |argument| argument.env(Resettable::Reset));
+        }
+    }
+    Cli::from_arg_matches_mut(&mut command.try_get_matches()?)
+}
+
 /// The whole program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are not errors, and go to standard output.

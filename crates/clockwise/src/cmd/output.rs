@@ -131,7 +131,7 @@ impl Output {
     /// Shows a picture in the place of the one before.
     pub fn picture(&self, text: &str) {
         let mut err = io::stderr().lock();
-        let picture = picture(&printable(text), &err);
+        let picture = picture(text, &err);
         // Nobody to show it to is no failure of the command.
         let _ = err.write_all(picture.as_bytes());
     }
@@ -294,7 +294,8 @@ pub(crate) fn short(name: &str) -> String {
 }
 
 /// `text` in which nothing gives a terminal orders: names come from files and from other people.
-fn printable(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let is_order = |c: char| c.is_control() && c != '\n';
     if !text.contains(is_order) {
         return Cow::Borrowed(text);

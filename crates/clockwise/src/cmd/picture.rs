@@ -4,6 +4,8 @@ use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
+use super::output::printable;
+
 /// Characters in a line of text that is broken into lines.
 const LINE_CHARS: usize = 100;
 
@@ -21,7 +23,7 @@ pub(super) fn picture(text: &str, terminal: impl AsFd) -> String {
         (usize::from(size.ws_row), usize::from(size.ws_col))
     });
     let mut picture = String::from("\x1b[H");
-    for line in fitting(text, rows, columns) {
+    for line in fitting(&printable(text), rows, columns) {
         picture += &line;
         picture += "\x1b[K\n";
     }
@@ -102,6 +104,16 @@ mod tests {
             ["one", "", "... 3 more lines that a larger terminal shows"]
         );
         assert_eq!(fitting(text, 1, 80).len(), 1);
+    }
+
+    #[test]
+    fn a_picture_gives_no_orders_but_its_own() {
+        let nothing = std::fs::File::open("/dev/null").unwrap();
+        let shown = picture("pool \u{1b}[31mred\nwell\n", nothing);
+        assert_eq!(
+            shown,
+            "\u{1b}[Hpool \\u{1b}[31mred\u{1b}[K\nwell\u{1b}[K\n\u{1b}[J"
+        );
     }
 
     #[test]

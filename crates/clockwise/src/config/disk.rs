@@ -14,6 +14,7 @@ use sim::plant::PlantSpec;
 use sim::plant::spec::BUILT_IN;
 use toml::Spanned;
 
+use super::real;
 use crate::failure::{Failure, Place, SourceFile};
 use crate::quantity;
 
@@ -100,9 +101,8 @@ pub(super) fn disks(
     for section in sections {
         let span = section.get_ref().path.span();
         let disk = disk(source, folder, section)?;
-        // Two names of one device are found by what they lead to; one that is missing has no other name.
-        let real = std::fs::canonicalize(&disk.path).unwrap_or_else(|_| disk.path.clone());
-        if let Some(first) = seen.insert(real, span.start) {
+        // Two names of one device are found by what they lead to.
+        if let Some(first) = seen.insert(real(&disk.path), span.start) {
             let line = source.text[..first].matches('\n').count() + 1;
             return Err(source
                 .wrong(

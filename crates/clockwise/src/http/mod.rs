@@ -47,7 +47,7 @@ pub use disks::ProfileView;
 pub use problem::{Problem, RefusalView};
 
 use crate::session::Sessions;
-use view::{PoolView, StatusView};
+use view::{PoolView, StatusView, WarningView};
 
 /// What the handlers work on.
 pub struct App {
@@ -57,6 +57,8 @@ pub struct App {
     pub sessions: Arc<Sessions>,
     /// Where streams connect for their data.
     pub data_socket: String,
+    /// The exports that disk time is reserved for.
+    pub reserved_exports: Vec<String>,
     /// Moves under way, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
 }
@@ -64,11 +66,12 @@ pub struct App {
 impl App {
     /// A server's state, without moves.
     #[must_use]
-    pub fn new(pool: Arc<Pool>, data_socket: String) -> Self {
+    pub fn new(pool: Arc<Pool>, data_socket: String, reserved_exports: Vec<String>) -> Self {
         Self {
             pool,
             sessions: Arc::default(),
             data_socket,
+            reserved_exports,
             moves: Mutex::default(),
         }
     }
@@ -76,10 +79,19 @@ impl App {
     /// Everything at once.
     #[must_use]
     pub fn status(&self) -> StatusView {
-        StatusView {
-            planned: self.sessions.planned(engine::clock::now()),
-            ..StatusView::from(self.pool.status())
+        let mut status = StatusView::from(self.pool.status());
+        status.planned = self.sessions.planned(engine::clock::now());
+        for export in &self.reserved_exports {
+            if !status.volumes.iter().any(|volume| volume.name == *export) {
+                status.warnings.push(WarningView {
+                    what: format!(
+                        "disk time is reserved for export {export}, but there is no such volume"
+                    ),
+                    concerns: Vec::new(),
+                });
+            }
         }
+        status
     }
 
     /// Ends what runs for clients: moves stop after the extent at hand, streams end.

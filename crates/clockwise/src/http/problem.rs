@@ -103,7 +103,7 @@ impl Problem {
             FailureKind::Failed
         };
         let what = match &self.place {
-            Some(place) => format!("{place}: {}", self.what),
+            Some(place) => format!("{}: {}", in_options(place), self.what),
             None => self.what,
         };
         Failure {
@@ -114,6 +114,24 @@ impl Problem {
             refusal: self.refusal,
         }
     }
+}
+
+/// What members of requests are called on the command line.
+const OPTIONS: [(&str, &str); 4] = [
+    ("offset_bytes", "--offset"),
+    ("length_bytes", "--length"),
+    ("starts_in_ms", "--starts-in"),
+    ("ends_in_ms", "--ends-in"),
+];
+
+/// A place in a request as somebody knows it who has written a command line.
+fn in_options(place: &str) -> String {
+    let option = |word| OPTIONS.iter().find(|(member, _)| *member == word);
+    let words = place.split(' ');
+    let said: Vec<&str> = words
+        .map(|word| option(word).map_or(word, |(_, option)| option))
+        .collect();
+    said.join(" ")
 }
 
 /// The status of a problem with a pool: 4xx what the caller can put right, 5xx what it cannot.

@@ -47,7 +47,7 @@ struct StreamPath(
     String,
 );
 
-/// All streams: reserved, running, and ended ones whose report nobody has deleted yet.
+/// All streams: reserved, planned, running, and ended ones whose report nobody has deleted yet.
 #[utoipa::path(get, path = "/v1/streams", responses((status = 200, body = Vec<SessionView>)))]
 async fn list(state: State<Shared>) -> Answer<Vec<SessionView>> {
     answer(state.0, |app| {

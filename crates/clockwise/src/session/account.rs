@@ -177,11 +177,22 @@ impl Session {
         SessionView {
             id: self.id,
             op: self.op,
-            state: account.state.clone(),
+            state: self.state(&account),
             stream,
             pace,
             margin: latency(&account.margin),
             response: latency(&account.response),
+        }
+    }
+
+    /// What stage it is at now. Its account does not hear of the moment when its time begins.
+    fn state(&self, account: &Account) -> SessionState {
+        let is_to_come = |planned: &Planned| planned.begins_after(engine::clock::now());
+        match account.state {
+            SessionState::Running if self.planned.as_ref().is_some_and(is_to_come) => {
+                SessionState::Planned
+            }
+            ref state => state.clone(),
         }
     }
 
@@ -287,7 +298,7 @@ impl Session {
         let mut account = lock(&self.account);
         match account.state {
             SessionState::Reserved => self.give_back(account, state),
-            SessionState::Running => {
+            SessionState::Planned | SessionState::Running => {
                 account.state = SessionState::Stopped;
                 self.stop.stop();
                 return true;

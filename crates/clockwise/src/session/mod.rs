@@ -37,6 +37,8 @@ pub const BLOCKS_KEPT_MAX: usize = 32_768;
 pub enum SessionState {
     /// Reserved, and waiting for its byte stream.
     Reserved,
+    /// It has its byte stream, and waits for the time that it is reserved for.
+    Planned,
     /// Data goes through it.
     Running,
     /// It came to its end.

@@ -21,6 +21,11 @@ impl Planned {
         Some(Self { span, name, volume })
     }
 
+    /// Whether the span is still to come at `now`.
+    pub(super) fn begins_after(&self, now: Time) -> bool {
+        self.span.from > now
+    }
+
     /// How that is seen at `now`, of session `id`.
     pub(super) fn view(&self, id: u64, now: Time) -> PlannedView {
         let from_now = |instant: Time| instant.saturating_since(now).get();

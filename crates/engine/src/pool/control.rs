@@ -287,6 +287,8 @@ impl Pool {
         // Nobody deletes it meanwhile.
         let moved = self.open_volume_for(name, "a move of its extents")?;
         mover::run(&self.core, moved.core(), &placement, progress)?;
+        // It is no user any more of what is told.
+        drop(moved);
         Ok(volumes::info(&self.core, &volume))
     }
 

@@ -160,10 +160,6 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
             });
         }
     }
-    if !options.force {
-        refuse_pools(raw, started)?;
-        refuse_others(raw, started)?;
-    }
     let extent_bytes = match options.extent_bytes {
         Some(bytes) => bytes,
         None => proposed_extent(&started.disks),
@@ -179,6 +175,11 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
     };
     let steps =
         PoolState::format(&spec).map_err(|error| PoolError::from_plan(error, extent_bytes))?;
+    // Of disks that could be a pool: one that is too small cannot be read where a pool would be either.
+    if !options.force {
+        refuse_pools(raw, started)?;
+        refuse_others(raw, started)?;
+    }
     raw.perform(&started.disks, &steps)?;
     Ok(extent_bytes)
 }

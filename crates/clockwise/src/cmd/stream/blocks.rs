@@ -1,6 +1,7 @@
 //! How each block of a stream fared, as lines of CSV that are written while it runs.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -42,6 +43,11 @@ impl BlockLog {
             log.write_head().map_err(bad_input)?;
         }
         Ok(log)
+    }
+
+    /// The file, unless it is standard error.
+    pub(super) fn file(&self) -> Option<&File> {
+        self.to.file()
     }
 
     /// Takes away what was in the file.

@@ -88,7 +88,7 @@ pub enum StreamCommand {
         #[arg(long = "loop")]
         repeat: bool,
     },
-    /// List streams: reserved, running, and ended ones whose report is still there.
+    /// List streams: reserved, planned, running, and ended ones whose report is still there.
     List,
     /// Change the rate of a running stream.
     Rate {

@@ -146,6 +146,15 @@ impl Peer {
         }
     }
 
+    /// Its file, unless it is standard input or output, and the option that names it.
+    pub(super) fn file(&self) -> Option<(&File, &'static str)> {
+        match self {
+            Self::Source(Source::Stdin) => None,
+            Self::Source(Source::File { file, .. }) => Some((file, "--from")),
+            Self::Sink(sink) => sink.0.file().map(|file| (file, "--to")),
+        }
+    }
+
     /// Makes room for the bytes, now that it is certain that some will come.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         match self {

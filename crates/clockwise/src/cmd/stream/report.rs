@@ -12,6 +12,7 @@ use crate::session::{SessionState, SessionView};
 fn state_text(state: &SessionState) -> String {
     match state {
         SessionState::Reserved => "reserved".to_owned(),
+        SessionState::Planned => "planned".to_owned(),
         SessionState::Running => "running".to_owned(),
         SessionState::Done => "done".to_owned(),
         SessionState::Stopped => "stopped".to_owned(),

@@ -15,6 +15,7 @@ use super::Common;
 use super::blocks::BlockLog;
 use super::peer::Peer;
 use super::report::report_text;
+use super::target::is_one_file;
 use crate::client::ApiClient;
 use crate::cmd::output::counted;
 use crate::cmd::{Output, block_on};
@@ -45,6 +46,15 @@ pub(super) fn session(
     let ask = ask(common, peer.op(), wraps);
     let is_to_stdout = peer.is_to_stdout();
     let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
+    if let (Some(log), Some((file, option))) = (log.as_ref().and_then(BlockLog::file), peer.file())
+        && is_one_file(log, file)
+    {
+        return Err(
+            Failure::bad_input(format!("{option} and --blocks name the same file")).help(
+                "name another file with --blocks: it would overwrite the bytes of the stream",
+            ),
+        );
+    }
     let (report, is_all) = block_on(run(client, &ask, peer, log, output))?;
     if is_to_stdout {
         output.aside(&report, || report_text(&report))?;

@@ -48,6 +48,14 @@ impl Target {
         &self.path
     }
 
+    /// The file, unless it is what `-` stands for.
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.to {
+            To::Standard(_) => None,
+            To::File(file) => Some(file),
+        }
+    }
+
     /// Whether it is what `-` stands for.
     pub(super) fn is_standard(&self) -> bool {
         matches!(self.to, To::Standard(_))
@@ -121,6 +129,15 @@ impl Drop for Target {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether two files are one, in which what is written to one overwrites what is in the other: a pipe or
+/// a terminal may be named twice.
+pub(super) fn is_one_file(a: &File, b: &File) -> bool {
+    let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) else {
+        return false;
+    };
+    a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// Whether that file is at this path, and nobody else has written to it either.

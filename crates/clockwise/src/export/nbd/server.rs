@@ -154,6 +154,14 @@ impl Server {
         self.tcp_address
     }
 
+    /// The exports that disk time is reserved for, by name, whether or not there are such volumes.
+    #[must_use]
+    pub fn reserved(&self) -> Vec<String> {
+        let mut exports: Vec<String> = self.shared.shares.keys().cloned().collect();
+        exports.sort_unstable();
+        exports
+    }
+
     /// What it has done so far.
     #[must_use]
     pub fn status(&self) -> NbdStatus {
@@ -197,7 +205,7 @@ impl Drop for Server {
     }
 }
 
-/// Reserves disk time for exports, by volume. What is refused, or is for no volume, is a warning.
+/// Reserves disk time for exports, by volume. What is refused is a warning.
 fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, Arc<ReservedShare>> {
     let mut shares = HashMap::new();
     for ExportReservation { volume, share } in reservations {
@@ -209,13 +217,7 @@ fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, A
                 pool.warn(format!(
                     "export {volume} has no reservation, it is served like any other: {refusal}"
                 ));
-                continue;
             }
-        }
-        if pool.open_volume(volume).is_err() {
-            pool.warn(format!(
-                "disk time is reserved for export {volume}, but there is no such volume"
-            ));
         }
     }
     shares
