@@ -341,14 +341,14 @@ fn a_socket_that_cannot_be_is_told_with_what_to_do() {
         std::fs::write(site.config(), text).expect("the configuration can be written");
     };
     for (unix, words) in [
-        ("x".repeat(120), ["too long", "107 bytes"]),
+        ("x".repeat(120), ["too many for the socket", "the most is 107"]),
         (
             "api.sock".to_owned(),
-            ["api.sock", "control and for the block export"],
+            ["api.sock", "control API and of the block export"],
         ),
         (
             "data.sock".to_owned(),
-            ["data.sock", "streams and for the block export"],
+            ["data.sock", "streams' data and of the block export"],
         ),
         ("disk-0".to_owned(), ["disk-0", "not a socket"]),
     ] {
