@@ -1,4 +1,5 @@
-//! Replays the corpus of the fuzz targets of what clients send and of drive profiles, and runs each on random and mutated input: what
+//! Replays the corpus of the fuzz targets of what clients send, of drive profiles and of traces, and runs each
+//! on random and mutated input: what
 //! `make fuzz` does for longer on a nightly toolchain.
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
@@ -21,11 +22,12 @@ use seed::seed;
 type Target = (&'static str, fn(&[u8]), usize);
 
 // Text takes longer to read.
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 5] = [
     ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
     ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
     ("data_greeting", session::fuzzing::data_greeting, 200_000),
     ("profile", config::fuzzing::profile, 20_000),
+    ("trace", sim::trace::fuzzing::trace, 50_000),
 ];
 
 fn below(random: &mut Random, bound: usize) -> usize {

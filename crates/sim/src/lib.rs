@@ -6,6 +6,7 @@
 //! | [`emulator`] | a disk whose requests complete, in real time, when the model says so |
 //! | [`plant`] | the mechanical model of a drive: when does a request complete? |
 //! | [`run`] | virtual time: the scheduler against a plant |
+//! | [`trace`] | requests that others have recorded, in six formats |
 
 #![forbid(unsafe_code)]
 
@@ -13,3 +14,4 @@ pub mod atlas;
 pub mod emulator;
 pub mod plant;
 pub mod run;
+pub mod trace;
