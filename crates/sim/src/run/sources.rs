@@ -13,7 +13,8 @@ use sched::units::{Sector, SectorCount, Time};
 
 use super::Experiment;
 use super::heap::EventHeap;
-use super::workload::{ArrivalProcess, Arrivals, Cursor, Dice};
+use super::workload::{ArrivalProcess, Arrivals, Cursor, place};
+use crate::dice::Dice;
 
 /// A request that a source makes, before it has a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +63,7 @@ impl<'a> Sources<'a> {
         let count = load.sizes[self.dice.below(load.sizes.len() as u64) as usize];
         let reads = self.dice.below(100) < u64::from(load.read_percent);
         let region: &Range<Sector> = &load.region;
-        let start = self.dice.place(region, count);
+        let start = place(&mut self.dice, region, count);
         let (op, urgency) = if reads {
             (Op::Read, Urgency::Sync)
         } else {

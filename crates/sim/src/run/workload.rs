@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::Rng;
 use sched::request::{Op, Urgency};
 use sched::units::{Nanos, Sector, SectorCount, Time};
+
+use crate::dice::Dice;
 
 /// Where the requests of a client go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,37 +72,11 @@ pub struct BestEffortLoad {
     pub region: Range<Sector>,
 }
 
-/// A source of random numbers with the distributions that workloads need.
-pub(super) struct Dice(pub(super) Xoshiro256PlusPlus);
-
-impl Dice {
-    /// Uniform in 0 .. `bound`, which is not 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// Exponentially distributed with the mean `mean`, at least a nanosecond.
-    pub(super) fn exponential(&mut self, mean: Nanos) -> Nanos {
-        // 53 random bits make a fraction in (0, 1]. `libm`, not the platform's: same bits anywhere.
-        let fraction = ((self.0.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        Nanos((-libm::log(fraction) * mean.get() as f64) as u64).max(Nanos(1))
-    }
-
-    /// Geometrically distributed with the mean `mean`, at least 1.
-    pub(super) fn geometric(&mut self, mean: u64) -> u64 {
-        let mut length = 1;
-        while self.below(mean.max(1)) != 0 {
-            length += 1;
-        }
-        length
-    }
-
-    /// A place for `count` sectors in `region`.
-    pub(super) fn place(&mut self, region: &Range<Sector>, count: SectorCount) -> Sector {
-        const ALIGN_SECTORS: u64 = 8;
-        let room = (region.end - region.start).saturating_sub(count).get();
-        region.start + SectorCount(self.below(room / ALIGN_SECTORS + 1) * ALIGN_SECTORS)
-    }
+/// A place for `count` sectors in `region`.
+pub(super) fn place(dice: &mut Dice, region: &Range<Sector>, count: SectorCount) -> Sector {
+    const ALIGN_SECTORS: u64 = 8;
+    let room = (region.end - region.start).saturating_sub(count).get();
+    region.start + SectorCount(dice.below(room / ALIGN_SECTORS + 1) * ALIGN_SECTORS)
 }
 
 /// The place of a stream in its region.
@@ -119,7 +93,7 @@ impl Cursor {
 
     pub(super) fn advance(&mut self, load: &StreamLoad, dice: &mut Dice) -> Sector {
         match load.access {
-            Access::Random => dice.place(&load.region, load.block),
+            Access::Random => place(dice, &load.region, load.block),
             Access::Sequential => {
                 if self.next + load.block > load.region.end {
                     self.next = load.region.start;
@@ -172,6 +146,7 @@ impl ArrivalProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::SeedableRng;
 
     #[test]
@@ -210,10 +185,10 @@ mod tests {
         let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(7));
         let region = Sector(100)..Sector(164);
         for _ in 0..1_000 {
-            let start = dice.place(&region, SectorCount(16));
+            let start = place(dice, &region, SectorCount(16));
             assert!(start >= region.start && start + SectorCount(16) <= region.end);
         }
-        assert_eq!(dice.place(&region, SectorCount(64)), Sector(100));
+        assert_eq!(place(dice, &region, SectorCount(64)), Sector(100));
     }
 
     #[test]
