@@ -341,7 +341,10 @@ fn a_socket_that_cannot_be_is_told_with_what_to_do() {
         std::fs::write(site.config(), text).expect("the configuration can be written");
     };
     for (unix, words) in [
-        ("x".repeat(120), ["too many for the socket", "the most is 107"]),
+        (
+            "x".repeat(120),
+            ["too many for the socket", "the most is 107"],
+        ),
         (
             "api.sock".to_owned(),
             ["api.sock", "control API and of the block export"],

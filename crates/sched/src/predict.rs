@@ -60,6 +60,7 @@ pub struct Predictor {
     physical_sectors: u64,
     zones: Vec<Zone>,
     measured: Vec<Measured>,
+    trusts_measured: bool,
     model: Model,
     /// How much longer than modelled.
     widened_percent: u64,
@@ -97,6 +98,7 @@ impl Predictor {
             shortest: widened(shortest(&zones, &model), widened_percent),
             zones,
             measured: spec.worst_case.iter().map(Measured::new).collect(),
+            trusts_measured: spec.trust_worst_case,
             model,
             widened_percent,
         }
@@ -176,8 +178,12 @@ impl Predictor {
             .map(|zone| {
                 // A request that ends in this zone may have begun so many further out.
                 let slowest = self.slowest(first.max(zone.saturating_sub(boundaries)), zone);
+                let measured = self.measured(zone, count);
+                if let Some(measured) = measured.filter(|_| self.trusts_measured) {
+                    return measured;
+                }
                 let bound = self.anywhere(mechanics, slowest, boundaries, op, count);
-                bound.max(self.measured(zone, count).unwrap_or_default())
+                bound.max(measured.unwrap_or_default())
             })
             .max();
         let slowest = slowest.unwrap_or_default();

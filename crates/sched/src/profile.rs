@@ -73,6 +73,11 @@ pub struct ProfileSpec {
     /// How much longer than the other figures say any request may take: what overruns have shown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub widened_percent: u64,
+    /// Whether measured worst-case times are believed where they are less than what the other figures
+    /// say, as the papers do. They are percentiles, and no guarantee can rest on them: for experiments, and
+    /// not to be written in a file.
+    #[serde(skip)]
+    pub trust_worst_case: bool,
     /// Geometry and mechanics; for rotating drives, and only for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotating: Option<RotatingSpec>,

@@ -63,9 +63,9 @@ fn row(
     let elapsed = begun.elapsed();
     let blocks: u64 = outcome.streams.iter().map(|stream| stream.completed).sum();
     let best_effort = outcome.best_effort;
-    let busy = outcome.used.streams + outcome.used.best_effort;
+    let busy = outcome.disk.used.streams + outcome.disk.used.best_effort;
     let percent =
-        |part: Nanos| 100.0 * part.as_secs_f64() / (busy + outcome.used.idle).as_secs_f64();
+        |part: Nanos| 100.0 * part.as_secs_f64() / (busy + outcome.disk.used.idle).as_secs_f64();
     let mean_of = |summary: LatencySummary| match summary.count {
         0 => String::new(),
         _ => format!("{:.1}", summary.mean_ms),
@@ -75,7 +75,7 @@ fn row(
         "| {load} | {} | {} of {blocks} | {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} | {} | {:.0} + {:.0} % | {} | {:.2} | {:016x} | {:.2} |",
         policy.name(),
         outcome.missed(),
-        outcome.overruns,
+        outcome.disk.overruns,
         outcome.best_effort_unserved,
         best_effort.mean_ms,
         best_effort.p50.as_millis_f64(),
@@ -83,11 +83,11 @@ fn row(
         best_effort.max.as_millis_f64(),
         mean_of(outcome.synchronous),
         mean_of(outcome.asynchronous),
-        percent(outcome.used.streams),
-        percent(outcome.used.best_effort),
-        outcome.switches,
-        outcome.stream_bursts.length_mean,
-        outcome.hash,
+        percent(outcome.disk.used.streams),
+        percent(outcome.disk.used.best_effort),
+        outcome.disk.switches,
+        outcome.disk.stream_bursts.length_mean(),
+        outcome.disk.hash,
         elapsed.as_secs_f64(),
     )?;
     Ok(Some(Mean {

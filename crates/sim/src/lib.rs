@@ -2,19 +2,27 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`adversary`] | schedulers against tasks that do all they may to be late |
 //! | [`atlas`] | the simulated Quantum Atlas-II beside the measured one |
 //! | [`cello`] | best-effort load like that of a server in 1992 |
+//! | [`chart`] | pictures of curves |
 //! | [`emulator`] | a disk whose requests complete, in real time, when the model says so |
+//! | [`farm`] | several disks with volumes, streams and traces on them |
 //! | [`plant`] | the mechanical model of a drive: when does a request complete? |
 //! | [`run`] | virtual time: the scheduler against a plant |
+//! | [`thesis`] | the experiments of the thesis |
 //! | [`trace`] | requests that others have recorded, in six formats |
 
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 pub mod atlas;
 pub mod cello;
+pub mod chart;
 mod dice;
 pub mod emulator;
+pub mod farm;
 pub mod plant;
 pub mod run;
+pub mod thesis;
 pub mod trace;

@@ -42,8 +42,8 @@ fn outcome(experiment: &Experiment) -> Outcome {
         outcome.best_effort.count,
         outcome.best_effort.p99,
         outcome.best_effort_unserved,
-        outcome.overruns,
-        outcome.hash
+        outcome.disk.overruns,
+        outcome.disk.hash
     );
     assert_eq!(outcome.refused, 0, "{:?}", outcome.refused_last);
     outcome
@@ -52,7 +52,11 @@ fn outcome(experiment: &Experiment) -> Outcome {
 /// What holds of every run under a policy that guarantees anything.
 fn assert_guaranteed(outcome: &Outcome) {
     assert_eq!(outcome.missed(), 0);
-    assert_eq!(outcome.overruns, 0, "worst {}", outcome.overrun_max);
+    assert_eq!(
+        outcome.disk.overruns, 0,
+        "worst {}",
+        outcome.disk.overrun_max
+    );
     assert!(outcome.streams.iter().all(|stream| stream.completed > 50));
     assert_eq!(outcome.report.missed, 0);
 }
@@ -210,7 +214,11 @@ fn more_best_effort_than_the_disk_can_serve_costs_no_deadline() {
             }
             let outcome = outcome(&load);
             assert_eq!(outcome.missed(), 0);
-            assert_eq!(outcome.overruns, 0, "worst {}", outcome.overrun_max);
+            assert_eq!(
+                outcome.disk.overruns, 0,
+                "worst {}",
+                outcome.disk.overrun_max
+            );
             let took = outcome.ended - Time::ZERO;
             assert!(took > Nanos(two_minutes.get() / 4 * 5), "{took}");
         }
@@ -282,7 +290,7 @@ fn the_same_seed_is_the_same_run_and_another_is_not() {
     let experiment = |seed| mixed_deadlines(config(Policy::Exact), Nanos::from_secs(30), seed);
     let [first, again, other] = [1, 1, 2].map(|seed| outcome(&experiment(seed)));
     assert_eq!(first, again);
-    assert_ne!(first.hash, other.hash);
+    assert_ne!(first.disk.hash, other.disk.hash);
 }
 
 #[test]

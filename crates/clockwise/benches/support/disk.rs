@@ -29,6 +29,7 @@ pub(crate) fn in_memory(
         capacity_sectors: disk.capacity().0,
         physical_sector_bytes: 512,
         widened_percent: 0,
+        trust_worst_case: false,
         rotating: None,
         flat: Some(FlatSpec {
             read_overhead_us: overhead_us,

@@ -7,6 +7,7 @@ mod output;
 mod picture;
 mod pool;
 mod serve;
+mod sim;
 mod status;
 mod stream;
 mod volume;
@@ -85,6 +86,9 @@ pub enum Command {
     Status(status::Args),
     /// Test a list of tasks for admission, without any disk.
     Admit(admit::Args),
+    /// Run the papers' experiments with the server's own scheduler, in virtual time.
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
     /// Record and play video at guaranteed rates beside a busy file system, on emulated drives.
     Demo(crate::demo::Args),
     /// Print a completion script for a shell.
@@ -139,6 +143,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
         Command::Admit(args) => admit::run(args, output),
+        Command::Sim(command) => sim::run(command, output),
         Command::Demo(args) => crate::demo::run(args, output),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -5,7 +5,7 @@
 //! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it.
 
 pub(crate) mod core;
-pub(crate) mod needs;
+pub mod needs;
 pub(crate) mod open;
 mod pace;
 mod play;

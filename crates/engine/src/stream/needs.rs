@@ -27,14 +27,15 @@ use crate::pool::disks::DiskCore;
 
 /// What a stream's blocks need of one disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Need {
-    pub(crate) disk: usize,
+pub struct Need {
+    /// The disk.
+    pub disk: usize,
     /// Which of a block's requests to the disk, from 0.
-    pub(crate) lane: usize,
+    pub lane: usize,
     /// The worst-case service time of one.
-    pub(crate) service: Nanos,
+    pub service: Nanos,
     /// The least number of blocks from one to the next.
-    pub(crate) gap: u64,
+    pub gap: u64,
 }
 
 impl Need {
@@ -64,11 +65,36 @@ impl Need {
 
 /// A stream's way through a volume.
 #[derive(Clone, Debug)]
-pub(crate) struct Path {
-    pub(crate) range: Range<u64>,
-    pub(crate) block: Bytes,
-    pub(crate) op: Direction,
-    pub(crate) wraps: bool,
+pub struct Path {
+    /// The bytes of the volume that it goes through.
+    pub range: Range<u64>,
+    /// The size of a block.
+    pub block: Bytes,
+    /// The direction.
+    pub op: Direction,
+    /// Whether it begins again at the end.
+    pub wraps: bool,
+}
+
+/// Where an extent of a volume lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// The disk.
+    pub disk: usize,
+    /// Its sectors there.
+    pub sectors: Range<Sector>,
+}
+
+impl Stretch {
+    /// The extent at `place`.
+    #[must_use]
+    pub fn of(geometry: Geometry, place: Place) -> Self {
+        let start = geometry.sector_of(place);
+        Self {
+            disk: usize::from(place.disk.0),
+            sectors: start..start + geometry.extent_sectors(),
+        }
+    }
 }
 
 /// What is known of a lane so far.
@@ -195,19 +221,22 @@ impl Alike {
 impl Path {
     /// What it needs of the disks, by disk and lane.
     pub(crate) fn needs(&self, map: &VolumeMap, disks: &[DiskCore]) -> Vec<Need> {
-        let place = |extent: u64| map.extents()[extent as usize].place();
+        let geometry = map.geometry();
+        let stretch = |extent: u64| Stretch::of(geometry, map.extents()[extent as usize].place());
         let sectors = disks.iter().map(|disk| disk.profile.physical_sector().0);
         let sector_bytes = sectors.max().unwrap_or(SECTOR_BYTES);
         let predictor = |disk: usize| &disks[disk].predictor;
-        self.needs_at(map.geometry(), place, sector_bytes, predictor)
+        self.needs_at(geometry, stretch, sector_bytes, predictor)
     }
 
+    /// What it needs of disks whose largest physical sectors have so many bytes, by disk and lane.
+    ///
     /// The work is in proportion to the extents of the range, however small the blocks are: those that lie
     /// in one extent follow each other, and are counted together.
-    fn needs_at<'a>(
+    pub fn needs_at<'a>(
         &self,
         geometry: Geometry,
-        place: impl Fn(u64) -> Place,
+        stretch: impl Fn(u64) -> Stretch,
         sector_bytes: u64,
         predictor: impl Fn(usize) -> &'a Predictor,
     ) -> Vec<Need> {
@@ -215,11 +244,8 @@ impl Path {
         let blocks = (self.range.end - self.range.start).div_ceil(self.block.0);
         let by_disk = Vec::new();
         let mut lanes = Lanes { by_disk, blocks };
-        let worst = |place: Place, part: Part| {
-            let start = geometry.sector_of(place);
-            let range = start..start + geometry.extent_sectors();
-            part.worst(predictor(usize::from(place.disk.0)), self.op, range)
-        };
+        let worst =
+            |at: &Stretch, part: Part| part.worst(predictor(at.disk), self.op, at.sectors.clone());
         let mut alike = Alike::default();
         let mut per_disk: Vec<(usize, usize)> = Vec::new();
         let mut block = 0;
@@ -227,20 +253,19 @@ impl Path {
             let start = self.range.start + block * self.block.0;
             let within = self.count_within(grid, start);
             if within > 0 {
-                let place = place(start / grid.extent);
+                let at = stretch(start / grid.extent);
                 let parts = alike.look(grid, self.block.0, start, within);
-                let service = parts.iter().map(|part| worst(place, *part)).max();
-                let (disk, next) = (usize::from(place.disk.0), block + within);
-                lanes.note(disk, 0, block..next, service.unwrap_or_default());
+                let service = parts.iter().map(|part| worst(&at, *part)).max();
+                let next = block + within;
+                lanes.note(at.disk, 0, block..next, service.unwrap_or_default());
                 block = next;
                 continue;
             }
             per_disk.clear();
             for (extent, part) in self.parts(grid, start) {
-                let place = place(extent);
-                let disk = usize::from(place.disk.0);
-                let lane = next_lane(&mut per_disk, disk);
-                lanes.note(disk, lane, block..block + 1, worst(place, part));
+                let at = stretch(extent);
+                let lane = next_lane(&mut per_disk, at.disk);
+                lanes.note(at.disk, lane, block..block + 1, worst(&at, part));
             }
             block += 1;
         }

@@ -34,6 +34,7 @@ impl Rig {
             capacity_sectors: sectors.0,
             physical_sector_bytes: 512,
             widened_percent: 0,
+            trust_worst_case: false,
             rotating: None,
             flat: Some(FlatSpec {
                 read_overhead_us: 200,

@@ -367,3 +367,31 @@ fn a_widened_profile_has_room_for_what_took_longer() {
         assert_eq!(DriveProfile::from_toml(&text).unwrap(), wider);
     }
 }
+
+#[test]
+fn measured_worst_cases_alone_are_what_admission_uses_if_they_are_trusted() {
+    let mut spec = DriveProfile::shipped("quantum-atlas-ii")
+        .unwrap()
+        .spec()
+        .clone();
+    let careful = Predictor::new(&DriveProfile::new(spec.clone()).unwrap());
+    spec.trust_worst_case = true;
+    let trusting = Predictor::new(&DriveProfile::new(spec).unwrap());
+    for zone in 0..12 {
+        let range = careful.zone_range(zone).unwrap();
+        for kib in [128, 200, 256, 512, 1_024] {
+            let count = Bytes::from_kib(kib).sectors().unwrap();
+            let measured = careful.measured(zone, count).unwrap();
+            let worst =
+                |predictor: &Predictor| predictor.worst_case(range.clone(), Op::Read, count);
+            assert_eq!(worst(&trusting), measured);
+            assert!(worst(&careful) >= measured);
+        }
+        let beyond = SectorCount(4_096);
+        assert_eq!(
+            trusting.worst_case(range.clone(), Op::Read, beyond),
+            careful.worst_case(range, Op::Read, beyond),
+            "nothing that large was measured"
+        );
+    }
+}

@@ -1,6 +1,6 @@
-//! How many requests come in each slot of a period, and how close together.
+//! How many requests come in each slot of a period.
 
-use sched::units::Nanos;
+use std::ops::Range;
 
 use super::DiskLoad;
 use crate::dice::Dice;
@@ -11,9 +11,18 @@ const LIKENESS: f64 = 0.8;
 /// Halvings of the search for the width of the distribution.
 const STEPS: u32 = 60;
 
-/// Requests in each of so many slots: all of the load's, and its peak in one and in none more.
-pub(super) fn counts(load: DiskLoad, slots: u64, dice: &mut Dice) -> Vec<u64> {
-    let deviations = deviations(slots, dice);
+/// Requests in each of so many slots: all of the load's, and its peak in one and in none more; none in those that are
+/// kept free.
+pub(super) fn counts(
+    load: DiskLoad,
+    slots: u64,
+    kept_free: Range<u64>,
+    dice: &mut Dice,
+) -> Vec<u64> {
+    let mut deviations = deviations(slots, dice);
+    for slot in kept_free {
+        deviations[slot as usize] = f64::NEG_INFINITY;
+    }
     let most = (0..deviations.len())
         .max_by(|a, b| deviations[*a].total_cmp(&deviations[*b]))
         .unwrap_or(0);
@@ -93,18 +102,9 @@ fn share_out(total: u64, peak: u64, weights: &[f64], most: usize, counts: &mut [
     // What rounding and the peak have left over goes where it finds room, the busiest first.
     let mut order: Vec<usize> = (0..counts.len()).filter(|slot| *slot != most).collect();
     order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b)));
-    for slot in order {
+    for slot in order.into_iter().filter(|slot| weights[*slot] > 0.0) {
         let more = (total - given).min(peak - counts[slot]);
         counts[slot] += more;
         given += more;
     }
-}
-
-/// How many of a thousand requests have to follow another within `close` for `permille` to do so, where some
-/// do by chance.
-pub(super) fn close_share(count: u64, slot: Nanos, close: Nanos, permille: u64) -> u64 {
-    let by_chance = 1.0 - libm::exp(-(count as f64) * close.get() as f64 / slot.get() as f64);
-    let wanted = permille as f64 / 1_000.0;
-    let share = ((wanted - by_chance) / (1.0 - by_chance)).max(0.0);
-    (share * 1_000.0) as u64
 }

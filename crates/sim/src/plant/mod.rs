@@ -62,6 +62,15 @@ impl Breakdown {
     }
 }
 
+impl std::ops::AddAssign for Breakdown {
+    fn add_assign(&mut self, other: Self) {
+        self.overhead += other.overhead;
+        self.seek += other.seek;
+        self.rotation += other.rotation;
+        self.transfer += other.transfer;
+    }
+}
+
 /// What serving one request came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {

@@ -6,7 +6,7 @@
 //! [`DiskScheduler`] that the server runs, admits streams to it by the
 //! server's admission test with the predictor's worst cases, gives it best-effort load beside them,
 //! and lets a plant that it knows nothing about serve what it decides. Ten minutes of a drive take a fraction
-//! of a second, and the same seed gives the same run to the nanosecond; [`Outcome::hash`] covers every
+//! of a second, and the same seed gives the same run to the nanosecond; [`DiskAccount::hash`] covers every
 //! dispatch and completion.
 //!
 //! # Model
@@ -19,8 +19,10 @@
 //!
 //! Several disks and volumes: a run is one disk. Tasks that join or leave on the way.
 
+mod account;
 pub mod experiments;
 mod heap;
+mod machine;
 mod outcome;
 mod sources;
 mod workload;
@@ -31,15 +33,19 @@ use sched::admission::{Admission, Refusal};
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::disk::{DiskScheduler, JoinError, SchedulerConfig, TaskKind};
 use sched::profile::DriveProfile;
-use sched::request::{Decision, Dispatch, Order, Request, RequestId};
+use sched::request::{Order, Request, RequestId};
 use sched::task::{TaskError, TaskId, TaskParams};
 use sched::units::{Nanos, Sector, Time};
 
 use crate::plant::{Plant, PlantSpec};
 
+pub(crate) use account::Hash;
+pub use account::{Bursts, DiskAccount, Use};
 pub use heap::EventHeap;
+pub use machine::Machine;
+pub(crate) use outcome::Latencies;
 use outcome::Tally;
-pub use outcome::{BurstSummary, LatencySummary, Outcome, StreamOutcome, Use};
+pub use outcome::{LatencySummary, Outcome, StreamOutcome};
 use sources::Sources;
 pub use sources::{Script, Wanted};
 pub use workload::{Access, Arrivals, BestEffortLoad, StreamLoad};
@@ -106,8 +112,6 @@ pub enum RunError {
 enum Event {
     Stream(usize),
     BestEffort(usize),
-    Done,
-    Look,
 }
 
 /// On whose account a request in the run is: an index of streams or of best-effort sources, in the
@@ -117,13 +121,10 @@ const SOURCE_SHIFT: u32 = 40;
 
 struct Run<'a> {
     experiment: &'a Experiment,
-    plant: Plant,
-    scheduler: DiskScheduler,
+    machine: Machine,
     heap: EventHeap<Event>,
     sources: Sources<'a>,
     issued: u64,
-    on_disk: Option<Dispatch>,
-    look_at: Option<Time>,
     end: Time,
     tally: Tally,
 }
@@ -136,14 +137,18 @@ pub fn run(experiment: &Experiment) -> Result<Outcome, RunError> {
     let mut run = Run::new(experiment)?;
     run.seed_events();
     let mut now = Time::ZERO;
-    while let Some(next) = run.heap.next_at() {
+    while let Some(next) = run.next_at() {
         now = next;
+        run.completions(now);
         while let Some((_, event)) = run.heap.pop_until(now) {
             run.deliver(now, event);
         }
-        run.decide(now);
+        run.machine.decide(now);
     }
-    Ok(run.tally.outcome(now, run.scheduler.report(now)))
+    let report = run.machine.report(now);
+    Ok(run
+        .tally
+        .outcome(now, run.machine.into_account(now), report))
 }
 
 impl<'a> Run<'a> {
@@ -154,13 +159,10 @@ impl<'a> Run<'a> {
         admit(experiment, &mut scheduler)?;
         Ok(Self {
             experiment,
-            plant,
-            scheduler,
+            machine: Machine::new(plant, scheduler),
             heap: EventHeap::default(),
             sources: Sources::new(experiment),
             issued: 0,
-            on_disk: None,
-            look_at: None,
             end: Time::ZERO + experiment.duration,
             tally: Tally::new(experiment.streams.len()),
         })
@@ -186,8 +188,6 @@ impl<'a> Run<'a> {
         match event {
             Event::Stream(index) => self.stream_request(now, index),
             Event::BestEffort(index) => self.best_effort_request(now, index),
-            Event::Done => self.done(now),
-            Event::Look => self.look_at = None,
         }
     }
 
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
             class: wanted.class,
             order: Order::default(),
         };
-        match self.scheduler.submit(now, request) {
+        match self.machine.submit(now, request) {
             Ok(()) => {
                 self.tally.taken(request.class);
                 true
@@ -236,16 +236,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn done(&mut self, now: Time) {
-        let dispatch = self
-            .on_disk
-            .take()
-            .expect("a completion is of what is on the disk");
-        let completed = self
-            .scheduler
-            .completed(now, dispatch.id)
-            .expect("the scheduler knows what it has dispatched");
-        self.tally.completed(now, &dispatch, &completed);
+    fn completions(&mut self, now: Time) {
+        let Some((dispatch, completed)) = self.machine.completed(now) else {
+            return;
+        };
+        self.tally.completed(now, &completed);
         let id = dispatch.id.0;
         if completed.finished && id & BEST_EFFORT_ID != 0 {
             let index = ((id & !BEST_EFFORT_ID) >> SOURCE_SHIFT) as usize;
@@ -256,26 +251,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn decide(&mut self, now: Time) {
-        if self.on_disk.is_some() {
-            return;
-        }
-        match self.scheduler.decide(now) {
-            Decision::Issue(dispatch) => {
-                let service = self
-                    .plant
-                    .service(now, dispatch.op, dispatch.start, dispatch.count);
-                self.tally.dispatched(now, &dispatch);
-                self.heap.push(service.completed, Event::Done);
-                self.on_disk = Some(dispatch);
-            }
-            Decision::Wait { until: Some(until) } if self.look_at != Some(until) => {
-                // A look that has become superfluous finds nothing to do.
-                self.look_at = Some(until);
-                self.heap.push(until.max(now + Nanos(1)), Event::Look);
-            }
-            Decision::Wait { .. } => {}
-        }
+    fn next_at(&self) -> Option<Time> {
+        let (source, disk) = (self.heap.next_at(), self.machine.next_at());
+        [source, disk].into_iter().flatten().min()
     }
 }
 

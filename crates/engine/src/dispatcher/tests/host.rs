@@ -36,6 +36,7 @@ fn profile() -> DriveProfile {
         capacity_sectors: 1 << 30,
         physical_sector_bytes: 512,
         widened_percent: 0,
+        trust_worst_case: false,
         rotating: None,
         flat: Some(FlatSpec {
             read_overhead_us: 1_000,

@@ -34,7 +34,12 @@ fn gaps(disks: &[u16], extent: u64, block: u64, wraps: bool) -> Vec<(usize, usiz
     };
     let geometry = Geometry::new(Bytes(extent)).unwrap();
     let places = places(disks);
-    let needs = path.needs_at(geometry, |at| places[at as usize], 512, |_| &predictor);
+    let needs = path.needs_at(
+        geometry,
+        |at| Stretch::of(geometry, places[at as usize]),
+        512,
+        |_| &predictor,
+    );
     needs
         .iter()
         .map(|need| (need.disk, need.lane, need.gap))
@@ -197,7 +202,8 @@ proptest! {
         let places: Vec<Place> = (0..extents).map(|_| place()).collect();
         let path = random_path(&mut rng, extent, extents);
         let sector_bytes = *[512, 4096].choose(&mut rng).unwrap();
-        let counted = path.needs_at(geometry, |at| places[at as usize], sector_bytes, |disk| &predictors[disk]);
+        let stretch = |at: u64| Stretch::of(geometry, places[at as usize]);
+        let counted = path.needs_at(geometry, stretch, sector_bytes, |disk| &predictors[disk]);
         let expected = needs_by_block(&path, geometry, &places, sector_bytes, &predictors);
         prop_assert_eq!(counted, expected, "{:?} in extents of {}", path, extent);
     }
@@ -221,10 +227,11 @@ fn small_blocks_of_a_large_volume_are_no_more_work_than_its_extents() {
         let place = |at: u64| {
             looks.set(looks.get() + 1);
             assert!(looks.get() <= EXTENTS, "more often than there are extents");
-            Place {
+            let place = Place {
                 disk: DiskNumber((at % 2) as u16),
                 extent: at as u32 % 1_000,
-            }
+            };
+            Stretch::of(geometry, place)
         };
         let needs = path.needs_at(geometry, place, 4096, |disk| &predictors[disk]);
         let gaps: Vec<_> = needs

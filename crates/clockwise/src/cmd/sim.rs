@@ -1,0 +1,253 @@
+//! `clockwise sim`: the experiments of the papers, and one's own, in virtual time.
+
+mod cases;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use sched::policy::Policy;
+use serde::Serialize;
+use sim::thesis::figures::{Figure, Options, Page, figure};
+use sim::thesis::{Source, Sweep, Times};
+
+use super::Output;
+use crate::failure::{Failure, io_failure};
+
+/// What to simulate.
+#[derive(Subcommand, Debug)]
+pub enum SimCommand {
+    /// Measure figures of the thesis again: as a picture, as numbers, and in words.
+    Figure(FigureArgs),
+    /// Try to make a scheduler late: admitted sets of tasks, releases at the worst moments, best effort as long
+    /// as it accepts.
+    Adversary(AdversaryArgs),
+    /// Play a case that the adversary has found again, step by step.
+    Replay(ReplayArgs),
+}
+
+/// What to try.
+#[derive(clap::Args, Debug)]
+pub struct AdversaryArgs {
+    /// The scheduler: exact, delta-l, delta-l-published, lst or edf.
+    #[arg(long, value_name = "NAME", default_value_t = Policy::Exact)]
+    scheduler: Policy,
+    /// How many admitted sets of tasks.
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000)]
+    sets: u64,
+    /// Decides everything that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the smallest case that is found.
+    #[arg(long, value_name = "FILE")]
+    case: Option<PathBuf>,
+    /// How many sets at a time [default: one for each processor].
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// What to play.
+#[derive(clap::Args, Debug)]
+pub struct ReplayArgs {
+    /// The file of the case.
+    case: PathBuf,
+    /// Let another scheduler play it.
+    #[arg(long, value_name = "NAME")]
+    scheduler: Option<Policy>,
+    /// Where to draw it, as SVG.
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+}
+
+/// Which figures, and how.
+#[derive(clap::Args, Debug)]
+pub struct FigureArgs {
+    /// Their numbers in the thesis, or `all`.
+    #[arg(required = true, value_name = "NUMBER", value_parser = parsed_figure)]
+    figures: Vec<Wanted>,
+    /// The folder for pages, pictures and numbers. Runs that are done are kept there as well: after Ctrl-C the
+    /// same command goes on where it was.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// The best effort beside streams.
+    #[arg(long, value_enum, default_value_t = SourceArg::Day)]
+    source: SourceArg,
+    /// The service times that admission goes by.
+    #[arg(long, value_enum, default_value_t = TimesArg::Printed)]
+    times: TimesArg,
+    /// Decides everything that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs at a time [default: one for each processor].
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// A figure, or all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wanted {
+    All,
+    One(Figure),
+}
+
+fn parsed_figure(text: &str) -> Result<Wanted, String> {
+    if text == "all" {
+        return Ok(Wanted::All);
+    }
+    let number = text.parse().map(Wanted::One);
+    number.map_err(|error: sim::thesis::figures::UnknownFigure| format!("{error}, and `all`"))
+}
+
+/// A part of CELLO's day.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum SourceArg {
+    /// 1 June 1992, 801,007 requests.
+    Day,
+    /// Its busy 1,300 seconds, 53,752 requests.
+    Busy,
+}
+
+/// Service times for admission.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum TimesArg {
+    /// Those of the thesis's table 6.4, the 95th percentile or higher.
+    Printed,
+    /// What cannot be exceeded by the drive's profile.
+    Bound,
+}
+
+/// A figure's page as it was written.
+#[derive(Serialize, Debug)]
+struct PageView {
+    figure: &'static str,
+    title: String,
+    page: PathBuf,
+    picture: PathBuf,
+    numbers: PathBuf,
+    seed: u64,
+    hash: String,
+    statements: Vec<StatementView>,
+}
+
+/// What the thesis says and what was found.
+#[derive(Serialize, Debug)]
+struct StatementView {
+    says: String,
+    holds: bool,
+    found: String,
+}
+
+/// Runs `clockwise sim`.
+pub(super) fn run(command: &SimCommand, output: &Output) -> Result<ExitCode, Failure> {
+    match command {
+        SimCommand::Figure(args) => run_figures(args, output),
+        SimCommand::Adversary(args) => cases::run_adversary(args, output),
+        SimCommand::Replay(args) => cases::run_replay(args, output),
+    }
+}
+
+/// As many threads as were asked for, or one for each processor.
+fn threads(asked: Option<NonZeroUsize>) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    asked.map_or_else(processors, NonZeroUsize::get)
+}
+
+fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> {
+    let figures: Vec<Figure> = Figure::ALL
+        .into_iter()
+        .filter(|figure| {
+            args.figures.contains(&Wanted::All) || args.figures.contains(&Wanted::One(*figure))
+        })
+        .collect();
+    let options = Options {
+        times: match args.times {
+            TimesArg::Printed => Times::Printed,
+            TimesArg::Bound => Times::Bound,
+        },
+        source: match args.source {
+            SourceArg::Day => Source::Day,
+            SourceArg::Busy => Source::Busy,
+        },
+        seed: args.seed,
+    };
+    fs::create_dir_all(&args.out)
+        .map_err(|error| io_failure("make the folder", &args.out, &error))?;
+    let threads = threads(args.threads);
+    let runs = args.out.join("runs");
+    let mut views = Vec::new();
+    for of in figures {
+        let bar = output.progress(1, of.number());
+        let progress = |done: usize, all: usize| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        };
+        let sweep = Sweep {
+            threads,
+            folder: Some(&runs),
+            progress: &progress,
+        };
+        let page = figure(of, &options, &sweep).map_err(|error| {
+            Failure::failed(format!("figure {of}: {error}")).help(
+                "see that the folder can be written, and say it again: runs that are done are kept",
+            )
+        })?;
+        bar.finish_and_clear();
+        let view = write(&args.out, page, &options)?;
+        output.note(&text(&view));
+        views.push(view);
+    }
+    output.result(&views, || {
+        views
+            .iter()
+            .map(|view| format!("{}\n", view.page.display()))
+            .collect()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(folder: &Path, page: Page, options: &Options) -> Result<PageView, Failure> {
+    let number = page.figure.number();
+    let name = |kind: &str| format!("figure-{number}.{kind}");
+    let (svg, csv, md) = (name("svg"), name("csv"), name("md"));
+    let put = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|error| io_failure("write", &path, &error))?;
+        Ok::<_, Failure>(path)
+    };
+    Ok(PageView {
+        figure: number,
+        page: put(&md, &page.text(&svg, &csv, options))?,
+        picture: put(&svg, &page.svg)?,
+        numbers: put(&csv, &page.csv)?,
+        title: page.title,
+        seed: options.seed,
+        hash: format!("{:016x}", page.hash),
+        statements: page
+            .statements
+            .into_iter()
+            .map(|statement| StatementView {
+                says: statement.says,
+                holds: statement.holds,
+                found: statement.found,
+            })
+            .collect(),
+    })
+}
+
+fn text(view: &PageView) -> String {
+    let mut text = format!(
+        "figure {}: {} (seed {}, hash {})",
+        view.figure, view.title, view.seed, view.hash
+    );
+    for statement in &view.statements {
+        let holds = if statement.holds {
+            "holds"
+        } else {
+            "DOES NOT HOLD"
+        };
+        text += &format!("\n  {holds}: {}: {}", statement.says, statement.found);
+    }
+    text
+}

@@ -1,0 +1,166 @@
+//! `clockwise sim`: figures that are the same again, schedulers that are caught or not, cases that are replayed.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Outcome, clockwise, outcome};
+
+fn sim(args: &[&str]) -> Outcome {
+    outcome(clockwise().arg("sim").args(args))
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder for the test")
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn a_figure_is_a_page_a_picture_and_numbers_and_the_same_again() {
+    let (first, second) = (folder(), folder());
+    let figure = |folder: &tempfile::TempDir, threads: &str| {
+        let out = folder.path().to_str().expect("a path in UTF-8");
+        let args = ["figure", "6.4", "6.5", "--source", "busy", "--out", out];
+        sim(&[&args[..], &["--threads", threads, "--seed", "3", "--json"]].concat())
+            .done()
+            .json()
+    };
+    let said = figure(&first, "1");
+    assert_eq!(said[0]["figure"], "6.4");
+    assert_eq!(said[1]["seed"], 3);
+    for page in said.as_array().expect("a list of pages") {
+        let hash = page["hash"].as_str().expect("a hash");
+        let shown = text(Path::new(page["page"].as_str().expect("a page")));
+        assert!(shown.contains(hash), "{shown}");
+        for statement in page["statements"].as_array().expect("statements") {
+            assert!(shown.contains(statement["found"].as_str().expect("what was found")));
+        }
+        assert!(text(Path::new(page["picture"].as_str().expect("a picture"))).starts_with("<svg"));
+    }
+    let numbers = text(&first.path().join("figure-6.5.csv"));
+    assert!(numbers.starts_with("scheduler,MB/s,"), "{numbers}");
+    for scheduler in [
+        "exact",
+        "delta-l",
+        "delta-l-published",
+        "lst",
+        "edf",
+        "alone",
+    ] {
+        assert!(numbers.contains(&format!("\n{scheduler},")), "{scheduler}");
+    }
+    // On another number of threads, and with half of it kept from before.
+    figure(&second, "3");
+    let runs = second.path().join("runs");
+    let kept = fs::read_dir(&runs).expect("runs are kept");
+    for run in kept.step_by(2) {
+        fs::remove_file(run.expect("a run").path()).expect("it can be removed");
+    }
+    assert_eq!(figure(&second, "2")[1]["hash"], said[1]["hash"]);
+    for kind in ["md", "svg", "csv"] {
+        for number in ["6.4", "6.5"] {
+            let name = format!("figure-{number}.{kind}");
+            assert_eq!(
+                text(&first.path().join(&name)),
+                text(&second.path().join(&name)),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    sim(&["figure", "6.1", "--out", "x"]).fails(2, &["6.1", "6.5", "all"]);
+    sim(&["figure", "6.4", "--out", "/proc/none"]).fails(1, &["/proc/none"]);
+    sim(&["adversary", "--scheduler", "fifo"]).fails(2, &["fifo", "exact"]);
+    sim(&["replay", "/nowhere/case.toml"]).fails(1, &["/nowhere/case.toml"]);
+}
+
+#[test]
+fn the_published_rule_is_caught_and_its_case_replayed() {
+    let folder = folder();
+    let (case, picture) = (
+        folder.path().join("case.toml"),
+        folder.path().join("case.svg"),
+    );
+    let (case, picture) = (
+        case.to_str().expect("a path in UTF-8"),
+        picture.to_str().expect("a path in UTF-8"),
+    );
+    let args = [
+        "adversary",
+        "--scheduler",
+        "delta-l-published",
+        "--sets",
+        "10000",
+    ];
+    let found = sim(&[&args[..], &["--seed", "5", "--case", case, "--json"]].concat())
+        .done()
+        .json();
+    assert_eq!(found["sets"], 10_000);
+    assert!(found["sets_with_misses"].as_u64().expect("a number") > 0);
+    let late = |args: &[&str]| {
+        sim(&[&["replay", case, "--json"], args].concat())
+            .done()
+            .json()["late"]
+            .as_bool()
+            .expect("a verdict")
+    };
+    assert!(late(&["--picture", picture]));
+    assert!(text(Path::new(picture)).contains("late by"));
+    for scheduler in ["exact", "delta-l"] {
+        assert!(!late(&["--scheduler", scheduler]), "{scheduler}");
+    }
+    let shown = sim(&["replay", case]).done().out;
+    assert!(shown.ends_with("A deadline was missed.\n"), "{shown}");
+}
+
+#[test]
+fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
+    for (scheduler, sets, is_right) in [
+        ("exact", "20000", true),
+        ("delta-l", "20000", true),
+        ("lst", "100", false),
+        ("edf", "100", false),
+    ] {
+        let args = [
+            "adversary",
+            "--scheduler",
+            scheduler,
+            "--sets",
+            sets,
+            "--json",
+        ];
+        let found = sim(&args).done().json();
+        let misses = found["sets_with_misses"].as_u64().expect("a number");
+        assert_eq!(misses == 0, is_right, "{scheduler}: {misses} of {sets}");
+    }
+}
+
+#[test]
+fn a_case_that_makes_no_sense_is_told_where() {
+    let folder = folder();
+    let path = folder.path().join("case.toml");
+    let name = path.to_str().expect("a path in UTF-8");
+    let task = "scheduler = \"exact\"\n[[task]]\nservice = 2\nperiod = 5\n";
+    for (text, words) in [
+        (String::new(), ["case.toml", "scheduler"]),
+        (format!("{task}[[event]]\nat = 1\n"), ["5", "`release`"]),
+        (
+            format!("{task}[[event]]\nat = 1\nrelease = 7\n"),
+            ["event 1", "no such task"],
+        ),
+        (
+            task.replace("service = 2", "service = 9"),
+            ["task 1", "service <= period"],
+        ),
+    ] {
+        fs::write(&path, text).expect("it can be written");
+        sim(&["replay", name]).fails(2, &words);
+    }
+}

@@ -1,0 +1,197 @@
+//! Patterns of asking that are built to hurt.
+//!
+//! | pattern | jobs are released |
+//! |---|---|
+//! | synchronous | all at once, and then as often as they may |
+//! | after a blocker | just after a best-effort request has got the idle disk, and then as often as they may until nothing is queued |
+//! | in flight | while best-effort requests are on the disk, just after each has begun |
+//! | at replenishment | while the last queued job is on the disk, just after it has begun |
+//! | mixed | by one of these rules or none, drawn each time for each task |
+//!
+//! Best-effort requests are as long as the scheduler accepts, and now and then shorter.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use sched::policy::Policy;
+
+use super::play::{Game, Given, TaskSet};
+use crate::dice::Dice;
+
+/// A way of asking.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Pattern {
+    Synchronous,
+    AfterBlocker,
+    InFlight,
+    Replenishment,
+    Mixed,
+}
+
+impl Pattern {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Synchronous,
+        Self::AfterBlocker,
+        Self::InFlight,
+        Self::Replenishment,
+        Self::Mixed,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Synchronous => "synchronous",
+            Self::AfterBlocker => "after a blocker",
+            Self::InFlight => "in flight",
+            Self::Replenishment => "at replenishment",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// How long a game goes on, in the longest periods of its tasks.
+const PERIODS: u64 = 12;
+/// Of a hundred best-effort requests, how many are shorter than what would be accepted.
+const SHORTER_PERCENT: u64 = 10;
+/// Of a hundred moments at which jobs wait, at how many it is tried how much goes before them.
+const BEFORE_PERCENT: u64 = 40;
+
+/// A game's next releases.
+struct Attack<'a, 'b> {
+    game: Game<'a>,
+    pattern: Pattern,
+    dice: &'b mut Dice,
+    /// By task: when it is going to release a job.
+    planned: Vec<Option<u64>>,
+    /// Whether tasks release as often as they may until nothing is queued.
+    rushes: bool,
+    longest: u64,
+}
+
+/// Plays a set against a scheduler in a pattern; the game, if a job was late in it.
+pub(super) fn attack<'a>(
+    set: &'a TaskSet,
+    policy: Policy,
+    pattern: Pattern,
+    seed: u64,
+) -> Option<Game<'a>> {
+    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+    let longest = set.tasks.iter().map(|task| task.period).max().unwrap_or(1);
+    let mut attack = Attack {
+        game: Game::new(set, policy, false),
+        pattern,
+        dice: &mut dice,
+        planned: vec![None; set.tasks.len()],
+        rushes: false,
+        longest,
+    };
+    attack.play(PERIODS * longest);
+    attack.game.late.is_some().then_some(attack.game)
+}
+
+impl Attack<'_, '_> {
+    fn play(&mut self, end: u64) {
+        if self.pattern == Pattern::Synchronous {
+            self.rush(0);
+        }
+        while self.game.now < end && self.game.late.is_none() {
+            let now = self.game.now;
+            for task in 0..self.planned.len() {
+                if self.planned[task].is_some_and(|at| at <= now) {
+                    self.planned[task] = None;
+                    self.game.release(task);
+                    if self.rushes {
+                        self.plan(task, now);
+                    }
+                }
+            }
+            let mut until = None;
+            if self.game.busy_until().is_none() {
+                until = self.decide();
+            }
+            let planned = self.planned.iter().copied().flatten().min();
+            let next = [self.game.busy_until(), until, planned];
+            let next = next.into_iter().flatten().filter(|at| *at > now).min();
+            let Some(next) = next.or_else(|| self.begin_again()) else {
+                return;
+            };
+            self.game.advance(next);
+        }
+    }
+
+    /// Nothing is on its way: somebody has to ask.
+    fn begin_again(&mut self) -> Option<u64> {
+        let at = self.game.now + 1;
+        self.rush(at);
+        self.planned.iter().copied().flatten().min()
+    }
+
+    fn plan(&mut self, task: usize, from: u64) {
+        let at = self.game.earliest[task].max(from);
+        self.planned[task].get_or_insert(at);
+    }
+
+    fn rush(&mut self, from: u64) {
+        self.rushes = true;
+        (0..self.planned.len()).for_each(|task| self.plan(task, from));
+    }
+
+    /// Plans a release of each task that may within the service that has just begun.
+    fn within(&mut self, until: u64, is_mixed: bool) {
+        let from = self.game.now + 1;
+        for task in 0..self.planned.len() {
+            if is_mixed && self.dice.below(2) == 0 {
+                continue;
+            }
+            if self.game.earliest[task].max(from) < until.max(from + 1) {
+                self.plan(task, from);
+            }
+        }
+    }
+
+    fn offer(&mut self) -> Option<u64> {
+        let is_idle = self.game.waiting() == 0;
+        if !is_idle && self.dice.below(100) >= BEFORE_PERCENT {
+            return None;
+        }
+        let longest = self.game.longest(self.longest);
+        if longest == 0 {
+            return None;
+        }
+        let is_shorter = self.dice.below(100) < SHORTER_PERCENT;
+        Some(if is_shorter {
+            1 + self.dice.below(longest)
+        } else {
+            longest
+        })
+    }
+
+    fn decide(&mut self) -> Option<u64> {
+        let offered = self.offer();
+        let was_idle = self.game.waiting() == 0;
+        let pattern = self.pattern;
+        let is_mixed = pattern == Pattern::Mixed;
+        match self.game.decide(offered) {
+            Given::BestEffort { until } => {
+                match pattern {
+                    Pattern::AfterBlocker if was_idle => self.rush(self.game.now + 1),
+                    Pattern::Mixed if was_idle && self.dice.below(4) == 0 => {
+                        self.rush(self.game.now + 1);
+                    }
+                    Pattern::InFlight | Pattern::Mixed => self.within(until, is_mixed),
+                    _ => {}
+                }
+                None
+            }
+            Given::Job { until, is_last } => {
+                if is_last && pattern != Pattern::Synchronous {
+                    self.rushes = false;
+                    self.planned.fill(None);
+                }
+                if is_last && matches!(pattern, Pattern::Replenishment | Pattern::Mixed) {
+                    self.within(until, is_mixed);
+                }
+                None
+            }
+            Given::Nothing { until } => until,
+        }
+    }
+}

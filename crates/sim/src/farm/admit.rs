@@ -1,0 +1,169 @@
+//! Admission of streams and reserved best effort to all disks of a farm, or to none.
+
+use sched::admission::{Admission, Refusal};
+use sched::delta_l::{DeltaL, delta_l, delta_l_published};
+use sched::disk::TaskKind;
+use sched::task::{TaskError, TaskId, TaskParams};
+use sched::units::Nanos;
+
+use super::{Disks, Reserved, Stream};
+
+/// A task on a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct DiskTask {
+    pub(super) id: TaskId,
+    pub(super) params: TaskParams,
+    pub(super) kind: TaskKind,
+}
+
+/// What a lane of a stream is on a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct StreamTask {
+    pub(super) task: TaskId,
+    pub(super) stream: usize,
+    /// The lane of the stream's track.
+    pub(super) lane: usize,
+}
+
+/// What is on a disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OnDisk {
+    pub(super) admission: Admission,
+    pub(super) tasks: Vec<DiskTask>,
+    pub(super) streams: Vec<StreamTask>,
+    /// The task of a best-effort source with a reservation.
+    pub(super) servers: Vec<(usize, TaskId)>,
+}
+
+/// Streams and reservations that all disks have room for.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    pub(super) on_disk: Vec<OnDisk>,
+    streams: Vec<Stream>,
+    next_task: u64,
+}
+
+/// Why a stream or a reservation was not admitted.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// It needs more than a whole disk.
+    #[error("disk {disk}: {error}")]
+    Task {
+        /// The first such disk.
+        disk: usize,
+        /// Why.
+        error: TaskError,
+    },
+    /// A disk has no room for it beside what was admitted before.
+    #[error("disk {disk}: {refusal}")]
+    Refused {
+        /// The first such disk.
+        disk: usize,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+impl Admitted {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(disks: &Disks) -> Self {
+        Self {
+            on_disk: vec![OnDisk::default(); disks.count],
+            streams: Vec::new(),
+            next_task: 0,
+        }
+    }
+
+    /// What was admitted.
+    #[must_use]
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// How many tasks there are on all disks together.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.on_disk.iter().map(|disk| disk.tasks.len()).sum()
+    }
+
+    /// The share of its time that is promised on each disk.
+    #[must_use]
+    pub fn utilizations(&self) -> Vec<f64> {
+        let of = |disk: &OnDisk| {
+            let tasks = disk.tasks.iter();
+            tasks
+                .map(|task| task.params.service().get() as f64 / task.params.period().get() as f64)
+                .sum()
+        };
+        self.on_disk.iter().map(of).collect()
+    }
+
+    /// Delta-L of each disk, corrected and as published.
+    #[must_use]
+    pub fn delta_l(&self) -> Vec<(DeltaL, DeltaL)> {
+        let of = |disk: &OnDisk| (delta_l(&disk.admission), delta_l_published(&disk.admission));
+        self.on_disk.iter().map(of).collect()
+    }
+
+    /// Adds streams, all of them or none.
+    ///
+    /// # Errors
+    /// The first disk and stream for which there is no room.
+    pub fn add(&mut self, streams: &[Stream]) -> Result<(), NotAdmitted> {
+        let mut with = self.clone();
+        for stream in streams {
+            with.add_one(stream)?;
+        }
+        *self = with;
+        Ok(())
+    }
+
+    fn add_one(&mut self, stream: &Stream) -> Result<(), NotAdmitted> {
+        for (lane, of) in stream.track.lanes.iter().enumerate() {
+            let period = Nanos(stream.period.get().saturating_mul(of.need.gap));
+            let disk = of.need.disk;
+            let task = self.join(disk, of.need.service, period, TaskKind::Stream)?;
+            let stream = self.streams.len();
+            self.on_disk[disk]
+                .streams
+                .push(StreamTask { task, stream, lane });
+        }
+        self.streams.push(stream.clone());
+        Ok(())
+    }
+
+    /// Adds a reservation of best effort on every disk, or on none.
+    ///
+    /// # Errors
+    /// The first disk that has no room for it.
+    pub fn reserve(&mut self, reserved: Reserved) -> Result<(), NotAdmitted> {
+        let mut with = self.clone();
+        for disk in 0..with.on_disk.len() {
+            let task = with.join(disk, reserved.slice, reserved.period, TaskKind::Server)?;
+            with.on_disk[disk].servers.push((reserved.source, task));
+        }
+        *self = with;
+        Ok(())
+    }
+
+    fn join(
+        &mut self,
+        disk: usize,
+        service: Nanos,
+        period: Nanos,
+        kind: TaskKind,
+    ) -> Result<TaskId, NotAdmitted> {
+        let params =
+            TaskParams::new(service, period).map_err(|error| NotAdmitted::Task { disk, error })?;
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        let on_disk = &mut self.on_disk[disk];
+        on_disk
+            .admission
+            .insert(id, params)
+            .map_err(|refusal| NotAdmitted::Refused { disk, refusal })?;
+        on_disk.tasks.push(DiskTask { id, params, kind });
+        Ok(id)
+    }
+}

@@ -1,0 +1,148 @@
+//! Several disks with volumes, streams and traced best effort on them, in virtual time.
+//!
+//! # What it is for
+//!
+//! The experiments of the papers, and others like them: disks in a row, streams admitted to them by what their
+//! blocks need where they lie, and beside them the requests of a trace. Everything that decides is the server's
+//! own: volumes are placed by [`volume`], needs computed by [`engine::stream::needs`], admitted by
+//! [`sched::admission`], and each disk is run by its [`sched::disk::DiskScheduler`].
+//!
+//! # Model
+//!
+//! Traces ask at times that do not depend on how they are served, and a stream waits with a disk's blocks for that
+//! disk's buffers only. So the disks of a farm do not depend on each other: each is run on its own, from the first
+//! event to the last, and requests that lie on several disks are put together afterwards. Within a disk, everything that happens at one instant is
+//! delivered before the scheduler decides.
+//!
+//! # Deliberately absent
+//!
+//! Memory, processors and networks: what they cost is not modelled. Tasks that join or leave on the way.
+
+mod admit;
+mod band;
+mod disk;
+mod feed;
+mod load;
+mod outcome;
+mod track;
+
+use std::sync::Arc;
+
+use sched::disk::SchedulerConfig;
+use sched::predict::Predictor;
+use sched::profile::DriveProfile;
+use sched::units::{Nanos, Time};
+
+use crate::plant::{Plant, PlantSpec};
+
+pub use admit::{Admitted, NotAdmitted};
+pub use band::{Band, BandError, PlacedVolume, VolumeSpec};
+pub use load::{Load, Traced, WHOLE};
+pub use outcome::{FarmOutcome, Slot, SourceOutcome};
+pub use track::{Lane, Part, Track};
+
+/// Disks, all alike.
+#[derive(Clone, Debug)]
+pub struct Disks {
+    /// The drive as it is.
+    pub plant: PlantSpec,
+    /// The drive as the scheduler knows it.
+    pub profile: Arc<DriveProfile>,
+    /// How many.
+    pub count: usize,
+}
+
+impl Disks {
+    /// What the profile predicts.
+    #[must_use]
+    pub fn predictor(&self) -> Predictor {
+        Predictor::new(&self.profile)
+    }
+}
+
+/// When a stream asks for its blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrivals {
+    /// One after another, evenly.
+    Even {
+        /// The first.
+        first: Time,
+        /// The time from one to the next.
+        every: Nanos,
+    },
+    /// At these times, in order; and for no more.
+    Listed(Arc<[Time]>),
+}
+
+impl Arrivals {
+    /// When it asks for the block of that number.
+    #[must_use]
+    pub fn at(&self, block: u64) -> Option<Time> {
+        match self {
+            Self::Even { first, every } => {
+                let after = every.get().checked_mul(block)?;
+                first.checked_add(Nanos(after))
+            }
+            Self::Listed(times) => times.get(usize::try_from(block).ok()?).copied(),
+        }
+    }
+}
+
+/// A stream: blocks of a volume, one after another, around and around.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// What it moves through.
+    pub track: Arc<Track>,
+    /// The period that it reserves for a block.
+    pub period: Nanos,
+    /// The block that it begins with.
+    pub first_block: u64,
+    /// When it asks.
+    pub arrivals: Arrivals,
+    /// The most blocks that it has asked a disk for and not had yet: it has no buffers for more, and asks when it
+    /// has had one.
+    pub depth: u32,
+}
+
+/// Disk time that a best-effort source has reserved on every disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reserved {
+    /// Whose.
+    pub source: usize,
+    /// So much in each period.
+    pub slice: Nanos,
+    /// The period.
+    pub period: Nanos,
+}
+
+/// A run of admitted streams beside a load.
+#[derive(Clone, Copy, Debug)]
+pub struct FarmRun<'a> {
+    /// The disks.
+    pub disks: &'a Disks,
+    /// What was admitted to them.
+    pub admitted: &'a Admitted,
+    /// Best effort.
+    pub load: &'a Load,
+    /// How each disk is scheduled.
+    pub config: &'a SchedulerConfig,
+    /// Streams ask for nothing after this.
+    pub end: Time,
+    /// The seed of the drives' luck.
+    pub seed: u64,
+    /// Best effort is accounted for in slots of this length as well.
+    pub slot: Option<Nanos>,
+}
+
+impl FarmRun<'_> {
+    /// Runs it.
+    #[must_use]
+    pub fn run(&self) -> FarmOutcome {
+        let outcomes = (0..self.disks.count).map(|number| {
+            let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number as u64;
+            let plant = Plant::new(self.disks.plant.clone(), seed);
+            disk::run(self, number, plant)
+        });
+        outcome::merged(self.load, self.admitted.streams(), outcomes)
+    }
+}

@@ -1,0 +1,97 @@
+//! The blocks of a volume as requests to disks: what a stream that moves through it asks of each disk, and needs.
+
+use engine::stream::needs::{Need, Path};
+use sched::predict::Predictor;
+use sched::request::Op;
+use sched::units::{Bytes, Sector, SectorCount};
+
+use super::band::PlacedVolume;
+
+/// A request to a disk that is a block of a volume, or a part of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The block, from 0.
+    pub block: u64,
+    /// The first sector on the disk.
+    pub start: Sector,
+    /// How many.
+    pub count: SectorCount,
+}
+
+/// Requests of which each block has at most one: what becomes a task on a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// The disk, and what the task needs of it.
+    pub need: Need,
+    /// The requests by block.
+    pub parts: Vec<Part>,
+}
+
+/// A volume in blocks of one size, read or written over and over again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Track {
+    /// How many blocks it has: whole ones, what is left of the volume is left out.
+    pub blocks: u64,
+    /// The size of a block.
+    pub block: Bytes,
+    /// The direction.
+    pub op: Op,
+    /// The lanes by disk.
+    pub lanes: Vec<Lane>,
+}
+
+impl Track {
+    /// The blocks of a volume on disks with physical sectors of this size that all are as `predictor` says;
+    /// `None` if it has none.
+    #[must_use]
+    pub fn new(
+        volume: &PlacedVolume,
+        block: Bytes,
+        op: Op,
+        predictor: &Predictor,
+        physical: Bytes,
+    ) -> Option<Self> {
+        let blocks = volume.size.get().checked_div(block.get())?;
+        if blocks == 0 {
+            return None;
+        }
+        let path = Path {
+            range: 0..blocks * block.get(),
+            block,
+            op,
+            wraps: true,
+        };
+        let stretch = |extent: u64| volume.extents[extent as usize].clone();
+        let needs = path.needs_at(volume.geometry, stretch, physical.get(), |_| predictor);
+        let mut lanes: Vec<Lane> = needs
+            .into_iter()
+            .map(|need| Lane {
+                need,
+                parts: Vec::new(),
+            })
+            .collect();
+        for index in 0..blocks {
+            let mut of_block: Vec<usize> = Vec::new();
+            for (disk, start, count) in volume.parts(Bytes(index * block.get()), block) {
+                let lane = of_block.iter().filter(|before| **before == disk).count();
+                of_block.push(disk);
+                let lane = lanes
+                    .iter_mut()
+                    .find(|of| (of.need.disk, of.need.lane) == (disk, lane));
+                lane.expect("each part of a block is in a lane")
+                    .parts
+                    .push(Part {
+                        block: index,
+                        start,
+                        count,
+                    });
+            }
+        }
+        Some(Self {
+            blocks,
+            block,
+            op,
+            lanes,
+        })
+    }
+}

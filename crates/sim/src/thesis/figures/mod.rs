@@ -1,0 +1,358 @@
+//! The figures of the thesis's chapter 6, measured again: as numbers (CSV), as pictures next to which the printed
+//! ones can be laid (SVG), and in words: whether what the thesis says of each holds here.
+//!
+//! Nothing is tuned to agree. Where a statement does not hold, its page says by how much.
+
+mod crosstalk;
+mod latency;
+mod reserved;
+mod slack;
+mod switches;
+mod table;
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use sched::disk::SchedulerConfig;
+use sched::policy::Policy;
+use sched::units::{Nanos, Time};
+
+use super::{Layout, Measured, Point, Source, Sweep, SweepError, Thesis, Times};
+use crate::chart::ChartError;
+use crate::farm::{Admitted, FarmOutcome, FarmRun, Load};
+use table::Table;
+
+/// A figure of the thesis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Figure {
+    /// 6.4: Delta-L as more and more is promised.
+    Slack,
+    /// 6.5: best-effort latency, striped over all disks.
+    Rotation,
+    /// 6.6: changes between streams and best effort.
+    Switches,
+    /// 6.7: best-effort latency, blocks at random places.
+    Random,
+    /// 6.8: the same against blocks next to each other.
+    RandomAgainstSequential,
+    /// 6.10: best-effort latency, a disk for each movie.
+    MemoryOptimized,
+    /// 6.11: the same with larger blocks.
+    MemoryOptimizedLarge,
+    /// 6.12: what CELLO's disk 5 asks for.
+    Requests,
+    /// 6.13: the latency of these requests with and without disk time of their own.
+    Reserved,
+    /// 6.14: best effort beside a stream that asks for more than it has reserved.
+    Crosstalk,
+}
+
+impl Figure {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Slack,
+        Self::Rotation,
+        Self::Switches,
+        Self::Random,
+        Self::RandomAgainstSequential,
+        Self::MemoryOptimized,
+        Self::MemoryOptimizedLarge,
+        Self::Requests,
+        Self::Reserved,
+        Self::Crosstalk,
+    ];
+
+    /// Its number in the thesis.
+    #[must_use]
+    pub const fn number(self) -> &'static str {
+        match self {
+            Self::Slack => "6.4",
+            Self::Rotation => "6.5",
+            Self::Switches => "6.6",
+            Self::Random => "6.7",
+            Self::RandomAgainstSequential => "6.8",
+            Self::MemoryOptimized => "6.10",
+            Self::MemoryOptimizedLarge => "6.11",
+            Self::Requests => "6.12",
+            Self::Reserved => "6.13",
+            Self::Crosstalk => "6.14",
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.number())
+    }
+}
+
+/// A number that no figure has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no such figure; there are {}", Figure::ALL.map(Figure::number).join(", "))]
+pub struct UnknownFigure;
+
+impl FromStr for Figure {
+    type Err = UnknownFigure;
+
+    fn from_str(number: &str) -> Result<Self, UnknownFigure> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|figure| figure.number() == number)
+            .ok_or(UnknownFigure)
+    }
+}
+
+/// What a figure is measured with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What admission goes by.
+    pub times: Times,
+    /// What is done beside streams.
+    pub source: Source,
+    /// Decides everything that is random.
+    pub seed: u64,
+}
+
+impl Options {
+    /// Runs what was admitted beside a load, under a scheduler as it is shipped.
+    fn run(
+        &self,
+        thesis: &Thesis,
+        admitted: &Admitted,
+        load: &Load,
+        policy: Policy,
+        slot: Option<Nanos>,
+    ) -> FarmOutcome {
+        let config = SchedulerConfig {
+            policy,
+            ..SchedulerConfig::default()
+        };
+        let run = FarmRun {
+            disks: &thesis.disks,
+            admitted,
+            load,
+            config: &config,
+            end: Time::ZERO + self.source.period().length(),
+            seed: self.seed,
+            slot,
+        };
+        run.run()
+    }
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// Nothing was measured.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
+    /// Nothing could be drawn.
+    #[error(transparent)]
+    Chart(#[from] ChartError),
+}
+
+/// A statement of the thesis about a figure, and what was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    /// What the thesis says, in other words.
+    pub says: String,
+    /// Whether it holds here.
+    pub holds: bool,
+    /// The numbers that show it.
+    pub found: String,
+}
+
+impl Statement {
+    fn new(says: impl Into<String>, holds: bool, found: impl Into<String>) -> Self {
+        Self {
+            says: says.into(),
+            holds,
+            found: found.into(),
+        }
+    }
+}
+
+/// A figure, measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// Which.
+    pub figure: Figure,
+    /// What it shows.
+    pub title: String,
+    /// Where it differs from the thesis's on purpose.
+    pub notes: String,
+    /// The picture.
+    pub svg: String,
+    /// The numbers.
+    pub csv: String,
+    /// What of the thesis holds.
+    pub statements: Vec<Statement>,
+    /// Covers every decision of every run behind it.
+    pub hash: u64,
+}
+
+impl Page {
+    /// In words, for people; the picture and the numbers are in files of these names.
+    #[must_use]
+    pub fn text(&self, svg: &str, csv: &str, options: &Options) -> String {
+        let mut text = format!("# Figure {}: {}\n\n", self.figure, self.title);
+        let Options {
+            times,
+            source,
+            seed,
+        } = options;
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "![{}]({svg})\n\nThe numbers are in [{csv}]({csv}). Admission by {}; best effort: {}; seed {seed}; hash of \
+             all runs {:016x}.\n\n",
+            self.title,
+            match times {
+                Times::Printed => "the printed service times (table 6.4)",
+                Times::Bound => "bounds that cannot be exceeded",
+            },
+            match source {
+                Source::Day => "CELLO's day",
+                Source::Busy => "CELLO's busy 1,300 s",
+            },
+            self.hash
+        );
+        if !self.notes.is_empty() {
+            let _ = write!(text, "{}\n\n", self.notes);
+        }
+        text.push_str("| the thesis | holds | found here |\n|---|---|---|\n");
+        for statement in &self.statements {
+            let holds = if statement.holds { "yes" } else { "**no**" };
+            let _ = writeln!(
+                text,
+                "| {} | {holds} | {} |",
+                statement.says, statement.found
+            );
+        }
+        text
+    }
+}
+
+/// Measures a figure.
+///
+/// # Errors
+/// When the sweep is stopped, or something cannot be kept or drawn.
+pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Page, FigureError> {
+    match figure {
+        Figure::Slack => slack::page(options),
+        Figure::Rotation => latency::page(figure, Layout::Rotation, options, sweep),
+        Figure::Switches => switches::page(options, sweep),
+        Figure::Random => latency::page(figure, Layout::Random, options, sweep),
+        Figure::RandomAgainstSequential => latency::against(options, sweep),
+        Figure::MemoryOptimized => latency::page(figure, Layout::MemoryOptimized, options, sweep),
+        Figure::MemoryOptimizedLarge => {
+            latency::page(figure, Layout::MemoryOptimizedLarge, options, sweep)
+        }
+        Figure::Requests => reserved::requests(options),
+        Figure::Reserved => reserved::page(options, sweep),
+        Figure::Crosstalk => crosstalk::page(options, sweep),
+    }
+}
+
+/// The numbers of pairs at which latencies are measured: every second or third while there is much room, each
+/// of the last ones.
+fn steps(most: usize) -> Vec<usize> {
+    const EACH: usize = 5;
+    let each_from = most.saturating_sub(EACH - 1).max(1);
+    let mut steps: Vec<usize> = (1..each_from).step_by(3).collect();
+    steps.extend(each_from..=most);
+    steps
+}
+
+/// The points of a layout, by scheduler in the order of [`Policy::ALL`] and load.
+fn points(layout: Layout, options: &Options, most: usize) -> Vec<Point> {
+    let of = |policy: Policy| {
+        steps(most).into_iter().map(move |pairs| Point {
+            layout,
+            times: options.times,
+            policy,
+            pairs,
+            source: options.source,
+            seed: options.seed,
+        })
+    };
+    Policy::ALL.into_iter().flat_map(of).collect()
+}
+
+/// The results of one scheduler.
+struct Line {
+    policy: Policy,
+    points: Vec<Measured>,
+}
+
+/// What was measured of a layout.
+struct Curves {
+    lines: Vec<Line>,
+    /// The same best effort with no streams at all.
+    alone: Measured,
+    hash: u64,
+}
+
+impl Curves {
+    fn measure(layout: Layout, options: &Options, sweep: &Sweep<'_>) -> Result<Self, FigureError> {
+        let thesis = Thesis::new(layout, options.times, options.seed).map_err(SweepError::from)?;
+        let (_, most, _) = thesis.admit(usize::MAX);
+        let mut all = points(layout, options, most);
+        all.push(Point {
+            layout,
+            times: options.times,
+            policy: Policy::Exact,
+            pairs: 0,
+            source: options.source,
+            seed: options.seed,
+        });
+        let mut measured = sweep.run(&all)?;
+        let mut hash = crate::run::Hash::default();
+        measured.iter().for_each(|measured| hash.add(measured.hash));
+        let alone = measured.pop().expect("there is a result for each point");
+        let loads = steps(most).len();
+        let mut rest = measured.into_iter();
+        let lines = Policy::ALL.map(|policy| Line {
+            policy,
+            points: rest.by_ref().take(loads).collect(),
+        });
+        Ok(Self {
+            lines: lines.into(),
+            alone,
+            hash: hash.0,
+        })
+    }
+
+    fn line(&self, policy: Policy) -> &[Measured] {
+        let line = self.lines.iter().find(|line| line.policy == policy);
+        line.map_or(&[], |line| &line.points)
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            "scheduler",
+            "MB/s",
+            "tasks",
+            "promised",
+            "disk",
+            "requests",
+            "mean_ms",
+            "p50_ms",
+            "p99_ms",
+            "max_ms",
+            "missed",
+            "lateness_max_ms",
+            "blocks",
+            "switches",
+            "burst_mean",
+            "burst_deviation",
+        ]);
+        for line in &self.lines {
+            for measured in &line.points {
+                table.add(line.policy.name(), measured);
+            }
+        }
+        table.add("alone", &self.alone);
+        table
+    }
+}

@@ -1,0 +1,259 @@
+//! Where movies and CELLO's disks lie (thesis, section 6.5).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use sched::units::{Bytes, Nanos, Sector, SectorCount};
+
+use super::{CD, CELLO_BYTES, RO, Title, WG, track};
+use crate::dice::Dice;
+use crate::farm::{Band, BandError, Disks, PlacedVolume, Track, VolumeSpec};
+
+/// How movies are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Striped by block over the three disks, in the fastest zone.
+    Rotation,
+    /// The same with all blocks, CELLO's too, at random places of their disks.
+    Random,
+    /// Each movie on one disk: *Red October* twice, on disks 0 and 1, *Wallace and Grommit* on disk 2; audio
+    /// with its movie.
+    MemoryOptimized,
+    /// The same with blocks twice as large.
+    MemoryOptimizedLarge,
+}
+
+impl Layout {
+    /// All of them, in the order of the thesis.
+    pub const ALL: [Self; 4] = [
+        Self::Rotation,
+        Self::Random,
+        Self::MemoryOptimized,
+        Self::MemoryOptimizedLarge,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rotation => "rotation",
+            Self::Random => "random",
+            Self::MemoryOptimized => "memory-optimized",
+            Self::MemoryOptimizedLarge => "memory-optimized-large",
+        }
+    }
+
+    /// The block of the larger video, and that of everything else.
+    fn blocks(self) -> (Bytes, Bytes) {
+        match self {
+            Self::MemoryOptimizedLarge => (Bytes::from_mib(2), Bytes::from_kib(512)),
+            _ => (Bytes::from_mib(1), Bytes::from_kib(256)),
+        }
+    }
+
+    fn is_striped(self) -> bool {
+        matches!(self, Self::Rotation | Self::Random)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no layout has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no such layout; there are rotation, random, memory-optimized and memory-optimized-large")]
+pub struct UnknownLayout;
+
+impl FromStr for Layout {
+    type Err = UnknownLayout;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLayout> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|layout| layout.name() == name)
+            .ok_or(UnknownLayout)
+    }
+}
+
+/// What is played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Wg,
+    CdOfWg,
+    Ro,
+    CdOfRo,
+}
+
+/// How long movies are.
+const MOVIE: Nanos = Nanos::from_secs(20 * 60);
+
+/// The zone in which CELLO's disks begin, an index.
+const CELLO_ZONE: usize = 3;
+
+/// Room in a band for a pool's own structures, on each disk.
+const OVERHEAD_BYTES: u64 = 16 << 20;
+
+/// The volumes of a layout.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    wg: Vec<Arc<Track>>,
+    cd_of_wg: Vec<Arc<Track>>,
+    ro: Vec<Arc<Track>>,
+    cd_of_ro: Vec<Arc<Track>>,
+    pub(super) cello: Vec<PlacedVolume>,
+}
+
+impl Site {
+    pub(super) fn new(disks: &Disks, layout: Layout, seed: u64) -> Result<Self, BandError> {
+        let (large, small) = layout.blocks();
+        let all: &[usize] = &[];
+        let (of_ro, of_wg): (&[&[usize]], &[usize]) = if layout.is_striped() {
+            (&[&[]], all)
+        } else {
+            (&[&[0], &[1]], &[2])
+        };
+        let movie = |name: &str, title: Title, block: Bytes, on: &[usize]| {
+            let blocks = title.kib_per_second * 1_024 * MOVIE.get() / 1_000_000_000 / block.get();
+            VolumeSpec {
+                name: name.to_owned(),
+                // In whole turns of the disks: the way back to the beginning is like any other.
+                size: Bytes(blocks / disks.count as u64 * disks.count as u64 * block.get()),
+                disks: on.to_vec(),
+            }
+        };
+        let large_volumes: Vec<VolumeSpec> = of_ro
+            .iter()
+            .zip(0..)
+            .map(|(on, copy)| movie(&format!("ro-{copy}"), RO, large, on))
+            .collect();
+        let mut small_volumes = vec![
+            movie("wg", WG, small, of_wg),
+            movie("cd-of-wg", CD, small, of_wg),
+        ];
+        for (on, copy) in of_ro.iter().zip(0..) {
+            small_volumes.push(movie(&format!("cd-of-ro-{copy}"), CD, small, on));
+        }
+        let cello = (0..8).map(|disk| VolumeSpec {
+            name: format!("cello-{disk}"),
+            size: CELLO_BYTES,
+            disks: Vec::new(),
+        });
+        let predictor = disks.predictor();
+        let cello_from = predictor
+            .zone_range(CELLO_ZONE)
+            .map_or(Sector(0), |zone| zone.start);
+        let first = Band {
+            sectors: Sector(0)..room(&large_volumes, disks.count, layout),
+            extent: large,
+            volumes: large_volumes,
+        };
+        let second = Band {
+            sectors: first.sectors.end..cello_from,
+            extent: small,
+            volumes: small_volumes,
+        };
+        let third = Band {
+            sectors: cello_from..Sector(predictor.capacity().get()),
+            extent: Bytes::from_mib(1),
+            volumes: cello.collect(),
+        };
+        let mut placed = first.place(disks.count)?;
+        let copies = placed.len();
+        placed.extend(second.place(disks.count)?);
+        placed.extend(third.place(disks.count)?);
+        if layout == Layout::Random {
+            shuffle(&mut placed, disks.count, predictor.capacity(), seed);
+        }
+        let tracks = |range: std::ops::Range<usize>| -> Vec<Arc<Track>> {
+            placed[range]
+                .iter()
+                .map(|volume| track(volume, disks))
+                .collect()
+        };
+        Ok(Self {
+            ro: tracks(0..copies),
+            wg: tracks(copies..copies + 1),
+            cd_of_wg: tracks(copies + 1..copies + 2),
+            cd_of_ro: tracks(copies + 2..2 * copies + 2),
+            cello: placed.split_off(2 * copies + 2),
+        })
+    }
+
+    /// What the `turn`th client of a kind plays.
+    pub(super) fn track(&self, kind: Kind, turn: usize) -> &Arc<Track> {
+        let tracks = match kind {
+            Kind::Wg => &self.wg,
+            Kind::CdOfWg => &self.cd_of_wg,
+            Kind::Ro => &self.ro,
+            Kind::CdOfRo => &self.cd_of_ro,
+        };
+        &tracks[turn % tracks.len()]
+    }
+}
+
+/// Where the band of the larger blocks ends.
+fn room(volumes: &[VolumeSpec], disks: usize, layout: Layout) -> Sector {
+    let on_each = |volume: &VolumeSpec| {
+        if layout.is_striped() {
+            volume.size.get() / disks as u64
+        } else {
+            volume.size.get()
+        }
+    };
+    let most = volumes.iter().map(on_each).max().unwrap_or_default();
+    Sector((most + OVERHEAD_BYTES) / sched::units::SECTOR_BYTES)
+}
+
+/// Puts every extent at a random place of its disk.
+fn shuffle(volumes: &mut [PlacedVolume], disks: usize, capacity: SectorCount, seed: u64) {
+    let slot = volumes
+        .iter()
+        .map(|volume| volume.geometry.extent_sectors())
+        .max()
+        .unwrap_or_default();
+    let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5A0F_F1E5));
+    for disk in 0..disks {
+        let slots = capacity.get() / slot.get();
+        let mut free: Vec<Sector> = (0..slots).map(|index| Sector(index * slot.get())).collect();
+        permute(&mut free, dice);
+        let mut sizes: Vec<SectorCount> = volumes
+            .iter()
+            .map(|volume| volume.geometry.extent_sectors())
+            .collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes.into_iter().rev() {
+            let mut extents: Vec<_> = volumes
+                .iter_mut()
+                .filter(|volume| volume.geometry.extent_sectors() == size)
+                .flat_map(|volume| &mut volume.extents)
+                .filter(|extent| extent.disk == disk)
+                .collect();
+            let in_slot = (slot.get() / size.get()) as usize;
+            let taken = free.split_off(free.len() - extents.len().div_ceil(in_slot));
+            let mut places: Vec<Sector> = taken
+                .into_iter()
+                .flat_map(|start| {
+                    (0..in_slot as u64).map(move |part| start + SectorCount(part * size.get()))
+                })
+                .collect();
+            permute(&mut places, dice);
+            for (extent, start) in extents.iter_mut().zip(places) {
+                extent.sectors = start..start + size;
+            }
+        }
+    }
+}
+
+/// Fisher and Yates's shuffle.
+fn permute<T>(items: &mut [T], dice: &mut Dice) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, dice.below(last as u64 + 1) as usize);
+    }
+}
