@@ -219,8 +219,15 @@ fn every_commands_result_is_json_for_programs() {
     // One that people are not shown.
     let made = value(site.run(&["--json", "man", &folder]));
     assert_eq!(made["folder"], *folder);
-    // The demo's is looked at where demos are run.
-    asked.borrow_mut().insert("demo".to_owned());
+    let case = site.path("case.toml").display().to_string();
+    let adversary = ["sim", "adversary", "--scheduler", "edf", "--sets", "100"];
+    let found = json(&[&adversary[..], &["--case", &case]].concat());
+    assert_eq!(found["sets"], 100);
+    assert_eq!(json(&["sim", "replay", &case])["late"], true);
+    // These two take long: theirs are looked at where demos are run and figures are measured.
+    for name in ["demo", "sim figure"] {
+        asked.borrow_mut().insert(name.to_owned());
+    }
     assert_eq!(asked.into_inner(), all);
 }
 
