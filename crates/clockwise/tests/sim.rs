@@ -122,11 +122,13 @@ fn the_published_rule_is_caught_and_its_case_replayed() {
 
 #[test]
 fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
-    for (scheduler, sets, is_right) in [
-        ("exact", "20000", true),
-        ("delta-l", "20000", true),
-        ("lst", "100", false),
-        ("edf", "100", false),
+    for (scheduler, sets, away, is_right) in [
+        ("exact", "20000", "0", true),
+        ("delta-l", "20000", "0", true),
+        ("exact", "4000", "3", true),
+        ("delta-l", "4000", "3", true),
+        ("lst", "100", "0", false),
+        ("edf", "100", "0", false),
     ] {
         let args = [
             "adversary",
@@ -134,12 +136,50 @@ fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
             scheduler,
             "--sets",
             sets,
+            "--away",
+            away,
             "--json",
         ];
         let found = sim(&args).done().json();
         let misses = found["sets_with_misses"].as_u64().expect("a number");
-        assert_eq!(misses == 0, is_right, "{scheduler}: {misses} of {sets}");
+        assert_eq!(
+            misses == 0,
+            is_right,
+            "{scheduler}, away by {away}: {misses} of {sets}"
+        );
     }
+}
+
+/// The cases of docs/design/faults.md, and the pictures there.
+#[test]
+fn the_faults_are_faults_and_mended() {
+    let folder = folder();
+    let picture = folder.path().join("case.svg");
+    let picture = picture.to_str().expect("a path in UTF-8");
+    let mut names = Vec::new();
+    for entry in fs::read_dir("../../docs/design/faults").expect("the folder of cases") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_none_or(|kind| kind != "toml") {
+            continue;
+        }
+        let case = path.to_str().expect("a path in UTF-8");
+        let late = |args: &[&str]| {
+            let replay = sim(&[&["replay", case, "--json"], args].concat());
+            replay.done().json()["late"].as_bool().expect("a verdict")
+        };
+        assert!(late(&["--picture", picture]), "{case}");
+        assert_eq!(
+            text(Path::new(picture)),
+            text(&path.with_extension("svg")),
+            "{case}"
+        );
+        for scheduler in ["exact", "delta-l"] {
+            assert!(!late(&["--scheduler", scheduler]), "{case} by {scheduler}");
+        }
+        names.extend(path.file_stem().map(|name| name.display().to_string()));
+    }
+    names.sort();
+    assert_eq!(names, ["horizon", "in-flight", "lst", "replenishment"]);
 }
 
 #[test]

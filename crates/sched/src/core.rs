@@ -47,6 +47,13 @@
 //! Condition 2 compares a blocker with jobs released *after* it was started. A job that is reported at
 //! the very instant of a start, but after it, is released one nanosecond later.
 //!
+//! # Where the arm is left
+//!
+//! A job's cost may be what it takes from anywhere near the other jobs, instead of from anywhere. Then the first
+//! job after best effort takes longer than its cost, by so much as the arm is *away*
+//! ([`Core::start_ending_away`]). A best-effort request needs slack for that too, and the set a Delta-L of no
+//! less than the most that the arm can be away (proof in docs/design/scheduling.md, section 13).
+//!
 //! # Several requests outstanding
 //!
 //! With N > 1 places slack is not consulted; the last free place takes real-time jobs only (proof in
@@ -210,6 +217,8 @@ pub struct Core {
     contended: bool,
     /// At the last choice the best-effort request was tried, with no released job queued, and did not fit.
     held_up: bool,
+    /// How much longer than its cost the next job may take, for where best effort has left the arm.
+    away: Nanos,
     allowance: Allowance,
     known: Known,
     near: Near,
@@ -239,6 +248,7 @@ impl Core {
             owed: 0,
             contended: false,
             held_up: false,
+            away: Nanos::ZERO,
             allowance: Allowance::default(),
             known: Known::default(),
             near: Near::default(),
@@ -249,6 +259,18 @@ impl Core {
     #[must_use]
     pub fn options(&self) -> CoreOptions {
         self.options
+    }
+
+    /// How much longer than its cost the next job may take.
+    #[must_use]
+    pub fn away(&self) -> Nanos {
+        self.away
+    }
+
+    /// The next job may take so much longer than its cost: nothing is on the disk, and where its arm is was not
+    /// decided by what was started. No set may have joined whose Delta-L is less.
+    pub fn set_away(&mut self, away: Nanos) {
+        self.away = away;
     }
 
     fn slot(&self, id: TaskId) -> Option<u32> {
@@ -396,6 +418,7 @@ impl Core {
             }
         }
         out.push(u64::from(self.last_start == Some(now)));
+        out.push(self.away.0);
         out.extend(match self.options.policy {
             Policy::Exact => [
                 u64::from(self.burst) | u64::from(self.reserve_burst) << 1,

@@ -54,6 +54,7 @@ use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use pass::Passing;
 use table::{Table, TaskState};
 
@@ -110,6 +111,8 @@ pub struct DiskScheduler {
     linger: Option<Linger>,
     /// The last sector that was transferred, if that is known.
     head: Option<Sector>,
+    /// Where requests of streams lie, if admission went by that.
+    streams_within: Option<Range<Sector>>,
     sequence: u64,
     /// Slots still to be promoted; kept to not allocate.
     to_promote: Vec<u32>,
@@ -133,12 +136,17 @@ impl DiskScheduler {
             best_effort_share_percent: 100 - config.early_share_percent.min(100),
             outstanding: profile.outstanding(),
         });
+        let streams_within = config.streams_within.clone();
+        let streams_within = streams_within.filter(|_| profile.outstanding() == 1);
+        let way_back_max = streams_within
+            .as_ref()
+            .map_or(Nanos::ZERO, |within| predictor.way_back(within, None));
         let slots = config.queue_max;
         let mut idle = Self {
             piece_sectors: zones
                 .map(|zone| predictor.piece_sectors(zone, limit))
                 .collect(),
-            piece_max: predictor.piece_max(limit),
+            piece_max: predictor.piece_max(limit) + way_back_max,
             physical_sectors: profile
                 .physical_sector()
                 .sectors()
@@ -159,6 +167,7 @@ impl DiskScheduler {
             passing: None,
             linger: None,
             head: None,
+            streams_within,
             sequence: 0,
             to_promote: Vec::with_capacity(slots),
             counters: Counters::default(),
@@ -170,6 +179,7 @@ impl DiskScheduler {
         // Nobody has been promised anything yet.
         let unbounded = DeltaL::UNBOUNDED.value;
         idle.set_delta_l(Time::ZERO, unbounded, unbounded);
+        idle.note_head(None);
         idle
     }
 

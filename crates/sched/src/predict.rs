@@ -51,7 +51,7 @@ use crate::units::{Nanos, SECTOR_BYTES, Sector, SectorCount};
 use alloc::vec::Vec;
 use core::ops::Range;
 use measured::Measured;
-use mechanics::{Layout, Mechanics, Zone, flat_zone, zones};
+use mechanics::{Layout, Mechanics, Place, Zone, flat_zone, zones};
 
 /// Predicts service times on one drive; made once from its profile.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl Predictor {
             }
         };
         Nanos(
-            seek + mechanics.after_seek(op, layout)
+            seek + mechanics.after_seek(op, layout, Place::Anywhere)
                 + self.partial_write(mechanics, op, start, count),
         )
     }
@@ -190,6 +190,80 @@ impl Predictor {
         slowest
             + Nanos(mechanics.retry)
             + Nanos(self.partial_write(mechanics, op, range.start, count))
+    }
+
+    /// C where all requests of streams lie `within` these sectors: the longest that this one takes from wherever
+    /// the head is there, retries included as the profile's policy says. Wherever else the head is, it takes
+    /// [`Predictor::way_back`] longer.
+    #[must_use]
+    pub fn worst_within(
+        &self,
+        within: &Range<Sector>,
+        op: Op,
+        start: Sector,
+        count: SectorCount,
+    ) -> Nanos {
+        let mechanics = match &self.model {
+            Model::Flat(_) => return self.worst_case(start..start + count, op, count),
+            Model::Rotating(mechanics) => mechanics,
+        };
+        if count > COUNT_MAX {
+            return FOREVER;
+        }
+        let zone = self.zone(start.get());
+        let layout = self.layout(zone, start.get(), count.get());
+        let seek = mechanics.seek(self.span(within));
+        let bound = seek + mechanics.after_seek(op, layout, Place::Known);
+        // The table's times are with the longest seek of all.
+        let measured = self
+            .measured(self.zone_of(start), count)
+            .unwrap_or_default();
+        let measured = (measured.get() + seek).saturating_sub(mechanics.seek_max());
+        let modelled =
+            bound.max(measured) + mechanics.retry + self.partial_write(mechanics, op, start, count);
+        widened(Nanos(modelled), self.widened_percent)
+    }
+
+    /// How much longer than [`Predictor::worst_within`] these sectors a request there takes from where the head is;
+    /// `None`: anywhere, which is the most. Zero within.
+    #[must_use]
+    pub fn way_back(&self, within: &Range<Sector>, head: Option<Sector>) -> Nanos {
+        let Model::Rotating(mechanics) = &self.model else {
+            return Nanos::ZERO;
+        };
+        let from_here = match head {
+            None => mechanics.seek_max(),
+            Some(head) => {
+                let here = self.cylinder(head);
+                let (first, last) = self.cylinders(within);
+                mechanics.seek(here.abs_diff(first).max(here.abs_diff(last)))
+            }
+        };
+        let longer = from_here.saturating_sub(mechanics.seek(self.span(within)));
+        widened(Nanos(longer), self.widened_percent)
+    }
+
+    /// The first cylinder of these sectors and the last.
+    fn cylinders(&self, of: &Range<Sector>) -> (u64, u64) {
+        let last = of.end.get().saturating_sub(1).max(of.start.get());
+        (self.cylinder(of.start), self.cylinder(Sector(last)))
+    }
+
+    fn span(&self, of: &Range<Sector>) -> u64 {
+        let (first, last) = self.cylinders(of);
+        last - first
+    }
+
+    /// The sectors of the track that a sector lies on; `None` for drives without tracks.
+    #[must_use]
+    pub fn track(&self, sector: Sector) -> Option<Range<Sector>> {
+        let Model::Rotating(_) = self.model else {
+            return None;
+        };
+        let zone = self.zone(sector.get());
+        let into_track = (sector.get() - zone.start) % zone.sectors_per_track;
+        let start = Sector(sector.get() - into_track);
+        Some(start..start + SectorCount(zone.sectors_per_track))
     }
 
     /// The measured worst case of a request of `count` sectors in a zone, interpolated between block
@@ -252,6 +326,7 @@ impl Predictor {
             tracks,
             cylinder_crossings,
             zone_crossings: 0,
+            begins_track: into_track == 0,
         }
     }
 
@@ -265,7 +340,7 @@ impl Predictor {
         count: SectorCount,
     ) -> Nanos {
         let layout = Layout::anywhere(zone, count.get()).over(boundaries);
-        Nanos(mechanics.seek_max() + mechanics.after_seek(op, layout))
+        Nanos(mechanics.seek_max() + mechanics.after_seek(op, layout, Place::Anywhere))
     }
 
     /// A zone that is not faster than any of these: tracks as short as those of the last, and no more
@@ -321,7 +396,10 @@ fn shortest(zones: &[Zone], model: &Model) -> Nanos {
         Model::Flat(flat) => flat_time(flat, op, SectorCount(1)),
         Model::Rotating(mechanics) => {
             let layout = Layout::anywhere(*zone, 1);
-            Nanos(mechanics.seek(0).min(mechanics.seek(1)) + mechanics.after_seek(op, layout))
+            Nanos(
+                mechanics.seek(0).min(mechanics.seek(1))
+                    + mechanics.after_seek(op, layout, Place::Anywhere),
+            )
         }
     };
     let times = zones

@@ -110,6 +110,14 @@ pub struct Dispatch {
     pub deadline: Option<Time>,
 }
 
+impl Dispatch {
+    /// The last sector of the piece.
+    #[must_use]
+    pub fn last(&self) -> Sector {
+        Sector((self.start + self.count).get().saturating_sub(1))
+    }
+}
+
 /// What to do with a disk that has a free place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {

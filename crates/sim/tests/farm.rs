@@ -57,13 +57,10 @@ fn everything_that_is_asked_for_is_served_once() {
 fn what_is_admitted_by_bounds_is_never_late() {
     let mut points = Vec::new();
     for layout in Layout::ALL {
-        for policy in [Policy::Exact, Policy::DeltaL] {
-            points.push(point(
-                layout,
-                Times::Bound,
-                policy,
-                most(layout, Times::Bound),
-            ));
+        for times in [Times::Bound, Times::Near, Times::Tracks] {
+            let pairs = most(layout, times);
+            let policies = [Policy::Exact, Policy::DeltaL].into_iter();
+            points.extend(policies.map(|policy| point(layout, times, policy, pairs)));
         }
     }
     for (point, measured) in points.iter().zip(measured(&points, 2)) {
@@ -75,6 +72,17 @@ fn what_is_admitted_by_bounds_is_never_late() {
             measured.lateness_max_ms
         );
     }
+}
+
+/// Bandwidth that is promised beyond what a bound for seeks over the whole disk leaves room for.
+#[test]
+fn more_is_admitted_where_blocks_need_what_they_take_where_they_lie() {
+    let most = |times| most(Layout::Rotation, times);
+    let (bound, near, tracks) = (most(Times::Bound), most(Times::Near), most(Times::Tracks));
+    assert!(
+        bound < near && near < tracks,
+        "{bound}, {near}, {tracks} pairs"
+    );
 }
 
 #[test]

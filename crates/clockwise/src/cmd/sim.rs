@@ -40,6 +40,11 @@ pub struct AdversaryArgs {
     /// Decides everything that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are; sets
+    /// with less slack than that are not admitted.
+    #[arg(long, value_name = "TIME", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=10))]
+    away: u64,
     /// Where to write the smallest case that is found.
     #[arg(long, value_name = "FILE")]
     case: Option<PathBuf>,
@@ -116,6 +121,10 @@ enum TimesArg {
     Printed,
     /// What cannot be exceeded by the drive's profile.
     Bound,
+    /// The same where blocks lie, with seeks no longer than from one end of the movies to the other.
+    Near,
+    /// The same with blocks that begin with a track.
+    Tracks,
 }
 
 /// A figure's page as it was written.
@@ -165,6 +174,8 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
         times: match args.times {
             TimesArg::Printed => Times::Printed,
             TimesArg::Bound => Times::Bound,
+            TimesArg::Near => Times::Near,
+            TimesArg::Tracks => Times::Tracks,
         },
         source: match args.source {
             SourceArg::Day => Source::Day,

@@ -1,6 +1,6 @@
 //! Tasks that join and leave.
 
-use super::{Core, Known, Policy};
+use super::{Core, Known, Policy, signed};
 use crate::jobs::TaskJobs;
 use crate::slack::{self, Found, Line};
 use crate::task::{TaskId, TaskParams};
@@ -22,7 +22,9 @@ impl Core {
         let share = slack::share(params.service().0, params.period().0);
         let release = first_release.max(self.clear_of_early(now, params.period()));
         let slot = self.vacant.pop().unwrap_or(self.tasks.len() as u32);
-        let safe = slack::safe_first_release(&self.lines, &self.question(now, u64::MAX), share);
+        let mut question = self.question(now, u64::MAX);
+        question.free = question.free.saturating_add(self.away.0);
+        let safe = slack::safe_first_release(&self.lines, &question, share);
         let task = TaskJobs::new(id, params, release);
         let line = task.line(share);
         if slot as usize == self.tasks.len() {
@@ -85,7 +87,8 @@ impl Core {
     pub(super) fn settle(&mut self, now: Time, slot: u32, wanted: Time, safe: u64) -> Time {
         let shown = |core: &mut Self, at: u64| {
             core.lines[slot as usize].at = at;
-            matches!(core.compute(now, u64::MAX), Found::Least { value, .. } if value >= 0)
+            let least = signed(core.away);
+            matches!(core.compute(now, u64::MAX), Found::Least { value, .. } if value >= least)
         };
         if safe <= wanted.0 || shown(self, wanted.0) {
             return wanted;

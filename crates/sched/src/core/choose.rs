@@ -164,12 +164,13 @@ impl Core {
     /// Whether the early job at the head of `slot` may go; if not, when to ask again.
     pub(super) fn early_fits(&mut self, now: Time, slot: u32) -> Result<(), Option<Time>> {
         let job = self.tasks[slot as usize].queue[0];
+        let cost = job.remaining.saturating_add(self.away);
         let fits = match self.options.policy {
             _ if self.options.outstanding > 1 => true,
             Policy::Exact => {
-                return self.early_fits_exactly(now, job.window.deadline, job.remaining);
+                return self.early_fits_exactly(now, job.window.deadline, cost);
             }
-            Policy::DeltaL => self.within_delta_l(now, job.remaining),
+            Policy::DeltaL => self.within_delta_l(now, cost),
             Policy::DeltaLPublished => signed(job.remaining) <= self.allowance.published,
             Policy::Lst | Policy::Edf => true,
         };

@@ -1,6 +1,6 @@
 //! What the disk is given, and gives back.
 
-use super::{Core, InService, JobKey, Service};
+use super::{Core, InService, JobKey, Service, signed};
 use crate::task::TaskId;
 use crate::units::{Nanos, Time};
 
@@ -10,6 +10,16 @@ impl Core {
     /// # Panics
     /// When the job is not the first of its task, or a piece is longer than what is left of it.
     pub fn start(&mut self, now: Time, service: Service) {
+        self.start_ending_away(now, service, Nanos::ZERO);
+    }
+
+    /// The same, of what leaves the arm where the next job takes `away` longer than its cost. A best-effort request
+    /// was offered as one that takes so much longer itself; a piece pays from its job for what it adds.
+    ///
+    /// # Panics
+    /// As [`Core::start`].
+    pub fn start_ending_away(&mut self, now: Time, service: Service, away: Nanos) {
+        let way_back = core::mem::replace(&mut self.away, away);
         let waiting = !self.released.is_empty();
         let (cost, release) = match service {
             Service::BestEffort(cost) => {
@@ -25,7 +35,7 @@ impl Core {
                     let head = &mut task.queue[0];
                     head.remaining = head
                         .remaining
-                        .checked_sub(cost)
+                        .checked_sub(cost + away.saturating_sub(way_back))
                         .expect("a piece fits in what is left of its job");
                     head.touched = true;
                     head.pieces += 1;
@@ -34,7 +44,8 @@ impl Core {
                     let cost = task.queue[0].remaining;
                     task.in_service += 1;
                     task.spend_first();
-                    cost
+                    self.allowance.left -= signed(way_back);
+                    cost + way_back
                 };
                 self.refresh(slot, now);
                 if release > now {

@@ -5,7 +5,7 @@ use super::{DiskScheduler, Flight};
 use crate::core::Service;
 use crate::request::{Class, Dispatch, Request, RequestId, Served};
 use crate::task::TaskId;
-use crate::units::{Nanos, Sector, Time};
+use crate::units::{Nanos, Time};
 
 /// How a piece went on the disk.
 pub(super) struct Outcome {
@@ -50,7 +50,7 @@ impl DiskScheduler {
         }
         let flight = self.land(now, id)?;
         let Flight { slot, dispatch, .. } = flight;
-        self.head = Some(Sector((dispatch.start + dispatch.count).get() - 1));
+        self.note_head(Some(dispatch.last()));
         let request = *self.table.request(slot);
         let finished = self.table.advance(slot, dispatch.count) == request.count;
         let completed = self.count(now, &flight, &request, finished);
@@ -66,7 +66,7 @@ impl DiskScheduler {
     /// that waited for it may start unless they are cancelled. `None`: none was on it.
     pub fn failed(&mut self, now: Time, id: RequestId) -> Option<Completed> {
         let passed = self.passed(now, id, false);
-        self.head = None;
+        self.note_head(None);
         if passed.is_some() {
             return passed;
         }

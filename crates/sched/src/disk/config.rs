@@ -4,7 +4,8 @@ use crate::best_effort::BestEffortOrder;
 use crate::core::Policy;
 use crate::request::RequestId;
 use crate::task::TaskId;
-use crate::units::{Nanos, SectorCount};
+use crate::units::{Nanos, Sector, SectorCount};
+use core::ops::Range;
 
 /// What a task on a disk stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -23,6 +24,12 @@ pub enum TaskKind {
 pub struct SchedulerConfig {
     /// The rule by which best effort goes before real-time requests.
     pub policy: Policy,
+    /// Where all requests of streams lie, if admission went by [`Predictor::worst_within`] these sectors: whatever
+    /// leaves the arm elsewhere is charged for the way back. Best effort may go anywhere. Of no effect on a disk that
+    /// is given several requests at a time.
+    ///
+    /// [`Predictor::worst_within`]: crate::predict::Predictor::worst_within
+    pub streams_within: Option<Range<Sector>>,
     /// The order among best-effort requests.
     pub order: BestEffortOrder,
     /// The slack at which a real-time burst ends; the profile's when `None`.
@@ -47,6 +54,7 @@ impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             policy: Policy::Exact,
+            streams_within: None,
             order: BestEffortOrder::Scan,
             burst_threshold: None,
             piece_limit: None,
@@ -91,6 +99,20 @@ pub enum SubmitError {
         count: SectorCount,
         /// What the disk has.
         capacity: SectorCount,
+    },
+    /// A stream's request outside of where requests of streams lie.
+    #[error(
+        "{count:?} from sector {start} are not where streams lie on this disk ({first} to {end})"
+    )]
+    OutsideOfStreams {
+        /// The first sector asked for.
+        start: u64,
+        /// How many.
+        count: SectorCount,
+        /// Where streams begin to lie.
+        first: u64,
+        /// Where they end to, exclusive.
+        end: u64,
     },
     /// A stream's request that would take longer than its task's service time allows for.
     #[error("the request may take {worst}, the reservation allows {service}")]

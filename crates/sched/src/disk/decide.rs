@@ -7,7 +7,7 @@ use crate::core::{Choice, JobKey, Service};
 use crate::request::{Decision, Dispatch, Request, RequestId, Served};
 use crate::server::Open;
 use crate::task::TaskId;
-use crate::units::{Nanos, SectorCount, Time};
+use crate::units::{Nanos, Sector, SectorCount, Time};
 
 impl DiskScheduler {
     /// What to do now. To be asked again after each event and after each `Issue`.
@@ -24,9 +24,11 @@ impl DiskScheduler {
         loop {
             let next_container = self.servers.advance(now, &mut self.core);
             let mut pick = self.pick(Scope::All, now);
-            let need = |pick: Option<(Pick, Dispatch)>| pick.map(|(_, piece)| piece.predicted);
+            let need = |this: &Self, pick: Option<(Pick, Dispatch)>| {
+                pick.map(|(_, piece)| this.need(&piece))
+            };
             let reserve = pick.map_or(Nanos::ZERO, |(pick, _)| self.reserve(pick));
-            let mut choice = self.core.choose_leaving(now, need(pick), reserve);
+            let mut choice = self.core.choose_leaving(now, need(self, pick), reserve);
             let mut hold = None;
             if self.core.held_up()
                 && let Some((held_up, _)) = pick
@@ -36,7 +38,7 @@ impl DiskScheduler {
                 match self.instead(now, held_up, last_resort) {
                     Instead::Piece(shorter, piece) => {
                         pick = Some((shorter, piece));
-                        choice = self.core.choose(now, need(pick));
+                        choice = self.core.choose(now, need(self, pick));
                     }
                     Instead::Hold(until) => hold = Some(until),
                     Instead::Nothing => {}
@@ -91,6 +93,35 @@ impl DiskScheduler {
         Some((pick, self.piece(pick.slot)))
     }
 
+    /// The slack that a best-effort piece needs: for itself, and for the way back to where streams lie.
+    pub(super) fn need(&self, piece: &Dispatch) -> Nanos {
+        piece.predicted.saturating_add(self.away_after(piece))
+    }
+
+    /// What a piece takes from its container: itself, and what it adds to the way back.
+    fn need_in_container(&self, piece: &Dispatch) -> Nanos {
+        let further = self.away_after(piece).saturating_sub(self.core.away());
+        piece.predicted.saturating_add(further)
+    }
+
+    /// How much longer than its cost a stream's request takes after this piece.
+    fn away_after(&self, piece: &Dispatch) -> Nanos {
+        self.away(Some(piece.last()))
+    }
+
+    pub(super) fn away(&self, head: Option<Sector>) -> Nanos {
+        let within = self.streams_within.as_ref();
+        within.map_or(Nanos::ZERO, |within| self.predictor.way_back(within, head))
+    }
+
+    /// The arm is where this was the last sector transferred, and nothing is on the disk.
+    pub(super) fn note_head(&mut self, head: Option<Sector>) {
+        self.head = head;
+        if self.streams_within.is_some() {
+            self.core.set_away(self.away(head));
+        }
+    }
+
     /// The next piece of a best-effort request, up to a zone boundary and ending on a whole physical
     /// sector if there is more to come. A physical sector that lies in two zones is not cut.
     pub(super) fn piece(&self, slot: u32) -> Dispatch {
@@ -133,7 +164,7 @@ impl DiskScheduler {
             left,
         } = self.servers.open(task, &self.core)?;
         match self.pick(Scope::Account(account), now) {
-            Some((pick, mut piece)) if piece.predicted <= left => {
+            Some((pick, mut piece)) if self.need_in_container(&piece) <= left => {
                 let synchronous = self.queue.is_synchronous(pick.slot);
                 self.servers.touch(task, synchronous);
                 piece.deadline = Some(deadline);
@@ -145,7 +176,7 @@ impl DiskScheduler {
                 let wait = self.servers.linger(task).map(|wait| wait.min(left));
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
                     let service = Service::Piece(task, key, wait);
-                    self.core.start(now, service);
+                    self.core.start_ending_away(now, service, self.core.away());
                     self.linger = Some(Linger {
                         service,
                         account,
@@ -228,7 +259,11 @@ impl DiskScheduler {
         service: Service,
         task: Option<TaskId>,
     ) -> Decision {
-        self.core.start(now, service);
+        let away = match service {
+            Service::Job(..) => Nanos::ZERO,
+            Service::BestEffort(_) | Service::Piece(..) => self.away_after(&dispatch),
+        };
+        self.core.start_ending_away(now, service, away);
         self.flights.push(Flight {
             slot,
             service,

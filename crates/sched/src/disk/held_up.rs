@@ -62,7 +62,7 @@ impl DiskScheduler {
     /// whole physical sector if there is more to come.
     pub(super) fn cut(&self, slot: u32, room: Nanos) -> Option<Dispatch> {
         let whole = self.piece(slot);
-        if whole.predicted <= room {
+        if self.need(&whole) <= room {
             return Some(whole);
         }
         let (start, unit) = (whole.start.get(), self.physical_sectors);
@@ -74,25 +74,24 @@ impl DiskScheduler {
             let predicted = self
                 .predictor
                 .predict(self.head, whole.op, Sector(start), count);
-            (count, predicted)
+            Dispatch {
+                count,
+                predicted,
+                ..whole
+            }
         };
-        if first > last || of(first).1 > room {
+        if first > last || self.need(&of(first)) > room {
             return None;
         }
         let (mut fits, mut too_long) = (first, last + 1);
         while fits + 1 < too_long {
             let middle = fits.midpoint(too_long);
-            if of(middle).1 <= room {
+            if self.need(&of(middle)) <= room {
                 fits = middle;
             } else {
                 too_long = middle;
             }
         }
-        let (count, predicted) = of(fits);
-        Some(Dispatch {
-            count,
-            predicted,
-            ..whole
-        })
+        Some(of(fits))
     }
 }

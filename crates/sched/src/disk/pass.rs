@@ -7,7 +7,7 @@
 use super::report::Completed;
 use super::{DiskScheduler, TaskKind};
 use crate::request::{Class, Dispatch, Request, RequestId};
-use crate::units::{Sector, SectorCount, Time};
+use crate::units::{SectorCount, Time};
 
 /// What is on the disk without having been queued.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl DiskScheduler {
             class,
             issued,
         } = self.passing.take_if(|passing| passing.dispatch.id == id)?;
-        self.head = Some(Sector((dispatch.start + dispatch.count).get() - 1));
+        self.note_head(Some(dispatch.last()));
         if let Some(floor) = self.floor.and_then(|floor| self.task_mut(floor)) {
             floor.completed += u64::from(succeeded);
         }

@@ -70,8 +70,7 @@ impl DiskScheduler {
         request: Request,
         task: TaskId,
     ) -> Result<(), SubmitError> {
-        let range = request.start..request.start + request.count;
-        let worst = self.predictor.worst_case(range, request.op, request.count);
+        let worst = self.worst(&request)?;
         let state = self.task(task).ok_or(SubmitError::NoSuchTask(task))?;
         if state.leaving {
             return Err(SubmitError::NoSuchTask(task));
@@ -97,6 +96,25 @@ impl DiskScheduler {
             state.early += u64::from(window.release > now.saturating_add(Nanos(1)));
         }
         Ok(())
+    }
+
+    /// The longest that a stream's request takes from wherever admission takes the arm to be.
+    fn worst(&self, request: &Request) -> Result<Nanos, SubmitError> {
+        let Request {
+            op, start, count, ..
+        } = *request;
+        let Some(within) = &self.streams_within else {
+            return Ok(self.predictor.worst_case(start..start + count, op, count));
+        };
+        if start < within.start || start + count > within.end {
+            return Err(SubmitError::OutsideOfStreams {
+                start: start.get(),
+                count,
+                first: within.start.get(),
+                end: within.end.get(),
+            });
+        }
+        Ok(self.predictor.worst_within(within, op, start, count))
     }
 
     pub(super) fn submit_best_effort(

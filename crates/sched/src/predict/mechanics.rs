@@ -36,6 +36,15 @@ pub(super) struct Mechanics {
     pub(super) seek: Vec<(u64, u64)>,
 }
 
+/// What is known of where a request lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// No more than how long it is.
+    Anywhere,
+    /// Its tracks, once and for all.
+    Known,
+}
+
 /// How a transfer lies on the tracks.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
@@ -47,6 +56,8 @@ pub(super) struct Layout {
     pub(super) cylinder_crossings: u64,
     /// Zone boundaries crossed, at most; tracks are not skewed over these.
     pub(super) zone_crossings: u64,
+    /// Whether the first sector is the first of a track.
+    pub(super) begins_track: bool,
 }
 
 impl Zone {
@@ -67,6 +78,7 @@ impl Layout {
             tracks: crossings + 1,
             cylinder_crossings,
             zone_crossings: 0,
+            begins_track: false,
         }
     }
 
@@ -128,9 +140,9 @@ impl Mechanics {
     }
 
     /// Everything but the seek.
-    pub(super) fn after_seek(&self, op: Op, layout: Layout) -> u64 {
+    pub(super) fn after_seek(&self, op: Op, layout: Layout, place: Place) -> u64 {
         let transfer = match op {
-            Op::Read if self.track_reads => self.track_by_track(layout),
+            Op::Read if self.track_reads => self.track_by_track(layout, place),
             Op::Read => self.rotation + self.in_order(layout),
             Op::Write => {
                 let tail = self.track_writes_tail && layout.tracks > 1;
@@ -183,31 +195,45 @@ impl Mechanics {
     }
 
     /// Whole tracks into the buffer, and from there across the bus a track behind.
-    fn track_by_track(&self, layout: Layout) -> u64 {
+    fn track_by_track(&self, layout: Layout, place: Place) -> u64 {
         let Layout {
             zone,
             count,
             tracks,
             ..
         } = layout;
-        let refill = if count > zone.sectors_per_track {
+        let switches = self.switches(layout);
+        let media = tracks * self.rotation + switches;
+        let is_long = count > zone.sectors_per_track;
+        let refill = if is_long && self.drains(layout, media, place) {
             self.rotation
         } else {
             0
         };
-        let switches = self.switches(layout);
-        let read = tracks * self.rotation + refill + switches;
+        let read = media + refill;
         let last_burst = self.bus(count.min(zone.sectors_per_track) + 1);
-        // Where the bus is the slower one it is busy from the second track at the latest.
-        let switch = if tracks > 1 {
-            self.cylinder_switch + self.media(1, zone)
+        let begins_track = layout.begins_track && count >= zone.sectors_per_track;
+        let first = if place == Place::Known && begins_track {
+            // From the end of the first track on the bus is busy, but for what a cylinder takes longer than a head.
+            self.rotation + layout.cylinder_crossings * (self.cylinder_switch - self.head_switch)
         } else {
-            0
+            // Where the bus is the slower one it is busy from the second track at the latest.
+            let switch = if tracks > 1 {
+                self.cylinder_switch + self.media(1, zone)
+            } else {
+                0
+            };
+            tracks.min(2) * self.rotation + switch + layout.zone_crossings * self.rotation
         };
-        let switch = switch + layout.zone_crossings * self.rotation;
-        let first = tracks.min(2) * self.rotation + switch;
         let bus = first + self.bus(count + tracks);
         self.media(1, zone) + bus.max(read + last_burst)
+    }
+
+    /// Whether the buffer may run empty: where the place is known, if the bus makes up half of the rotation that it
+    /// is behind.
+    fn drains(&self, layout: Layout, media: u64, place: Place) -> bool {
+        let on_bus = self.bus(layout.tracks * layout.zone.sectors_per_track);
+        place == Place::Anywhere || media.saturating_sub(on_bus) >= self.rotation / 2
     }
 }
 

@@ -24,8 +24,10 @@ mod common;
 mod family;
 mod search;
 
+use common::admit;
 use family::{Family, family};
 use sched::core::Policy;
+use sched::delta_l::delta_l;
 use search::{Plan, run, search};
 
 /// Searches the sets, finds no miss, and finds as many states as the design says of the search of this name.
@@ -142,6 +144,74 @@ fn delta_l_never_misses_with_early_requests_and_shorter_services() {
     };
     let sets = family(8, 6, 401);
     assert_no_miss("`delta-l`, early requests, shorter services", &sets, plan);
+}
+
+/// Those of the sets with a Delta-L of `least` or more, or those with less.
+fn with_delta_l(mut family: Family, is_least: impl Fn(u64) -> bool) -> Family {
+    family
+        .sets
+        .retain(|set| is_least(delta_l(&admit(set).expect("an admitted set")).value.0));
+    family
+}
+
+/// Finds no miss in those of the sets that have slack for the way back.
+fn assert_no_miss_away(name: &str, family: Family, plan: Plan) {
+    let family = with_delta_l(family, |delta_l| delta_l >= plan.away);
+    let mut states = 0;
+    for set in &family.sets {
+        let outcome = search(set, plan);
+        states += outcome.states;
+        assert_eq!(outcome.miss, None, "{name}: {set:?}");
+    }
+    common::report_search(name, family.sets.len(), states, 0);
+    assert!(
+        family.sets.len() > 10 && states > 10_000,
+        "{name}: {states}"
+    );
+}
+
+#[test]
+fn nobody_is_late_because_the_arm_was_away() {
+    for away in [1, 3] {
+        let plan = Plan {
+            away,
+            burst_threshold: 3,
+            ..Plan::of(Policy::Exact)
+        };
+        assert_no_miss_away("`exact`, arm away", family(8, 6, 197), plan);
+    }
+    for policy in [Policy::Exact, Policy::DeltaL] {
+        let plan = Plan {
+            away: 2,
+            early: true,
+            shorter: true,
+            ..Plan::of(policy)
+        };
+        let name = format!("`{policy}`, arm away, early requests, shorter services");
+        assert_no_miss_away(&name, family(6, 4, 4_501), plan);
+    }
+}
+
+#[test]
+fn an_arm_that_is_away_and_not_charged_for_makes_late() {
+    let family = || family(8, 5, 2_003);
+    let plan = |away, charges_away| Plan {
+        away,
+        charges_away,
+        ..Plan::of(Policy::Exact)
+    };
+    let late = |family: Family, plan| {
+        let misses = |set: &&Vec<common::Pair>| search(set, plan).miss.is_some();
+        (family.sets.iter().filter(misses).count(), family.sets.len())
+    };
+    // Not charged for: in every set.
+    let with_enough = with_delta_l(family(), |delta_l| delta_l >= 2);
+    let (missed, all) = late(with_enough, plan(2, false));
+    assert_eq!(missed, all);
+    // Charged for, in sets that have not the slack for it.
+    let with_too_little = with_delta_l(family(), |delta_l| delta_l < 2);
+    let (missed, all) = late(with_too_little, plan(2, true));
+    assert!(missed > all / 2, "{missed} of {all}");
 }
 
 #[test]

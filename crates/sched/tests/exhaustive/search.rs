@@ -24,6 +24,10 @@ pub(super) struct Plan {
     pub(super) early: bool,
     /// Whether services may end before their predicted time.
     pub(super) shorter: bool,
+    /// Each request is offered once more as one that leaves the arm this far away.
+    pub(super) away: u64,
+    /// Whether it is offered as one that takes so much longer.
+    pub(super) charges_away: bool,
     /// Best-effort requests this much larger than exact slack are let through, whatever the policy says.
     pub(super) beyond_slack: Option<u64>,
 }
@@ -37,6 +41,8 @@ impl Plan {
             reserve: 0,
             early: false,
             shorter: false,
+            away: 0,
+            charges_away: true,
             beyond_slack: None,
         }
     }
@@ -215,32 +221,43 @@ impl Search<'_> {
 
     /// The disk is free: every offer of best effort.
     fn decide(&mut self, state: &State) {
-        self.offer(state, 0);
+        self.offer(state, 0, 0);
         if self.plan.reserve > 0 {
-            self.offer(state, self.plan.reserve);
+            self.offer(state, self.plan.reserve, 0);
+        }
+        if self.plan.away > 0 {
+            self.offer(state, 0, self.plan.away);
         }
         if let Some(beyond) = self.plan.beyond_slack {
             let mut next = state.clone();
             let size = next.core.slack(Time(state.now)).0 + beyond;
-            self.begin(next, Service::BestEffort(Nanos(size)), size);
+            self.begin(next, Service::BestEffort(Nanos(size)), size, 0);
         }
     }
 
     /// None, and each size that may go and leave the reserve, and the first that may not.
-    fn offer(&mut self, state: &State, reserve: u64) {
+    fn offer(&mut self, state: &State, reserve: u64, away: u64) {
         let longest = self.tasks.iter().map(|task| task.1).max().expect("a task") + 1;
-        for size in u64::from(reserve > 0)..=longest {
-            let offer = (size > 0).then_some(Nanos(size));
+        let charged = if self.plan.charges_away { away } else { 0 };
+        for size in u64::from(reserve + away > 0)..=longest {
+            let offer = (size > 0).then_some(Nanos(size + charged));
             let mut next = state.clone();
             let choice = next
                 .core
                 .choose_leaving(Time(state.now), offer, Nanos(reserve));
             let refused = offer.is_some() && choice != Choice::BestEffort;
             match choice {
-                Choice::BestEffort => self.begin(next, Service::BestEffort(Nanos(size)), size),
+                Choice::BestEffort => {
+                    self.begin(next, Service::BestEffort(Nanos(size)), size, away);
+                }
                 Choice::RealTime(id, job) | Choice::Early(id, job) => {
+                    let cost = self.tasks[id.0 as usize].0 + next.core.away().0;
+                    let window = next.core.window(id, job).expect("queued");
                     next.queued[id.0 as usize] = None;
-                    self.begin(next, Service::Job(id, job), self.tasks[id.0 as usize].0);
+                    if state.now + cost > window.deadline.0 {
+                        return self.report(&next, "what is started now ends too late");
+                    }
+                    self.begin(next, Service::Job(id, job), cost, 0);
                 }
                 Choice::Wait { .. } => self.pass(next),
             }
@@ -250,8 +267,9 @@ impl Search<'_> {
         }
     }
 
-    fn begin(&mut self, mut state: State, service: Service, cost: u64) {
-        state.core.start(Time(state.now), service);
+    fn begin(&mut self, mut state: State, service: Service, cost: u64, away: u64) {
+        let (at, away) = (Time(state.now), Nanos(away));
+        state.core.start_ending_away(at, service, away);
         state.busy = Some((service, state.now + cost));
         state.trace = self.step(&state, || {
             format!("{service:?} until {}", state.now + cost - 1_000_000)

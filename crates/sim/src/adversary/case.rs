@@ -85,11 +85,22 @@ pub struct Case {
     /// How the case was found, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub found: String,
+    /// How much longer a job takes that comes after best effort.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub away: u64,
     /// The tasks.
     pub task: Vec<CaseTask>,
     /// What is asked for, in order of time.
     #[serde(default)]
     pub event: Vec<CaseEvent>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a function of a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Why a file is no case.
@@ -129,6 +140,9 @@ impl Case {
                 "the case".to_owned(),
                 "it needs from 1 to 1,000 tasks and at most 1,000,000 events",
             );
+        }
+        if self.away > TIME_MAX {
+            return wrong("the case".to_owned(), "`away` is from 0 to 2^40");
         }
         for (index, task) in self.task.iter().enumerate() {
             let at = format!("task {}", index + 1);
@@ -170,6 +184,9 @@ impl Case {
             let _ = writeln!(text, "# {line}");
         }
         let _ = writeln!(text, "scheduler = \"{}\"", self.scheduler);
+        if self.away > 0 {
+            let _ = writeln!(text, "away = {}", self.away);
+        }
         for task in &self.task {
             let CaseTask { service, period } = task;
             let _ = write!(text, "\n[[task]]\nservice = {service}\nperiod = {period}\n");
@@ -194,6 +211,7 @@ mod tests {
         Case {
             scheduler: Policy::Lst,
             found: String::new(),
+            away: 3,
             task: vec![
                 CaseTask {
                     service: 10,
@@ -229,6 +247,7 @@ mod tests {
             ("at = 20", "at = 20\nrelase = 3", "relase"),
             ("at = 20", "at = 20\nbest_effort = 3", "either a `release`"),
             ("best_effort = 25", "best_effort = 0", "event 2: a request"),
+            ("away = 3", "away = 2_000_000_000_000", "the case: `away`"),
             ("scheduler = \"lst\"", "scheduler = \"fifo\"", "fifo"),
         ] {
             let text = case().to_toml().replace(from, to);

@@ -47,6 +47,9 @@ pub struct Options {
     pub sets: u64,
     /// Decides everything that is random.
     pub seed: u64,
+    /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are.
+    /// Sets with less slack than that are not admitted.
+    pub away: u64,
     /// How many at a time.
     pub threads: usize,
 }
@@ -68,33 +71,36 @@ pub struct Findings {
 const BATCH: u64 = 64;
 
 /// The tasks with their Delta-L. What is not admitted has none.
-fn set_of(tasks: Vec<CaseTask>) -> TaskSet {
-    admitted(&tasks).map_or(
+fn set_of(tasks: Vec<CaseTask>, away: u64) -> TaskSet {
+    admitted(&tasks, away).map_or(
         TaskSet {
             tasks,
             delta_l: 0,
             published: 0,
+            away,
         },
         |set| set,
     )
 }
 
-/// The set, if admission lets it in.
-fn admitted(tasks: &[CaseTask]) -> Option<TaskSet> {
+/// The set, if admission lets it in, with slack enough for the way back.
+fn admitted(tasks: &[CaseTask], away: u64) -> Option<TaskSet> {
     let mut admission = Admission::new();
     for (id, task) in (0..).zip(tasks) {
         let params = TaskParams::new(Nanos(task.service), Nanos(task.period)).ok()?;
         admission.insert(TaskId(id), params).ok()?;
     }
-    Some(TaskSet {
+    let delta_l = delta_l(&admission).value.get();
+    (delta_l >= away).then(|| TaskSet {
         tasks: tasks.to_vec(),
-        delta_l: delta_l(&admission).value.get(),
+        delta_l,
         published: delta_l_published(&admission).value.get(),
+        away,
     })
 }
 
 /// A random set that is admitted: two to six tasks with periods from 4 to 60, which ask for half to all of the disk.
-fn drawn(dice: &mut Dice) -> TaskSet {
+fn drawn(dice: &mut Dice, away: u64) -> TaskSet {
     loop {
         let count = 2 + dice.below(5);
         let percent = 50 + dice.below(51);
@@ -111,7 +117,7 @@ fn drawn(dice: &mut Dice) -> TaskSet {
                 }
             })
             .collect();
-        if let Some(set) = admitted(&tasks) {
+        if let Some(set) = admitted(&tasks, away) {
             return set;
         }
     }
@@ -151,7 +157,8 @@ pub fn search(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Findings {
             let to = options.sets.min(from + BATCH);
             for number in from..to {
                 let seed = seed_of(options.seed, number);
-                let set = drawn(&mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed)));
+                let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+                let set = drawn(dice, options.away);
                 if let Some((pattern, game)) = late_game(&set, options.scheduler, seed) {
                     count.fetch_add(1, Ordering::Relaxed);
                     let case = case_of(options.scheduler, pattern, &set, &game);
@@ -213,6 +220,7 @@ fn case_of(scheduler: Policy, pattern: Pattern, set: &TaskSet, game: &Game<'_>) 
             set.delta_l,
             set.published
         ),
+        away: set.away,
         task: set.tasks.clone(),
         event: game.events.clone(),
     }

@@ -13,6 +13,8 @@ pub(super) struct TaskSet {
     pub(super) tasks: Vec<CaseTask>,
     pub(super) delta_l: u64,
     pub(super) published: u64,
+    /// How much longer a job takes that comes after best effort.
+    pub(super) away: u64,
 }
 
 /// Something that went on.
@@ -195,7 +197,7 @@ impl<'a> Game<'a> {
             let choice = self
                 .core
                 .clone()
-                .choose(Time(self.now), Some(Nanos(length)));
+                .choose(Time(self.now), Some(Nanos(length + self.set.away)));
             choice == Choice::BestEffort
         };
         let (mut taken, mut refused) = (0, most + 1);
@@ -213,7 +215,10 @@ impl<'a> Game<'a> {
     /// Asks what the free disk does, given a best-effort request of this length.
     pub(super) fn decide(&mut self, best_effort: Option<u64>) -> Given {
         let now = Time(self.now);
-        let choice = self.core.choose(now, best_effort.map(Nanos));
+        let away = self.set.away;
+        let choice = self
+            .core
+            .choose(now, best_effort.map(|length| Nanos(length + away)));
         if let Some(length) = best_effort {
             self.events.push(CaseEvent {
                 at: self.now,
@@ -227,7 +232,7 @@ impl<'a> Game<'a> {
             Choice::BestEffort => {
                 let length = best_effort.expect("the request that goes was offered");
                 let service = Service::BestEffort(Nanos(length));
-                self.core.start(now, service);
+                self.core.start_ending_away(now, service, Nanos(away));
                 let until = self.now + length;
                 self.on_disk = Some(OnDisk {
                     service,
@@ -241,7 +246,7 @@ impl<'a> Game<'a> {
             Choice::RealTime(id, key) | Choice::Early(id, key) => {
                 let task = id.0 as usize;
                 let deadline = self.queued[task].remove(0);
-                let service = self.set.tasks[task].service;
+                let service = self.set.tasks[task].service + self.core.away().get();
                 let on_disk = Service::Job(id, key);
                 self.core.start(now, on_disk);
                 let until = self.now + service;
@@ -268,7 +273,7 @@ impl<'a> Game<'a> {
 /// Plays a case again. What went on, and the first job that was late.
 #[must_use]
 pub fn replay(case: &Case) -> (Vec<Step>, Option<Step>) {
-    let set = super::set_of(case.task.clone());
+    let set = super::set_of(case.task.clone(), case.away);
     let mut game = Game::new(&set, case.scheduler, true);
     let mut events = case.event.iter().peekable();
     loop {

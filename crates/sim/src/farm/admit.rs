@@ -1,10 +1,12 @@
 //! Admission of streams and reserved best effort to all disks of a farm, or to none.
 
+use std::ops::Range;
+
 use sched::admission::{Admission, Refusal};
 use sched::delta_l::{DeltaL, delta_l, delta_l_published};
 use sched::disk::TaskKind;
 use sched::task::{TaskError, TaskId, TaskParams};
-use sched::units::Nanos;
+use sched::units::{Nanos, Sector};
 
 use super::{Disks, Reserved, Stream};
 
@@ -29,6 +31,10 @@ pub(super) struct StreamTask {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OnDisk {
     pub(super) admission: Admission,
+    /// Where streams lie, if they need what they take there only.
+    pub(super) within: Option<Range<Sector>>,
+    /// What has to be left for the way there from anywhere.
+    way_back: Nanos,
     pub(super) tasks: Vec<DiskTask>,
     pub(super) streams: Vec<StreamTask>,
     /// The task of a best-effort source with a reservation.
@@ -62,6 +68,18 @@ pub enum NotAdmitted {
         /// Why.
         refusal: Refusal,
     },
+    /// A disk would not have the time to bring its arm back to where streams lie.
+    #[error(
+        "disk {disk}: with it the slack would be {delta_l} at worst, and the way back to where streams lie takes {way_back}"
+    )]
+    NoWayBack {
+        /// The first such disk.
+        disk: usize,
+        /// Delta-L with it.
+        delta_l: Nanos,
+        /// The longest way.
+        way_back: Nanos,
+    },
 }
 
 impl Admitted {
@@ -73,6 +91,21 @@ impl Admitted {
             streams: Vec::new(),
             next_task: 0,
         }
+    }
+
+    /// Nothing yet on disks where all streams will lie within these sectors, and need what they take there
+    /// ([`Track::within`](super::Track::within)).
+    #[must_use]
+    pub fn within(disks: &Disks, regions: &[Option<Range<Sector>>]) -> Self {
+        let predictor = disks.predictor();
+        let mut admitted = Self::new(disks);
+        for (on_disk, region) in admitted.on_disk.iter_mut().zip(regions) {
+            on_disk.way_back = region
+                .as_ref()
+                .map_or(Nanos::ZERO, |region| predictor.way_back(region, None));
+            on_disk.within.clone_from(region);
+        }
+        admitted
     }
 
     /// What was admitted.
@@ -164,6 +197,19 @@ impl Admitted {
             .insert(id, params)
             .map_err(|refusal| NotAdmitted::Refused { disk, refusal })?;
         on_disk.tasks.push(DiskTask { id, params, kind });
+        let way_back = on_disk.way_back;
+        let delta_l = if way_back.is_zero() {
+            Nanos::MAX
+        } else {
+            delta_l(&on_disk.admission).value
+        };
+        if delta_l < way_back {
+            return Err(NotAdmitted::NoWayBack {
+                disk,
+                delta_l,
+                way_back,
+            });
+        }
         Ok(id)
     }
 }

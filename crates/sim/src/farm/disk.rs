@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sched::disk::{DiskScheduler, SubmitError};
+use sched::disk::{DiskScheduler, SchedulerConfig, SubmitError};
 use sched::request::Request;
 use sched::units::Time;
 use std::sync::Arc;
@@ -24,7 +24,11 @@ struct Run<'a> {
 /// Runs disk `number`.
 pub(super) fn run(of: &FarmRun<'_>, number: usize, plant: Plant) -> DiskOutcome {
     let on_disk = &of.admitted.on_disk[number];
-    let mut scheduler = DiskScheduler::new(Arc::clone(&of.disks.profile), of.config.clone());
+    let config = SchedulerConfig {
+        streams_within: on_disk.within.clone(),
+        ..of.config.clone()
+    };
+    let mut scheduler = DiskScheduler::new(Arc::clone(&of.disks.profile), config);
     for task in &on_disk.tasks {
         scheduler
             .join(Time::ZERO, task.id, task.params, task.kind, Time::ZERO)

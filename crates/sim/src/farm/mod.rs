@@ -39,7 +39,7 @@ pub use admit::{Admitted, NotAdmitted};
 pub use band::{Band, BandError, PlacedVolume, VolumeSpec};
 pub use load::{Load, Traced, WHOLE};
 pub use outcome::{FarmOutcome, Slot, SourceOutcome};
-pub use track::{Lane, Part, Track};
+pub use track::{Lane, Part, Track, widen};
 
 /// Disks, all alike.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! The blocks of a volume as requests to disks: what a stream that moves through it asks of each disk, and needs.
 
+use std::ops::Range;
+
 use engine::stream::needs::{Need, Path};
 use sched::predict::Predictor;
 use sched::request::Op;
@@ -94,4 +96,36 @@ impl Track {
             lanes,
         })
     }
+
+    /// What all blocks lie within, on each of so many disks.
+    pub fn region(&self, disks: usize) -> Vec<Option<Range<Sector>>> {
+        let mut regions = vec![None; disks];
+        for lane in &self.lanes {
+            let of = &mut regions[lane.need.disk];
+            for part in &lane.parts {
+                widen(of, &(part.start..part.start + part.count));
+            }
+        }
+        regions
+    }
+
+    /// The same blocks, needing no more than what they take where they lie, if all streams lie within these sectors
+    /// of each disk.
+    #[must_use]
+    pub fn within(mut self, regions: &[Option<Range<Sector>>], predictor: &Predictor) -> Self {
+        for lane in &mut self.lanes {
+            if let Some(within) = &regions[lane.need.disk] {
+                let worst =
+                    |part: &Part| predictor.worst_within(within, self.op, part.start, part.count);
+                lane.need.service = lane.parts.iter().map(worst).max().unwrap_or_default();
+            }
+        }
+        self
+    }
+}
+
+/// Makes a region hold these sectors as well.
+pub fn widen(region: &mut Option<Range<Sector>>, sectors: &Range<Sector>) {
+    let so_far = region.take().unwrap_or_else(|| sectors.clone());
+    *region = Some(so_far.start.min(sectors.start)..so_far.end.max(sectors.end));
 }

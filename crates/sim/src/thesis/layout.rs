@@ -1,16 +1,18 @@
 //! Where movies and CELLO's disks lie (thesis, section 6.5).
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+use sched::predict::Predictor;
 use sched::units::{Bytes, Nanos, Sector, SectorCount};
 
-use super::{CD, CELLO_BYTES, RO, Title, WG, track};
+use super::{CD, CELLO_BYTES, RO, Times, Title, WG, track};
 use crate::dice::Dice;
-use crate::farm::{Band, BandError, Disks, PlacedVolume, Track, VolumeSpec};
+use crate::farm::{Band, BandError, Disks, PlacedVolume, Track, VolumeSpec, widen};
 
 /// How movies are laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -25,15 +27,26 @@ pub enum Layout {
     MemoryOptimized,
     /// The same with blocks twice as large.
     MemoryOptimizedLarge,
+    /// Striped, with blocks twice as large; not in the thesis.
+    RotationLarge,
 }
 
 impl Layout {
-    /// All of them, in the order of the thesis.
-    pub const ALL: [Self; 4] = [
+    /// Those of the thesis, in its order.
+    pub const THESIS: [Self; 4] = [
         Self::Rotation,
         Self::Random,
         Self::MemoryOptimized,
         Self::MemoryOptimizedLarge,
+    ];
+
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Rotation,
+        Self::Random,
+        Self::MemoryOptimized,
+        Self::MemoryOptimizedLarge,
+        Self::RotationLarge,
     ];
 
     /// Its name.
@@ -44,19 +57,22 @@ impl Layout {
             Self::Random => "random",
             Self::MemoryOptimized => "memory-optimized",
             Self::MemoryOptimizedLarge => "memory-optimized-large",
+            Self::RotationLarge => "rotation-large",
         }
     }
 
     /// The block of the larger video, and that of everything else.
     fn blocks(self) -> (Bytes, Bytes) {
         match self {
-            Self::MemoryOptimizedLarge => (Bytes::from_mib(2), Bytes::from_kib(512)),
+            Self::MemoryOptimizedLarge | Self::RotationLarge => {
+                (Bytes::from_mib(2), Bytes::from_kib(512))
+            }
             _ => (Bytes::from_mib(1), Bytes::from_kib(256)),
         }
     }
 
     fn is_striped(self) -> bool {
-        matches!(self, Self::Rotation | Self::Random)
+        matches!(self, Self::Rotation | Self::Random | Self::RotationLarge)
     }
 }
 
@@ -68,7 +84,7 @@ impl fmt::Display for Layout {
 
 /// A name that no layout has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no such layout; there are rotation, random, memory-optimized and memory-optimized-large")]
+#[error("no such layout; there are {}", Layout::ALL.map(Layout::name).join(", "))]
 pub struct UnknownLayout;
 
 impl FromStr for Layout {
@@ -107,10 +123,17 @@ pub(super) struct Site {
     ro: Vec<Arc<Track>>,
     cd_of_ro: Vec<Arc<Track>>,
     pub(super) cello: Vec<PlacedVolume>,
+    /// What movies lie within on each disk, where blocks need what they take there.
+    pub(super) regions: Vec<Option<Range<Sector>>>,
 }
 
 impl Site {
-    pub(super) fn new(disks: &Disks, layout: Layout, seed: u64) -> Result<Self, BandError> {
+    pub(super) fn new(
+        disks: &Disks,
+        layout: Layout,
+        times: Times,
+        seed: u64,
+    ) -> Result<Self, BandError> {
         let (large, small) = layout.blocks();
         let all: &[usize] = &[];
         let (of_ro, of_wg): (&[&[usize]], &[usize]) = if layout.is_striped() {
@@ -167,21 +190,37 @@ impl Site {
         let copies = placed.len();
         placed.extend(second.place(disks.count)?);
         placed.extend(third.place(disks.count)?);
+        let cello = placed.split_off(2 * copies + 2);
+        if times == Times::Tracks {
+            align(&mut placed, disks.count, &predictor);
+        }
+        placed.extend(cello);
         if layout == Layout::Random {
             shuffle(&mut placed, disks.count, predictor.capacity(), seed);
         }
-        let tracks = |range: std::ops::Range<usize>| -> Vec<Arc<Track>> {
-            placed[range]
-                .iter()
-                .map(|volume| track(volume, disks))
-                .collect()
-        };
+        let cello = placed.split_off(2 * copies + 2);
+        let mut tracks: Vec<Track> = placed.iter().map(|volume| track(volume, disks)).collect();
+        let mut regions = vec![None; disks.count];
+        if times.is_local() {
+            for of in tracks.iter().map(|track| track.region(disks.count)) {
+                for (region, sectors) in regions.iter_mut().zip(of) {
+                    sectors.iter().for_each(|sectors| widen(region, sectors));
+                }
+            }
+            let local = tracks.into_iter();
+            tracks = local
+                .map(|track| track.within(&regions, &predictor))
+                .collect();
+        }
+        let mut tracks = tracks.into_iter().map(Arc::new);
+        let mut next = |count: usize| tracks.by_ref().take(count).collect();
         Ok(Self {
-            ro: tracks(0..copies),
-            wg: tracks(copies..copies + 1),
-            cd_of_wg: tracks(copies + 1..copies + 2),
-            cd_of_ro: tracks(copies + 2..2 * copies + 2),
-            cello: placed.split_off(2 * copies + 2),
+            ro: next(copies),
+            wg: next(1),
+            cd_of_wg: next(1),
+            cd_of_ro: next(copies),
+            cello,
+            regions,
         })
     }
 
@@ -208,6 +247,24 @@ fn room(volumes: &[VolumeSpec], disks: usize, layout: Layout) -> Sector {
     };
     let most = volumes.iter().map(on_each).max().unwrap_or_default();
     Sector((most + OVERHEAD_BYTES) / sched::units::SECTOR_BYTES)
+}
+
+/// Moves every extent to the beginning of the next track behind the one before it.
+fn align(volumes: &mut [PlacedVolume], disks: usize, predictor: &Predictor) {
+    for disk in 0..disks {
+        let extents = volumes.iter_mut().flat_map(|volume| &mut volume.extents);
+        let mut extents: Vec<_> = extents.filter(|extent| extent.disk == disk).collect();
+        extents.sort_unstable_by_key(|extent| extent.sectors.start);
+        let mut end = Sector(0);
+        for extent in extents {
+            let count = extent.sectors.end - extent.sectors.start;
+            let from = end.max(extent.sectors.start);
+            let track = predictor.track(from).expect("the drive has tracks");
+            let start = if track.start == from { from } else { track.end };
+            end = start + count;
+            extent.sectors = start..end;
+        }
+    }
 }
 
 /// Puts every extent at a random place of its disk.

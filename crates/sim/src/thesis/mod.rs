@@ -88,12 +88,36 @@ pub enum Times {
     Printed,
     /// What cannot be exceeded by the profile's model.
     Bound,
+    /// The same of each block where it lies, from wherever the arm is among the movies; who leaves it elsewhere
+    /// is charged for the way back.
+    Near,
+    /// The same, and each block begins with a track.
+    Tracks,
 }
 
 impl Times {
+    /// All of them, from the thesis's to those that leave room for most.
+    pub const ALL: [Self; 4] = [Self::Printed, Self::Bound, Self::Near, Self::Tracks];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Printed => "printed",
+            Self::Bound => "bound",
+            Self::Near => "near",
+            Self::Tracks => "tracks",
+        }
+    }
+
+    /// Whether blocks need what they take where they lie.
+    fn is_local(self) -> bool {
+        matches!(self, Self::Near | Self::Tracks)
+    }
+
     fn profile(self) -> DriveProfile {
         let profile = DriveProfile::shipped(DRIVE).expect("the profile is part of the library");
-        if self == Self::Bound {
+        if self != Self::Printed {
             return profile;
         }
         let mut spec = profile.spec().clone();
@@ -135,7 +159,7 @@ impl Thesis {
             profile: Arc::new(times.profile()),
             count: DISKS,
         };
-        let site = Site::new(&disks, layout, seed)?;
+        let site = Site::new(&disks, layout, times, seed)?;
         Ok(Self {
             disks,
             layout,
@@ -168,13 +192,17 @@ impl Thesis {
     /// As many pairs as there is room for, at most `most`; why the next one was refused if there was none for it.
     #[must_use]
     pub fn admit(&self, most: usize) -> (Admitted, usize, Option<NotAdmitted>) {
-        let mut admitted = Admitted::new(&self.disks);
+        let mut admitted = self.nothing_admitted();
         for pair in 0..most {
             if let Err(why) = admitted.add(&self.pair(pair)) {
                 return (admitted, pair, Some(why));
             }
         }
         (admitted, most, None)
+    }
+
+    fn nothing_admitted(&self) -> Admitted {
+        Admitted::within(&self.disks, &self.site.regions)
     }
 
     /// The video and the audio of a pair.
@@ -229,9 +257,9 @@ impl Thesis {
 }
 
 /// A volume read in blocks of the size of its extents.
-fn track(volume: &crate::farm::PlacedVolume, disks: &Disks) -> Arc<Track> {
+fn track(volume: &crate::farm::PlacedVolume, disks: &Disks) -> Track {
     let block = volume.geometry.extent_bytes();
     let physical = disks.profile.physical_sector();
     let track = Track::new(volume, block, Op::Read, &disks.predictor(), physical);
-    Arc::new(track.expect("a movie has blocks"))
+    track.expect("a movie has blocks")
 }

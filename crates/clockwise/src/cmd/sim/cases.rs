@@ -16,6 +16,7 @@ use crate::failure::{Failure, Place, io_failure};
 struct FindingsView {
     scheduler: &'static str,
     seed: u64,
+    away: u64,
     sets: u64,
     sets_with_misses: u64,
     first_miss: Option<u64>,
@@ -29,6 +30,7 @@ pub(super) fn run_adversary(args: &AdversaryArgs, output: &Output) -> Result<Exi
         scheduler: args.scheduler,
         sets: args.sets,
         seed: args.seed,
+        away: args.away,
         threads: threads(args.threads),
     };
     let findings = search(&options, &|tried| bar.set_position(tried));
@@ -47,6 +49,7 @@ pub(super) fn run_adversary(args: &AdversaryArgs, output: &Output) -> Result<Exi
     let view = FindingsView {
         scheduler: args.scheduler.name(),
         seed: args.seed,
+        away: args.away,
         sets,
         sets_with_misses,
         first_miss,

@@ -7,7 +7,7 @@ use sched::units::Nanos;
 use super::table::Table;
 use super::{Figure, FigureError, Options, Page, Statement, Sweep, SweepError};
 use crate::chart::{Axis, Chart, Curve, page as draw};
-use crate::farm::{Admitted, Reserved};
+use crate::farm::Reserved;
 use crate::run::Hash;
 use crate::thesis::{Latency, Layout, Thesis};
 
@@ -40,7 +40,7 @@ pub(super) fn page(options: &Options, sweep: &Sweep<'_>) -> Result<Page, FigureE
         .collect();
     let points = sweep.each(runs.len(), |index| {
         let (policy, is_reserved, times_as_much) = runs[index];
-        let mut admitted = Admitted::new(&thesis.disks);
+        let mut admitted = thesis.nothing_admitted();
         let added = admitted.add(&[thesis.greedy(times_as_much)]);
         added.expect("a stream of 1 MB/s has room on three idle disks");
         for source in (0..load.sources).filter(|_| is_reserved) {

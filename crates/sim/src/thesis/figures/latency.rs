@@ -129,9 +129,11 @@ fn of_schedulers(layout: Layout, curves: &Curves) -> Vec<Statement> {
     let (low, high) = lst.split_at(half);
     let extreme = lst.last().copied();
     let (says_of_extreme, is_so): (&str, fn(f64) -> bool) = match layout {
-        Layout::Rotation => ("at extreme loads LST is (much) worse", |ratio| {
-            ratio > EQUAL
-        }),
+        Layout::Rotation | Layout::RotationLarge => {
+            ("at extreme loads LST is (much) worse", |ratio| {
+                ratio > EQUAL
+            })
+        }
         Layout::Random => (
             "at high loads LST is about the same as Delta-L or better: there are seeks anyway",
             |ratio| ratio <= EQUAL,

@@ -4,6 +4,7 @@
 //! Nothing is tuned to agree. Where a statement does not hold, its page says by how much.
 
 mod crosstalk;
+mod headroom;
 mod latency;
 mod reserved;
 mod slack;
@@ -46,11 +47,13 @@ pub enum Figure {
     Reserved,
     /// 6.14: best effort beside a stream that asks for more than it has reserved.
     Crosstalk,
+    /// Not in the thesis: how much of the disks' bandwidth is admitted, by what admission goes by.
+    Headroom,
 }
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Slack,
         Self::Rotation,
         Self::Switches,
@@ -61,9 +64,10 @@ impl Figure {
         Self::Requests,
         Self::Reserved,
         Self::Crosstalk,
+        Self::Headroom,
     ];
 
-    /// Its number in the thesis.
+    /// Its number in the thesis, or its name.
     #[must_use]
     pub const fn number(self) -> &'static str {
         match self {
@@ -77,6 +81,7 @@ impl Figure {
             Self::Requests => "6.12",
             Self::Reserved => "6.13",
             Self::Crosstalk => "6.14",
+            Self::Headroom => "headroom",
         }
     }
 }
@@ -210,6 +215,8 @@ impl Page {
             match times {
                 Times::Printed => "the printed service times (table 6.4)",
                 Times::Bound => "bounds that cannot be exceeded",
+                Times::Near => "bounds for where blocks lie, and for the way back to them",
+                Times::Tracks => "bounds for where blocks lie, each at the beginning of a track",
             },
             match source {
                 Source::Day => "CELLO's day",
@@ -251,6 +258,7 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::Requests => reserved::requests(options),
         Figure::Reserved => reserved::page(options, sweep),
         Figure::Crosstalk => crosstalk::page(options, sweep),
+        Figure::Headroom => headroom::page(options, sweep),
     }
 }
 

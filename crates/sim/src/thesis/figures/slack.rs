@@ -44,7 +44,7 @@ impl Slack {
 }
 
 pub(super) fn page(options: &Options) -> Result<Page, FigureError> {
-    let slacks = Layout::ALL
+    let slacks = Layout::THESIS
         .into_iter()
         .map(|layout| Slack::of(layout, options))
         .collect::<Result<Vec<Slack>, _>>()?;
