@@ -94,6 +94,9 @@ pub struct CoreOptions {
     pub best_effort_share_percent: u8,
     /// How many requests the disk is given at a time; slack is consulted only when it is one.
     pub outstanding: u32,
+    /// Whether a best-effort request that takes no longer than a released job's cost is below its task's C may go
+    /// before that job under `delta-l`, and is charged to the job (thesis 6.5.2). Exact slack holds that already.
+    pub gives_over_prediction: bool,
 }
 
 impl Default for CoreOptions {
@@ -104,6 +107,7 @@ impl Default for CoreOptions {
             burst_threshold: Nanos::ZERO,
             best_effort_share_percent: 50,
             outstanding: 1,
+            gives_over_prediction: false,
         }
     }
 }
@@ -217,8 +221,12 @@ pub struct Core {
     contended: bool,
     /// At the last choice the best-effort request was tried, with no released job queued, and did not fit.
     held_up: bool,
+    /// At the last choice the best-effort request went at the cost of the first released job.
+    credited: bool,
     /// How much longer than its cost the next job may take, for where best effort has left the arm.
     away: Nanos,
+    /// A job has paid for that already.
+    away_is_paid: bool,
     allowance: Allowance,
     known: Known,
     near: Near,
@@ -248,7 +256,9 @@ impl Core {
             owed: 0,
             contended: false,
             held_up: false,
+            credited: false,
             away: Nanos::ZERO,
+            away_is_paid: false,
             allowance: Allowance::default(),
             known: Known::default(),
             near: Near::default(),
@@ -270,6 +280,7 @@ impl Core {
     /// The next job may take so much longer than its cost: nothing is on the disk, and where its arm is was not
     /// decided by what was started. No set may have joined whose Delta-L is less.
     pub fn set_away(&mut self, away: Nanos) {
+        self.away_is_paid &= self.away == away;
         self.away = away;
     }
 
@@ -418,7 +429,7 @@ impl Core {
             }
         }
         out.push(u64::from(self.last_start == Some(now)));
-        out.push(self.away.0);
+        out.push(self.away.0 << 1 | u64::from(self.away_is_paid));
         out.extend(match self.options.policy {
             Policy::Exact => [
                 u64::from(self.burst) | u64::from(self.reserve_burst) << 1,

@@ -39,7 +39,7 @@ mod submit;
 mod table;
 mod tasks;
 
-pub use config::{JoinError, SchedulerConfig, SubmitError, TaskKind};
+pub use config::{JoinError, OverPrediction, SchedulerConfig, SubmitError, TaskKind};
 pub use report::{Completed, DiskReport, ServedCounts, TaskReport};
 
 use crate::best_effort::BestEffortQueue;
@@ -135,6 +135,7 @@ impl DiskScheduler {
                 .unwrap_or_else(|| predictor.burst_threshold()),
             best_effort_share_percent: 100 - config.early_share_percent.min(100),
             outstanding: profile.outstanding(),
+            gives_over_prediction: config.over_prediction == OverPrediction::Given,
         });
         let streams_within = config.streams_within.clone();
         let streams_within = streams_within.filter(|_| profile.outstanding() == 1);

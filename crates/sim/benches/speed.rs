@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::Instant;
 
+use sched::disk::OverPrediction;
 use sched::policy::Policy;
 use sim::thesis::{CELLO_BYTES, Layout, Point, Source, Thesis, Times};
 
@@ -35,6 +36,7 @@ fn main() -> io::Result<()> {
             pairs,
             source: Source::Day,
             seed: SEED,
+            over_prediction: OverPrediction::default(),
         };
         let mut rounds: Vec<(f64, u64, f64)> = Vec::new();
         for _ in 0..ROUNDS {

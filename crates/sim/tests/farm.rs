@@ -3,6 +3,7 @@
 
 use std::sync::Mutex;
 
+use sched::disk::OverPrediction;
 use sched::policy::Policy;
 use sched::units::{BytesPerSecond, Nanos};
 use sim::cello::Period;
@@ -16,6 +17,7 @@ fn point(layout: Layout, times: Times, policy: Policy, pairs: usize) -> Point {
         pairs,
         source: Source::Busy,
         seed: 7,
+        over_prediction: OverPrediction::default(),
     }
 }
 
@@ -83,6 +85,35 @@ fn more_is_admitted_where_blocks_need_what_they_take_where_they_lie() {
         bound < near && near < tracks,
         "{bound}, {near}, {tracks} pairs"
     );
+}
+
+/// Who uses it as soon as it is known, who has to be given it, and who cannot use it; nobody is late for it.
+#[test]
+fn over_predicted_time_is_used_by_who_looks_at_times() {
+    let runs = |policy| {
+        let ways = [
+            OverPrediction::Unused,
+            OverPrediction::Known,
+            OverPrediction::Given,
+        ];
+        let points = ways.map(|over_prediction| Point {
+            over_prediction,
+            ..point(Layout::Random, Times::Printed, policy, 15)
+        });
+        let measured = measured(&points, 2);
+        assert!(
+            measured
+                .iter()
+                .all(|of| of.missed == 0 || policy == Policy::Lst),
+            "{policy}"
+        );
+        let same = |a: usize, b: usize| measured[a].hash == measured[b].hash;
+        (same(0, 1), same(1, 2))
+    };
+    assert_eq!(runs(Policy::Exact), (false, true));
+    assert_eq!(runs(Policy::Lst), (false, true));
+    assert_eq!(runs(Policy::DeltaL), (true, false));
+    assert_eq!(runs(Policy::Edf), (true, true));
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Core {
             "the disk has a free place"
         );
         self.catch_up(now);
-        (self.contended, self.held_up) = (false, false);
+        (self.contended, self.held_up, self.credited) = (false, false, false);
         if let Some((_, slot)) = self.released.first() {
             if let Some(need) = best_effort
                 && self.options.outstanding == 1
@@ -132,11 +132,28 @@ impl Core {
                 self.burst = !self.at_least(now, need);
                 !self.burst
             }
-            Policy::DeltaL => self.within_delta_l(now, need),
-            Policy::DeltaLPublished => signed(need) <= self.allowance.published_left,
+            Policy::DeltaL => self.is_credited(need) || self.within_delta_l(now, need),
+            Policy::DeltaLPublished => {
+                self.is_credited(need) || signed(need) <= self.allowance.published_left
+            }
             Policy::Lst => need <= self.until_latest_start(now),
             Policy::Edf => false,
         }
+    }
+
+    /// Whether a best-effort request fits into what the first released job's cost leaves of its task's C.
+    fn is_credited(&mut self, need: Nanos) -> bool {
+        let first = self.released.first();
+        let spare = first.map(|(_, slot)| {
+            let task = &self.tasks[slot as usize];
+            let job = task.queue[0];
+            let whole = !job.touched;
+            let spare = task.params.service().saturating_sub(job.remaining);
+            if whole { spare } else { Nanos::ZERO }
+        });
+        self.credited =
+            self.options.gives_over_prediction && spare.is_some_and(|spare| need <= spare);
+        self.credited
     }
 
     /// Whether a best-effort request that has to leave a reserve may go while released jobs wait.

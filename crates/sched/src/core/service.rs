@@ -21,9 +21,15 @@ impl Core {
     pub fn start_ending_away(&mut self, now: Time, service: Service, away: Nanos) {
         let way_back = core::mem::replace(&mut self.away, away);
         let waiting = !self.released.is_empty();
+        let credited = core::mem::take(&mut self.credited);
+        let is_paid = core::mem::replace(&mut self.away_is_paid, credited);
         let (cost, release) = match service {
             Service::BestEffort(cost) => {
-                self.account_best_effort(cost, waiting);
+                if credited {
+                    self.charge_first(now, cost + away);
+                } else {
+                    self.account_best_effort(cost, waiting);
+                }
                 (cost, None)
             }
             Service::Job(id, job) | Service::Piece(id, job, _) => {
@@ -44,7 +50,9 @@ impl Core {
                     let cost = task.queue[0].remaining;
                     task.in_service += 1;
                     task.spend_first();
-                    self.allowance.left -= signed(way_back);
+                    if !is_paid {
+                        self.allowance.left -= signed(way_back);
+                    }
                     cost + way_back
                 };
                 self.refresh(slot, now);
@@ -58,7 +66,7 @@ impl Core {
             self.allowance.published_left = self.allowance.published;
         }
         let in_slack = release.is_none_or(|release| release > now);
-        let delays_since = (in_slack && waiting).then_some(now);
+        let delays_since = (in_slack && waiting && !credited).then_some(now);
         self.in_service.push(InService {
             service,
             started: now,
@@ -68,6 +76,14 @@ impl Core {
             release,
         });
         self.last_start = Some(now);
+    }
+
+    /// The first released job pays for what goes before it, and for the way back.
+    fn charge_first(&mut self, now: Time, cost: Nanos) {
+        if let Some((_, slot)) = self.released.first() {
+            self.tasks[slot as usize].queue[0].remaining += cost;
+            self.refresh(slot, now);
+        }
     }
 
     /// Best effort that goes while no released job waits pays what it is owed; it pays in advance only

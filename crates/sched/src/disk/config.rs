@@ -19,6 +19,23 @@ pub enum TaskKind {
     Floor,
 }
 
+/// What becomes of the time by which a stream's request is shorter, where it lies, than what was reserved for it:
+/// in a faster zone than the slowest that its stream uses.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum OverPrediction {
+    /// Nothing: each request counts for as long as was reserved.
+    Unused,
+    /// Requests count for as long as they may take. Rules that look at what is queued, `exact` and `lst`, have more
+    /// slack for that.
+    #[default]
+    Known,
+    /// Under delta-L, too, best effort that fits into that time goes before the request (thesis 6.5.2).
+    Given,
+}
+
 /// How a disk is scheduled.
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
@@ -30,6 +47,8 @@ pub struct SchedulerConfig {
     ///
     /// [`Predictor::worst_within`]: crate::predict::Predictor::worst_within
     pub streams_within: Option<Range<Sector>>,
+    /// What becomes of time that was reserved for a request and that it does not need where it lies.
+    pub over_prediction: OverPrediction,
     /// The order among best-effort requests.
     pub order: BestEffortOrder,
     /// The slack at which a real-time burst ends; the profile's when `None`.
@@ -55,6 +74,7 @@ impl Default for SchedulerConfig {
         Self {
             policy: Policy::Exact,
             streams_within: None,
+            over_prediction: OverPrediction::default(),
             order: BestEffortOrder::Scan,
             burst_threshold: None,
             piece_limit: None,

@@ -1,7 +1,7 @@
 //! Taking a request, and taking it back.
 
 use super::DiskScheduler;
-use super::config::{SubmitError, TaskKind};
+use super::config::{OverPrediction, SubmitError, TaskKind};
 use crate::core::JobKey;
 use crate::request::{Class, Request, RequestId, Urgency};
 use crate::server::PLAIN;
@@ -85,9 +85,13 @@ impl DiskScheduler {
         if worst > service {
             return Err(SubmitError::LongerThanReserved { worst, service });
         }
+        let cost = match self.config.over_prediction {
+            OverPrediction::Unused => service,
+            OverPrediction::Known | OverPrediction::Given => worst,
+        };
         let window = self
             .core
-            .arrive(now, task, JobKey(request.id.0), worst)
+            .arrive(now, task, JobKey(request.id.0), cost)
             .map_err(|_| SubmitError::NoSuchTask(task))?;
         let slot = self.table.insert(request, now);
         self.ordering.add_plain(slot);

@@ -193,6 +193,25 @@ fn nobody_is_late_because_the_arm_was_away() {
 }
 
 #[test]
+fn nobody_is_late_for_what_goes_in_over_predicted_time() {
+    for policy in [Policy::DeltaL, Policy::Exact] {
+        let plan = Plan {
+            halves: true,
+            shorter: true,
+            ..Plan::of(policy)
+        };
+        let name = format!("`{policy}`, over-predicted time");
+        assert_no_miss_away(&name, family(8, 5, 2_003), plan);
+        let plan = Plan {
+            early: true,
+            away: 1,
+            ..plan
+        };
+        assert_no_miss_away(&name, family(6, 4, 4_501), plan);
+    }
+}
+
+#[test]
 fn an_arm_that_is_away_and_not_charged_for_makes_late() {
     let family = || family(8, 5, 2_003);
     let plan = |away, charges_away| Plan {

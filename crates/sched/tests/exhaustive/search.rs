@@ -24,6 +24,9 @@ pub(super) struct Plan {
     pub(super) early: bool,
     /// Whether services may end before their predicted time.
     pub(super) shorter: bool,
+    /// Whether jobs may take half of their service time, known when they arrive, and best effort that fits into the
+    /// other half goes before them.
+    pub(super) halves: bool,
     /// Each request is offered once more as one that leaves the arm this far away.
     pub(super) away: u64,
     /// Whether it is offered as one that takes so much longer.
@@ -41,6 +44,7 @@ impl Plan {
             reserve: 0,
             early: false,
             shorter: false,
+            halves: false,
             away: 0,
             charges_away: true,
             beyond_slack: None,
@@ -53,8 +57,8 @@ struct State {
     core: Core,
     now: u64,
     busy: Option<(Service, u64)>,
-    /// The queued job of each task.
-    queued: Vec<Option<JobKey>>,
+    /// The queued job of each task, and how long it takes.
+    queued: Vec<Option<(JobKey, u64)>>,
     /// The last deadline of each task.
     last: Vec<u64>,
     trace: Option<std::rc::Rc<Step>>,
@@ -95,6 +99,7 @@ pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
         burst_threshold: Nanos(plan.burst_threshold),
         best_effort_share_percent: plan.best_effort_share_percent,
         outstanding: 1,
+        gives_over_prediction: plan.halves,
     });
     let origin = Time(1_000_000);
     for (index, &task) in tasks.iter().enumerate() {
@@ -139,6 +144,13 @@ impl Search<'_> {
     fn enter(&mut self, state: State) {
         self.digest.clear();
         state.core.digest(Time(state.now), &mut self.digest);
+        if self.plan.halves {
+            let costs = state
+                .queued
+                .iter()
+                .map(|job| job.map_or(0, |(_, cost)| cost));
+            self.digest.extend(costs);
+        }
         let key: Box<[i16]> = self
             .digest
             .iter()
@@ -170,17 +182,20 @@ impl Search<'_> {
                 state.queued[task].is_none() && state.last[task] <= state.now + ahead(task)
             })
             .collect();
-        for subset in 0..1u32 << may_arrive.len() {
+        let ways = if self.plan.halves { 2 } else { 1 };
+        for (subset, part) in (0..1u32 << may_arrive.len())
+            .flat_map(|subset| (1..=ways).map(move |part| (subset, part)))
+        {
             let mut with = state.clone();
             for (bit, &task) in may_arrive.iter().enumerate() {
                 if subset >> bit & 1 == 1 {
                     let (id, job) = (TaskId(task as u64), JobKey(state.now));
-                    let cost = Nanos(self.tasks[task].0);
+                    let cost = Nanos(self.tasks[task].0.div_ceil(part));
                     let window = with
                         .core
                         .arrive(Time(state.now), id, job, cost)
                         .expect("accepted");
-                    with.queued[task] = Some(job);
+                    with.queued[task] = Some((job, cost.0));
                     with.last[task] = window.deadline.0;
                     with.trace = self.step(&with, || format!("task {task} asks"));
                 }
@@ -200,10 +215,9 @@ impl Search<'_> {
     /// Whether some queued request cannot be in time whatever happens.
     fn is_late(&self, state: &State) -> bool {
         state.queued.iter().enumerate().any(|(task, jobs)| {
-            jobs.is_some_and(|job| {
+            jobs.is_some_and(|(job, cost)| {
                 let window = state.core.window(TaskId(task as u64), job).expect("queued");
-                state.now.max(state.busy.map_or(0, |(_, until)| until)) + self.tasks[task].0
-                    > window.deadline.0
+                state.now.max(state.busy.map_or(0, |(_, until)| until)) + cost > window.deadline.0
             })
         })
     }
@@ -251,9 +265,9 @@ impl Search<'_> {
                     self.begin(next, Service::BestEffort(Nanos(size)), size, away);
                 }
                 Choice::RealTime(id, job) | Choice::Early(id, job) => {
-                    let cost = self.tasks[id.0 as usize].0 + next.core.away().0;
                     let window = next.core.window(id, job).expect("queued");
-                    next.queued[id.0 as usize] = None;
+                    let (_, cost) = next.queued[id.0 as usize].take().expect("queued");
+                    let cost = cost + next.core.away().0;
                     if state.now + cost > window.deadline.0 {
                         return self.report(&next, "what is started now ends too late");
                     }

@@ -1,6 +1,6 @@
 //! A point of a curve: one run, described so that it can be named, kept and found again.
 
-use sched::disk::SchedulerConfig;
+use sched::disk::{OverPrediction, SchedulerConfig};
 use sched::policy::Policy;
 use sched::units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,8 @@ pub struct Point {
     pub source: Source,
     /// Decides everything that is random.
     pub seed: u64,
+    /// What becomes of time that blocks do not need where they lie.
+    pub over_prediction: OverPrediction,
 }
 
 /// Where the time of requests went, in seconds of all disks together.
@@ -155,8 +157,13 @@ impl Point {
             pairs,
             source,
             seed,
+            over_prediction,
         } = self;
-        format!("{layout}-{times:?}-{policy}-{pairs}-{source:?}-{seed}.json").to_lowercase()
+        let way = match over_prediction {
+            OverPrediction::Known => String::new(),
+            OverPrediction::Unused | OverPrediction::Given => format!("-{over_prediction:?}"),
+        };
+        format!("{layout}-{times:?}-{policy}-{pairs}-{source:?}-{seed}{way}.json").to_lowercase()
     }
 
     /// Runs it on disks that are laid out already, beside a load that was made for them.
@@ -170,6 +177,7 @@ impl Point {
         }
         let config = SchedulerConfig {
             policy: self.policy,
+            over_prediction: self.over_prediction,
             ..SchedulerConfig::default()
         };
         let run = FarmRun {

@@ -1,5 +1,6 @@
 //! How much of the disks' bandwidth can be promised, by what admission goes by.
 
+use sched::disk::OverPrediction;
 use sched::policy::Policy;
 use sched::request::Op;
 use sched::units::{Bytes, SECTOR_BYTES, Sector, Time};
@@ -62,6 +63,7 @@ fn measure(options: &Options, sweep: &Sweep<'_>) -> Result<Vec<Full>, FigureErro
                 // Full disks and all of a day's requests: queues without end, and nothing about streams.
                 source: Source::Busy,
                 seed: options.seed,
+                over_prediction: OverPrediction::default(),
             });
             full.push((
                 admitted.streams().iter().map(of_stream).sum(),

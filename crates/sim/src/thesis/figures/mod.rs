@@ -8,6 +8,7 @@ mod headroom;
 mod latency;
 mod reserved;
 mod slack;
+mod spare;
 mod switches;
 mod table;
 
@@ -15,7 +16,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use sched::disk::SchedulerConfig;
+use sched::disk::{OverPrediction, SchedulerConfig};
 use sched::policy::Policy;
 use sched::units::{Nanos, Time};
 
@@ -37,6 +38,8 @@ pub enum Figure {
     Random,
     /// 6.8: the same against blocks next to each other.
     RandomAgainstSequential,
+    /// 6.9: the same with best effort in over-predicted time.
+    Spare,
     /// 6.10: best-effort latency, a disk for each movie.
     MemoryOptimized,
     /// 6.11: the same with larger blocks.
@@ -53,12 +56,13 @@ pub enum Figure {
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Slack,
         Self::Rotation,
         Self::Switches,
         Self::Random,
         Self::RandomAgainstSequential,
+        Self::Spare,
         Self::MemoryOptimized,
         Self::MemoryOptimizedLarge,
         Self::Requests,
@@ -76,6 +80,7 @@ impl Figure {
             Self::Switches => "6.6",
             Self::Random => "6.7",
             Self::RandomAgainstSequential => "6.8",
+            Self::Spare => "6.9",
             Self::MemoryOptimized => "6.10",
             Self::MemoryOptimizedLarge => "6.11",
             Self::Requests => "6.12",
@@ -251,6 +256,7 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::Switches => switches::page(options, sweep),
         Figure::Random => latency::page(figure, Layout::Random, options, sweep),
         Figure::RandomAgainstSequential => latency::against(options, sweep),
+        Figure::Spare => spare::page(options, sweep),
         Figure::MemoryOptimized => latency::page(figure, Layout::MemoryOptimized, options, sweep),
         Figure::MemoryOptimizedLarge => {
             latency::page(figure, Layout::MemoryOptimizedLarge, options, sweep)
@@ -282,6 +288,7 @@ fn points(layout: Layout, options: &Options, most: usize) -> Vec<Point> {
             pairs,
             source: options.source,
             seed: options.seed,
+            over_prediction: OverPrediction::default(),
         })
     };
     Policy::ALL.into_iter().flat_map(of).collect()
@@ -313,6 +320,7 @@ impl Curves {
             pairs: 0,
             source: options.source,
             seed: options.seed,
+            over_prediction: OverPrediction::default(),
         });
         let mut measured = sweep.run(&all)?;
         let mut hash = crate::run::Hash::default();
