@@ -8,9 +8,10 @@ use sched::policy::Policy;
 use sim::thesis::{CELLO_BYTES, Layout, Point, Source, Thesis, Times};
 
 const SEED: u64 = 1;
-/// Of so many rounds the middle one counts.
-const ROUNDS: usize = 5;
-/// A sixth of what can be admitted, half, all but a little, all.
+/// Of so many rounds the fastest counts: whatever else the machine does makes the others slower, by up to twice
+/// where it is shared.
+const ROUNDS: usize = 7;
+/// None, a sixth of what can be admitted, half, all but a little, all.
 const PAIRS: [usize; 5] = [0, 4, 12, 20, 24];
 
 fn main() -> io::Result<()> {
@@ -20,7 +21,7 @@ fn main() -> io::Result<()> {
     let load = thesis.cello(&Source::Day.period(), SEED);
     writeln!(
         out,
-        "CELLO's day, {} requests to volumes of {CELLO_BYTES}, on one core; the middle of {ROUNDS} rounds.\n",
+        "CELLO's day, {} requests to volumes of {CELLO_BYTES}, on one core; the fastest of {ROUNDS} rounds.\n",
         load.requests
     )?;
     writeln!(
@@ -47,8 +48,8 @@ fn main() -> io::Result<()> {
             let seconds = begun.elapsed().as_secs_f64();
             rounds.push((seconds, measured.blocks, measured.utilization));
         }
-        rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (seconds, blocks, promised) = rounds[ROUNDS / 2];
+        let fastest = rounds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        let (seconds, blocks, promised) = fastest.expect("there are rounds");
         let requests = load.requests as f64;
         let all = requests + blocks as f64;
         writeln!(

@@ -7,6 +7,7 @@
 
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
+use super::divisor::Divisor;
 use super::spec::PlantSpec;
 
 /// A sector is caught by up to this much too late: where sectors begin is rounded to nanoseconds,
@@ -44,6 +45,7 @@ pub struct Zone {
     pub cylinders: u64,
     /// How many sectors are on each track.
     pub sectors_per_track: u64,
+    per_track: Divisor,
     head_skew: u64,
     cylinder_skew: u64,
     /// The angle at which the first sector of its first track begins to pass, as a time.
@@ -54,7 +56,8 @@ impl Zone {
     /// By how many sectors a track of this zone begins after the zone's first.
     fn slot_of(&self, cylinders: u64, head: u64, heads: u64) -> u64 {
         let head_switches = cylinders * (heads - 1) + head;
-        (head_switches * self.head_skew + cylinders * self.cylinder_skew) % self.sectors_per_track
+        let sectors = head_switches * self.head_skew + cylinders * self.cylinder_skew;
+        self.per_track.rem(sectors)
     }
 }
 
@@ -71,8 +74,8 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub struct Geometry {
     zones: Vec<Zone>,
-    heads: u64,
-    rotation: u64,
+    heads: Divisor,
+    rotation: Divisor,
     phase: u64,
     head_switch: Nanos,
     cylinder_switch: Nanos,
@@ -93,6 +96,7 @@ impl Geometry {
                     first_cylinder: cylinder,
                     cylinders,
                     sectors_per_track,
+                    per_track: Divisor::new(sectors_per_track),
                     head_skew: skew(spec.head_switch()),
                     cylinder_skew: skew(spec.cylinder_switch()),
                     angle,
@@ -108,8 +112,8 @@ impl Geometry {
             .collect();
         Self {
             zones,
-            heads,
-            rotation,
+            heads: Divisor::new(heads),
+            rotation: Divisor::new(rotation),
             phase: spec.phase().get() % rotation,
             head_switch: spec.head_switch(),
             cylinder_switch: spec.cylinder_switch(),
@@ -132,7 +136,7 @@ impl Geometry {
     /// The time of one rotation.
     #[must_use]
     pub fn rotation(&self) -> Nanos {
-        Nanos(self.rotation)
+        Nanos(self.rotation.get())
     }
 
     /// Where `sector` is. Meaningless past the end of the drive.
@@ -144,14 +148,15 @@ impl Geometry {
             - 1;
         let zone = &self.zones[number];
         let offset = (sector - zone.first_sector).get();
-        let track = offset / zone.sectors_per_track;
+        let (track, index) = zone.per_track.div_rem(offset);
+        let (cylinder, head) = self.heads.div_rem(track);
         Place {
             track: Track {
                 zone: number,
-                cylinder: zone.first_cylinder + track / self.heads,
-                head: track % self.heads,
+                cylinder: zone.first_cylinder + cylinder,
+                head,
             },
-            index: offset % zone.sectors_per_track,
+            index,
         }
     }
 
@@ -162,7 +167,7 @@ impl Geometry {
 
     /// The track after `track` in the numbering, and the time to switch to it.
     pub(crate) fn next_track(&self, track: Track) -> (Track, Nanos) {
-        if track.head + 1 < self.heads {
+        if track.head + 1 < self.heads.get() {
             return (
                 Track {
                     head: track.head + 1,
@@ -184,50 +189,57 @@ impl Geometry {
 
     /// The time `count` sectors of `track` take to pass, rounded up.
     pub(crate) fn passing(&self, track: Track, count: u64) -> Nanos {
-        Nanos((count * self.rotation).div_ceil(self.sectors_per_track(track)))
+        let per_track = self.zones[track.zone].per_track;
+        Nanos(per_track.div_ceil(count * self.rotation.get()))
     }
 
     /// The first instant at or after `at`, but for rounding, at which sector `index` of `track`
     /// begins to pass.
     pub(crate) fn passes(&self, track: Track, index: u64, at: Time) -> Time {
-        let spt = self.sectors_per_track(track);
-        let slot = (index + self.slot(track)) % spt;
-        let target = slot * self.rotation / spt;
+        let per_track = self.zones[track.zone].per_track;
+        let slot = per_track.rem(index + self.slot(track));
+        let target = per_track.div(slot * self.rotation.get());
         let angle = self.angle(track, at);
         let late = if angle >= target {
             angle - target
         } else {
-            angle + self.rotation - target
+            angle + self.rotation.get() - target
         };
         if late <= ROUNDING_NS {
             at
         } else {
-            at + Nanos(self.rotation - late)
+            at + Nanos(self.rotation.get() - late)
         }
     }
 
     /// The first sector of `track` to begin passing at or after `at`, and when.
     pub(crate) fn next_boundary(&self, track: Track, at: Time) -> (u64, Time) {
-        let spt = self.sectors_per_track(track);
+        let per_track = self.zones[track.zone].per_track;
+        let spt = per_track.get();
         let angle = self.angle(track, at);
         // Slot s begins at floor(s * rotation / spt): the least s with that >= angle.
-        let slot = (angle * spt).div_ceil(self.rotation);
-        let begins = slot * self.rotation / spt;
+        let slot = self.rotation.div_ceil(angle * spt);
+        let begins = per_track.div(slot * self.rotation.get());
         debug_assert!(begins >= angle);
-        let index = (slot + spt - self.slot(track)) % spt;
+        let index = per_track.rem(slot + spt - self.slot(track));
         (index, at + Nanos(begins - angle))
     }
 
     /// The angle of the platters at `at`, counted from where the zone of `track` begins, as a time.
     fn angle(&self, track: Track, at: Time) -> u64 {
         let zone = &self.zones[track.zone];
-        (at.get() + self.phase + self.rotation - zone.angle) % self.rotation
+        let rotation = self.rotation;
+        rotation.rem(at.get() + self.phase + rotation.get() - zone.angle)
     }
 
     /// By how many sectors `track` begins after the first track of its zone.
     fn slot(&self, track: Track) -> u64 {
         let zone = &self.zones[track.zone];
-        zone.slot_of(track.cylinder - zone.first_cylinder, track.head, self.heads)
+        zone.slot_of(
+            track.cylinder - zone.first_cylinder,
+            track.head,
+            self.heads.get(),
+        )
     }
 
     /// Splits `count` sectors from `first` on into runs, a run for each track.

@@ -28,6 +28,7 @@
 //! remapped sectors and retries (faults are injected by the emulator), thermal recalibration, and
 //! several drives on one bus. What is simplified is listed in `docs/design/emulator.md`.
 
+mod divisor;
 pub mod geometry;
 pub mod seek;
 pub mod spec;
