@@ -73,6 +73,43 @@ fn a_figure_is_a_page_a_picture_and_numbers_and_the_same_again() {
     }
 }
 
+/// Four loads of a second each: everything is served by the clock as in virtual time, and nothing is left behind.
+#[test]
+fn the_clock_and_the_simulator_serve_the_same() {
+    let (folder, drives) = (folder(), folder());
+    let path = |folder: &tempfile::TempDir| folder.path().display().to_string();
+    let (out, data) = (path(&folder), path(&drives));
+    let args = ["figure", "7.1", "--seconds", "1", "--out", &out];
+    let said = sim(&[&args[..], &["--drives", &data, "--json"]].concat())
+        .done()
+        .json();
+    assert_eq!(said[0]["figure"], "7.1");
+    let numbers = text(&folder.path().join("figure-7.1.csv"));
+    let rows: Vec<Vec<&str>> = numbers
+        .lines()
+        .map(|row| row.split(',').collect())
+        .collect();
+    let column = |name: &str| {
+        let place = rows[0].iter().position(|column| *column == name);
+        place.expect("a column of that name")
+    };
+    assert_eq!(rows.len(), 1 + 4 * 5, "{numbers}");
+    for row in &rows[1..] {
+        assert_eq!(
+            row[column("requests")],
+            rows[1][column("requests")],
+            "{numbers}"
+        );
+        assert_eq!(row[column("unserved")], "0", "{numbers}");
+        if ["exact", "delta-l"].contains(&row[0]) {
+            assert_eq!(row[column("missed_net")], "0", "{numbers}");
+        }
+    }
+    assert_eq!(fs::read_dir(drives.path()).expect("the folder").count(), 0);
+    sim(&["figure", "7.1", "--out", &out, "--drives", "/nowhere"])
+        .fails(1, &["figure 7.1", "folder"]);
+}
+
 #[test]
 fn what_cannot_be_measured_is_said() {
     sim(&["figure", "6.1", "--out", "x"]).fails(2, &["6.1", "6.5", "all"]);

@@ -3,10 +3,11 @@
 
 use std::sync::Mutex;
 
-use sched::disk::OverPrediction;
+use sched::disk::{OverPrediction, SchedulerConfig};
 use sched::policy::Policy;
-use sched::units::{BytesPerSecond, Nanos};
+use sched::units::{BytesPerSecond, Nanos, Time};
 use sim::cello::Period;
+use sim::farm::{FarmOutcome, FarmRun};
 use sim::thesis::{Layout, Measured, Point, Source, Sweep, Thesis, Times};
 
 fn point(layout: Layout, times: Times, policy: Policy, pairs: usize) -> Point {
@@ -184,6 +185,40 @@ fn more_pairs_than_there_is_room_for_are_refused_by_disk() {
         said.contains(&format!("{pairs} pairs")) && said.contains("disk "),
         "{said}"
     );
+}
+
+/// By the clock as in virtual time: the same requests and blocks, each once.
+#[test]
+fn a_run_in_real_time_serves_what_is_asked_for() {
+    let thesis = Thesis::new(Layout::Rotation, Times::Printed, 7).unwrap();
+    let end = Time::ZERO + Nanos::from_secs(3);
+    let load = thesis.cello(&Period::busy(), 7).until(end);
+    let (admitted, ..) = thesis.admit(12);
+    let config = SchedulerConfig::default();
+    let run = FarmRun {
+        disks: &thesis.disks,
+        admitted: &admitted,
+        load: &load,
+        config: &config,
+        end,
+        seed: 7,
+        slot: None,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let begin = engine::clock::now().saturating_add(Nanos::from_secs(1));
+    let real = run.run_in_real_time(folder.path(), begin).unwrap();
+    let simulated = run.run();
+    let blocks = |outcome: &FarmOutcome| -> Vec<u64> {
+        outcome.streams.iter().map(|of| of.completed).collect()
+    };
+    assert_eq!(blocks(&real.farm), blocks(&simulated));
+    let requests = |outcome: &FarmOutcome| -> Vec<u64> {
+        outcome.sources.iter().map(|of| of.latency.count).collect()
+    };
+    assert_eq!(requests(&real.farm), requests(&simulated));
+    assert_eq!(real.farm.best_effort.count, load.requests);
+    assert_eq!((real.unserved, real.farm.missed()), (0, 0));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

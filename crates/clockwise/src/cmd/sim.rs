@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use sched::policy::Policy;
 use serde::Serialize;
-use sim::thesis::figures::{Figure, Options, Page, figure};
+use sim::thesis::figures::{Clock, Figure, FigureError, Options, Page, figure, online};
 use sim::thesis::{Source, Sweep, Times};
 
 use super::Output;
@@ -69,7 +69,7 @@ pub struct ReplayArgs {
 /// Which figures, and how.
 #[derive(clap::Args, Debug)]
 pub struct FigureArgs {
-    /// Their numbers in the thesis, or `all`.
+    /// Their numbers in the thesis, `headroom`, or `all`: all but 7.1, which is measured by the clock.
     #[arg(required = true, value_name = "NUMBER", value_parser = parsed_figure)]
     figures: Vec<Wanted>,
     /// The folder for pages, pictures and numbers. Runs that are done are kept there as well: after Ctrl-C the
@@ -88,6 +88,13 @@ pub struct FigureArgs {
     /// How many runs at a time [default: one for each processor].
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
+    /// How much of the busy period figure 7.1 takes, four times over: 1 to 1,300.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=1_300))]
+    seconds: u64,
+    /// Where figure 7.1 has the data of its drives: best in memory.
+    #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
+    drives: PathBuf,
 }
 
 /// A figure, or all.
@@ -167,7 +174,8 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
     let figures: Vec<Figure> = Figure::ALL
         .into_iter()
         .filter(|figure| {
-            args.figures.contains(&Wanted::All) || args.figures.contains(&Wanted::One(*figure))
+            let all = args.figures.contains(&Wanted::All) && *figure != Figure::Online;
+            all || args.figures.contains(&Wanted::One(*figure))
         })
         .collect();
     let options = Options {
@@ -199,7 +207,11 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
             folder: Some(&runs),
             progress: &progress,
         };
-        let page = figure(of, &options, &sweep).map_err(|error| {
+        let page = match of {
+            Figure::Online => by_the_clock(args, &options, &progress),
+            _ => figure(of, &options, &sweep),
+        };
+        let page = page.map_err(|error| {
             Failure::failed(format!("figure {of}: {error}")).help(
                 "see that the folder can be written, and say it again: runs that are done are kept",
             )
@@ -216,6 +228,23 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
             .collect()
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Figure 7.1, on drives of its own that are gone afterwards.
+fn by_the_clock(
+    args: &FigureArgs,
+    options: &Options,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Page, FigureError> {
+    let folder = tempfile::Builder::new()
+        .prefix("clockwise-")
+        .tempdir_in(&args.drives)?;
+    let clock = Clock {
+        seconds: args.seconds,
+        folder: folder.path(),
+        progress,
+    };
+    online(options, &clock)
 }
 
 fn write(folder: &Path, page: Page, options: &Options) -> Result<PageView, Failure> {

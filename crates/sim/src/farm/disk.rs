@@ -21,14 +21,19 @@ struct Run<'a> {
     outcome: DiskOutcome,
 }
 
+/// How disk `number` is scheduled.
+pub(super) fn config(of: &FarmRun<'_>, number: usize) -> SchedulerConfig {
+    SchedulerConfig {
+        streams_within: of.admitted.on_disk[number].within.clone(),
+        ..of.config.clone()
+    }
+}
+
 /// Runs disk `number`.
 pub(super) fn run(of: &FarmRun<'_>, number: usize, plant: Plant) -> DiskOutcome {
     let on_disk = &of.admitted.on_disk[number];
-    let config = SchedulerConfig {
-        streams_within: on_disk.within.clone(),
-        ..of.config.clone()
-    };
-    let mut scheduler = DiskScheduler::new(Arc::clone(&of.disks.profile), config);
+    let profile = Arc::clone(&of.disks.profile);
+    let mut scheduler = DiskScheduler::new(profile, config(of, number));
     for task in &on_disk.tasks {
         scheduler
             .join(Time::ZERO, task.id, task.params, task.kind, Time::ZERO)

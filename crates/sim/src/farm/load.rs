@@ -1,5 +1,7 @@
 //! Best effort from traces: requests to volumes as requests to disks.
 
+use std::collections::BTreeSet;
+
 use sched::request::{Op, Urgency};
 use sched::units::{Bytes, Nanos, Sector, Time};
 
@@ -93,6 +95,27 @@ impl Load {
         }
         self.requests += 1;
         self.last = self.last.max(request.at);
+    }
+
+    /// What is asked for before `end`.
+    #[must_use]
+    pub fn until(mut self, end: Time) -> Self {
+        let mut whole = 0;
+        let mut in_parts = BTreeSet::new();
+        for disk in &mut self.disks {
+            disk.truncate(disk.partition_point(|request| request.at < end));
+            for request in disk {
+                if request.part_of == WHOLE {
+                    whole += 1;
+                } else {
+                    in_parts.insert(request.part_of);
+                }
+            }
+        }
+        let last = self.disks.iter().filter_map(|disk| disk.last());
+        self.last = last.map(|request| request.at).max().unwrap_or(Time::ZERO);
+        self.requests = whole + in_parts.len() as u64;
+        self
     }
 
     /// The same so many percent as fast: 200 is in half the time.

@@ -24,6 +24,7 @@ mod disk;
 mod feed;
 mod load;
 mod outcome;
+mod real;
 mod track;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub use admit::{Admitted, NotAdmitted};
 pub use band::{Band, BandError, PlacedVolume, VolumeSpec};
 pub use load::{Load, Traced, WHOLE};
 pub use outcome::{FarmOutcome, Slot, SourceOutcome};
+pub use real::{RealOutcome, RealTimeError};
 pub use track::{Lane, Part, Track, widen};
 
 /// Disks, all alike.
@@ -135,12 +137,16 @@ pub struct FarmRun<'a> {
 }
 
 impl FarmRun<'_> {
+    /// The seed of a disk's luck.
+    fn seed_of(&self, number: usize) -> u64 {
+        self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number as u64
+    }
+
     /// Runs it.
     #[must_use]
     pub fn run(&self) -> FarmOutcome {
         let outcomes = (0..self.disks.count).map(|number| {
-            let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number as u64;
-            let plant = Plant::new(self.disks.plant.clone(), seed);
+            let plant = Plant::new(self.disks.plant.clone(), self.seed_of(number));
             disk::run(self, number, plant)
         });
         outcome::merged(self.load, self.admitted.streams(), outcomes)

@@ -6,6 +6,7 @@
 mod crosstalk;
 mod headroom;
 mod latency;
+mod online;
 mod reserved;
 mod slack;
 mod spare;
@@ -22,7 +23,8 @@ use sched::units::{Nanos, Time};
 
 use super::{Layout, Measured, Point, Source, Sweep, SweepError, Thesis, Times};
 use crate::chart::ChartError;
-use crate::farm::{Admitted, FarmOutcome, FarmRun, Load};
+use crate::farm::{Admitted, FarmOutcome, FarmRun, Load, RealTimeError};
+pub use online::{Clock, online};
 use table::Table;
 
 /// A figure of the thesis.
@@ -50,13 +52,15 @@ pub enum Figure {
     Reserved,
     /// 6.14: best effort beside a stream that asks for more than it has reserved.
     Crosstalk,
+    /// 7.1: the simulator against the clock; by [`online()`] only.
+    Online,
     /// Not in the thesis: how much of the disks' bandwidth is admitted, by what admission goes by.
     Headroom,
 }
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Slack,
         Self::Rotation,
         Self::Switches,
@@ -68,6 +72,7 @@ impl Figure {
         Self::Requests,
         Self::Reserved,
         Self::Crosstalk,
+        Self::Online,
         Self::Headroom,
     ];
 
@@ -86,6 +91,7 @@ impl Figure {
             Self::Requests => "6.12",
             Self::Reserved => "6.13",
             Self::Crosstalk => "6.14",
+            Self::Online => "7.1",
             Self::Headroom => "headroom",
         }
     }
@@ -156,6 +162,15 @@ pub enum FigureError {
     /// Nothing was measured.
     #[error(transparent)]
     Sweep(#[from] SweepError),
+    /// Nothing was measured by the clock.
+    #[error(transparent)]
+    RealTime(#[from] RealTimeError),
+    /// Drives have no place for their data.
+    #[error("a folder for the drives: {0}")]
+    Folder(#[from] std::io::Error),
+    /// It is measured by the clock, and by [`online()`].
+    #[error("it is measured by the clock")]
+    NotSimulated,
     /// Nothing could be drawn.
     #[error(transparent)]
     Chart(#[from] ChartError),
@@ -264,6 +279,7 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::Requests => reserved::requests(options),
         Figure::Reserved => reserved::page(options, sweep),
         Figure::Crosstalk => crosstalk::page(options, sweep),
+        Figure::Online => Err(FigureError::NotSimulated),
         Figure::Headroom => headroom::page(options, sweep),
     }
 }
