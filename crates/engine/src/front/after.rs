@@ -87,10 +87,9 @@ impl Follow {
     ) -> Option<Box<Self>> {
         client.keep_ids();
         op.follows.store(1, Ordering::Release);
-        let may_follow = may_follow(request);
         let mut follow: Option<Box<Self>> = None;
         for tag in request.after {
-            come_after(client, op, *tag, may_follow, &mut follow);
+            come_after(client, op, *tag, request, &mut follow);
         }
         follow
     }
@@ -136,7 +135,9 @@ impl Follow {
     }
 }
 
-/// Whether what the request does when it begins does not depend on what comes before it.
+/// Whether what the request does when it begins does not depend on an earlier one that is queued. To be asked of
+/// each again, while that cannot end: those before it that change what has data are complete then or waited
+/// for, and may have been neither when the one before was asked of.
 fn may_follow(request: &VolumeRequest<'_>) -> bool {
     if request.stream.is_some() {
         return false;
@@ -157,7 +158,7 @@ fn come_after(
     client: &ClientCore,
     op: &Arc<Op>,
     tag: Tag,
-    may_follow: bool,
+    request: &VolumeRequest<'_>,
     follow: &mut Option<Box<Follow>>,
 ) {
     let Some((earlier, generation)) = client.find(tag) else {
@@ -173,7 +174,7 @@ fn come_after(
     let Some(active) = state.active.as_mut().filter(|active| !active.done) else {
         return;
     };
-    let queued = if may_follow { queued(active) } else { None };
+    let queued = queued(active).filter(|_| may_follow(request));
     if queued.is_some_and(|queued| Follow::take_up(follow, &queued)) {
         op.follows.fetch_add(1, Ordering::AcqRel);
         active.dependents.push(Dependent::Follows(Arc::clone(op)));
