@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz targets of what clients send, of drive profiles and of traces, and runs each
+//! Replays the corpus of the fuzz targets of what clients send, of drive profiles, traces, cases and experiments, and runs each
 //! on random and mutated input: what
 //! `make fuzz` does for longer on a nightly toolchain.
 
@@ -22,12 +22,14 @@ use seed::seed;
 type Target = (&'static str, fn(&[u8]), usize);
 
 // Text takes longer to read.
-const TARGETS: [Target; 5] = [
+const TARGETS: [Target; 7] = [
     ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
     ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
     ("data_greeting", session::fuzzing::data_greeting, 200_000),
     ("profile", config::fuzzing::profile, 20_000),
     ("trace", sim::trace::fuzzing::trace, 50_000),
+    ("case", sim::adversary::fuzzing::case, 20_000),
+    ("experiment", sim::experiment::fuzzing::experiment, 10_000),
 ];
 
 fn below(random: &mut Random, bound: usize) -> usize {

@@ -118,6 +118,143 @@ fn what_cannot_be_measured_is_said() {
     sim(&["replay", "/nowhere/case.toml"]).fails(1, &["/nowhere/case.toml"]);
 }
 
+const EXPERIMENT: &str = "\
+description = \"A film beside a trace\"
+schedulers = [\"exact\", \"edf\"]
+loads = \"full\"
+slack_every_ms = 1000
+latency_slot_ms = 1000
+
+[disks]
+count = 1
+drive = \"quantum-atlas-ii\"
+
+[[band]]
+extent_kib = 1024
+volume = [{ name = \"film\", size_kib = 102400 }, { name = \"files\", size_kib = 409600, count = 8 }]
+
+[[stream]]
+name = \"film\"
+volume = \"film\"
+period_ms = 900
+
+[[group]]
+streams = [\"film\"]
+
+[[best_effort]]
+trace = { file = \"cello.gz\", for_s = 60 }
+volumes = [\"files-0\", \"files-1\", \"files-2\"]
+";
+
+/// An experiment beside a trace that was written for it: the same on any number of threads, gone on with where it was
+/// stopped, and run again when one of its files is another.
+#[test]
+fn an_experiment_is_run_from_its_file() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let cello = |seed: &str| {
+        let args = ["cello", "--source", "busy", "--seed", seed];
+        sim(&[&args[..], &["--out", &path("cello.gz")]].concat()).done();
+    };
+    cello("1");
+    let file = path("experiment.toml");
+    // As many devices as ask for something in that minute, or in the whole file: all are met there.
+    let devices = "volumes = [\"files-0\", \"files-1\", \"files-2\"]";
+    fs::write(&file, EXPERIMENT).expect("an experiment");
+    sim(&["run", &file, "--out", &path("none")]).fails(2, &["cello.gz", "devices", "3 volumes"]);
+    let all: Vec<String> = (0..7).map(|copy| format!("\"files-{copy}\"")).collect();
+    let all = format!("volumes = [{}]", all.join(", "));
+    fs::write(&file, EXPERIMENT.replace(devices, &all)).expect("an experiment");
+    let run = |out: &str, threads: &str| {
+        let args = [
+            "run",
+            &file,
+            "--out",
+            &path(out),
+            "--threads",
+            threads,
+            "--json",
+        ];
+        sim(&args).done().json()
+    };
+    let first = run("first", "1");
+    assert_eq!(first["traces"][0]["format"], "disksim");
+    assert_eq!(first["runs"][0]["scheduler"], "exact");
+    assert_eq!(first["runs"][0]["measured"]["missed"], 0);
+    assert!(first["runs"][0]["measured"]["best_effort"]["count"].as_u64() > Some(100));
+    let second = run("second", "2");
+    assert_eq!(first["hash"], second["hash"]);
+    let names = [
+        "results.csv",
+        "streams.csv",
+        "disks.csv",
+        "latency.csv",
+        "slack.csv",
+        "results.json",
+    ];
+    for name in names {
+        let of = |out: &str| text(&folder.path().join(out).join(name));
+        assert_eq!(of("first"), of("second"), "{name}");
+        assert!(of("first").lines().count() > 2, "{name}");
+    }
+    // A run that was kept is not measured again, one that is gone is.
+    let kept = folder.path().join("second/runs");
+    let mut runs: Vec<_> = fs::read_dir(&kept)
+        .expect("runs are kept")
+        .map(|run| run.expect("a run").path())
+        .collect();
+    runs.sort();
+    assert_eq!(runs.len(), 2);
+    let changed = text(&runs[0]).replacen("\"switches\": ", "\"switches\": 9", 1);
+    fs::write(&runs[0], &changed).expect("a kept run");
+    fs::remove_file(&runs[1]).expect("a kept run");
+    run("second", "2");
+    assert_eq!(text(&runs[0]), changed);
+    let of = |out: &str| text(&folder.path().join(out).join("results.csv"));
+    assert_ne!(of("first"), of("second"));
+    // The trace is another one now, under the same name.
+    cello("2");
+    assert_ne!(run("second", "2")["hash"], first["hash"]);
+    let shown = sim(&["run", &file, "--out", &path("second")]).done();
+    assert!(shown.out.contains("results.csv"), "{}", shown.out);
+    assert!(shown.err.contains("A film beside a trace"), "{}", shown.err);
+}
+
+#[test]
+fn an_experiment_that_makes_no_sense_is_told() {
+    let folder = folder();
+    let file = folder.path().join("experiment.toml").display().to_string();
+    let out = folder.path().join("out").display().to_string();
+    let says = |text: &str, status: i32, what: &[&str]| {
+        fs::write(&file, text).expect("an experiment");
+        sim(&["run", &file, "--out", &out]).fails(status, what);
+        assert!(!Path::new(&out).join("results.csv").exists());
+    };
+    says("", 2, &["experiment.toml", "disks", "experiment.md"]);
+    says("loads = [", 2, &["experiment.toml", "1"]);
+    says(
+        &EXPERIMENT.replace("count = 1", "count = 0"),
+        2,
+        &["experiment.toml", "`count` is 0"],
+    );
+    says(EXPERIMENT, 2, &["cello.gz", "No such file"]);
+    let alone = EXPERIMENT
+        .split("[[best_effort]]")
+        .next()
+        .expect("a beginning");
+    says(alone, 2, &["duration_s"]);
+    says(
+        &format!("duration_s = 10\n{}", alone.replace("\"full\"", "[999]")),
+        2,
+        &["no room for", "disk 0", "until-full"],
+    );
+    sim(&["run", "/nowhere/x.toml", "--out", &out]).fails(2, &["/nowhere/x.toml"]);
+    let valid = format!("duration_s = 10\n{alone}");
+    fs::write(&file, valid).expect("an experiment");
+    sim(&["run", &file, "--out", "/proc/none"]).fails(1, &["/proc/none"]);
+    sim(&["cello", "--out", "/proc/none"]).fails(1, &["/proc/none"]);
+}
+
 #[test]
 fn the_published_rule_is_caught_and_its_case_replayed() {
     let folder = folder();

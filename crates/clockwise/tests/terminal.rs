@@ -224,6 +224,13 @@ fn every_commands_result_is_json_for_programs() {
     let found = json(&[&adversary[..], &["--case", &case]].concat());
     assert_eq!(found["sets"], 100);
     assert_eq!(json(&["sim", "replay", &case])["late"], true);
+    let trace = site.path("cello").display().to_string();
+    let cello = json(&["sim", "cello", "--source", "busy", "--out", &trace]);
+    assert_eq!(cello["requests"], 53_752);
+    let out = site.path("results").display().to_string();
+    let experiment = "../../examples/experiments/figure-6.4.toml";
+    let ran = json(&["sim", "run", experiment, "--out", &out]);
+    assert_eq!(ran["runs"][0]["measured"]["missed"], 0);
     // These two take long: theirs are looked at where demos are run and figures are measured.
     for name in ["demo", "sim figure"] {
         asked.borrow_mut().insert(name.to_owned());

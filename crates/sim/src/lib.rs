@@ -7,9 +7,11 @@
 //! | [`cello`] | best-effort load like that of a server in 1992 |
 //! | [`chart`] | pictures of curves |
 //! | [`emulator`] | a disk whose requests complete, in real time, when the model says so |
+//! | [`experiment`] | experiments that a file describes |
 //! | [`farm`] | several disks with volumes, streams and traces on them |
 //! | [`plant`] | the mechanical model of a drive: when does a request complete? |
 //! | [`run`] | virtual time: the scheduler against a plant |
+//! | [`sweep`] | many runs at a time, kept |
 //! | [`thesis`] | the experiments of the thesis |
 //! | [`trace`] | requests that others have recorded, in six formats |
 
@@ -21,8 +23,10 @@ pub mod cello;
 pub mod chart;
 mod dice;
 pub mod emulator;
+pub mod experiment;
 pub mod farm;
 pub mod plant;
 pub mod run;
+pub mod sweep;
 pub mod thesis;
 pub mod trace;

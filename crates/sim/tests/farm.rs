@@ -8,7 +8,8 @@ use sched::policy::Policy;
 use sched::units::{BytesPerSecond, Nanos, Time};
 use sim::cello::Period;
 use sim::farm::{FarmOutcome, FarmRun};
-use sim::thesis::{Layout, Measured, Point, Source, Sweep, Thesis, Times};
+use sim::sweep::Sweep;
+use sim::thesis::{Layout, Measured, Point, Source, Thesis, Times};
 
 fn point(layout: Layout, times: Times, policy: Policy, pairs: usize) -> Point {
     Point {
@@ -203,6 +204,7 @@ fn a_run_in_real_time_serves_what_is_asked_for() {
         end,
         seed: 7,
         slot: None,
+        slack_every: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let begin = engine::clock::now().saturating_add(Nanos::from_secs(1));

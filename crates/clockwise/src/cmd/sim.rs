@@ -1,6 +1,7 @@
 //! `clockwise sim`: the experiments of the papers, and one's own, in virtual time.
 
 mod cases;
+mod experiments;
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -10,8 +11,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use sched::policy::Policy;
 use serde::Serialize;
+use sim::sweep::Sweep;
 use sim::thesis::figures::{Clock, Figure, FigureError, Options, Page, figure, online};
-use sim::thesis::{Source, Sweep, Times};
+use sim::thesis::{Source, Times};
 
 use super::Output;
 use crate::failure::{Failure, io_failure};
@@ -21,11 +23,47 @@ use crate::failure::{Failure, io_failure};
 pub enum SimCommand {
     /// Measure figures of the thesis again: as a picture, as numbers, and in words.
     Figure(FigureArgs),
+    /// Run an experiment of one's own, which a file describes.
+    Run(RunArgs),
+    /// Write a trace like that of CELLO on 1 June 1992, as DiskSim's ASCII.
+    Cello(CelloArgs),
     /// Try to make a scheduler late: admitted sets of tasks, releases at the worst moments, best effort as long
     /// as it accepts.
     Adversary(AdversaryArgs),
     /// Play a case that the adversary has found again, step by step.
     Replay(ReplayArgs),
+}
+
+/// Which experiment.
+#[derive(clap::Args, Debug)]
+pub struct RunArgs {
+    /// The file that describes it.
+    experiment: PathBuf,
+    /// The folder for results. Runs that are done are kept there as well: after Ctrl-C the same command goes on where
+    /// it was.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// How many runs at a time [default: one for each processor].
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// Which trace.
+#[derive(clap::Args, Debug)]
+pub struct CelloArgs {
+    /// The file for it; compressed if its name ends with `.gz`.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The whole day, or its busiest part.
+    #[arg(long, value_enum, default_value_t = SourceArg::Day)]
+    source: SourceArg,
+    /// How large its eight disks are, in MiB: 64 to 1,048,576.
+    #[arg(long, value_name = "MIB", default_value_t = 768,
+          value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
+    disk_mib: u64,
+    /// Decides everything that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// What to try.
@@ -121,6 +159,15 @@ enum SourceArg {
     Busy,
 }
 
+impl From<SourceArg> for Source {
+    fn from(source: SourceArg) -> Self {
+        match source {
+            SourceArg::Day => Self::Day,
+            SourceArg::Busy => Self::Busy,
+        }
+    }
+}
+
 /// Service times for admission.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum TimesArg {
@@ -159,6 +206,8 @@ struct StatementView {
 pub(super) fn run(command: &SimCommand, output: &Output) -> Result<ExitCode, Failure> {
     match command {
         SimCommand::Figure(args) => run_figures(args, output),
+        SimCommand::Run(args) => experiments::run(args, output),
+        SimCommand::Cello(args) => experiments::run_cello(args, output),
         SimCommand::Adversary(args) => cases::run_adversary(args, output),
         SimCommand::Replay(args) => cases::run_replay(args, output),
     }
@@ -185,10 +234,7 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
             TimesArg::Near => Times::Near,
             TimesArg::Tracks => Times::Tracks,
         },
-        source: match args.source {
-            SourceArg::Day => Source::Day,
-            SourceArg::Busy => Source::Busy,
-        },
+        source: args.source.into(),
         seed: args.seed,
     };
     fs::create_dir_all(&args.out)

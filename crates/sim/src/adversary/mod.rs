@@ -15,6 +15,8 @@
 
 mod attack;
 mod case;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gantt;
 mod play;
 mod shrink;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sched::disk::{DiskScheduler, SchedulerConfig, SubmitError};
 use sched::request::Request;
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 use std::sync::Arc;
 
 use super::FarmRun;
@@ -49,12 +49,41 @@ pub(super) fn run(of: &FarmRun<'_>, number: usize, plant: Plant) -> DiskOutcome 
         outcome: DiskOutcome::new(of.load.sources, streams, of.slot),
     };
     let mut now = Time::ZERO;
+    let mut looks = Looks::new(of);
     while let Some(next) = run.next_at() {
+        looks.until(next, &mut run);
         now = next;
         run.step(now);
     }
+    looks.until(Time::MAX, &mut run);
     run.outcome.account = run.machine.into_account(now);
     run.outcome
+}
+
+/// Looks at the slack now and then. Between two events nothing changes but the time.
+struct Looks {
+    every: Option<Nanos>,
+    next: Time,
+    end: Time,
+}
+
+impl Looks {
+    fn new(of: &FarmRun<'_>) -> Self {
+        Self {
+            every: of.slack_every.map(|every| every.max(Nanos(1))),
+            next: Time::ZERO,
+            end: of.end,
+        }
+    }
+
+    fn until(&mut self, next: Time, run: &mut Run<'_>) {
+        let Some(every) = self.every else { return };
+        while self.next < next.min(self.end) {
+            let slack = run.machine.report(self.next).slack;
+            run.outcome.slack.push(slack);
+            self.next += every;
+        }
+    }
 }
 
 impl Run<'_> {

@@ -271,6 +271,7 @@ mod tests {
             end,
             seed: 1,
             slot: None,
+            slack_every: None,
         };
         let mut feed = Feed::new(&run, 2);
         let late = Time(end.get() - 1);

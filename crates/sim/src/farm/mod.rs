@@ -25,13 +25,14 @@ mod feed;
 mod load;
 mod outcome;
 mod real;
+mod scatter;
 mod track;
 
 use std::sync::Arc;
 
 use sched::disk::SchedulerConfig;
 use sched::predict::Predictor;
-use sched::profile::DriveProfile;
+use sched::profile::{DriveProfile, ProfileError};
 use sched::units::{Nanos, Time};
 
 use crate::plant::{Plant, PlantSpec};
@@ -41,7 +42,8 @@ pub use band::{Band, BandError, PlacedVolume, VolumeSpec};
 pub use load::{Load, Traced, WHOLE};
 pub use outcome::{FarmOutcome, Slot, SourceOutcome};
 pub use real::{RealOutcome, RealTimeError};
-pub use track::{Lane, Part, Track, widen};
+pub use scatter::{align_to_tracks, shuffle};
+pub use track::{Lane, Part, Track, where_they_lie};
 
 /// Disks, all alike.
 #[derive(Clone, Debug)]
@@ -60,6 +62,30 @@ impl Disks {
     pub fn predictor(&self) -> Predictor {
         Predictor::new(&self.profile)
     }
+}
+
+/// The same drive, whose measured service times are believed: those are percentiles, and requests may take longer.
+/// Blocks twice as large as the largest that were measured count as much longer than these as the last two columns
+/// say.
+///
+/// # Errors
+/// When that is no profile.
+pub fn by_measured_times(profile: &DriveProfile) -> Result<DriveProfile, ProfileError> {
+    let mut spec = profile.spec().clone();
+    spec.trust_worst_case = true;
+    for row in &mut spec.worst_case {
+        if let ([.., half, whole], [.., of_half, of_whole]) =
+            (row.bytes.as_slice(), row.service_us.as_slice())
+        {
+            let (bytes, us) = (
+                2 * whole,
+                of_whole + (of_whole - of_half) * whole / (whole - half),
+            );
+            row.bytes.push(bytes);
+            row.service_us.push(us);
+        }
+    }
+    DriveProfile::new(spec)
 }
 
 /// When a stream asks for its blocks.
@@ -134,6 +160,8 @@ pub struct FarmRun<'a> {
     pub seed: u64,
     /// Best effort is accounted for in slots of this length as well.
     pub slot: Option<Nanos>,
+    /// The slack of each disk is looked at so often.
+    pub slack_every: Option<Nanos>,
 }
 
 impl FarmRun<'_> {

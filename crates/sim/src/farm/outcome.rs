@@ -49,6 +49,10 @@ pub struct FarmOutcome {
     pub disks: Vec<DiskAccount>,
     /// The most requests that clients held back at a time because a disk's queue was full.
     pub waiting_max: u64,
+    /// Requests of best effort for which there never was enough slack.
+    pub unserved: u64,
+    /// Per disk, the slack each time it was looked at, from zero on; `None` where nothing limits it.
+    pub slack: Vec<Vec<Option<Nanos>>>,
     /// Covers every dispatch and completion on every disk: equal for equal runs.
     pub hash: u64,
 }
@@ -121,6 +125,7 @@ impl Source {
 pub(super) struct DiskOutcome {
     pub(super) account: DiskAccount,
     pub(super) waiting_max: u64,
+    pub(super) slack: Vec<Option<Nanos>>,
     /// By lane on the disk: the stream, and what came of its requests here.
     lanes: Vec<(usize, StreamOutcome)>,
     sources: Vec<Source>,
@@ -133,6 +138,7 @@ impl DiskOutcome {
         Self {
             account: DiskAccount::default(),
             waiting_max: 0,
+            slack: Vec::new(),
             lanes: streams
                 .into_iter()
                 .map(|stream| (stream, StreamOutcome::default()))
@@ -174,11 +180,13 @@ pub(super) fn merged(
     let mut waiting_max = 0;
     let mut parts: BTreeMap<u32, PartDone> = BTreeMap::new();
     let mut slot = None;
+    let mut slack = Vec::new();
     for disk in disks {
         slot = slot.or(disk.slot);
         hash.add(disk.account.hash);
         accounts.push(disk.account);
         waiting_max = waiting_max.max(disk.waiting_max);
+        slack.push(disk.slack);
         for (stream, outcome) in disk.lanes {
             of_streams[stream].add(&outcome);
         }
@@ -197,9 +205,12 @@ pub(super) fn merged(
     for source in &sources {
         all.add(&source.latencies);
     }
+    let best_effort = all.summary();
     FarmOutcome {
         streams: of_streams,
-        best_effort: all.summary(),
+        best_effort,
+        unserved: load.requests.saturating_sub(best_effort.count),
+        slack,
         sources: sources
             .into_iter()
             .map(|source| SourceOutcome {

@@ -7,6 +7,7 @@ use sched::predict::Predictor;
 use sched::request::Op;
 use sched::units::{Bytes, Sector, SectorCount};
 
+use super::Disks;
 use super::band::PlacedVolume;
 
 /// A request to a disk that is a block of a volume, or a part of one.
@@ -124,8 +125,31 @@ impl Track {
     }
 }
 
+/// The blocks of streams that all are here, needing no more than what they take where they lie; and what they all lie
+/// within on each disk. On disks that are given several requests at a time nobody knows where the arm will be: there
+/// they need what they need anywhere.
+#[must_use]
+pub fn where_they_lie(
+    tracks: Vec<Track>,
+    disks: &Disks,
+) -> (Vec<Track>, Vec<Option<Range<Sector>>>) {
+    let mut regions = vec![None; disks.count];
+    if disks.profile.outstanding() > 1 {
+        return (tracks, regions);
+    }
+    for of in tracks.iter().map(|track| track.region(disks.count)) {
+        for (region, sectors) in regions.iter_mut().zip(of) {
+            sectors.iter().for_each(|sectors| widen(region, sectors));
+        }
+    }
+    let predictor = disks.predictor();
+    let local = tracks.into_iter();
+    let local = local.map(|track| track.within(&regions, &predictor));
+    (local.collect(), regions)
+}
+
 /// Makes a region hold these sectors as well.
-pub fn widen(region: &mut Option<Range<Sector>>, sectors: &Range<Sector>) {
+fn widen(region: &mut Option<Range<Sector>>, sectors: &Range<Sector>) {
     let so_far = region.take().unwrap_or_else(|| sectors.clone());
     *region = Some(so_far.start.min(sectors.start)..so_far.end.max(sectors.end));
 }

@@ -48,6 +48,7 @@ use outcome::Tally;
 pub use outcome::{LatencySummary, Outcome, StreamOutcome};
 use sources::Sources;
 pub use sources::{Script, Wanted};
+pub(crate) use workload::ArrivalProcess;
 pub use workload::{Access, Arrivals, BestEffortLoad, StreamLoad};
 
 /// A share of the disk that best effort without a reservation keeps.

@@ -31,8 +31,14 @@ pub struct LatencySummary {
     pub mean_ms: f64,
     /// The median.
     pub p50: Nanos,
+    /// The 90th percentile.
+    pub p90: Nanos,
+    /// The 95th percentile.
+    pub p95: Nanos,
     /// The 99th percentile.
     pub p99: Nanos,
+    /// The 999th permille.
+    pub p999: Nanos,
     /// The worst.
     pub max: Nanos,
 }
@@ -119,7 +125,10 @@ impl Latencies {
             count,
             mean_ms: self.sum as f64 / count.max(1) as f64 / 1e6,
             p50: quantile(0.5),
+            p90: quantile(0.9),
+            p95: quantile(0.95),
             p99: quantile(0.99),
+            p999: quantile(0.999),
             max: Nanos(self.histogram.max()),
         }
     }

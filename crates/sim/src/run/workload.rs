@@ -107,13 +107,13 @@ impl Cursor {
 }
 
 /// The instants at which an open source issues requests.
-pub(super) struct ArrivalProcess {
+pub(crate) struct ArrivalProcess {
     left_in_burst: u64,
     burst_begins: Time,
 }
 
 impl ArrivalProcess {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             left_in_burst: 0,
             burst_begins: Time::ZERO,
@@ -121,7 +121,7 @@ impl ArrivalProcess {
     }
 
     /// The instant after `last`, for open sources; for a closed one, of which `last` completed.
-    pub(super) fn next(&mut self, arrivals: Arrivals, last: Time, dice: &mut Dice) -> Time {
+    pub(crate) fn next(&mut self, arrivals: Arrivals, last: Time, dice: &mut Dice) -> Time {
         match arrivals {
             Arrivals::Poisson { mean } => last + dice.exponential(mean),
             Arrivals::Closed { think_mean } => last + dice.exponential(think_mean),

@@ -30,13 +30,15 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use crate::cello::Period;
 use crate::dice::Dice;
-use crate::farm::{Admitted, Arrivals, BandError, Disks, Load, NotAdmitted, Stream, Track};
+use crate::farm::{
+    Admitted, Arrivals, BandError, Disks, Load, NotAdmitted, Stream, Track, by_measured_times,
+};
 use crate::plant::PlantSpec;
 
 pub use layout::Layout;
 use layout::{Kind, Site};
 pub use point::{Latency, Measured, Point, Source, Split};
-pub use sweep::{Sweep, SweepError};
+pub use sweep::SweepError;
 
 /// The size of each of CELLO's disks.
 pub const CELLO_BYTES: Bytes = Bytes::from_mib(768);
@@ -120,21 +122,7 @@ impl Times {
         if self != Self::Printed {
             return profile;
         }
-        let mut spec = profile.spec().clone();
-        spec.trust_worst_case = true;
-        for row in &mut spec.worst_case {
-            if let ([.., half, whole], [.., of_half, of_whole]) =
-                (row.bytes.as_slice(), row.service_us.as_slice())
-            {
-                let (bytes, us) = (
-                    2 * whole,
-                    of_whole + (of_whole - of_half) * whole / (whole - half),
-                );
-                row.bytes.push(bytes);
-                row.service_us.push(us);
-            }
-        }
-        DriveProfile::new(spec).expect("a row that goes on as it does is one")
+        by_measured_times(&profile).expect("a row that goes on as it does is one")
     }
 }
 

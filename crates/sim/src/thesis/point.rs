@@ -86,8 +86,14 @@ pub struct Latency {
     pub mean_ms: f64,
     /// The median.
     pub p50_ms: f64,
+    /// The 90th percentile.
+    pub p90_ms: f64,
+    /// The 95th percentile.
+    pub p95_ms: f64,
     /// The 99th percentile.
     pub p99_ms: f64,
+    /// The 999th permille.
+    pub p999_ms: f64,
     /// The worst.
     pub max_ms: f64,
 }
@@ -99,7 +105,10 @@ impl From<LatencySummary> for Latency {
             count: summary.count,
             mean_ms: summary.mean_ms,
             p50_ms: ms(summary.p50),
+            p90_ms: ms(summary.p90),
+            p95_ms: ms(summary.p95),
             p99_ms: ms(summary.p99),
+            p999_ms: ms(summary.p999),
             max_ms: ms(summary.max),
         }
     }
@@ -142,6 +151,8 @@ pub struct Measured {
     pub overruns: u64,
     /// The most requests held back because a queue was full.
     pub waiting_max: u64,
+    /// Requests of best effort for which there never was enough slack.
+    pub unserved: u64,
     /// Covers every decision and completion.
     pub hash: u64,
 }
@@ -188,6 +199,7 @@ impl Point {
             end: Time::ZERO + self.source.period().length(),
             seed: self.seed,
             slot: None,
+            slack_every: None,
         };
         let utilizations = admitted.utilizations();
         let outcome = run.run();
@@ -201,7 +213,8 @@ impl Point {
 }
 
 impl Measured {
-    fn of(outcome: &FarmOutcome) -> Self {
+    /// What was measured, but for what was asked for.
+    pub(crate) fn of(outcome: &FarmOutcome) -> Self {
         let mut bursts = crate::run::Bursts::default();
         let disks = &outcome.disks;
         disks
@@ -238,6 +251,7 @@ impl Measured {
             },
             overruns: disks.iter().map(|disk| disk.overruns).sum(),
             waiting_max: outcome.waiting_max,
+            unserved: outcome.unserved,
             hash: outcome.hash,
         }
     }

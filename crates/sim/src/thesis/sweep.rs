@@ -1,17 +1,12 @@
-//! Many runs, on all processors. What is done is kept, so that a sweep can be stopped at any moment and gone on with
-//! later.
+//! The points of figures, measured: what several of them share is made once.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-use serde::{Deserialize, Serialize};
 
 use super::{Layout, Measured, NotAdmitted, Point, Source, Thesis, Times};
 use crate::farm::{BandError, Load};
+use crate::sweep::{KeepError, Sweep};
 
 /// Why a sweep has no results.
 #[derive(Debug, thiserror::Error)]
@@ -30,30 +25,8 @@ pub enum SweepError {
     #[error(transparent)]
     Band(#[from] BandError),
     /// Results could not be kept.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-}
-
-/// How points are run.
-pub struct Sweep<'a> {
-    /// How many at a time.
-    pub threads: usize,
-    /// Where results are kept; those that are there already, of the same program, are not measured again.
-    pub folder: Option<&'a Path>,
-    /// Told how many of how many are done, from any thread.
-    pub progress: &'a (dyn Fn(usize, usize) + Sync),
-}
-
-/// A result in a file. Another program may measure something else.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    program: String,
-    measured: Measured,
+    #[error(transparent)]
+    Keep(#[from] KeepError),
 }
 
 type SiteKey = (Layout, Times, u64);
@@ -108,85 +81,10 @@ impl Sweep<'_> {
     /// # Errors
     /// The first that has none.
     pub fn run(&self, points: &[Point]) -> Result<Vec<Measured>, SweepError> {
-        let program = program();
         let shared = Shared::default();
-        let results = self.each(points.len(), |index| {
-            self.measure(&shared, &points[index], &program)
-        });
-        results.into_iter().collect()
+        self.try_each(points.len(), |index| {
+            let point = &points[index];
+            self.kept(&point.file_name(), "", || shared.run(point))
+        })
     }
-
-    /// Does so many things, as many at a time as there are threads, and tells how many are done.
-    pub(super) fn each<T: Send + Sync>(
-        &self,
-        count: usize,
-        work: impl Fn(usize) -> T + Sync,
-    ) -> Vec<T> {
-        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let results: Vec<OnceLock<T>> = (0..count).map(|_| OnceLock::new()).collect();
-        let run = || {
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(result) = results.get(index) else {
-                    return;
-                };
-                // Each index is taken once.
-                let _ = result.set(work(index));
-                (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, count);
-            }
-        };
-        std::thread::scope(|scope| {
-            (1..self.threads.max(1)).for_each(|_| drop(scope.spawn(run)));
-            run();
-        });
-        results
-            .into_iter()
-            .filter_map(OnceLock::into_inner)
-            .collect()
-    }
-
-    fn measure(
-        &self,
-        shared: &Shared,
-        point: &Point,
-        program: &str,
-    ) -> Result<Measured, SweepError> {
-        let path = self.folder.map(|folder| folder.join(point.file_name()));
-        if let Some(measured) = path.as_deref().and_then(|path| kept(path, program)) {
-            return Ok(measured);
-        }
-        let measured = shared.run(point)?;
-        if let Some(path) = path {
-            keep(&path, program, &measured).map_err(|error| SweepError::Io { path, error })?;
-        }
-        Ok(measured)
-    }
-}
-
-/// What tells this program from others that may measure something else.
-fn program() -> String {
-    let mut hasher = DefaultHasher::new();
-    let bytes = std::env::current_exe().and_then(std::fs::read);
-    bytes.unwrap_or_default().hash(&mut hasher);
-    format!("{} {:016x}", env!("CARGO_PKG_VERSION"), hasher.finish())
-}
-
-/// A result that this program has kept. One that cannot be read is measured again.
-fn kept(path: &Path, program: &str) -> Option<Measured> {
-    let kept: Kept = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    (kept.program == program).then_some(kept.measured)
-}
-
-/// Keeps a result, whole or not at all.
-fn keep(path: &Path, program: &str, measured: &Measured) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let kept = Kept {
-        program: program.to_owned(),
-        measured: measured.clone(),
-    };
-    let unfinished = path.with_extension("part");
-    std::fs::write(&unfinished, serde_json::to_vec_pretty(&kept)?)?;
-    std::fs::rename(unfinished, path)
 }

@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod input;
 mod number;
 mod reader;
+mod writer;
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,6 +21,7 @@ use sched::request::{Op, Urgency};
 use sched::units::{Bytes, Time};
 
 pub use reader::{Place, Reader, TraceError};
+pub use writer::{write_disksim, write_file};
 
 /// A transfer that a trace tells of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,10 +5,11 @@ use sched::policy::Policy;
 use sched::units::Nanos;
 
 use super::table::Table;
-use super::{Figure, FigureError, Options, Page, Statement, Sweep, SweepError};
+use super::{Figure, FigureError, Options, Page, Statement, SweepError};
 use crate::chart::{Axis, Chart, Curve, page as draw};
 use crate::farm::Reserved;
 use crate::run::Hash;
+use crate::sweep::Sweep;
 use crate::thesis::{Latency, Layout, Thesis};
 
 /// How many times as much as it has reserved the stream asks for.

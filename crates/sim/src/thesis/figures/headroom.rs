@@ -8,8 +8,9 @@ use sched::units::{Bytes, SECTOR_BYTES, Sector, Time};
 use super::{Figure, FigureError, Options, Page, Statement};
 use crate::chart::{Axis, Chart, Curve, page as draw};
 use crate::plant::Plant;
+use crate::sweep::Sweep;
 use crate::thesis::figures::table::Table;
-use crate::thesis::{Layout, Measured, Point, Source, Sweep, SweepError, Thesis, Times};
+use crate::thesis::{Layout, Measured, Point, Source, SweepError, Thesis, Times};
 
 /// What the thesis has for its three disks together, in MB/s.
 const RAW_OF_THE_THESIS: f64 = 25.3;

@@ -4,7 +4,8 @@ use sched::policy::Policy;
 
 use super::{Curves, Figure, FigureError, Options, Page, Statement};
 use crate::chart::{Axis, Chart, Curve, page as draw};
-use crate::thesis::{Layout, Measured, Sweep};
+use crate::sweep::Sweep;
+use crate::thesis::{Layout, Measured};
 
 /// By how much two mean latencies may differ and still be called equal.
 const EQUAL: f64 = 1.05;

@@ -21,9 +21,10 @@ use sched::disk::{OverPrediction, SchedulerConfig};
 use sched::policy::Policy;
 use sched::units::{Nanos, Time};
 
-use super::{Layout, Measured, Point, Source, Sweep, SweepError, Thesis, Times};
+use super::{Layout, Measured, Point, Source, SweepError, Thesis, Times};
 use crate::chart::ChartError;
 use crate::farm::{Admitted, FarmOutcome, FarmRun, Load, RealTimeError};
+use crate::sweep::{Sweep, steps};
 pub use online::{Clock, online};
 use table::Table;
 
@@ -151,6 +152,7 @@ impl Options {
             end: Time::ZERO + self.source.period().length(),
             seed: self.seed,
             slot,
+            slack_every: None,
         };
         run.run()
     }
@@ -282,16 +284,6 @@ pub fn figure(figure: Figure, options: &Options, sweep: &Sweep<'_>) -> Result<Pa
         Figure::Online => Err(FigureError::NotSimulated),
         Figure::Headroom => headroom::page(options, sweep),
     }
-}
-
-/// The numbers of pairs at which latencies are measured: every second or third while there is much room, each
-/// of the last ones.
-fn steps(most: usize) -> Vec<usize> {
-    const EACH: usize = 5;
-    let each_from = most.saturating_sub(EACH - 1).max(1);
-    let mut steps: Vec<usize> = (1..each_from).step_by(3).collect();
-    steps.extend(each_from..=most);
-    steps
 }
 
 /// The points of a layout, by scheduler in the order of [`Policy::ALL`] and load.

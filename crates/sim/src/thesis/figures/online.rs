@@ -98,6 +98,7 @@ fn measure(
         end,
         seed: options.seed.wrapping_add(luck),
         slot: None,
+        slack_every: None,
     };
     let of = |config| lucky(config, 0);
     let mut begin = clock::now().saturating_add(PREPARED_WITHIN);

@@ -4,10 +4,11 @@ use sched::policy::Policy;
 use sched::units::{Nanos, Time};
 
 use super::table::Table;
-use super::{Figure, FigureError, Options, Page, Statement, Sweep, SweepError};
+use super::{Figure, FigureError, Options, Page, Statement, SweepError};
 use crate::chart::{Axis, Chart, Curve, page as draw};
 use crate::farm::{Admitted, Load, Reserved, Slot};
 use crate::run::Hash;
+use crate::sweep::Sweep;
 use crate::thesis::{Layout, Thesis};
 
 /// The disk of CELLO that gets disk time.

@@ -5,8 +5,9 @@ use sched::policy::Policy;
 
 use super::{Figure, FigureError, Options, Page, Statement, points};
 use crate::chart::{Axis, Chart, Curve, page as draw};
+use crate::sweep::Sweep;
 use crate::thesis::figures::table::Table;
-use crate::thesis::{Layout, Measured, Point, Sweep, SweepError, Thesis};
+use crate::thesis::{Layout, Measured, Point, SweepError, Thesis};
 
 /// Of the loads of figure 6.7, every second.
 const STRIDE: usize = 2;

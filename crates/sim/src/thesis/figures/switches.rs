@@ -4,7 +4,8 @@ use sched::policy::Policy;
 
 use super::{Curves, Figure, FigureError, Options, Page, Statement};
 use crate::chart::{Axis, Chart, Curve, page as draw};
-use crate::thesis::{Layout, Measured, Sweep};
+use crate::sweep::Sweep;
+use crate::thesis::{Layout, Measured};
 
 /// From how many tasks on two schedulers differ by more than this share, for good.
 const APART: f64 = 0.05;

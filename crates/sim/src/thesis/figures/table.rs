@@ -29,6 +29,7 @@ impl Table {
                 p50_ms,
                 p99_ms,
                 max_ms,
+                ..
             } = latency;
             // Writing to a string does not fail.
             let _ = writeln!(

@@ -1,0 +1,15 @@
+//! What the fuzz target calls: any bytes at all are a case or an error, and a case that is written is read again.
+
+use super::Case;
+
+/// The bytes are the file of a case.
+pub fn case(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(case) = Case::parse(text) {
+        let again = Case::parse(&case.to_toml()).expect("what was written is a case");
+        assert_eq!((again.task, again.event), (case.task, case.event));
+        assert_eq!((again.scheduler, again.away), (case.scheduler, case.away));
+    }
+}

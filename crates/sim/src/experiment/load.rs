@@ -1,0 +1,269 @@
+//! Best effort of an experiment: of a day that is like another one, of a trace, or at random.
+
+use std::fs::File as Input;
+use std::path::Path;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use sched::request::{Op, Urgency};
+use sched::units::{Bytes, Nanos, Time};
+
+use super::ExperimentError;
+use super::file::{BestEffortOf, Cello, File, RandomOf, TraceOf};
+use super::site::Site;
+use crate::cello::Period;
+use crate::dice::Dice;
+use crate::farm::Load;
+use crate::run::{ArrivalProcess, Arrivals};
+use crate::trace::{Format, Reader, Timing, TraceError, TraceRequest};
+
+/// Places of requests at random are multiples of this.
+const ALIGN_BYTES: u64 = 4_096;
+
+/// A trace, and what was not taken of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceRead {
+    /// Its file, as the experiment names it.
+    pub file: String,
+    /// Its format.
+    pub format: &'static str,
+    /// Requests that are taken.
+    pub requests: u64,
+    /// Requests of devices or times that were not asked for.
+    pub left_out: u64,
+    /// Records that are no transfers.
+    pub other: u64,
+    /// Records that are wrong, which a lenient reader leaves out.
+    pub skipped: u64,
+}
+
+/// The requests of traces, by their source.
+pub(super) struct Traces {
+    /// By number of the source of best effort in the file.
+    requests: Vec<Vec<TraceRequest>>,
+    pub(super) read: Vec<TraceRead>,
+}
+
+impl Traces {
+    /// Reads those that a file names.
+    pub(super) fn new(file: &File, folder: &Path) -> Result<Self, ExperimentError> {
+        let mut traces = Self {
+            requests: Vec::new(),
+            read: Vec::new(),
+        };
+        for of in &file.best_effort {
+            let mut requests = Vec::new();
+            if let Some(trace) = &of.trace {
+                let (taken, read) = read(trace, of.volumes.len(), folder)?;
+                traces.read.push(read);
+                requests = taken;
+            }
+            traces.requests.push(requests);
+        }
+        Ok(traces)
+    }
+}
+
+/// The requests of a trace to at most so many devices, which are numbered in their order.
+fn read(
+    of: &TraceOf,
+    devices_max: usize,
+    folder: &Path,
+) -> Result<(Vec<TraceRequest>, TraceRead), ExperimentError> {
+    let path = folder.join(&of.file);
+    let of_trace = |error: TraceError| ExperimentError::Trace {
+        path: path.clone(),
+        error,
+    };
+    let invalid = |problem: String| ExperimentError::Invalid {
+        at: path.display().to_string(),
+        problem,
+    };
+    let input = Input::open(&path).map_err(|error| ExperimentError::Read {
+        path: path.clone(),
+        error,
+    })?;
+    let format = of.format.as_ref().map(|name| name.parse::<Format>());
+    let format = format
+        .transpose()
+        .map_err(|error| invalid(error.to_string()))?;
+    let reader = Reader::new(input, format).map_err(of_trace)?;
+    let mut reader = if of.lenient { reader.lenient() } else { reader };
+    let format = reader.format();
+    let took = match (format.timing(), of.took_us) {
+        (Timing::Open, None) => Nanos::ZERO,
+        (Timing::Closed, Some(us)) => Nanos(us * 1_000),
+        (Timing::Closed, None) => {
+            return Err(invalid(format!(
+                "the times of {format} are those between requests alone: say with `took_us` how long each took"
+            )));
+        }
+        (Timing::Open, Some(_)) => {
+            return Err(invalid(format!(
+                "`took_us` is for traces whose times are those between requests alone, and {format} has all times"
+            )));
+        }
+    };
+    let from = Time::ZERO + Nanos::from_secs(of.from_s);
+    let end = of.for_s.map(|seconds| from + Nanos::from_secs(seconds));
+    let mut requests = Vec::new();
+    let (mut left_out, mut shift) = (0, Nanos::ZERO);
+    for request in reader.by_ref() {
+        let mut request = request.map_err(of_trace)?;
+        let at = request.at.checked_add(shift);
+        request.at = at.ok_or_else(|| invalid("it is longer than 584 years".to_owned()))?;
+        shift += took;
+        if request.at < from || end.is_some_and(|end| request.at >= end) {
+            left_out += 1;
+        } else {
+            request.at = Time::ZERO + (request.at - from);
+            requests.push(request);
+        }
+    }
+    let devices = reader.devices();
+    let places: Vec<Option<usize>> = match &of.devices {
+        Some(wanted) => {
+            if let Some(name) = wanted.iter().find(|name| !devices.contains(&name.as_str())) {
+                let there = devices.join(", ");
+                return Err(invalid(format!(
+                    "it has no device `{name}`; there are {there}"
+                )));
+            }
+            let place = |device: &&str| wanted.iter().position(|name| name == device);
+            devices.iter().map(place).collect()
+        }
+        None => (0..devices.len()).map(Some).collect(),
+    };
+    let used = places.iter().flatten().count();
+    if used != devices_max {
+        return Err(invalid(format!(
+            "{used} of its devices ({}) are to be {devices_max} volumes: name as many of either (`devices`, `volumes`)",
+            devices.join(", ")
+        )));
+    }
+    let before = requests.len() as u64;
+    requests.retain_mut(|request| match places[request.device as usize] {
+        Some(place) => {
+            request.device = place as u32;
+            true
+        }
+        None => false,
+    });
+    let taken = requests.len() as u64;
+    let read = TraceRead {
+        file: of.file.display().to_string(),
+        format: format.name(),
+        requests: taken,
+        left_out: left_out + before - taken,
+        other: reader.other(),
+        skipped: reader.skipped(),
+    };
+    Ok((requests, read))
+}
+
+/// Everything that is asked for beside streams.
+pub(super) fn load(
+    file: &File,
+    site: &Site<'_>,
+    traces: &Traces,
+    seed: u64,
+) -> Result<Load, ExperimentError> {
+    let mut all: Vec<TraceRequest> = Vec::new();
+    for (index, of) in file.best_effort.iter().enumerate() {
+        let source = |name: &String| {
+            let position = site.sources.iter().position(|volume| volume.name == *name);
+            position.expect("names were checked")
+        };
+        let sources: Vec<usize> = of.volumes.iter().map(source).collect();
+        let seed = seed.wrapping_add((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut requests = match (of.cello, &of.random) {
+            (Some(cello), _) => {
+                let sizes = sources.iter().map(|source| site.sources[*source].size);
+                let least = sizes.min().unwrap_or_default();
+                period(cello).requests(least, seed)
+            }
+            (None, Some(random)) => at_random(random, of, file, site, &sources, seed),
+            (None, None) => traces.requests[index].clone(),
+        };
+        for request in &mut requests {
+            request.device = sources[request.device as usize] as u32;
+            let at = u128::from(request.at.get()) * 100 / u128::from(of.speed_percent);
+            let at = u64::try_from(at).map_err(|_| ExperimentError::Invalid {
+                at: format!("best_effort {}", index + 1),
+                problem: "it is so slow that it takes more than 584 years".to_owned(),
+            })?;
+            request.at = Time(at);
+        }
+        all.append(&mut requests);
+    }
+    // Stable: what was in order stays as it was.
+    all.sort_by_key(|request| request.at);
+    let load = Load::new(all, &site.sources, file.disks.count);
+    Ok(match file.duration_s {
+        Some(seconds) => load.until(Time::ZERO + Nanos::from_secs(seconds)),
+        None => load,
+    })
+}
+
+fn period(cello: Cello) -> Period {
+    match cello {
+        Cello::Day => Period::day(),
+        Cello::Busy => Period::busy(),
+    }
+}
+
+fn at_random(
+    random: &RandomOf,
+    of: &BestEffortOf,
+    file: &File,
+    site: &Site<'_>,
+    sources: &[usize],
+    seed: u64,
+) -> Vec<TraceRequest> {
+    let arrivals = if random.burst > 1 {
+        Arrivals::Bursty {
+            mean: Nanos((random.burst as f64 / random.per_second * 1e9) as u64),
+            length_mean: random.burst,
+            gap: Nanos(random.burst_gap_us * 1_000),
+        }
+    } else {
+        Arrivals::Poisson {
+            mean: Nanos((1e9 / random.per_second) as u64),
+        }
+    };
+    // Made faster or slower afterwards.
+    let seconds = file.duration_s.unwrap_or_default() * of.speed_percent / 100 + 1;
+    let end = Time::ZERO + Nanos::from_secs(seconds);
+    let mut requests = Vec::new();
+    for (device, source) in sources.iter().enumerate() {
+        let own = (device as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed ^ own));
+        let size = site.sources[*source].size;
+        let mut process = ArrivalProcess::new();
+        let mut at = process.next(arrivals, Time::ZERO, dice);
+        while at < end {
+            let length = random.sizes_kib[dice.below(random.sizes_kib.len() as u64) as usize];
+            let length = Bytes::from_kib(length).min(size);
+            let places = (size.get() - length.get()) / ALIGN_BYTES + 1;
+            let op = if dice.below(100) < random.read_percent {
+                Op::Read
+            } else {
+                Op::Write
+            };
+            requests.push(TraceRequest {
+                at,
+                device: device as u32,
+                op,
+                start: Bytes(dice.below(places) * ALIGN_BYTES),
+                length,
+                urgency: if op == Op::Read || random.sync_writes {
+                    Urgency::Sync
+                } else {
+                    Urgency::Async
+                },
+            });
+            at = process.next(arrivals, at, dice);
+        }
+    }
+    requests
+}
