@@ -24,6 +24,9 @@ impl Core {
         let slot = self.vacant.pop().unwrap_or(self.tasks.len() as u32);
         let mut question = self.question(now, u64::MAX);
         question.free = question.free.saturating_add(self.away.0);
+        // Whatever may be due of an admitted set is released from now on: there is nothing to be paid back.
+        let is_at_rest =
+            self.leaving == 0 && self.released.is_empty() && self.in_service.is_empty();
         let safe = slack::safe_first_release(&self.lines, &question, share);
         let task = TaskJobs::new(id, params, release);
         let line = task.line(share);
@@ -45,7 +48,7 @@ impl Core {
             .hyperperiod
             .and_then(|cycle| common_multiple(cycle, params.period().0));
         self.known = Known::default();
-        let release = if self.options.outstanding == 1 {
+        let release = if self.options.outstanding == 1 && !is_at_rest {
             self.settle(now, slot, release, safe)
         } else {
             release

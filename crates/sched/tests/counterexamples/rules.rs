@@ -25,6 +25,29 @@ fn a_join_waits_until_slack_given_away_before_it_is_paid_back() {
     assert_eq!(core.slack(Time(1)), Nanos(0));
 }
 
+/// The set leaves 1 in 7,810 of the disk free: a search for S from rest would go on for longer than it may.
+#[test]
+fn a_task_that_joins_a_disk_at_rest_begins_at_once() {
+    let tasks = [(1, 33), (1, 50), (11, 43), (8, 55), (14, 52), (12, 43)];
+    admit(&tasks).expect("schedulable");
+    for policy in Policy::ALL {
+        let mut core = Core::new(CoreOptions {
+            policy,
+            ..CoreOptions::default()
+        });
+        for (id, task) in (0..).zip(tasks) {
+            let first = core.join(Time(0), TaskId(id), params(task), Time(0));
+            assert_eq!(first, Time(0), "{policy}: task {id}");
+        }
+        // So everybody who asks at once is released at once.
+        for (id, (service, period)) in (0..).zip(tasks) {
+            let window = core.arrive(Time(0), TaskId(id), JobKey(0), Nanos(service));
+            let window = window.expect("accepted");
+            assert_eq!((window.release, window.deadline), (Time(0), Time(period)));
+        }
+    }
+}
+
 #[test]
 fn a_job_at_the_instant_of_a_start_is_released_after_it() {
     let mut core = super::core(&[(1, 4), (4, 9)], Policy::Exact, Time(0));

@@ -120,7 +120,8 @@ impl<'a> Game<'a> {
         for (id, task) in (0..).zip(&set.tasks) {
             let params = TaskParams::new(Nanos(task.service), Nanos(task.period))
                 .expect("the tasks of a case are checked");
-            core.join(Time::ZERO, TaskId(id), params, Time::ZERO);
+            let begins = core.join(Time::ZERO, TaskId(id), params, Time::ZERO);
+            assert_eq!(begins, Time::ZERO, "an idle disk is there at once");
         }
         core.set_delta_l(Time::ZERO, Nanos(set.delta_l), Nanos(set.published));
         Self {
