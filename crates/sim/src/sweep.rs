@@ -134,7 +134,8 @@ fn keep<T: Serialize>(path: &Path, input: &str, measured: &T) -> io::Result<()> 
         input,
         measured,
     };
-    let unfinished = path.with_extension("part");
+    // Of its own: another process may be at the same.
+    let unfinished = path.with_extension(format!("{}.part", std::process::id()));
     std::fs::write(&unfinished, serde_json::to_vec_pretty(&kept)?)?;
     std::fs::rename(unfinished, path)
 }

@@ -1,5 +1,8 @@
 //! Experiments as files: the shipped ones are what they say, what is asked for is done, and what makes no sense is told.
 
+#[path = "../../engine/tests/common/skip.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 
 use sched::disk::OverPrediction;
@@ -259,6 +262,26 @@ fn a_table_tells_where_all_time_went() {
     );
 }
 
+/// Names with commas and quotes are fields like others.
+#[test]
+fn names_do_not_break_tables() {
+    let text = SMALL.replace("\"film\"", "'a \"film\", or two'");
+    let text = text.replace("\"files\"", "'files, all'");
+    let results = run(&format!("latency_slot_ms = 60000\n{text}"));
+    let streams = results.streams_csv();
+    assert!(
+        streams.contains(",0,\"a \"\"film\"\", or two\","),
+        "{streams}"
+    );
+    assert!(
+        results.csv().contains(",\"files, all\","),
+        "{}",
+        results.csv()
+    );
+    let slots = results.slots_csv().expect("slots were asked for");
+    assert!(slots.contains(",1,1,\"files, all\",0.000,"), "{slots}");
+}
+
 #[test]
 fn another_seed_is_another_run_and_the_same_seed_the_same() {
     let seeds = run(&format!("seeds = [1, 2]\n{SMALL}"));
@@ -354,6 +377,65 @@ fn a_trace_is_played_as_it_is_asked_for() {
         slots("trace = { file = \"trace\", took_us = 1500000 }"),
         [(0, 1), (2, 1)]
     );
+}
+
+/// A week of a workstation beside films, as it was and in a twentieth of the time: all of it is served, the streams lose
+/// nothing, and who comes faster waits longer.
+#[test]
+fn a_real_trace_is_played_as_it_is_and_faster() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../shared/data/traces/hplajw-1992-05-30-1week.srt.gz");
+    if !trace.exists() {
+        return skip::skipped("no trace of HPLAJW beside the repository");
+    }
+    let text = |speed: u64| {
+        format!(
+            "loads = [8]
+            schedulers = [\"exact\", \"edf\"]
+            [disks]
+            count = 2
+            drive = \"quantum-atlas-ii\"
+            [[band]]
+            extent_kib = 256
+            sectors = 1000000
+            volume = [{{ name = \"film\", size_kib = 204800 }}]
+            [[band]]
+            extent_kib = 1024
+            volume = [{{ name = \"hp\", size_kib = 327424, count = 2 }}]
+            [[stream]]
+            name = \"film\"
+            volume = \"film\"
+            period_ms = 886
+            [[group]]
+            streams = [\"film\"]
+            [[best_effort]]
+            volumes = [\"hp-0\", \"hp-1\"]
+            speed_percent = {speed}
+            trace = {{ file = \"{}\" }}",
+            trace.display()
+        )
+    };
+    let (as_it_is, faster) = (run(&text(100)), run(&text(2_000)));
+    for results in [&as_it_is, &faster] {
+        let [exact, edf] = &results.runs[..] else {
+            panic!("two runs");
+        };
+        assert_eq!(exact.measured.missed, 0);
+        for run in [exact, edf] {
+            assert_eq!(run.measured.best_effort.count, 44_519);
+            assert_eq!(run.measured.unserved, 0);
+        }
+        let mean = |of: &sim::experiment::RunResult| of.measured.best_effort.mean_ms;
+        assert!(
+            mean(exact) < 0.9 * mean(edf),
+            "{} {}",
+            mean(exact),
+            mean(edf)
+        );
+    }
+    let (slow, fast) = (&as_it_is.runs[0].measured, &faster.runs[0].measured);
+    assert!(fast.best_effort.mean_ms > 4.0 * slow.best_effort.mean_ms);
+    assert!(fast.blocks.abs_diff(slow.blocks / 20) < 100);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What came of an experiment, as tables.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use sched::policy::Policy;
@@ -17,7 +18,7 @@ pub struct StreamResult {
     pub name: String,
     /// What its period reserves, in bytes per second.
     pub bytes_per_second: u64,
-    /// Blocks served.
+    /// Blocks served; each of the parts of one that lies in several extents counts.
     pub blocks: u64,
     /// Of these, how many late.
     pub missed: u64,
@@ -89,6 +90,14 @@ pub struct Results {
     /// How far apart slack was looked at.
     #[serde(rename = "slack_every_ns")]
     pub slack_every: Option<Nanos>,
+}
+
+/// A name as a field of CSV (RFC 4180, section 2).
+fn field(name: &str) -> Cow<'_, str> {
+    if name.contains(['"', ',', '\r', '\n']) {
+        return Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")));
+    }
+    Cow::Borrowed(name)
 }
 
 fn ms(nanos: Nanos) -> f64 {
@@ -188,7 +197,7 @@ impl Results {
             let of = &run.measured;
             let sources = self.sources.iter().map(String::as_str).zip(&of.sources);
             for (volume, latency) in std::iter::once(("all", &of.best_effort)).chain(sources) {
-                let (first, last) = (self.head(run), tail(of));
+                let (first, volume, last) = (self.head(run), field(volume), tail(of));
                 line!(text, "{first},{volume},{},{last}", latencies(latency));
             }
         }
@@ -217,7 +226,7 @@ impl Results {
                     run.scheduler,
                     run.load,
                     run.seed,
-                    of.name,
+                    field(&of.name),
                     of.bytes_per_second,
                     of.blocks,
                     of.missed,
@@ -266,7 +275,7 @@ impl Results {
                     run.scheduler,
                     run.load,
                     run.seed,
-                    self.sources[of.source],
+                    field(&self.sources[of.source]),
                     slot.as_secs_f64() * of.slot as f64,
                     of.requests,
                     of.mean_ms,
