@@ -14,7 +14,10 @@
 //! 1. the sum of C_i / T_i is at most 1, and
 //! 2. for all 1 < i <= n and T_1 < L < T_i: L >= C_i + sum over j < i of floor((L - 1) / T_j) C_j.
 //!
-//! It is necessary and sufficient for sporadic tasks. The verdict is exact: utilization is compared in
+//! Of a task that is served in pieces ([`TaskParams::in_pieces`]) the C_i of condition 2, which is what others wait for, is
+//! its longest piece; the C_j of the sums stay. That is sufficient (docs/design/scheduling.md, section 2).
+//!
+//! For undivided requests it is necessary and sufficient. The verdict is exact: utilization is compared in
 //! integers, with big ones where 128 bits cannot tell it from 1. How condition 2 is tested without
 //! looking at every scheduling point is in [`crate::demand`].
 //!
@@ -41,7 +44,7 @@ pub use refusal::{Refusal, RefusedBy};
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     tasks: BTreeMap<TaskId, TaskParams>,
-    /// The same, by rising period.
+    /// The same, by rising period, with the longest that each keeps the disk.
     order: Vec<(u64, TaskId, u64)>,
     groups: Vec<Group>,
 }
@@ -93,7 +96,7 @@ impl Admission {
         let Some(fault) = fault(&groups) else {
             return Ok(());
         };
-        let asked = (params.period().0, id, params.service().0);
+        let asked = (params.period().0, id, params.longest().0);
         let blocker = |low: &Low| blocker(self.order.iter().copied().chain([asked]), low.interval);
         Err(fault.refusal(id, blocker))
     }
@@ -154,7 +157,7 @@ impl Admission {
             self.tasks.insert(id, params).is_none(),
             "an id names one task"
         );
-        let entry = (params.period().0, id, params.service().0);
+        let entry = (params.period().0, id, params.longest().0);
         let place = self.order.partition_point(|&other| other < entry);
         self.order.insert(place, entry);
         add(&mut self.groups, params);
@@ -165,14 +168,15 @@ impl Admission {
         let tasks: BTreeMap<TaskId, TaskParams> = tasks.collect();
         let mut order: Vec<_> = tasks
             .iter()
-            .map(|(&id, params)| (params.period().0, id, params.service().0))
+            .map(|(&id, params)| (params.period().0, id, params.longest().0))
             .collect();
         order.sort_unstable();
         let mut groups: Vec<Group> = Vec::new();
-        for &(period, _, service) in &order {
+        for (period, id, _) in &order {
+            let task = tasks[id];
             match groups.last_mut() {
-                Some(group) if group.period == period => group.join(service),
-                _ => groups.push(Group::of(service, period)),
+                Some(group) if group.period == *period => group.join(task),
+                _ => groups.push(Group::of(task)),
             }
         }
         Self {
@@ -209,18 +213,25 @@ impl Admission {
     /// the largest rate that would fit.
     #[must_use]
     pub fn smallest_period(&self, service: Nanos) -> Option<Nanos> {
+        self.smallest_period_in_pieces(service, service)
+    }
+
+    /// The same of a task that is served in pieces of which none is longer than that.
+    #[must_use]
+    pub fn smallest_period_in_pieces(&self, service: Nanos, longest: Nanos) -> Option<Nanos> {
         let fits = |period: u64| {
             let params = TaskParams::new(service, Nanos(period)).ok()?;
+            let params = params.in_pieces(longest);
             fault(&self.groups_with(params)).is_none().then_some(())
         };
         // Below C / (1 - U) there is no room; longer periods than the longest are no task's.
-        let longest = TaskParams::PERIOD_MAX.0;
-        let (mut refused, mut admitted) = (service.0.max(1) - 1, longest);
+        let most = TaskParams::PERIOD_MAX.0;
+        let (mut refused, mut admitted) = (service.0.max(1) - 1, most);
         fits(admitted)?;
         let mut guess = service.0.max(1);
         while guess < admitted && fits(guess).is_none() {
             refused = guess;
-            guess = guess.saturating_mul(2).min(longest);
+            guess = guess.saturating_mul(2).min(most);
         }
         admitted = guess;
         while admitted - refused > 1 {
@@ -243,11 +254,11 @@ impl Admission {
 }
 
 fn add(groups: &mut Vec<Group>, params: TaskParams) {
-    let (service, period) = (params.service().0, params.period().0);
+    let period = params.period().0;
     let place = groups.partition_point(|group| group.period < period);
     match groups.get_mut(place) {
-        Some(group) if group.period == period => group.join(service),
-        _ => groups.insert(place, Group::of(service, period)),
+        Some(group) if group.period == period => group.join(params),
+        _ => groups.insert(place, Group::of(params)),
     }
 }
 
@@ -276,7 +287,7 @@ impl Fault {
     }
 }
 
-/// The task with the longest service time among those, given as (period, id, service), with a
+/// The task that keeps the disk longest among those, given as (period, id, longest), with a
 /// period of at least `interval`.
 fn blocker(tasks: impl Iterator<Item = (u64, TaskId, u64)>, interval: u64) -> Option<TaskId> {
     tasks

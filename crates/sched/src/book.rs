@@ -260,13 +260,25 @@ impl Book {
     /// span, if there is one.
     #[must_use]
     pub fn smallest_period(&self, service: Nanos, span: Span) -> Option<Nanos> {
-        let mut longest = Nanos::ZERO;
+        self.smallest_period_in_pieces(service, service, span)
+    }
+
+    /// The same of a task that is served in pieces of which none is longer than that.
+    #[must_use]
+    pub fn smallest_period_in_pieces(
+        &self,
+        service: Nanos,
+        longest: Nanos,
+        span: Span,
+    ) -> Option<Nanos> {
+        let mut period = Nanos::ZERO;
         self.each_larger_set(span, |_, set| {
-            longest = longest.max(set.smallest_period(service).ok_or(())?);
+            let of_set = set.smallest_period_in_pieces(service, longest);
+            period = period.max(of_set.ok_or(())?);
             Ok::<(), ()>(())
         })
         .ok()?;
-        Some(longest)
+        Some(period)
     }
 
     /// Forgets the tasks whose span ended at or before `now`.

@@ -10,7 +10,8 @@
 //!
 //! The papers stop at L = T_n for M, in the belief that longer intervals only leave more. They do not:
 //! 33 tasks (4, 200) and 34 tasks (3, 300) have M(L) >= 66 up to 300 and M(600) = 0. (The papers let L
-//! go to T_n for N too, which makes no difference: for L >= T_i, M(L) <= N(i, L).)
+//! go to T_n for N too, which makes no difference: for L >= T_i, M(L) <= N(i, L).) The C_i of N is the longest piece of a task that is
+//! served in pieces.
 //!
 //! # Work
 //!

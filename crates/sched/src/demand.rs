@@ -4,8 +4,10 @@
 //!
 //! ```text
 //! M(L) = L - sum over all j of floor(L / T_j) C_j                                      (in order of deadline)
-//! N(L) = L - max { C_i : T_i >= L } - sum over all j of floor((L - 1) / T_j) C_j       (behind a blocker)
+//! N(L) = L - max { Q_i : T_i >= L } - sum over all j of floor((L - 1) / T_j) C_j       (behind a blocker)
 //! ```
+//!
+//! with Q_i the longest that task i keeps the disk without a break, C_i unless it is served in pieces,
 //!
 //! namely their minimum (delta-L), or whether N falls below zero (condition 2; the sum over j < i and
 //! the sum over all j are the same, because a task with T_j >= L adds nothing). Both only fall at
@@ -17,6 +19,7 @@
 //! with the largest of them, and halved only where that is not good enough, so that a set with ten
 //! thousand different service times costs hardly more than one with a single one.
 
+use crate::task::TaskParams;
 use alloc::vec::Vec;
 
 /// The fixed point of utilizations: this is a whole disk.
@@ -28,24 +31,24 @@ pub(crate) struct Group {
     pub(crate) period: u64,
     /// Sum of their service times.
     pub(crate) cost: u64,
-    /// The largest of their service times.
+    /// The longest that one of them keeps the disk without a break.
     pub(crate) longest: u64,
 }
 
 impl Group {
     /// One task.
-    pub(crate) fn of(service: u64, period: u64) -> Self {
+    pub(crate) fn of(task: TaskParams) -> Self {
         Self {
-            period,
-            cost: service,
-            longest: service,
+            period: task.period().0,
+            cost: task.service().0,
+            longest: task.longest().0,
         }
     }
 
     /// Another task of the same period.
-    pub(crate) fn join(&mut self, service: u64) {
-        self.cost = self.cost.saturating_add(service);
-        self.longest = self.longest.max(service);
+    pub(crate) fn join(&mut self, task: TaskParams) {
+        self.cost = self.cost.saturating_add(task.service().0);
+        self.longest = self.longest.max(task.longest().0);
     }
 }
 
@@ -72,7 +75,7 @@ pub(crate) enum End {
 #[derive(Clone, Debug)]
 pub(crate) struct Demand<'a> {
     groups: &'a [Group],
-    /// The longest service time from each group on.
+    /// The longest that a task keeps the disk, from each group on.
     blocking: Vec<u64>,
     /// Utilization of the groups up to and including each, in parts of 2^64, rounded up.
     used: Vec<u128>,

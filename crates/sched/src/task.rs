@@ -2,7 +2,7 @@
 //!
 //! Model (Jeffay, Stanat and Martel 1991; thesis 6.1.2): a task releases requests at least a period
 //! apart, each needs the disk for at most the service time, undivided, and is due a period after
-//! its release.
+//! its release. A periodic server's are containers, which are served in pieces: others may go between two of these.
 
 use crate::units::Nanos;
 
@@ -18,6 +18,7 @@ pub struct TaskId(pub u64);
 pub struct TaskParams {
     service: Nanos,
     period: Nanos,
+    longest: Nanos,
 }
 
 /// Why a pair of numbers is not a task.
@@ -59,8 +60,27 @@ impl TaskParams {
         } else if service > period {
             Err(TaskError::LongerThanPeriod { service, period })
         } else {
-            Ok(Self { service, period })
+            Ok(Self {
+                service,
+                period,
+                longest: service,
+            })
         }
+    }
+
+    /// The same task, served in pieces of which none is longer than that.
+    #[must_use]
+    pub fn in_pieces(self, longest: Nanos) -> Self {
+        Self {
+            longest: longest.clamp(Nanos(1), self.service),
+            ..self
+        }
+    }
+
+    /// The longest that it keeps the disk without a break: C, unless it is served in pieces.
+    #[must_use]
+    pub const fn longest(self) -> Nanos {
+        self.longest
     }
 
     /// The worst-case service time, C.
@@ -96,5 +116,14 @@ mod tests {
                 period: longest + Nanos(1)
             })
         );
+    }
+
+    #[test]
+    fn a_piece_is_no_longer_than_the_whole() {
+        let task = TaskParams::new(Nanos(5), Nanos(9)).expect("a task");
+        assert_eq!(task.longest(), Nanos(5));
+        for (longest, is) in [(0, 1), (2, 2), (5, 5), (6, 5)] {
+            assert_eq!(task.in_pieces(Nanos(longest)).longest(), Nanos(is));
+        }
     }
 }

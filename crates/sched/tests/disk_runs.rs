@@ -50,6 +50,29 @@ fn no_admitted_deadline_is_missed_and_nothing_starves() {
     println!("{completed} requests");
 }
 
+/// Long slices are served in pieces between the requests of streams, of which not all would be admitted beside slices
+/// that are served whole.
+#[test]
+fn long_slices_make_nobody_late() {
+    let base = seed("long slices", Some(1));
+    let (mut refused_whole, mut containers) = (0, 0);
+    for seed in base..base + 12 {
+        let policy = [Policy::Exact, Policy::DeltaL][seed as usize % 2];
+        let order = BestEffortOrder::Scan;
+        let mut run = Run::with_servers(seed, policy, order, 0.4, Some(400..800));
+        refused_whole += u32::from(run.is_refused_whole());
+        for _ in 0..20_000 {
+            run.step(100);
+        }
+        containers += run.disk.report(run.now).served.container;
+        run.drain();
+        let report = run.disk.report(run.now);
+        assert_eq!((report.missed, report.overruns), (0, 0), "{}", run.label);
+    }
+    println!("{refused_whole} of 12 refused if served whole, {containers} requests out of slices");
+    assert!(refused_whole > 0 && containers > 1_000);
+}
+
 /// All streams send 25 times what they reserved, and there is always more best effort.
 fn misbehaving(seed: u64, policy: Policy, load: f64, servers: Option<Range<u64>>) -> Run {
     let order = BestEffortOrder::Scan;

@@ -60,6 +60,11 @@ pub(crate) struct DiskParts {
 }
 
 impl DiskCore {
+    /// The longest that a piece of a best-effort request takes.
+    pub(crate) fn piece_max(&self) -> Nanos {
+        self.predictor.piece_max(self.predictor.piece_limit())
+    }
+
     pub(crate) fn new(parts: DiskParts) -> Self {
         let handle = parts.dispatcher.handle();
         let syncer = parts

@@ -323,7 +323,7 @@ fn floor_params(floor: Floor, predictor: &Predictor) -> Result<Option<TaskParams
         Floor::Server { slice, period } => (slice, period),
     };
     TaskParams::new(slice, period)
-        .map(Some)
+        .map(|params| Some(params.in_pieces(piece)))
         .map_err(|error| PoolError::BadSize {
             what: "the floor",
             reason: error.to_string(),

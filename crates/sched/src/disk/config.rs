@@ -167,4 +167,12 @@ pub enum JoinError {
         /// What it must hold at least.
         piece_max: Nanos,
     },
+    /// A server that was admitted as one that keeps the disk for less than the longest piece does.
+    #[error("pieces of at most {longest} were admitted, and one may take {piece_max}")]
+    PieceTooLong {
+        /// What was admitted.
+        longest: Nanos,
+        /// What it must be at least.
+        piece_max: Nanos,
+    },
 }

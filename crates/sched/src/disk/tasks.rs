@@ -39,6 +39,10 @@ impl DiskScheduler {
         if kind != TaskKind::Stream && slice < piece_max {
             return Err(JoinError::SliceTooShort { slice, piece_max });
         }
+        let longest = params.longest();
+        if kind != TaskKind::Stream && longest < piece_max {
+            return Err(JoinError::PieceTooLong { longest, piece_max });
+        }
         self.stop_lingering(now, None);
         let release = self.core.join(now, id, params, first_release);
         let mut state = TaskState::new(id, kind, params);

@@ -51,6 +51,15 @@ pub(crate) fn admit(tasks: &[Pair]) -> Result<Admission, Refusal> {
     Ok(set)
 }
 
+/// The same of tasks that are served in pieces of that length.
+pub(crate) fn admit_in_pieces(tasks: &[Pair], piece: Option<u64>) -> Result<Admission, Refusal> {
+    let params = tasks.iter().map(|&task| match piece {
+        None => params(task),
+        Some(piece) => params(task).in_pieces(Nanos(piece)),
+    });
+    Admission::of((0..).map(TaskId).zip(params))
+}
+
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

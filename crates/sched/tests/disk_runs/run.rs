@@ -111,6 +111,7 @@ impl Run {
         ];
         for (id, kind, ms) in all.into_iter().filter(|_| has_servers) {
             let params = TaskParams::new(slice, Nanos::from_millis(ms)).unwrap();
+            let params = params.in_pieces(disk.piece_max());
             admission.insert(id, params).unwrap();
             disk.join(Time(0), id, params, kind, Time(0)).unwrap();
         }
@@ -175,6 +176,14 @@ impl Run {
             floor: TaskParams::new(slice, Nanos::from_millis(3_000)).unwrap(),
             label: format!("seed {seed}, {policy:?}, {order:?}"),
         }
+    }
+
+    /// Whether its tasks would be refused if slices kept the disk from their beginning to their end.
+    pub(super) fn is_refused_whole(&mut self) -> bool {
+        let report = self.disk.report(self.now);
+        let whole = |params: TaskParams| params.in_pieces(params.service());
+        let tasks = report.tasks.iter();
+        Admission::of(tasks.map(|task| (task.id, whole(task.params)))).is_err()
     }
 
     fn submit(&mut self, class: Class, op: Op, count: u64, order: Order) {

@@ -24,7 +24,7 @@ mod common;
 mod family;
 mod search;
 
-use common::admit;
+use common::{Pair, admit, admit_in_pieces};
 use family::{Family, family};
 use sched::core::Policy;
 use sched::delta_l::delta_l;
@@ -190,6 +190,60 @@ fn nobody_is_late_because_the_arm_was_away() {
         let name = format!("`{policy}`, arm away, early requests, shorter services");
         assert_no_miss_away(&name, family(6, 4, 4_501), plan);
     }
+}
+
+/// Pairs and triples that are admitted because they are served in pieces of that length, and only because of that.
+fn admitted_in_pieces(piece: u64) -> Vec<Vec<Pair>> {
+    let tasks = |until: u64| {
+        (2..=until).flat_map(|period| (1..=period).map(move |service| (service, period)))
+    };
+    let pairs = tasks(12).flat_map(|a| tasks(12).map(move |b| vec![a, b]));
+    let triples =
+        tasks(8).flat_map(|a| tasks(8).flat_map(move |b| tasks(8).map(move |c| vec![a, b, c])));
+    let is_rising = |set: &Vec<Pair>| {
+        set.windows(2)
+            .all(|pair| (pair[0].1, pair[0].0) <= (pair[1].1, pair[1].0))
+    };
+    let sets = pairs.chain(triples).filter(is_rising);
+    sets.filter(|set| admit(set).is_err() && admit_in_pieces(set, Some(piece)).is_ok())
+        .collect()
+}
+
+/// Where others wait for a piece at most, sets are admitted that would not be otherwise, and nobody is late. Served whole
+/// each of them is late.
+#[test]
+fn nobody_is_late_who_waits_for_a_piece() {
+    let (mut sets, mut states) = (0, 0);
+    for piece in 1..=3 {
+        for set in admitted_in_pieces(piece) {
+            sets += 1;
+            for policy in [Policy::Exact, Policy::DeltaL] {
+                for early in [false, true] {
+                    let plan = Plan {
+                        piece: Some(piece),
+                        early,
+                        burst_threshold: 2,
+                        ..Plan::of(policy)
+                    };
+                    let outcome = search(&set, plan);
+                    states += outcome.states;
+                    assert!(
+                        outcome.miss.is_none(),
+                        "{policy}, pieces of {piece}: {set:?}: {:?}",
+                        run(&set, plan, true).miss
+                    );
+                }
+            }
+            let whole = Plan {
+                piece: Some(piece),
+                breaks_pieces: true,
+                ..Plan::of(Policy::Edf)
+            };
+            assert!(search(&set, whole).miss.is_some(), "{set:?} served whole");
+        }
+    }
+    println!("{sets} sets in pieces: {states} states");
+    assert!(sets > 100, "{sets}");
 }
 
 #[test]

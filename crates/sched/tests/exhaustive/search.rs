@@ -1,6 +1,6 @@
 //! A search: every schedule of a set under a plan.
 
-use super::common::{Pair, admit, params};
+use super::common::{Pair, admit_in_pieces, params};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Policy, Service};
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::task::TaskId;
@@ -31,6 +31,10 @@ pub(super) struct Plan {
     pub(super) away: u64,
     /// Whether it is offered as one that takes so much longer.
     pub(super) charges_away: bool,
+    /// Jobs are served in pieces of this length, and the set is admitted as such.
+    pub(super) piece: Option<u64>,
+    /// They are served whole all the same.
+    pub(super) breaks_pieces: bool,
     /// Best-effort requests this much larger than exact slack are let through, whatever the policy says.
     pub(super) beyond_slack: Option<u64>,
 }
@@ -47,6 +51,8 @@ impl Plan {
             halves: false,
             away: 0,
             charges_away: true,
+            piece: None,
+            breaks_pieces: false,
             beyond_slack: None,
         }
     }
@@ -93,7 +99,7 @@ pub(super) fn search(tasks: &[Pair], plan: Plan) -> Outcome {
 
 /// The same, with the schedule that leads to the miss.
 pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
-    let set = admit(tasks).expect("an admitted set");
+    let set = admit_in_pieces(tasks, plan.piece).expect("an admitted set");
     let mut core = Core::new(CoreOptions {
         policy: plan.policy,
         burst_threshold: Nanos(plan.burst_threshold),
@@ -266,6 +272,10 @@ impl Search<'_> {
                 }
                 Choice::RealTime(id, job) | Choice::Early(id, job) => {
                     let window = next.core.window(id, job).expect("queued");
+                    if let Some(piece) = self.plan.piece.filter(|_| !self.plan.breaks_pieces) {
+                        self.begin_piece(next, id, job, piece);
+                        continue;
+                    }
                     let (_, cost) = next.queued[id.0 as usize].take().expect("queued");
                     let cost = cost + next.core.away().0;
                     if state.now + cost > window.deadline.0 {
@@ -279,6 +289,19 @@ impl Search<'_> {
                 break;
             }
         }
+    }
+
+    /// Serves the next piece of a job.
+    fn begin_piece(&mut self, mut state: State, id: TaskId, job: JobKey, piece: u64) {
+        let queued = &mut state.queued[id.0 as usize];
+        let (_, left) = queued.expect("queued");
+        let piece = piece.min(left);
+        *queued = (piece < left).then_some((job, left - piece));
+        let window = state.core.window(id, job).expect("queued");
+        if state.now + left > window.deadline.0 {
+            return self.report(&state, "what is left of a job ends too late");
+        }
+        self.begin(state, Service::Piece(id, job, Nanos(piece)), piece, 0);
     }
 
     fn begin(&mut self, mut state: State, service: Service, cost: u64, away: u64) {

@@ -289,6 +289,7 @@ impl<'a> Site<'a> {
                 source: source.expect("names were checked"),
                 slice,
                 period: Nanos::from_millis(of.period_ms),
+                piece_max: scheduler.piece_max(),
             };
             admitted
                 .reserve(reserved)

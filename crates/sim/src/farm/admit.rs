@@ -156,7 +156,9 @@ impl Admitted {
         for (lane, of) in stream.track.lanes.iter().enumerate() {
             let period = Nanos(stream.period.get().saturating_mul(of.need.gap));
             let disk = of.need.disk;
-            let task = self.join(disk, of.need.service, period, TaskKind::Stream)?;
+            let params = TaskParams::new(of.need.service, period);
+            let params = params.map_err(|error| NotAdmitted::Task { disk, error })?;
+            let task = self.join(disk, params, TaskKind::Stream)?;
             let stream = self.streams.len();
             self.on_disk[disk]
                 .streams
@@ -173,7 +175,15 @@ impl Admitted {
     pub fn reserve(&mut self, reserved: Reserved) -> Result<(), NotAdmitted> {
         let mut with = self.clone();
         for disk in 0..with.on_disk.len() {
-            let task = with.join(disk, reserved.slice, reserved.period, TaskKind::Server)?;
+            let Reserved {
+                slice,
+                period,
+                piece_max,
+                ..
+            } = reserved;
+            let params = TaskParams::new(slice, period);
+            let params = params.map_err(|error| NotAdmitted::Task { disk, error })?;
+            let task = with.join(disk, params.in_pieces(piece_max), TaskKind::Server)?;
             with.on_disk[disk].servers.push((reserved.source, task));
         }
         *self = with;
@@ -183,12 +193,9 @@ impl Admitted {
     fn join(
         &mut self,
         disk: usize,
-        service: Nanos,
-        period: Nanos,
+        params: TaskParams,
         kind: TaskKind,
     ) -> Result<TaskId, NotAdmitted> {
-        let params =
-            TaskParams::new(service, period).map_err(|error| NotAdmitted::Task { disk, error })?;
         let id = TaskId(self.next_task);
         self.next_task += 1;
         let on_disk = &mut self.on_disk[disk];

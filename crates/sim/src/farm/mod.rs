@@ -62,6 +62,13 @@ impl Disks {
     pub fn predictor(&self) -> Predictor {
         Predictor::new(&self.profile)
     }
+
+    /// The longest that a piece of a best-effort request takes.
+    #[must_use]
+    pub fn piece_max(&self) -> Nanos {
+        let predictor = self.predictor();
+        predictor.piece_max(predictor.piece_limit())
+    }
 }
 
 /// The same drive, whose measured service times are believed: those are percentiles, and requests may take longer.
@@ -141,6 +148,8 @@ pub struct Reserved {
     pub slice: Nanos,
     /// The period.
     pub period: Nanos,
+    /// The longest that one of its pieces takes ([`Disks::piece_max`], unless pieces are limited otherwise).
+    pub piece_max: Nanos,
 }
 
 /// A run of admitted streams beside a load.

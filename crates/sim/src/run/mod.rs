@@ -286,10 +286,11 @@ fn admit(experiment: &Experiment, scheduler: &mut DiskScheduler) -> Result<(), R
         let index = experiment.streams.len();
         let params =
             TaskParams::new(slice, period).map_err(|error| RunError::Task { index, error })?;
+        let in_pieces = params.in_pieces(scheduler.piece_max());
         join(
             index,
             TaskId(index as u64),
-            params,
+            in_pieces,
             TaskKind::Floor,
             scheduler,
         )?;

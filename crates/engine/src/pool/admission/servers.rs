@@ -37,8 +37,9 @@ pub(crate) struct Unreserved {
     params: TaskParams,
     /// From when on all is free that had been reserved by then, which the dispatchers are to be told then.
     pub(crate) free_from: Time,
-    /// The books as they were left, if it was for want of room: see [`Unadmitted`](super::Unadmitted).
-    books: Vec<Book>,
+    /// The books as they were left, if it was for want of room (see [`Unadmitted`](super::Unadmitted)), each with the
+    /// longest piece of its disk.
+    books: Vec<(Book, Nanos)>,
 }
 
 impl Unreserved {
@@ -60,18 +61,19 @@ impl Unreserved {
 
 /// The shortest period in which all of these disks could carry as long a slice from `from` on, rounded up
 /// to a number that is said in full.
-fn period_that_fits(books: &[Book], params: TaskParams, from: Time) -> Option<Nanos> {
+fn period_that_fits(books: &[(Book, Nanos)], params: TaskParams, from: Time) -> Option<Nanos> {
     let ever = Span::since(from);
-    let mut longest = params.period();
-    for book in books {
-        longest = longest.max(book.smallest_period(params.service(), ever)?);
+    let mut period = params.period();
+    for (book, piece_max) in books {
+        let of_disk = book.smallest_period_in_pieces(params.service(), *piece_max, ever);
+        period = period.max(of_disk?);
     }
-    let said = if longest < Nanos::from_secs(1) {
+    let said = if period < Nanos::from_secs(1) {
         Nanos::from_micros(1)
     } else {
         Nanos::from_millis(1)
     };
-    Some(Nanos(longest.0.div_ceil(said.0) * said.0))
+    Some(Nanos(period.0.div_ceil(said.0) * said.0))
 }
 
 impl Admission {
@@ -130,13 +132,17 @@ impl Admission {
         self.prune(now);
         let mut tasks = Vec::with_capacity(disks.len());
         for disk in 0..disks.len() {
-            match self.join_now(disks, disk, name, params, TaskKind::Server, now) {
+            let in_pieces = params.in_pieces(disks[disk].piece_max());
+            match self.join_now(disks, disk, name, in_pieces, TaskKind::Server, now) {
                 Ok(id) => tasks.push(id),
                 Err(why) => {
                     let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
                     self.tell_delta_l(disks, now);
                     let books = match why {
-                        Unjoined::NoRoom(_) => self.books.clone(),
+                        Unjoined::NoRoom(_) => {
+                            let pieces = disks.iter().map(DiskCore::piece_max);
+                            self.books.iter().cloned().zip(pieces).collect()
+                        }
                         Unjoined::NotTaken { .. } => Vec::new(),
                     };
                     return Err(Unreserved {

@@ -49,6 +49,7 @@ pub(super) fn page(options: &Options, sweep: &Sweep<'_>) -> Result<Page, FigureE
                 source,
                 slice: SLICE,
                 period: PERIOD,
+                piece_max: thesis.disks.piece_max(),
             };
             let added = admitted.reserve(reserved);
             added.expect("8 thirtieths of a disk fit beside a stream of 1 MB/s");

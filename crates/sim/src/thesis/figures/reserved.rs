@@ -124,6 +124,7 @@ fn with_share(thesis: &Thesis, pairs: usize, percent: u64) -> Option<Admitted> {
             source: DISK,
             slice: Nanos(PERIOD.get() / 100 * percent),
             period: PERIOD,
+            piece_max: thesis.disks.piece_max(),
         };
         admitted.reserve(reserved).ok()?;
     }
