@@ -1,7 +1,7 @@
 //! Best effort of an experiment: of a day that is like another one, of a trace, or at random.
 
 use std::fs::File as Input;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -64,97 +64,140 @@ impl Traces {
     }
 }
 
-/// The requests of a trace to at most so many devices, which are numbered in their order.
+/// A trace as a file asks for it.
+struct Source<'a> {
+    of: &'a TraceOf,
+    path: PathBuf,
+}
+
+impl Source<'_> {
+    fn invalid(&self, problem: impl Into<String>) -> ExperimentError {
+        ExperimentError::Invalid {
+            at: self.path.display().to_string(),
+            problem: problem.into(),
+        }
+    }
+
+    fn of_trace(&self, error: TraceError) -> ExperimentError {
+        ExperimentError::Trace {
+            path: self.path.clone(),
+            error,
+        }
+    }
+
+    fn open(&self) -> Result<Reader<'static>, ExperimentError> {
+        let input = Input::open(&self.path).map_err(|error| ExperimentError::Read {
+            path: self.path.clone(),
+            error,
+        })?;
+        let format = self.of.format.as_ref().map(|name| name.parse::<Format>());
+        let format = format.transpose();
+        let format = format.map_err(|error| self.invalid(error.to_string()))?;
+        let reader = Reader::new(input, format).map_err(|error| self.of_trace(error))?;
+        Ok(if self.of.lenient {
+            reader.lenient()
+        } else {
+            reader
+        })
+    }
+
+    /// How long each request took that is not in the times of the trace.
+    fn took(&self, format: Format) -> Result<Nanos, ExperimentError> {
+        match (format.timing(), self.of.took_us) {
+            (Timing::Open, None) => Ok(Nanos::ZERO),
+            (Timing::Closed, Some(us)) => Ok(Nanos(us * 1_000)),
+            (Timing::Closed, None) => Err(self.invalid(format!(
+                "the times of {format} are those between requests alone: say with `took_us` how long each took"
+            ))),
+            (Timing::Open, Some(_)) => Err(self.invalid(format!(
+                "`took_us` is for traces whose times are those between requests alone, and {format} has all times"
+            ))),
+        }
+    }
+
+    /// The requests in the time that is asked for, which begins at zero; and how many others there were.
+    fn in_time(
+        &self,
+        reader: &mut Reader<'_>,
+    ) -> Result<(Vec<TraceRequest>, u64), ExperimentError> {
+        let took = self.took(reader.format())?;
+        let from = Time::ZERO + Nanos::from_secs(self.of.from_s);
+        let end = self
+            .of
+            .for_s
+            .map(|seconds| from + Nanos::from_secs(seconds));
+        let mut requests = Vec::new();
+        let (mut left_out, mut shift) = (0, Nanos::ZERO);
+        for request in reader {
+            let mut request = request.map_err(|error| self.of_trace(error))?;
+            let at = request.at.checked_add(shift);
+            request.at = at.ok_or_else(|| self.invalid("it is longer than 584 years"))?;
+            shift += took;
+            if request.at < from || end.is_some_and(|end| request.at >= end) {
+                left_out += 1;
+            } else {
+                request.at = Time::ZERO + (request.at - from);
+                requests.push(request);
+            }
+        }
+        Ok((requests, left_out))
+    }
+
+    /// Which of so many volumes each device of the trace is; all of them are used.
+    fn places(
+        &self,
+        devices: &[&str],
+        volumes: usize,
+    ) -> Result<Vec<Option<usize>>, ExperimentError> {
+        let places: Vec<Option<usize>> = match &self.of.devices {
+            Some(wanted) => {
+                let is_missing = |name: &&String| !devices.contains(&name.as_str());
+                if let Some(name) = wanted.iter().find(is_missing) {
+                    let there = devices.join(", ");
+                    let problem = format!("it has no device `{name}`; there are {there}");
+                    return Err(self.invalid(problem));
+                }
+                let place = |device: &&str| wanted.iter().position(|name| name == device);
+                devices.iter().map(place).collect()
+            }
+            None => (0..devices.len()).map(Some).collect(),
+        };
+        let used = places.iter().flatten().count();
+        if used != volumes {
+            return Err(self.invalid(format!(
+                "{used} of its devices ({}) are to be {volumes} volumes: name as many of either (`devices`, `volumes`)",
+                devices.join(", ")
+            )));
+        }
+        Ok(places)
+    }
+}
+
+/// The requests of a trace to so many devices, which are numbered in their order.
 fn read(
     of: &TraceOf,
-    devices_max: usize,
+    volumes: usize,
     folder: &Path,
 ) -> Result<(Vec<TraceRequest>, TraceRead), ExperimentError> {
-    let path = folder.join(&of.file);
-    let of_trace = |error: TraceError| ExperimentError::Trace {
-        path: path.clone(),
-        error,
+    let source = Source {
+        of,
+        path: folder.join(&of.file),
     };
-    let invalid = |problem: String| ExperimentError::Invalid {
-        at: path.display().to_string(),
-        problem,
-    };
-    let input = Input::open(&path).map_err(|error| ExperimentError::Read {
-        path: path.clone(),
-        error,
-    })?;
-    let format = of.format.as_ref().map(|name| name.parse::<Format>());
-    let format = format
-        .transpose()
-        .map_err(|error| invalid(error.to_string()))?;
-    let reader = Reader::new(input, format).map_err(of_trace)?;
-    let mut reader = if of.lenient { reader.lenient() } else { reader };
-    let format = reader.format();
-    let took = match (format.timing(), of.took_us) {
-        (Timing::Open, None) => Nanos::ZERO,
-        (Timing::Closed, Some(us)) => Nanos(us * 1_000),
-        (Timing::Closed, None) => {
-            return Err(invalid(format!(
-                "the times of {format} are those between requests alone: say with `took_us` how long each took"
-            )));
-        }
-        (Timing::Open, Some(_)) => {
-            return Err(invalid(format!(
-                "`took_us` is for traces whose times are those between requests alone, and {format} has all times"
-            )));
-        }
-    };
-    let from = Time::ZERO + Nanos::from_secs(of.from_s);
-    let end = of.for_s.map(|seconds| from + Nanos::from_secs(seconds));
-    let mut requests = Vec::new();
-    let (mut left_out, mut shift) = (0, Nanos::ZERO);
-    for request in reader.by_ref() {
-        let mut request = request.map_err(of_trace)?;
-        let at = request.at.checked_add(shift);
-        request.at = at.ok_or_else(|| invalid("it is longer than 584 years".to_owned()))?;
-        shift += took;
-        if request.at < from || end.is_some_and(|end| request.at >= end) {
-            left_out += 1;
-        } else {
-            request.at = Time::ZERO + (request.at - from);
-            requests.push(request);
-        }
-    }
-    let devices = reader.devices();
-    let places: Vec<Option<usize>> = match &of.devices {
-        Some(wanted) => {
-            if let Some(name) = wanted.iter().find(|name| !devices.contains(&name.as_str())) {
-                let there = devices.join(", ");
-                return Err(invalid(format!(
-                    "it has no device `{name}`; there are {there}"
-                )));
-            }
-            let place = |device: &&str| wanted.iter().position(|name| name == device);
-            devices.iter().map(place).collect()
-        }
-        None => (0..devices.len()).map(Some).collect(),
-    };
-    let used = places.iter().flatten().count();
-    if used != devices_max {
-        return Err(invalid(format!(
-            "{used} of its devices ({}) are to be {devices_max} volumes: name as many of either (`devices`, `volumes`)",
-            devices.join(", ")
-        )));
-    }
-    let before = requests.len() as u64;
-    requests.retain_mut(|request| match places[request.device as usize] {
-        Some(place) => {
-            request.device = place as u32;
-            true
-        }
-        None => false,
+    let mut reader = source.open()?;
+    let (mut requests, mut left_out) = source.in_time(&mut reader)?;
+    let places = source.places(&reader.devices(), volumes)?;
+    let before = requests.len();
+    requests.retain_mut(|request| {
+        let place = places[request.device as usize];
+        request.device = place.unwrap_or_default() as u32;
+        place.is_some()
     });
-    let taken = requests.len() as u64;
+    left_out += (before - requests.len()) as u64;
     let read = TraceRead {
         file: of.file.display().to_string(),
-        format: format.name(),
-        requests: taken,
-        left_out: left_out + before - taken,
+        format: reader.format().name(),
+        requests: requests.len() as u64,
+        left_out,
         other: reader.other(),
         skipped: reader.skipped(),
     };

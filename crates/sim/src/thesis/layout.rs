@@ -133,62 +133,12 @@ impl Site {
         times: Times,
         seed: u64,
     ) -> Result<Self, BandError> {
-        let (large, small) = layout.blocks();
-        let all: &[usize] = &[];
-        let (of_ro, of_wg): (&[&[usize]], &[usize]) = if layout.is_striped() {
-            (&[&[]], all)
-        } else {
-            (&[&[0], &[1]], &[2])
-        };
-        let movie = |name: &str, title: Title, block: Bytes, on: &[usize]| {
-            let blocks = title.kib_per_second * 1_024 * MOVIE.get() / 1_000_000_000 / block.get();
-            VolumeSpec {
-                name: name.to_owned(),
-                // In whole turns of the disks: the way back to the beginning is like any other.
-                size: Bytes(blocks / disks.count as u64 * disks.count as u64 * block.get()),
-                disks: on.to_vec(),
-            }
-        };
-        let large_volumes: Vec<VolumeSpec> = of_ro
-            .iter()
-            .zip(0..)
-            .map(|(on, copy)| movie(&format!("ro-{copy}"), RO, large, on))
-            .collect();
-        let mut small_volumes = vec![
-            movie("wg", WG, small, of_wg),
-            movie("cd-of-wg", CD, small, of_wg),
-        ];
-        for (on, copy) in of_ro.iter().zip(0..) {
-            small_volumes.push(movie(&format!("cd-of-ro-{copy}"), CD, small, on));
-        }
-        let cello = (0..8).map(|disk| VolumeSpec {
-            name: format!("cello-{disk}"),
-            size: CELLO_BYTES,
-            disks: Vec::new(),
-        });
         let predictor = disks.predictor();
-        let cello_from = predictor
-            .zone_range(CELLO_ZONE)
-            .map_or(Sector(0), |zone| zone.start);
-        let first = Band {
-            sectors: Sector(0)..room(&large_volumes, disks.count, layout),
-            extent: large,
-            volumes: large_volumes,
-        };
-        let second = Band {
-            sectors: first.sectors.end..cello_from,
-            extent: small,
-            volumes: small_volumes,
-        };
-        let third = Band {
-            sectors: cello_from..Sector(predictor.capacity().get()),
-            extent: Bytes::from_mib(1),
-            volumes: cello.collect(),
-        };
-        let mut placed = first.place(disks.count)?;
+        let [large, small, cello] = bands(disks, layout);
+        let mut placed = large.place(disks.count)?;
         let copies = placed.len();
-        placed.extend(second.place(disks.count)?);
-        placed.extend(third.place(disks.count)?);
+        placed.extend(small.place(disks.count)?);
+        placed.extend(cello.place(disks.count)?);
         let cello = placed.split_off(2 * copies + 2);
         if times == Times::Tracks {
             align_to_tracks(&mut placed, disks.count, &predictor);
@@ -225,6 +175,63 @@ impl Site {
         };
         &tracks[turn % tracks.len()]
     }
+}
+
+/// Movies in the larger blocks, everything else of theirs, and CELLO's disks.
+fn bands(disks: &Disks, layout: Layout) -> [Band; 3] {
+    let (large, small) = layout.blocks();
+    let all: &[usize] = &[];
+    let (of_ro, of_wg): (&[&[usize]], &[usize]) = if layout.is_striped() {
+        (&[&[]], all)
+    } else {
+        (&[&[0], &[1]], &[2])
+    };
+    let movie = |name: &str, title: Title, block: Bytes, on: &[usize]| {
+        let blocks = title.kib_per_second * 1_024 * MOVIE.get() / 1_000_000_000 / block.get();
+        VolumeSpec {
+            name: name.to_owned(),
+            // In whole turns of the disks: the way back to the beginning is like any other.
+            size: Bytes(blocks / disks.count as u64 * disks.count as u64 * block.get()),
+            disks: on.to_vec(),
+        }
+    };
+    let large_volumes: Vec<VolumeSpec> = of_ro
+        .iter()
+        .zip(0..)
+        .map(|(on, copy)| movie(&format!("ro-{copy}"), RO, large, on))
+        .collect();
+    let mut small_volumes = vec![
+        movie("wg", WG, small, of_wg),
+        movie("cd-of-wg", CD, small, of_wg),
+    ];
+    for (on, copy) in of_ro.iter().zip(0..) {
+        small_volumes.push(movie(&format!("cd-of-ro-{copy}"), CD, small, on));
+    }
+    let cello = (0..8).map(|disk| VolumeSpec {
+        name: format!("cello-{disk}"),
+        size: CELLO_BYTES,
+        disks: Vec::new(),
+    });
+    let predictor = disks.predictor();
+    let cello_from = predictor
+        .zone_range(CELLO_ZONE)
+        .map_or(Sector(0), |zone| zone.start);
+    let first = Band {
+        sectors: Sector(0)..room(&large_volumes, disks.count, layout),
+        extent: large,
+        volumes: large_volumes,
+    };
+    let second = Band {
+        sectors: first.sectors.end..cello_from,
+        extent: small,
+        volumes: small_volumes,
+    };
+    let third = Band {
+        sectors: cello_from..Sector(predictor.capacity().get()),
+        extent: Bytes::from_mib(1),
+        volumes: cello.collect(),
+    };
+    [first, second, third]
 }
 
 /// Where the band of the larger blocks ends.
