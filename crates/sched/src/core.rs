@@ -164,6 +164,9 @@ pub enum Service {
     Job(TaskId, JobKey),
     /// A piece of a job (a request in a container) of this predicted time, at most what is left.
     Piece(TaskId, JobKey, Nanos),
+    /// A request of a sweep, of this planned time; what it does not use of that is free. It leaves the arm where the
+    /// next of the sweep was planned from.
+    Swept(TaskId, JobKey, Nanos),
     /// A best-effort request of this predicted time.
     BestEffort(Nanos),
 }
@@ -303,9 +306,24 @@ impl Core {
         job: JobKey,
         cost: Nanos,
     ) -> Result<Window, ArriveError> {
+        self.arrived(now, now, id, job, cost)
+    }
+
+    /// A job arrived at `since`, and nothing has been asked or told since then that this is not told before.
+    ///
+    /// # Errors
+    /// As [`Core::arrive`].
+    pub(crate) fn arrived(
+        &mut self,
+        now: Time,
+        since: Time,
+        id: TaskId,
+        job: JobKey,
+        cost: Nanos,
+    ) -> Result<Window, ArriveError> {
         let slot = self.slot(id).ok_or(ArriveError::NoTask)?;
         self.note_busy(now);
-        let earliest = self.earliest_release(now);
+        let earliest = self.earliest_release(since);
         let task = &mut self.tasks[slot as usize];
         if task.leaving {
             return Err(ArriveError::NoTask);
@@ -316,6 +334,10 @@ impl Core {
         }
         let window = task.push(job, earliest, cost);
         if task.queue.len() == 1 {
+            if window.release < now {
+                let since = self.busy_since.get_or_insert(window.release);
+                *since = window.release.min(*since);
+            }
             self.refresh(slot, now);
         }
         Ok(window)
@@ -351,6 +373,44 @@ impl Core {
         true
     }
 
+    /// The sweep that this job was is over; its slot is spent. What it had left for that, `way`, is from now on that of
+    /// the sweep that it has interrupted, if there is one: the arm has to come back to where that one was. False if
+    /// there is no such job at the head of its task.
+    pub fn end_sweep(&mut self, now: Time, id: TaskId, job: JobKey, way: Nanos) -> bool {
+        debug_assert!(
+            self.remaining(id, job).is_none_or(|left| left >= way),
+            "a sweep has the way back left"
+        );
+        if !self.end_job(now, id, job) {
+            return false;
+        }
+        let head = |slot: &u32| self.tasks[*slot as usize].queue.front();
+        let slots = self.index.iter().map(|(_, slot)| *slot);
+        let begun = slots.filter(|slot| head(slot).is_some_and(|job| job.is_sweep));
+        let due = |slot: &u32| {
+            let deadline = head(slot).map(|job| job.window.deadline);
+            (deadline, self.tasks[*slot as usize].id)
+        };
+        if let Some(slot) = begun.min_by_key(due) {
+            let interrupted = &mut self.tasks[slot as usize].queue[0];
+            if interrupted.comes_back.is_zero() {
+                interrupted.comes_back = way;
+                interrupted.remaining += way;
+                self.refresh(slot, now);
+            }
+        }
+        true
+    }
+
+    /// How much longer the next request of a sweep takes than was planned, because another sweep has been served in
+    /// between, which has paid for that.
+    #[must_use]
+    pub fn comes_back(&self, id: TaskId, job: JobKey) -> Nanos {
+        self.find(id, job).map_or(Nanos::ZERO, |(slot, index)| {
+            self.tasks[slot as usize].queue[index].comes_back
+        })
+    }
+
     fn find(&self, id: TaskId, job: JobKey) -> Option<(u32, usize)> {
         let slot = self.slot(id)?;
         self.tasks[slot as usize]
@@ -363,6 +423,12 @@ impl Core {
     pub fn window(&self, id: TaskId, job: JobKey) -> Option<Window> {
         self.find(id, job)
             .map(|(slot, index)| self.tasks[slot as usize].queue[index].window)
+    }
+
+    /// A task's period.
+    pub(crate) fn period(&self, id: TaskId) -> Option<Nanos> {
+        let slot = self.slot(id)?;
+        Some(self.tasks[slot as usize].params.period())
     }
 
     /// What is left of a queued job's cost.
@@ -416,6 +482,7 @@ impl Core {
             for job in &task.queue {
                 out.extend([relative(job.window.release), relative(job.window.deadline)]);
                 out.push(job.remaining.0 << 1 | u64::from(job.touched));
+                out.push(job.comes_back.0);
             }
         }
         for entry in &self.in_service {

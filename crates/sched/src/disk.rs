@@ -50,6 +50,7 @@ use crate::predict::Predictor;
 use crate::profile::DriveProfile;
 use crate::request::Dispatch;
 use crate::server::Servers;
+use crate::sweep::Sweeps;
 use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
 use alloc::sync::Arc;
@@ -102,6 +103,7 @@ pub struct DiskScheduler {
     queue: BestEffortQueue,
     ordering: Ordering,
     servers: Servers,
+    sweeps: Sweeps,
     tasks: Vec<TaskState>,
     floor: Option<TaskId>,
     delta_l: Nanos,
@@ -139,9 +141,16 @@ impl DiskScheduler {
         });
         let streams_within = config.streams_within.clone();
         let streams_within = streams_within.filter(|_| profile.outstanding() == 1);
-        let way_back_max = streams_within
-            .as_ref()
-            .map_or(Nanos::ZERO, |within| predictor.way_back(within, None));
+        let serves_sweeps = config.sweeps && profile.outstanding() == 1;
+        let everywhere = Sector::ZERO..Sector::ZERO + profile.capacity();
+        let streams_within = streams_within.or_else(|| serves_sweeps.then_some(everywhere));
+        let (way_back_max, way) = match &streams_within {
+            None => (Nanos::ZERO, Nanos::ZERO),
+            Some(within) if serves_sweeps => {
+                (predictor.way_into(within, None), predictor.way_over(within))
+            }
+            Some(within) => (predictor.way_back(within, None), Nanos::ZERO),
+        };
         let slots = config.queue_max;
         let mut idle = Self {
             piece_sectors: zones
@@ -161,6 +170,7 @@ impl DiskScheduler {
             ),
             ordering: Ordering::new(slots),
             servers: Servers::new(),
+            sweeps: Sweeps::new(way, config.over_prediction == OverPrediction::Unused),
             tasks: Vec::new(),
             floor: None,
             delta_l: Nanos::ZERO,
@@ -218,24 +228,44 @@ impl DiskScheduler {
     /// Since when at every instant some released real-time request has been queued or on the disk; `None`:
     /// there is none now.
     pub fn busy_since(&mut self, now: Time) -> Option<Time> {
+        self.advance_sweeps(now);
         self.core.busy_since(now)
     }
 
     /// By how much a real-time request may be late at most, now or later, if from now on the disk is kept
     /// from nothing and takes no longer than predicted. `None`: the scheduler in use cannot tell.
     pub fn shortfall(&mut self, now: Time) -> Option<Nanos> {
+        self.advance_sweeps(now);
         self.core.shortfall(now)
+    }
+
+    /// Whether streams are served in sweeps.
+    #[must_use]
+    pub fn serves_sweeps(&self) -> bool {
+        self.config.sweeps && self.profile.outstanding() == 1
+    }
+
+    /// Sweeps whose time came before this instant are released.
+    fn advance_sweeps(&mut self, now: Time) {
+        self.release_sweeps(now, now);
+    }
+
+    /// Sweeps whose time came before `until` are released. When the next one will be.
+    fn release_sweeps(&mut self, now: Time, until: Time) -> Option<Time> {
+        self.sweeps
+            .advance(now, until, &self.predictor, &mut self.core)
     }
 
     /// What happened so far and how things stand.
     pub fn report(&mut self, now: Time) -> DiskReport {
+        self.advance_sweeps(now);
         let utilization: u128 = self.tasks.iter().map(|task| task.utilization_ppb()).sum();
         let slack = self.core.slack(now);
         let [queued_sync, queued_async] = self.queue.queued();
         let streams = self
             .tasks
             .iter()
-            .filter(|task| task.kind == TaskKind::Stream);
+            .filter(|task| matches!(task.kind, TaskKind::Stream | TaskKind::Sweep));
         let Counters {
             served,
             missed,

@@ -28,6 +28,20 @@ pub(crate) struct Job {
     pub(crate) touched: bool,
     /// How many pieces of it are in service.
     pub(crate) pieces: u32,
+    /// Whether it is a sweep that has begun.
+    pub(crate) is_sweep: bool,
+    /// What the way back takes after a sweep that has interrupted this one; part of what is left.
+    pub(crate) comes_back: Nanos,
+}
+
+impl Job {
+    /// A piece of it is started.
+    pub(crate) fn take(&mut self, cost: Nanos) {
+        let left = self.remaining.checked_sub(cost);
+        self.remaining = left.expect("a piece fits in what is left of its job");
+        self.touched = true;
+        self.pieces += 1;
+    }
 }
 
 /// A task and its queue, in order of deadline.
@@ -100,6 +114,8 @@ impl TaskJobs {
             remaining: cost,
             touched: false,
             pieces: 0,
+            is_sweep: false,
+            comes_back: Nanos::ZERO,
         });
         window
     }

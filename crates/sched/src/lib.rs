@@ -45,5 +45,6 @@ pub mod request;
 mod seed;
 pub mod server;
 mod slack;
+mod sweep;
 pub mod task;
 pub mod units;

@@ -44,6 +44,7 @@
 mod measured;
 mod mechanics;
 mod proposals;
+mod sweep;
 
 use crate::profile::{DriveProfile, FlatSpec};
 use crate::request::Op;
@@ -210,18 +211,29 @@ impl Predictor {
         if count > COUNT_MAX {
             return FOREVER;
         }
+        let seek = mechanics.seek(self.span(within));
+        let modelled = self.known_after_seek(mechanics, op, start, count, seek);
+        widened(Nanos(modelled), self.widened_percent)
+    }
+
+    /// A request whose place is known, from a seek of that time on, retries included.
+    fn known_after_seek(
+        &self,
+        mechanics: &Mechanics,
+        op: Op,
+        start: Sector,
+        count: SectorCount,
+        seek: u64,
+    ) -> u64 {
         let zone = self.zone(start.get());
         let layout = self.layout(zone, start.get(), count.get());
-        let seek = mechanics.seek(self.span(within));
         let bound = seek + mechanics.after_seek(op, layout, Place::Known);
         // The table's times are with the longest seek of all.
         let measured = self
             .measured(self.zone_of(start), count)
             .unwrap_or_default();
         let measured = (measured.get() + seek).saturating_sub(mechanics.seek_max());
-        let modelled =
-            bound.max(measured) + mechanics.retry + self.partial_write(mechanics, op, start, count);
-        widened(Nanos(modelled), self.widened_percent)
+        bound.max(measured) + mechanics.retry + self.partial_write(mechanics, op, start, count)
     }
 
     /// How much longer than [`Predictor::worst_within`] these sectors a request there takes from where the head is;

@@ -50,11 +50,24 @@ pub const ORDER_AFTER_MAX: usize = 4;
 pub enum Class {
     /// A request of a stream's task: it gets a release and a deadline. Never split.
     Stream(TaskId),
+    /// A request of this member of a task that is served in sweeps. Never split.
+    Swept(TaskId, u32),
     /// A best-effort request of a client that holds a reservation (slice, period): a periodic
     /// server gives it a container, and slack may serve it sooner.
     Reserved(TaskId, Urgency),
     /// Best effort without a reservation; the disk's floor, if it has one, is its container.
     BestEffort(Urgency),
+}
+
+impl Class {
+    /// The task, if it is that of streams.
+    #[must_use]
+    pub const fn of_stream(self) -> Option<TaskId> {
+        match self {
+            Self::Stream(task) | Self::Swept(task, _) => Some(task),
+            Self::Reserved(..) | Self::BestEffort(_) => None,
+        }
+    }
 }
 
 /// A request to one disk, contiguous there.

@@ -152,7 +152,8 @@ impl Counters {
             &mut self.completed
         };
         *counter += 1;
-        if let Class::Stream(task) | Class::Reserved(task, _) = outcome.class
+        if let Class::Stream(task) | Class::Swept(task, _) | Class::Reserved(task, _) =
+            outcome.class
             && let Some(task) = self.tasks.get_mut(&task)
         {
             let counter = if outcome.failed {
@@ -176,7 +177,7 @@ impl Counters {
 
     fn latency_of(&mut self, class: Class) -> &mut Histogram<u64> {
         match class {
-            Class::Stream(_) => &mut self.stream_latency_us,
+            Class::Stream(_) | Class::Swept(..) => &mut self.stream_latency_us,
             Class::Reserved(_, Urgency::Sync) | Class::BestEffort(Urgency::Sync) => {
                 &mut self.sync_latency_us
             }

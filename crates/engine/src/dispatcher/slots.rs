@@ -115,7 +115,7 @@ pub(super) struct Slots {
 
 const fn pool_of(class: Class) -> Pool {
     match class {
-        Class::Stream(_) => Pool::Stream,
+        Class::Stream(_) | Class::Swept(..) => Pool::Stream,
         Class::Reserved(..) => Pool::Reserved,
         Class::BestEffort(_) => Pool::BestEffort,
     }

@@ -182,7 +182,7 @@ impl Feeder {
     /// what the disk knows it by; `None` if that is not known yet, or it was not taken.
     pub(crate) fn feed(&self, io: Io, feed: Feed) -> Option<RequestId> {
         let backlog = &self.backlogs[match io.class {
-            Class::Stream(_) => 0,
+            Class::Stream(_) | Class::Swept(..) => 0,
             Class::Reserved(..) => 1,
             Class::BestEffort(_) => 2,
         }];

@@ -299,7 +299,7 @@ impl Admission {
             _ if self.leaving.contains(&(disk, id)) => CulpritKind::Leaving,
             TaskKind::Floor => CulpritKind::Floor,
             TaskKind::Server => CulpritKind::Share,
-            TaskKind::Stream => CulpritKind::Stream,
+            TaskKind::Stream | TaskKind::Sweep => CulpritKind::Stream,
         };
         Some(Culprit {
             name: name.clone(),

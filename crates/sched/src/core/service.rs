@@ -32,29 +32,33 @@ impl Core {
                 }
                 (cost, None)
             }
-            Service::Job(id, job) | Service::Piece(id, job, _) => {
+            Service::Job(id, job) | Service::Piece(id, job, _) | Service::Swept(id, job, _) => {
                 let (slot, index) = self.find(id, job).expect("a queued job is started");
                 assert_eq!(index, 0, "a task's jobs are served in order");
                 let task = &mut self.tasks[slot as usize];
                 let release = task.queue[0].window.release;
-                let cost = if let Service::Piece(_, _, cost) = service {
-                    let head = &mut task.queue[0];
-                    head.remaining = head
-                        .remaining
-                        .checked_sub(cost + away.saturating_sub(way_back))
-                        .expect("a piece fits in what is left of its job");
-                    head.touched = true;
-                    head.pieces += 1;
-                    cost
-                } else {
-                    let cost = task.queue[0].remaining;
-                    task.in_service += 1;
-                    task.spend_first();
-                    if !is_paid {
-                        self.allowance.left -= signed(way_back);
+                let cost = match service {
+                    Service::Piece(_, _, cost) => {
+                        task.queue[0].take(cost + away.saturating_sub(way_back));
+                        cost
                     }
-                    cost + way_back
+                    Service::Swept(_, _, cost) => {
+                        let head = &mut task.queue[0];
+                        head.take(cost);
+                        head.is_sweep = true;
+                        head.comes_back = Nanos::ZERO;
+                        cost + way_back
+                    }
+                    _ => {
+                        let cost = task.queue[0].remaining;
+                        task.in_service += 1;
+                        task.spend_first();
+                        cost + way_back
+                    }
                 };
+                if !is_paid && !matches!(service, Service::Piece(..)) {
+                    self.allowance.left -= signed(way_back);
+                }
                 self.refresh(slot, now);
                 if release > now {
                     self.account_early(cost, waiting);
@@ -139,6 +143,11 @@ impl Core {
             }
             Service::Piece(id, job, cost) => {
                 self.finish_piece(now, id, job, cost, now.saturating_since(done.started))
+            }
+            Service::Swept(id, job, _) => {
+                if let Some((slot, 0)) = self.find(id, job) {
+                    self.tasks[slot as usize].queue[0].pieces -= 1;
+                }
             }
         }
         self.rest(now);

@@ -49,8 +49,18 @@ impl DiskScheduler {
             return Some(passed);
         }
         let flight = self.land(now, id)?;
-        let Flight { slot, dispatch, .. } = flight;
-        self.note_head(Some(dispatch.last()));
+        let Flight {
+            slot,
+            dispatch,
+            service,
+            ..
+        } = flight;
+        if let Service::Swept(..) = service {
+            // The next of the sweep was planned from here.
+            self.head = Some(dispatch.last());
+        } else {
+            self.note_head(Some(dispatch.last()));
+        }
         let request = *self.table.request(slot);
         let finished = self.table.advance(slot, dispatch.count) == request.count;
         let completed = self.count(now, &flight, &request, finished);
@@ -83,9 +93,12 @@ impl DiskScheduler {
             .iter()
             .position(|flight| flight.dispatch.id == id)?;
         let flight = self.flights.swap_remove(place);
+        self.advance_sweeps(now);
         self.core.finish(now, flight.service);
-        if let Service::Piece(task, ..) = flight.service {
-            self.servers.settle(task, &self.core);
+        match flight.service {
+            Service::Piece(task, ..) => self.servers.settle(task, &self.core),
+            Service::Swept(task, ..) => self.sweeps.ended(now, task, &mut self.core),
+            Service::Job(..) | Service::BestEffort(_) => {}
         }
         Some(flight)
     }
@@ -145,7 +158,7 @@ impl DiskScheduler {
     /// A request that is neither ready nor on the disk is gone: complete, failed or cancelled.
     pub(super) fn forget(&mut self, now: Time, slot: u32, request: &Request, completed: bool) {
         match request.class {
-            Class::Stream(task) => {
+            Class::Stream(task) | Class::Swept(task, _) => {
                 if let Some(place) = self.task_place(task) {
                     let state = &mut self.tasks[place];
                     state.queued -= 1;

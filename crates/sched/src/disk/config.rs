@@ -13,6 +13,9 @@ use core::ops::Range;
 pub enum TaskKind {
     /// A stream: each of its requests gets a release and a deadline.
     Stream,
+    /// Streams of one period, whose requests are served in sweeps of the arm
+    /// ([`Predictor::seeks_of_sweep`](crate::predict::Predictor::seeks_of_sweep)). Only on disks that serve all streams so.
+    Sweep,
     /// A periodic server for a best-effort client with a reservation: (slice, period).
     Server,
     /// The periodic server for best effort without a reservation. At most one on a disk.
@@ -47,6 +50,9 @@ pub struct SchedulerConfig {
     ///
     /// [`Predictor::worst_within`]: crate::predict::Predictor::worst_within
     pub streams_within: Option<Range<Sector>>,
+    /// Whether streams are served in sweeps over where they lie, all of them: whatever leaves the arm anywhere is charged
+    /// for the whole way to there. Of no effect on a disk that is given several requests at a time.
+    pub sweeps: bool,
     /// What becomes of time that was reserved for a request and that it does not need where it lies.
     pub over_prediction: OverPrediction,
     /// The order among best-effort requests.
@@ -74,6 +80,7 @@ impl Default for SchedulerConfig {
         Self {
             policy: Policy::Exact,
             streams_within: None,
+            sweeps: false,
             over_prediction: OverPrediction::default(),
             order: BestEffortOrder::Scan,
             burst_threshold: None,
@@ -155,6 +162,16 @@ pub enum JoinError {
     Full {
         /// The limit.
         max: usize,
+    },
+    /// Streams are served in sweeps on this disk, or are not, and the task is of the other kind.
+    #[error("task {} is a {kind:?}, and streams are {}served in sweeps on this disk", .task.0, if *.sweeps { "" } else { "not " })]
+    NotSoServed {
+        /// The task.
+        task: TaskId,
+        /// What it is.
+        kind: TaskKind,
+        /// Whether they are.
+        sweeps: bool,
     },
     /// There is a floor already.
     #[error("the disk has a floor already (task {})", .0.0)]

@@ -4,8 +4,9 @@ use super::held_up::Instead;
 use super::{DiskScheduler, Flight, Linger};
 use crate::best_effort::{Pick, Scope};
 use crate::core::{Choice, JobKey, Service};
-use crate::request::{Decision, Dispatch, Request, RequestId, Served};
+use crate::request::{Class, Decision, Dispatch, Request, RequestId, Served};
 use crate::server::Open;
+use crate::sweep::Turn;
 use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
 
@@ -15,6 +16,7 @@ impl DiskScheduler {
         if self.passing.is_some() || self.flights.len() >= self.profile.outstanding() as usize {
             return Decision::Wait { until: None };
         }
+        let next_sweep = self.release_sweeps(now, now + Nanos(1));
         self.stop_lingering(now, None);
         if let Some(linger) = self.linger {
             return Decision::Wait {
@@ -23,6 +25,7 @@ impl DiskScheduler {
         }
         loop {
             let next_container = self.servers.advance(now, &mut self.core);
+            let next_container = [next_container, next_sweep].into_iter().flatten().min();
             let mut pick = self.pick(Scope::All, now);
             let need = |this: &Self, pick: Option<(Pick, Dispatch)>| {
                 pick.map(|(_, piece)| this.need(&piece))
@@ -49,6 +52,9 @@ impl DiskScheduler {
                     Some(decision) => return decision,
                     None => continue,
                 }
+            }
+            if let Some(turn) = self.sweeps.turn(choice, &self.core) {
+                return self.issue_swept(now, turn);
             }
             match (choice, pick) {
                 (Choice::RealTime(task, job), _) => {
@@ -110,8 +116,11 @@ impl DiskScheduler {
     }
 
     pub(super) fn away(&self, head: Option<Sector>) -> Nanos {
-        let within = self.streams_within.as_ref();
-        within.map_or(Nanos::ZERO, |within| self.predictor.way_back(within, head))
+        match &self.streams_within {
+            None => Nanos::ZERO,
+            Some(within) if self.serves_sweeps() => self.predictor.way_into(within, head),
+            Some(within) => self.predictor.way_back(within, head),
+        }
     }
 
     /// The arm is where this was the last sector transferred, and nothing is on the disk.
@@ -237,6 +246,35 @@ impl DiskScheduler {
         self.issue(now, slot, dispatch, Service::Job(task, job), Some(task))
     }
 
+    /// The request of a sweep whose turn it is.
+    fn issue_swept(&mut self, now: Time, turn: Turn) -> Decision {
+        let slot = self.table.find(turn.request);
+        let slot = slot.expect("a request that is in a sweep is queued");
+        let Request {
+            id,
+            op,
+            start,
+            count,
+            class,
+            ..
+        } = *self.table.request(slot);
+        let Class::Swept(task, _) = class else {
+            unreachable!("what is in a sweep was asked for by a member");
+        };
+        self.sweeps.started(task);
+        let dispatch = Dispatch {
+            id,
+            op,
+            start,
+            count,
+            offset: SectorCount::ZERO,
+            predicted: turn.time,
+            served: Served::RealTime,
+            deadline: Some(turn.deadline),
+        };
+        self.issue(now, slot, dispatch, turn.service, Some(task))
+    }
+
     pub(super) fn issue_best_effort(
         &mut self,
         now: Time,
@@ -260,7 +298,7 @@ impl DiskScheduler {
         task: Option<TaskId>,
     ) -> Decision {
         let away = match service {
-            Service::Job(..) => Nanos::ZERO,
+            Service::Job(..) | Service::Swept(..) => Nanos::ZERO,
             Service::BestEffort(_) | Service::Piece(..) => self.away_after(&dispatch),
         };
         self.core.start_ending_away(now, service, away);

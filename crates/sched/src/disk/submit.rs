@@ -6,7 +6,7 @@ use crate::core::JobKey;
 use crate::request::{Class, Request, RequestId, Urgency};
 use crate::server::PLAIN;
 use crate::task::TaskId;
-use crate::units::{Nanos, Sector, Time};
+use crate::units::{Nanos, Sector, SectorCount, Time};
 
 impl DiskScheduler {
     /// Queues a request.
@@ -15,8 +15,10 @@ impl DiskScheduler {
     /// See [`SubmitError`]; nothing is queued then.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError> {
         self.check(&request)?;
+        self.advance_sweeps(now);
         match request.class {
             Class::Stream(task) => self.submit_stream(now, request, task),
+            Class::Swept(task, member) => self.submit_swept(now, request, task, member),
             Class::Reserved(task, urgency) => {
                 let state = self.task(task).ok_or(SubmitError::NoSuchTask(task))?;
                 if state.leaving {
@@ -102,6 +104,37 @@ impl DiskScheduler {
         Ok(())
     }
 
+    fn submit_swept(
+        &mut self,
+        now: Time,
+        request: Request,
+        task: TaskId,
+        member: u32,
+    ) -> Result<(), SubmitError> {
+        let Request {
+            op, start, count, ..
+        } = request;
+        self.check_within(start, count)?;
+        let state = self.task(task).ok_or(SubmitError::NoSuchTask(task))?;
+        if state.leaving {
+            return Err(SubmitError::NoSuchTask(task));
+        }
+        let kind = state.kind;
+        let service = self.sweeps.longest_of(task);
+        let service = service.ok_or(SubmitError::WrongKind { task, kind })?;
+        let worst = self.predictor.swept(op, start, count);
+        if worst > service {
+            return Err(SubmitError::LongerThanReserved { worst, service });
+        }
+        let slot = self.table.insert(request, now);
+        self.ordering.add_plain(slot);
+        self.sweeps.wait(now, task, member, &request, worst);
+        if let Some(state) = self.task_mut(task) {
+            state.queued += 1;
+        }
+        Ok(())
+    }
+
     /// The longest that a stream's request takes from wherever admission takes the arm to be.
     fn worst(&self, request: &Request) -> Result<Nanos, SubmitError> {
         let Request {
@@ -110,15 +143,23 @@ impl DiskScheduler {
         let Some(within) = &self.streams_within else {
             return Ok(self.predictor.worst_case(start..start + count, op, count));
         };
-        if start < within.start || start + count > within.end {
-            return Err(SubmitError::OutsideOfStreams {
-                start: start.get(),
-                count,
-                first: within.start.get(),
-                end: within.end.get(),
-            });
-        }
+        self.check_within(start, count)?;
         Ok(self.predictor.worst_within(within, op, start, count))
+    }
+
+    /// Whether a stream's request lies where those of streams do.
+    fn check_within(&self, start: Sector, count: SectorCount) -> Result<(), SubmitError> {
+        match &self.streams_within {
+            Some(within) if start < within.start || start + count > within.end => {
+                Err(SubmitError::OutsideOfStreams {
+                    start: start.get(),
+                    count,
+                    first: within.start.get(),
+                    end: within.end.get(),
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn submit_best_effort(
@@ -156,8 +197,8 @@ impl DiskScheduler {
         while let Some(slot) = next {
             let (queue, table, to_promote) = (&mut self.queue, &self.table, &mut self.to_promote);
             self.ordering.blockers(slot, |blocker| {
-                let stream = matches!(table.request(blocker).class, Class::Stream(_));
-                if !stream && queue.promote(blocker) {
+                let is_stream = table.request(blocker).class.of_stream().is_some();
+                if !is_stream && queue.promote(blocker) {
                     to_promote.push(blocker);
                 }
             });
@@ -165,18 +206,21 @@ impl DiskScheduler {
         }
     }
 
-    /// When a stream's queued request is due; `None` for others, and for what is on the disk.
+    /// When a stream's queued request is due; `None` for others, for what is on the disk, and for what waits for a sweep.
     #[must_use]
     pub fn deadline(&self, id: RequestId) -> Option<Time> {
         let request = self.table.request(self.table.find(id)?);
-        let Class::Stream(task) = request.class else {
-            return None;
-        };
-        let window = self.core.window(task, JobKey(id.0));
-        window.map(|window| window.deadline)
+        match request.class {
+            Class::Stream(task) => {
+                let window = self.core.window(task, JobKey(id.0));
+                window.map(|window| window.deadline)
+            }
+            Class::Swept(task, _) => self.sweeps.deadline(task, id),
+            Class::Reserved(..) | Class::BestEffort(_) => None,
+        }
     }
 
-    /// Takes a request off the queue. `false`: it is on the disk, or unknown.
+    /// Takes a request off the queue. `false`: it is on the disk, in a sweep that was planned with it, or unknown.
     pub fn cancel(&mut self, now: Time, id: RequestId) -> bool {
         let Some(slot) = self.table.find(id) else {
             return false;
@@ -184,8 +228,13 @@ impl DiskScheduler {
         if self.flights.iter().any(|flight| flight.slot == slot) {
             return false;
         }
+        self.advance_sweeps(now);
         let request = *self.table.request(slot);
-        if let Class::Stream(task) = request.class {
+        if let Class::Swept(task, _) = request.class {
+            if !self.sweeps.cancel(task, id) {
+                return false;
+            }
+        } else if let Class::Stream(task) = request.class {
             self.core.withdraw(now, task, JobKey(id.0));
         } else if self.queue.is_ready(slot) {
             self.queue.make_unready(slot);

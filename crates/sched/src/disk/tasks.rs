@@ -35,22 +35,41 @@ impl DiskScheduler {
         if let (TaskKind::Floor, Some(floor)) = (kind, self.floor) {
             return Err(JoinError::SecondFloor(floor));
         }
+        let sweeps = self.serves_sweeps();
+        if kind
+            == if sweeps {
+                TaskKind::Stream
+            } else {
+                TaskKind::Sweep
+            }
+        {
+            return Err(JoinError::NotSoServed {
+                task: id,
+                kind,
+                sweeps,
+            });
+        }
+        let is_server = matches!(kind, TaskKind::Server | TaskKind::Floor);
         let (slice, piece_max) = (params.service(), self.piece_max);
-        if kind != TaskKind::Stream && slice < piece_max {
+        if is_server && slice < piece_max {
             return Err(JoinError::SliceTooShort { slice, piece_max });
         }
         let longest = params.longest();
-        if kind != TaskKind::Stream && longest < piece_max {
+        if is_server && longest < piece_max {
             return Err(JoinError::PieceTooLong { longest, piece_max });
         }
         self.stop_lingering(now, None);
+        self.advance_sweeps(now);
         let release = self.core.join(now, id, params, first_release);
         let mut state = TaskState::new(id, kind, params);
         if kind == TaskKind::Floor {
             state.queued = self.queued_plain();
         }
         self.tasks.insert(place, state);
-        if kind != TaskKind::Stream {
+        if kind == TaskKind::Sweep {
+            self.sweeps.join(id, params, release, self.config.queue_max);
+        }
+        if is_server {
             let account = self.servers.join(id, kind, slice, release);
             self.queue.admit_account(account);
         }
@@ -64,6 +83,7 @@ impl DiskScheduler {
     /// them: cancel before leaving what need not be. A server's requests go on without a
     /// reservation. Returns the instant from which its share is free. `None`: no such task.
     pub fn leave(&mut self, now: Time, id: TaskId) -> Option<Time> {
+        self.advance_sweeps(now);
         let place = self.task_place(id)?;
         let TaskState {
             kind,
@@ -71,15 +91,20 @@ impl DiskScheduler {
             queued,
             ..
         } = self.tasks[place];
-        if !leaving && kind != TaskKind::Stream {
+        let is_server = matches!(kind, TaskKind::Server | TaskKind::Floor);
+        if !leaving && is_server {
             self.dissolve(now, id);
         }
-        let free_from = self.core.leave(now, id);
+        let free_from = if kind == TaskKind::Sweep {
+            self.sweeps.leave(now, id, &mut self.core)
+        } else {
+            self.core.leave(now, id)
+        };
         self.tasks[place].leaving = true;
         if kind == TaskKind::Floor {
             self.floor = None;
         }
-        if kind != TaskKind::Stream || queued == 0 {
+        if is_server || queued == 0 {
             self.tasks.remove(place);
         }
         Some(free_from.unwrap_or(now))

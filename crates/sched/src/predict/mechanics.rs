@@ -34,6 +34,8 @@ pub(super) struct Mechanics {
     track_writes_tail: bool,
     /// (distance, bound), ascending, from distance 0 to the full stroke.
     pub(super) seek: Vec<(u64, u64)>,
+    /// Where the least concave curve above these bends.
+    concave: Vec<(u64, u64)>,
 }
 
 /// What is known of where a request lies.
@@ -114,6 +116,7 @@ impl Mechanics {
             retry: spec.retry_rotations * rotation,
             track_reads: spec.track_reads,
             track_writes_tail: spec.track_writes_tail,
+            concave: concave_above(&seek),
             seek,
         }
     }
@@ -137,6 +140,26 @@ impl Mechanics {
                 below + ((above - below) * (distance - from)).div_ceil(to - from)
             }
         }
+    }
+
+    /// The most that so many seeks take that together go no further than `distance`: of a concave curve that is when
+    /// they are equal, so it is that of the least concave curve that is nowhere below the bounds.
+    pub(super) fn seeks(&self, count: u64, distance: u64) -> u64 {
+        let (count, distance) = (u128::from(count), u128::from(distance));
+        let end = self
+            .concave
+            .partition_point(|point| u128::from(point.0) * count < distance);
+        let most = |bound: u64| u128::from(bound) * count;
+        let time = match (end.checked_sub(1), self.concave.get(end)) {
+            (_, None) => most(self.concave.last().map_or(0, |last| last.1)),
+            (None, Some(first)) => most(first.1),
+            (Some(before), Some(&(to, above))) => {
+                let (from, below) = self.concave[before];
+                let into = distance - u128::from(from) * count;
+                most(below) + (u128::from(above - below) * into).div_ceil(u128::from(to - from))
+            }
+        };
+        u64::try_from(time).unwrap_or(u64::MAX / 4)
     }
 
     /// Everything but the seek.
@@ -235,6 +258,32 @@ impl Mechanics {
         let on_bus = self.bus(layout.tracks * layout.zone.sectors_per_track);
         place == Place::Anywhere || media.saturating_sub(on_bus) >= self.rotation / 2
     }
+}
+
+/// Where the least concave curve bends that is nowhere below a bound of seeks.
+fn concave_above(seek: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut above: Vec<(u64, u64)> = Vec::new();
+    let beyond_none = seek.get(1).map(|&(_, bound)| (1, bound));
+    let points = seek.iter().take(1).copied().chain(beyond_none);
+    for point in points.chain(seek.iter().skip(1).copied()) {
+        if above.last().is_some_and(|last| last.0 == point.0) {
+            continue;
+        }
+        while let [.., first, middle] = above[..]
+            && is_below(middle, first, point)
+        {
+            above.pop();
+        }
+        above.push(point);
+    }
+    above
+}
+
+/// Whether a point lies on the chord between its neighbours or below it.
+fn is_below(point: (u64, u64), from: (u64, u64), to: (u64, u64)) -> bool {
+    let rise = |a: (u64, u64), b: (u64, u64)| i128::from(b.1) - i128::from(a.1);
+    let run = |a: (u64, u64), b: (u64, u64)| i128::from(b.0) - i128::from(a.0);
+    rise(from, point) * run(from, to) <= rise(from, to) * run(from, point)
 }
 
 /// The zones of a drive, outermost first.

@@ -256,6 +256,58 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(cases(400))]
+
+    /// What is charged for the requests of a sweep is no more than what was promised for as many, and no seek of it
+    /// takes longer than it is charged.
+    #[test]
+    fn sweeps_take_no_longer_than_promised(
+        drive in any_drive(), from in any::<u64>(), until in any::<u64>(), op in any_op(),
+        places in proptest::collection::vec((any::<u64>(), 1_u64..3_000), 1..20),
+    ) {
+        let capacity = drive.capacity().get();
+        let (from, until) = (from % capacity, until % capacity);
+        let within = Sector(from.min(until))..Sector(from.max(until) + 1);
+        let room = within.end.get() - within.start.get();
+        let mut requests: Vec<(Sector, SectorCount)> = places
+            .iter()
+            .map(|(place, count)| {
+                let count = (*count).min(room);
+                let start = within.start.get() + place % (room - count + 1);
+                (Sector(start), SectorCount(count))
+            })
+            .collect();
+        requests.sort_unstable();
+        let across = requests.iter().map(|(start, count)| drive.cylinders_across(*start, *count));
+        let promised = drive.seeks_of_sweep(&within, requests.len() as u64, across.max().unwrap());
+        let way = drive.way_over(&within);
+        let mut charged = way + way;
+        let mut head = None;
+        for (start, count) in requests {
+            let swept = drive.swept(op, start, count);
+            let seek = head.map_or(way, |head| drive.seek_in_sweep(head, start));
+            if head.is_some() {
+                charged += seek;
+            }
+            let known = drive.worst_within(&(start..start + count), op, start, count);
+            prop_assert!(swept <= known, "{swept} {known}");
+            for from in [within.start, Sector(within.end.get() - 1)].into_iter().chain(head) {
+                let here = drive.worst_within(&(from.min(start)..from.max(start) + SectorCount(1)), op, start, count);
+                let seek = drive.way_into(&within, Some(from));
+                prop_assert!(here <= swept + seek + Nanos(1), "{here} {swept} {seek}");
+            }
+            if let Some(head) = head {
+                let here = drive.worst_within(&(head.min(start)..head.max(start) + SectorCount(1)), op, start, count);
+                prop_assert!(here <= swept + seek + Nanos(1), "{here} {swept} {seek}");
+            }
+            head = Some(Sector((start + count).get() - 1));
+        }
+        prop_assert!(charged <= promised, "{charged} {promised}");
+        prop_assert!(way <= drive.way_into(&within, None));
+    }
+}
+
 /// A drive whose outer zone has fewer heads than the inner one, so that a request over both crosses more
 /// cylinders than its slower half would alone: counted track by track, no prediction is too short.
 #[test]

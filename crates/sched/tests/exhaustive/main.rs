@@ -28,7 +28,7 @@ use common::{Pair, admit, admit_in_pieces};
 use family::{Family, family};
 use sched::core::Policy;
 use sched::delta_l::delta_l;
-use search::{Plan, run, search};
+use search::{Plan, longest_of_sweep, run, search};
 
 /// Searches the sets, finds no miss, and finds as many states as the design says of the search of this name.
 fn assert_no_miss(name: &str, family: &Family, plan: Plan) {
@@ -244,6 +244,79 @@ fn nobody_is_late_who_waits_for_a_piece() {
     }
     println!("{sets} sets in pieces: {states} states");
     assert!(sets > 100, "{sets}");
+}
+
+/// Pairs and triples that are admitted as sweeps with long seeks of that time, and leave the slack for the way back.
+fn admitted_as_sweeps(way: u64, away: u64, until: (u64, u64)) -> Vec<Vec<Pair>> {
+    let longest = longest_of_sweep(way);
+    let tasks = |until: u64| {
+        (2..=until).flat_map(move |period| (longest..=period).map(move |service| (service, period)))
+    };
+    let pairs = tasks(until.0).flat_map(|a| tasks(until.0).map(move |b| vec![a, b]));
+    let triples = tasks(until.1)
+        .flat_map(|a| tasks(until.1).flat_map(move |b| tasks(until.1).map(move |c| vec![a, b, c])));
+    let is_rising = |set: &Vec<Pair>| {
+        set.windows(2)
+            .all(|pair| (pair[0].1, pair[0].0) <= (pair[1].1, pair[1].0))
+    };
+    let sets = pairs.chain(triples).filter(is_rising);
+    let has_slack = |set: &Vec<Pair>| {
+        let admitted = admit_in_pieces(set, Some(longest));
+        admitted.is_ok_and(|admitted| delta_l(&admitted).value.0 >= away)
+    };
+    sets.filter(has_slack).collect()
+}
+
+/// Requests that are served in sweeps, which interrupt each other, with best effort in between that leaves the arm
+/// elsewhere: no request takes longer than it was charged, and none is late. Where sweeps keep nothing for those that they
+/// interrupt, these are late.
+#[test]
+fn nobody_is_late_in_a_sweep() {
+    let (mut sets, mut states) = (0, 0);
+    let long = common::long();
+    for (way, away, until) in [
+        (1, 1, if long { (16, 13) } else { (13, 11) }),
+        (1, 2, if long { (16, 12) } else { (12, 10) }),
+        (2, 3, if long { (18, 17) } else { (14, 0) }),
+    ] {
+        for set in admitted_as_sweeps(way, away, until) {
+            sets += 1;
+            for (policy, shorter) in [
+                (Policy::Exact, false),
+                (Policy::Exact, true),
+                (Policy::DeltaL, false),
+            ] {
+                let plan = Plan {
+                    sweeps: Some(way),
+                    away,
+                    shorter,
+                    burst_threshold: 2,
+                    ..Plan::of(policy)
+                };
+                let outcome = search(&set, plan);
+                states += outcome.states;
+                assert!(
+                    outcome.miss.is_none(),
+                    "{policy}, way {way}, away {away}, shorter {shorter}: {set:?}: {:?}",
+                    run(&set, plan, true).miss
+                );
+            }
+        }
+    }
+    println!("{sets} sets of sweeps: {states} states");
+    assert!(sets > 100, "{sets}");
+    // The second is interrupted up to three times.
+    let set = [(3, 6), (11, 24)];
+    for hands_over in [true, false] {
+        let plan = Plan {
+            sweeps: Some(1),
+            hands_over,
+            away: 1,
+            ..Plan::of(Policy::Exact)
+        };
+        let is_late = search(&set, plan).miss.is_some();
+        assert_eq!(is_late, !hands_over, "{:?}", run(&set, plan, true).miss);
+    }
 }
 
 #[test]

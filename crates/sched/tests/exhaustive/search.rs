@@ -35,6 +35,10 @@ pub(super) struct Plan {
     pub(super) piece: Option<u64>,
     /// They are served whole all the same.
     pub(super) breaks_pieces: bool,
+    /// Jobs are sweeps of requests of one tick each, and two long seeks of so many ticks.
+    pub(super) sweeps: Option<u64>,
+    /// A sweep keeps the second of these for the one that it has interrupted, and hands it over.
+    pub(super) hands_over: bool,
     /// Best-effort requests this much larger than exact slack are let through, whatever the policy says.
     pub(super) beyond_slack: Option<u64>,
 }
@@ -53,9 +57,37 @@ impl Plan {
             charges_away: true,
             piece: None,
             breaks_pieces: false,
+            sweeps: None,
+            hands_over: true,
             beyond_slack: None,
         }
     }
+
+    /// What is left of a sweep's job for its long seeks.
+    fn seeks_of_sweep(&self) -> u64 {
+        let long = if self.hands_over { 2 } else { 1 };
+        self.sweeps.map_or(0, |way| long * way)
+    }
+
+    /// The longest that a job keeps the disk without a break, if it is served in pieces.
+    fn longest(&self) -> Option<u64> {
+        self.piece.or_else(|| self.sweeps.map(longest_of_sweep))
+    }
+}
+
+/// The longest that a sweep keeps the disk without a break, and what it has to keep until its end.
+pub(super) fn longest_of_sweep(way: u64) -> u64 {
+    2 * way + 1
+}
+
+/// Where the arm has been left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arm {
+    AmongStreams,
+    /// Where this task's sweep goes on from.
+    At(usize),
+    /// No further from where any of them goes on.
+    Away(u64),
 }
 
 #[derive(Clone)]
@@ -63,8 +95,9 @@ struct State {
     core: Core,
     now: u64,
     busy: Option<(Service, u64)>,
-    /// The queued job of each task, and how long it takes.
+    /// The queued job of each task, and how long it takes; of a sweep, what is left of it without its seeks.
     queued: Vec<Option<(JobKey, u64)>>,
+    arm: Arm,
     /// The last deadline of each task.
     last: Vec<u64>,
     trace: Option<std::rc::Rc<Step>>,
@@ -99,7 +132,7 @@ pub(super) fn search(tasks: &[Pair], plan: Plan) -> Outcome {
 
 /// The same, with the schedule that leads to the miss.
 pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
-    let set = admit_in_pieces(tasks, plan.piece).expect("an admitted set");
+    let set = admit_in_pieces(tasks, plan.longest()).expect("an admitted set");
     let mut core = Core::new(CoreOptions {
         policy: plan.policy,
         burst_threshold: Nanos(plan.burst_threshold),
@@ -120,6 +153,7 @@ pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
         now: origin.0,
         busy: None,
         queued: vec![None; tasks.len()],
+        arm: Arm::AmongStreams,
         last: vec![0; tasks.len()],
         trace: None,
     };
@@ -156,6 +190,18 @@ impl Search<'_> {
                 .iter()
                 .map(|job| job.map_or(0, |(_, cost)| cost));
             self.digest.extend(costs);
+        }
+        if self.plan.sweeps.is_some() {
+            let left = state
+                .queued
+                .iter()
+                .map(|job| job.map_or(0, |(_, left)| left + 1));
+            self.digest.extend(left);
+            self.digest.push(match state.arm {
+                Arm::AmongStreams => 0,
+                Arm::At(task) => 1 + task as u64,
+                Arm::Away(away) => 100 + away,
+            });
         }
         let key: Box<[i16]> = self
             .digest
@@ -201,7 +247,8 @@ impl Search<'_> {
                         .core
                         .arrive(Time(state.now), id, job, cost)
                         .expect("accepted");
-                    with.queued[task] = Some((job, cost.0));
+                    let seeks = self.plan.seeks_of_sweep();
+                    with.queued[task] = Some((job, cost.0 - seeks));
                     with.last[task] = window.deadline.0;
                     with.trace = self.step(&with, || format!("task {task} asks"));
                 }
@@ -241,6 +288,10 @@ impl Search<'_> {
 
     /// The disk is free: every offer of best effort.
     fn decide(&mut self, state: &State) {
+        if self.plan.sweeps.is_some() {
+            (1..=self.plan.away).for_each(|away| self.offer(state, 0, away));
+            return;
+        }
         self.offer(state, 0, 0);
         if self.plan.reserve > 0 {
             self.offer(state, self.plan.reserve, 0);
@@ -259,7 +310,8 @@ impl Search<'_> {
     fn offer(&mut self, state: &State, reserve: u64, away: u64) {
         let longest = self.tasks.iter().map(|task| task.1).max().expect("a task") + 1;
         let charged = if self.plan.charges_away { away } else { 0 };
-        for size in u64::from(reserve + away > 0)..=longest {
+        let nothing = self.plan.sweeps.is_none() && reserve + away > 0;
+        for size in u64::from(nothing)..=longest {
             let offer = (size > 0).then_some(Nanos(size + charged));
             let mut next = state.clone();
             let choice = next
@@ -268,12 +320,19 @@ impl Search<'_> {
             let refused = offer.is_some() && choice != Choice::BestEffort;
             match choice {
                 Choice::BestEffort => {
+                    if away > 0 {
+                        next.arm = Arm::Away(away);
+                    }
                     self.begin(next, Service::BestEffort(Nanos(size)), size, away);
                 }
                 Choice::RealTime(id, job) | Choice::Early(id, job) => {
                     let window = next.core.window(id, job).expect("queued");
                     if let Some(piece) = self.plan.piece.filter(|_| !self.plan.breaks_pieces) {
                         self.begin_piece(next, id, job, piece);
+                        continue;
+                    }
+                    if let Some(way) = self.plan.sweeps {
+                        self.begin_swept(next, id, job, way);
                         continue;
                     }
                     let (_, cost) = next.queued[id.0 as usize].take().expect("queued");
@@ -304,6 +363,53 @@ impl Search<'_> {
         self.begin(state, Service::Piece(id, job, Nanos(piece)), piece, 0);
     }
 
+    /// Serves the next request of a sweep.
+    fn begin_swept(&mut self, mut state: State, id: TaskId, job: JobKey, way: u64) {
+        let task = id.0 as usize;
+        let (_, left) = state.queued[task].expect("queued");
+        state.queued[task] = Some((job, left - 1));
+        let begins = left + self.plan.seeks_of_sweep() == self.tasks[task].0;
+        let planned = if begins {
+            way + 1
+        } else {
+            1 + state.core.comes_back(id, job).0
+        };
+        let seek = match state.arm {
+            Arm::At(at) if at == task && !begins => 0,
+            Arm::Away(away) => away,
+            Arm::At(_) | Arm::AmongStreams => way,
+        };
+        let charged = planned + state.core.away().0;
+        if self.plan.hands_over && seek + 1 > charged {
+            return self.report(&state, "a request takes longer than it was charged");
+        }
+        let cost = charged.max(seek + 1);
+        let window = state.core.window(id, job).expect("queued");
+        if state.now + cost + left - 1 > window.deadline.0 {
+            return self.report(&state, "what is left of a sweep ends too late");
+        }
+        state.arm = Arm::At(task);
+        let service = Service::Swept(id, job, Nanos(planned));
+        self.begin(state, service, cost, 0);
+    }
+
+    /// What was on the disk is complete.
+    fn finish(&self, state: &mut State, service: Service) {
+        let now = Time(state.now);
+        state.core.finish(now, service);
+        state.busy = None;
+        if let (Service::Swept(id, job, _), Some(way)) = (service, self.plan.sweeps)
+            && state.queued[id.0 as usize] == Some((job, 0))
+        {
+            state.queued[id.0 as usize] = None;
+            if self.plan.hands_over {
+                state.core.end_sweep(now, id, job, Nanos(way));
+            } else {
+                state.core.end_job(now, id, job);
+            }
+        }
+    }
+
     fn begin(&mut self, mut state: State, service: Service, cost: u64, away: u64) {
         let (at, away) = (Time(state.now), Nanos(away));
         state.core.start_ending_away(at, service, away);
@@ -322,8 +428,7 @@ impl Search<'_> {
         };
         if until == state.now || self.plan.shorter {
             let mut done = state.clone();
-            done.core.finish(Time(done.now), service);
-            done.busy = None;
+            self.finish(&mut done, service);
             self.enter(done);
         }
         if until > state.now {

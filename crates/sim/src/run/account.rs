@@ -2,7 +2,7 @@
 //! effort.
 
 use sched::disk::Completed;
-use sched::request::{Class, Dispatch, Served};
+use sched::request::{Dispatch, Served};
 use sched::units::{Nanos, Time};
 
 use crate::plant::Breakdown;
@@ -122,7 +122,7 @@ impl Account {
     ) {
         self.hash.add(now.get());
         self.hash.add(dispatch.predicted.get());
-        let is_stream = matches!(completed.class, Class::Stream(_));
+        let is_stream = completed.class.of_stream().is_some();
         let so_far = &mut self.so_far;
         so_far.overruns += u64::from(!completed.overrun.is_zero());
         so_far.overrun_max = so_far.overrun_max.max(completed.overrun);

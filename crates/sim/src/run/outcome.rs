@@ -159,7 +159,7 @@ impl Tally {
     }
 
     pub(super) fn taken(&mut self, class: Class) {
-        self.best_effort_taken += u64::from(!matches!(class, Class::Stream(_)));
+        self.best_effort_taken += u64::from(class.of_stream().is_none());
     }
 
     pub(super) fn refused(&mut self, error: SubmitError) {
@@ -172,7 +172,9 @@ impl Tally {
             return;
         }
         match completed.class {
-            Class::Stream(task) => self.streams[task.0 as usize].served(completed.lateness),
+            Class::Stream(task) | Class::Swept(task, _) => {
+                self.streams[task.0 as usize].served(completed.lateness)
+            }
             Class::Reserved(_, urgency) | Class::BestEffort(urgency) => {
                 let latency = now - completed.submitted;
                 self.best_effort.record(latency);

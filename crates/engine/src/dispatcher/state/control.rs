@@ -43,7 +43,7 @@ impl DispatcherState {
     pub fn leave(&mut self, now: Time, id: TaskId, reply: LeaveReply) {
         let now = self.event(now);
         self.fail_queued(now, IoError::Cancelled, |entry| {
-            entry.class == Class::Stream(id)
+            entry.class.of_stream() == Some(id)
         });
         self.leaving.push((id, reply));
         self.retry_leaves(now);
@@ -73,7 +73,7 @@ impl DispatcherState {
 
     /// Whether a queued request is due after the time of its task.
     pub(super) fn outlives(&self, id: RequestId, class: Class) -> bool {
-        let Class::Stream(task) = class else {
+        let Some(task) = class.of_stream() else {
             return false;
         };
         let ending = self.ending.iter().find(|(ending, _)| *ending == task);
@@ -91,7 +91,7 @@ impl DispatcherState {
                 .entries
                 .iter()
                 .flatten()
-                .any(|entry| entry.class == Class::Stream(task) && entry.target.is_some());
+                .any(|entry| entry.class.of_stream() == Some(task) && entry.target.is_some());
             if busy {
                 at += 1;
                 continue;

@@ -37,7 +37,7 @@ impl DispatcherState {
         if self.health.poisoned && op == Op::Write {
             return Some(IoError::Poisoned);
         }
-        if let Class::Stream(task) = class
+        if let Some(task) = class.of_stream()
             && self.leaving.iter().any(|(leaving, _)| *leaving == task)
         {
             return Some(IoError::Refused(SubmitError::NoSuchTask(task)));
