@@ -66,7 +66,8 @@ fn needs(
         }
     }
     let way = predictor.way_over(within);
-    let service = Nanos(each.get() * members) + predictor.seeks_of_sweep(within, members, across);
+    let service =
+        Nanos(each.get() * members) + predictor.seeks_of_sweep(within, within, members, across);
     (service, each + way + way)
 }
 

@@ -61,7 +61,7 @@ fn everything_that_is_asked_for_is_served_once() {
 fn what_is_admitted_by_bounds_is_never_late() {
     let mut points = Vec::new();
     for layout in Layout::ALL {
-        for times in [Times::Bound, Times::Near, Times::Tracks] {
+        for times in [Times::Bound, Times::Near, Times::Tracks, Times::Sweeps] {
             let pairs = most(layout, times);
             let policies = [Policy::Exact, Policy::DeltaL].into_iter();
             points.extend(policies.map(|policy| point(layout, times, policy, pairs)));

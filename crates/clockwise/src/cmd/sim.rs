@@ -179,6 +179,8 @@ enum TimesArg {
     Near,
     /// The same with blocks that begin with a track.
     Tracks,
+    /// The same with the blocks of a period in sweeps, whose seeks are bounded together.
+    Sweeps,
 }
 
 /// A figure's page as it was written.
@@ -233,6 +235,7 @@ fn run_figures(args: &FigureArgs, output: &Output) -> Result<ExitCode, Failure> 
             TimesArg::Bound => Times::Bound,
             TimesArg::Near => Times::Near,
             TimesArg::Tracks => Times::Tracks,
+            TimesArg::Sweeps => Times::Sweeps,
         },
         source: args.source.into(),
         seed: args.seed,

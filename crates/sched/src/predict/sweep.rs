@@ -34,13 +34,19 @@ impl Predictor {
         self.seeks(1, self.cylinder(from).abs_diff(self.cylinder(to)))
     }
 
-    /// What all seeks of a sweep take at most: of so many requests within these sectors, none of which reaches over
-    /// more than so many cylinders, from wherever the arm is there; and once more the way over all of it, for a sweep
-    /// that this one interrupts.
+    /// What all seeks of a sweep take at most: of so many requests within the sectors `of` its streams, none of which
+    /// reaches over more than so many cylinders, from wherever the arm is `within` the sectors of all streams; and once
+    /// more the way over these, for a sweep that this one interrupts.
     #[must_use]
-    pub fn seeks_of_sweep(&self, within: &Range<Sector>, requests: u64, cylinders: u64) -> Nanos {
+    pub fn seeks_of_sweep(
+        &self,
+        within: &Range<Sector>,
+        of: &Range<Sector>,
+        requests: u64,
+        cylinders: u64,
+    ) -> Nanos {
         let between = requests.saturating_sub(1);
-        let distance = self.span(within) + requests * cylinders;
+        let distance = self.span(of) + requests * cylinders;
         let way = self.way_over(within);
         way + way
             + if between == 0 {

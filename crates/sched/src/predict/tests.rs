@@ -280,7 +280,10 @@ proptest! {
             .collect();
         requests.sort_unstable();
         let across = requests.iter().map(|(start, count)| drive.cylinders_across(*start, *count));
-        let promised = drive.seeks_of_sweep(&within, requests.len() as u64, across.max().unwrap());
+        let ends = requests.iter().map(|(start, count)| *start + *count);
+        let of = requests[0].0..ends.max().unwrap();
+        let count = requests.len() as u64;
+        let promised = drive.seeks_of_sweep(&within, &of, count, across.max().unwrap());
         let way = drive.way_over(&within);
         let mut charged = way + way;
         let mut head = None;

@@ -96,6 +96,8 @@ pub(super) enum AdmissionBy {
     Measured,
     /// What cannot be exceeded where the blocks lie; who leaves the arm elsewhere pays for the way back.
     Near,
+    /// The same, and streams of one period are served in sweeps, with their seeks together bounded.
+    Sweeps,
 }
 
 /// Where the extents of volumes go.

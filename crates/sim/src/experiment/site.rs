@@ -178,7 +178,7 @@ impl<'a> Site<'a> {
                 )
             })?);
         }
-        if self.file.disks.admission == AdmissionBy::Near {
+        if let AdmissionBy::Near | AdmissionBy::Sweeps = self.file.disks.admission {
             (tracks, self.regions) = where_they_lie(tracks, self.disks);
         }
         let names = self.file.stream.iter().map(|of| of.name.clone());
@@ -245,7 +245,10 @@ impl<'a> Site<'a> {
         config: &SchedulerConfig,
         end: Time,
     ) -> Result<(Admitted, Vec<&'a str>, Option<(usize, NotAdmitted)>), ExperimentError> {
-        let mut admitted = Admitted::within(self.disks, &self.regions);
+        let mut admitted = match self.file.disks.admission {
+            AdmissionBy::Sweeps => Admitted::in_sweeps(self.disks, &self.regions),
+            _ => Admitted::within(self.disks, &self.regions),
+        };
         self.reserve(&mut admitted, config)?;
         let mut names: Vec<&'a str> = Vec::new();
         for (group, load) in self.file.group.iter().cycle().zip(1..=most) {

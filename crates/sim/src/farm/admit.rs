@@ -5,9 +5,12 @@ use std::ops::Range;
 use sched::admission::{Admission, Refusal};
 use sched::delta_l::{DeltaL, delta_l, delta_l_published};
 use sched::disk::TaskKind;
+use sched::predict::Predictor;
+use sched::request::Class;
 use sched::task::{TaskError, TaskId, TaskParams};
 use sched::units::{Nanos, Sector};
 
+use super::track::Swept;
 use super::{Disks, Reserved, Stream};
 
 /// A task on a disk.
@@ -21,10 +24,48 @@ pub(super) struct DiskTask {
 /// What a lane of a stream is on a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct StreamTask {
-    pub(super) task: TaskId,
+    /// What its requests are.
+    pub(super) class: Class,
     pub(super) stream: usize,
     /// The lane of the stream's track.
     pub(super) lane: usize,
+}
+
+/// Lanes of one period, which a task serves in sweeps.
+#[derive(Clone, Debug)]
+pub(super) struct Members {
+    task: TaskId,
+    period: Nanos,
+    count: u32,
+    /// All their requests together.
+    each_sum: Nanos,
+    most: Swept,
+}
+
+impl Members {
+    fn with(self, swept: &Swept) -> Self {
+        Self {
+            count: self.count + 1,
+            each_sum: self.each_sum + swept.each,
+            most: self.most.or(swept),
+            ..self
+        }
+    }
+
+    /// What their task needs on a disk where all streams lie within these sectors.
+    fn params(
+        &self,
+        within: Option<&Range<Sector>>,
+        predictor: &Predictor,
+    ) -> Result<TaskParams, TaskError> {
+        let anywhere = Sector(0)..Sector(predictor.capacity().get());
+        let within = within.unwrap_or(&anywhere);
+        let (count, most) = (u64::from(self.count), &self.most);
+        let seeks = predictor.seeks_of_sweep(within, &most.within, count, most.cylinders);
+        let way = predictor.way_over(within);
+        let params = TaskParams::new(self.each_sum + seeks, self.period)?;
+        Ok(params.in_pieces(most.each + way + way))
+    }
 }
 
 /// What is on a disk.
@@ -35,6 +76,8 @@ pub(super) struct OnDisk {
     pub(super) within: Option<Range<Sector>>,
     /// What has to be left for the way there from anywhere.
     way_back: Nanos,
+    /// The periods of streams, where they are served in sweeps.
+    pub(super) sweeps: Option<Vec<Members>>,
     pub(super) tasks: Vec<DiskTask>,
     pub(super) streams: Vec<StreamTask>,
     /// The task of a best-effort source with a reservation.
@@ -44,6 +87,7 @@ pub(super) struct OnDisk {
 /// Streams and reservations that all disks have room for.
 #[derive(Clone, Debug)]
 pub struct Admitted {
+    predictor: Predictor,
     pub(super) on_disk: Vec<OnDisk>,
     streams: Vec<Stream>,
     next_task: u64,
@@ -87,6 +131,7 @@ impl Admitted {
     #[must_use]
     pub fn new(disks: &Disks) -> Self {
         Self {
+            predictor: disks.predictor(),
             on_disk: vec![OnDisk::default(); disks.count],
             streams: Vec::new(),
             next_task: 0,
@@ -97,13 +142,26 @@ impl Admitted {
     /// ([`Track::within`](super::Track::within)).
     #[must_use]
     pub fn within(disks: &Disks, regions: &[Option<Range<Sector>>]) -> Self {
-        let predictor = disks.predictor();
         let mut admitted = Self::new(disks);
         for (on_disk, region) in admitted.on_disk.iter_mut().zip(regions) {
-            on_disk.way_back = region
-                .as_ref()
-                .map_or(Nanos::ZERO, |region| predictor.way_back(region, None));
+            on_disk.way_back = region.as_ref().map_or(Nanos::ZERO, |region| {
+                admitted.predictor.way_back(region, None)
+            });
             on_disk.within.clone_from(region);
+        }
+        admitted
+    }
+
+    /// Nothing yet on disks where all streams will lie within these sectors, and those of one period are served in
+    /// sweeps: their seeks together are what is reserved for them.
+    #[must_use]
+    pub fn in_sweeps(disks: &Disks, regions: &[Option<Range<Sector>>]) -> Self {
+        let mut admitted = Self::within(disks, regions);
+        for on_disk in &mut admitted.on_disk {
+            if let Some(within) = &on_disk.within {
+                on_disk.way_back = admitted.predictor.way_into(within, None);
+                on_disk.sweeps = Some(Vec::new());
+            }
         }
         admitted
     }
@@ -156,13 +214,21 @@ impl Admitted {
         for (lane, of) in stream.track.lanes.iter().enumerate() {
             let period = Nanos(stream.period.get().saturating_mul(of.need.gap));
             let disk = of.need.disk;
-            let params = TaskParams::new(of.need.service, period);
-            let params = params.map_err(|error| NotAdmitted::Task { disk, error })?;
-            let task = self.join(disk, params, TaskKind::Stream)?;
+            let class = if self.on_disk[disk].sweeps.is_some() {
+                self.join_sweep(disk, period, &of.swept)?
+            } else {
+                let params = TaskParams::new(of.need.service, period);
+                let params = params.map_err(|error| NotAdmitted::Task { disk, error })?;
+                let task = self.next_task();
+                self.join(disk, task, params, TaskKind::Stream)?;
+                Class::Stream(task)
+            };
             let stream = self.streams.len();
-            self.on_disk[disk]
-                .streams
-                .push(StreamTask { task, stream, lane });
+            self.on_disk[disk].streams.push(StreamTask {
+                class,
+                stream,
+                lane,
+            });
         }
         self.streams.push(stream.clone());
         Ok(())
@@ -183,21 +249,56 @@ impl Admitted {
             } = reserved;
             let params = TaskParams::new(slice, period);
             let params = params.map_err(|error| NotAdmitted::Task { disk, error })?;
-            let task = with.join(disk, params.in_pieces(piece_max), TaskKind::Server)?;
+            let task = with.next_task();
+            with.join(disk, task, params.in_pieces(piece_max), TaskKind::Server)?;
             with.on_disk[disk].servers.push((reserved.source, task));
         }
         *self = with;
         Ok(())
     }
 
+    /// Makes a lane a member of the task of its period.
+    fn join_sweep(
+        &mut self,
+        disk: usize,
+        period: Nanos,
+        swept: &Swept,
+    ) -> Result<Class, NotAdmitted> {
+        let so_far = self.on_disk[disk].sweeps.iter().flatten();
+        let before = so_far.cloned().find(|of| of.period == period);
+        let before = before.unwrap_or_else(|| Members {
+            task: self.next_task(),
+            period,
+            count: 0,
+            each_sum: Nanos::ZERO,
+            most: swept.clone(),
+        });
+        let (task, member) = (before.task, before.count);
+        let with = before.with(swept);
+        let on_disk = &mut self.on_disk[disk];
+        let groups = on_disk.sweeps.get_or_insert_default();
+        groups.retain(|of| of.task != task);
+        on_disk.admission.remove(task);
+        on_disk.tasks.retain(|of| of.id != task);
+        let params = with.params(on_disk.within.as_ref(), &self.predictor);
+        let params = params.map_err(|error| NotAdmitted::Task { disk, error })?;
+        groups.push(with);
+        self.join(disk, task, params, TaskKind::Sweep)?;
+        Ok(Class::Swept(task, member))
+    }
+
+    fn next_task(&mut self) -> TaskId {
+        self.next_task += 1;
+        TaskId(self.next_task - 1)
+    }
+
     fn join(
         &mut self,
         disk: usize,
+        id: TaskId,
         params: TaskParams,
         kind: TaskKind,
-    ) -> Result<TaskId, NotAdmitted> {
-        let id = TaskId(self.next_task);
-        self.next_task += 1;
+    ) -> Result<(), NotAdmitted> {
         let on_disk = &mut self.on_disk[disk];
         on_disk
             .admission
@@ -217,6 +318,6 @@ impl Admitted {
                 way_back,
             });
         }
-        Ok(id)
+        Ok(())
     }
 }

@@ -25,6 +25,7 @@ struct Run<'a> {
 pub(super) fn config(of: &FarmRun<'_>, number: usize) -> SchedulerConfig {
     SchedulerConfig {
         streams_within: of.admitted.on_disk[number].within.clone(),
+        sweeps: of.admitted.on_disk[number].sweeps.is_some(),
         ..of.config.clone()
     }
 }

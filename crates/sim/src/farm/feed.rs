@@ -21,7 +21,7 @@ const LANE_SHIFT: u32 = 40;
 struct Walk<'a> {
     stream: &'a Stream,
     track: &'a Track,
-    task: TaskId,
+    class: Class,
     lane: usize,
     /// The next part, and how many times the way has begun again.
     next: usize,
@@ -39,7 +39,7 @@ impl<'a> Walk<'a> {
         Self {
             stream,
             track,
-            task: of.task,
+            class: of.class,
             lane: of.lane,
             next: next % parts.len(),
             laps: u64::from(next == parts.len()),
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
             op: self.track.op,
             start: part.start,
             count: part.count,
-            class: Class::Stream(self.task),
+            class: self.class,
             order: Order::default(),
         }
     }
@@ -229,7 +229,7 @@ mod tests {
             let mut asked = Vec::new();
             for (lane, of) in stream.track.lanes.iter().enumerate() {
                 let task = StreamTask {
-                    task: TaskId(0),
+                    class: Class::Stream(TaskId(0)),
                     stream: 0,
                     lane,
                 };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use engine::stream::needs::{Need, Path};
 use sched::predict::Predictor;
 use sched::request::Op;
-use sched::units::{Bytes, Sector, SectorCount};
+use sched::units::{Bytes, Nanos, Sector, SectorCount};
 
 use super::Disks;
 use super::band::PlacedVolume;
@@ -21,11 +21,53 @@ pub struct Part {
     pub count: SectorCount,
 }
 
-/// Requests of which each block has at most one: what becomes a task on a disk.
+/// What a lane needs of a sweep that it is a member of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// What its requests lie within.
+    pub within: Range<Sector>,
+    /// The longest that a request takes, without its seek.
+    pub each: Nanos,
+    /// The most cylinders that a request reaches over.
+    pub cylinders: u64,
+}
+
+impl Swept {
+    fn of(op: Op, parts: &[Part], predictor: &Predictor) -> Self {
+        let mut swept = Self {
+            within: Sector(0)..Sector(0),
+            each: Nanos::ZERO,
+            cylinders: 0,
+        };
+        let mut within = None;
+        for Part { start, count, .. } in parts.iter().copied() {
+            widen(&mut within, &(start..start + count));
+            swept.each = swept.each.max(predictor.swept(op, start, count));
+            let across = predictor.cylinders_across(start, count);
+            swept.cylinders = swept.cylinders.max(across);
+        }
+        swept.within = within.unwrap_or(swept.within);
+        swept
+    }
+
+    /// What either of them needs.
+    pub(super) fn or(self, other: &Self) -> Self {
+        let within = &other.within;
+        Self {
+            within: self.within.start.min(within.start)..self.within.end.max(within.end),
+            each: self.each.max(other.each),
+            cylinders: self.cylinders.max(other.cylinders),
+        }
+    }
+}
+
+/// Requests of which each block has at most one: what becomes a task on a disk, or a member of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// The disk, and what the task needs of it.
     pub need: Need,
+    /// What it needs as a member of a sweep.
+    pub swept: Swept,
     /// The requests by block.
     pub parts: Vec<Part>,
 }
@@ -70,6 +112,7 @@ impl Track {
             .into_iter()
             .map(|need| Lane {
                 need,
+                swept: Swept::of(op, &[], predictor),
                 parts: Vec::new(),
             })
             .collect();
@@ -89,6 +132,9 @@ impl Track {
                         count,
                     });
             }
+        }
+        for lane in &mut lanes {
+            lane.swept = Swept::of(op, &lane.parts, predictor);
         }
         Some(Self {
             blocks,

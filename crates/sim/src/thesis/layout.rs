@@ -28,6 +28,8 @@ pub enum Layout {
     MemoryOptimizedLarge,
     /// Striped, with blocks twice as large; not in the thesis.
     RotationLarge,
+    /// Striped, with blocks four times as large; not in the thesis.
+    RotationLarger,
 }
 
 impl Layout {
@@ -40,12 +42,13 @@ impl Layout {
     ];
 
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Rotation,
         Self::Random,
         Self::MemoryOptimized,
         Self::MemoryOptimizedLarge,
         Self::RotationLarge,
+        Self::RotationLarger,
     ];
 
     /// Its name.
@@ -57,6 +60,7 @@ impl Layout {
             Self::MemoryOptimized => "memory-optimized",
             Self::MemoryOptimizedLarge => "memory-optimized-large",
             Self::RotationLarge => "rotation-large",
+            Self::RotationLarger => "rotation-larger",
         }
     }
 
@@ -66,12 +70,13 @@ impl Layout {
             Self::MemoryOptimizedLarge | Self::RotationLarge => {
                 (Bytes::from_mib(2), Bytes::from_kib(512))
             }
+            Self::RotationLarger => (Bytes::from_mib(4), Bytes::from_mib(1)),
             _ => (Bytes::from_mib(1), Bytes::from_kib(256)),
         }
     }
 
     fn is_striped(self) -> bool {
-        matches!(self, Self::Rotation | Self::Random | Self::RotationLarge)
+        !matches!(self, Self::MemoryOptimized | Self::MemoryOptimizedLarge)
     }
 }
 
@@ -140,7 +145,7 @@ impl Site {
         placed.extend(small.place(disks.count)?);
         placed.extend(cello.place(disks.count)?);
         let cello = placed.split_off(2 * copies + 2);
-        if times == Times::Tracks {
+        if times.are_on_tracks() {
             align_to_tracks(&mut placed, disks.count, &predictor);
         }
         placed.extend(cello);

@@ -54,14 +54,15 @@ const DISKS: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Title {
     kib_per_second: u64,
-    /// The printed periods in ms at 256 KB, 512 KB, 1 MB and 2 MB.
+    /// The printed periods in ms at 256 KB, 512 KB, 1 MB and 2 MB; larger blocks have the last one's rate.
     periods_ms: [u64; 4],
 }
 
 impl Title {
     fn period(self, block: Bytes) -> Nanos {
         let doublings = (block.get() / Bytes::from_kib(256).get()).trailing_zeros();
-        Nanos::from_millis(self.periods_ms[doublings as usize])
+        let printed = doublings.min(3);
+        Nanos::from_millis(self.periods_ms[printed as usize] << (doublings - printed))
     }
 }
 
@@ -95,11 +96,19 @@ pub enum Times {
     Near,
     /// The same, and each block begins with a track.
     Tracks,
+    /// The same, and streams of one period are served in sweeps, with their seeks together bounded.
+    Sweeps,
 }
 
 impl Times {
     /// All of them, from the thesis's to those that leave room for most.
-    pub const ALL: [Self; 4] = [Self::Printed, Self::Bound, Self::Near, Self::Tracks];
+    pub const ALL: [Self; 5] = [
+        Self::Printed,
+        Self::Bound,
+        Self::Near,
+        Self::Tracks,
+        Self::Sweeps,
+    ];
 
     /// Its name.
     #[must_use]
@@ -109,12 +118,25 @@ impl Times {
             Self::Bound => "bound",
             Self::Near => "near",
             Self::Tracks => "tracks",
+            Self::Sweeps => "sweeps",
         }
     }
 
     /// Whether blocks need what they take where they lie.
     fn is_local(self) -> bool {
-        matches!(self, Self::Near | Self::Tracks)
+        matches!(self, Self::Near | Self::Tracks | Self::Sweeps)
+    }
+
+    fn are_on_tracks(self) -> bool {
+        matches!(self, Self::Tracks | Self::Sweeps)
+    }
+
+    /// Buffers of a stream for each disk: a block that waits for a sweep takes two periods, not one.
+    fn buffers(self) -> u32 {
+        match self {
+            Self::Sweeps => BUFFERS + 1,
+            _ => BUFFERS,
+        }
     }
 
     fn profile(self) -> DriveProfile {
@@ -132,6 +154,7 @@ pub struct Thesis {
     /// The three disks.
     pub disks: Disks,
     layout: Layout,
+    times: Times,
     site: Site,
     seed: u64,
 }
@@ -151,6 +174,7 @@ impl Thesis {
         Ok(Self {
             disks,
             layout,
+            times,
             site,
             seed,
         })
@@ -190,7 +214,10 @@ impl Thesis {
     }
 
     fn nothing_admitted(&self) -> Admitted {
-        Admitted::within(&self.disks, &self.site.regions)
+        match self.times {
+            Times::Sweeps => Admitted::in_sweeps(&self.disks, &self.site.regions),
+            _ => Admitted::within(&self.disks, &self.site.regions),
+        }
     }
 
     /// The video and the audio of a pair.
@@ -215,7 +242,7 @@ impl Thesis {
                     first: Time::ZERO,
                     every: period,
                 },
-                depth: BUFFERS,
+                depth: self.times.buffers(),
             }
         };
         [of(video, Self::video(index), 0), of(audio, CD, 1)]
@@ -233,7 +260,7 @@ impl Thesis {
                 first: Time::ZERO,
                 every: Nanos(period.get() / times_as_much.max(1)),
             },
-            depth: BUFFERS,
+            depth: self.times.buffers(),
         }
     }
 

@@ -130,7 +130,7 @@ fn of_schedulers(layout: Layout, curves: &Curves) -> Vec<Statement> {
     let (low, high) = lst.split_at(half);
     let extreme = lst.last().copied();
     let (says_of_extreme, is_so): (&str, fn(f64) -> bool) = match layout {
-        Layout::Rotation | Layout::RotationLarge => {
+        Layout::Rotation | Layout::RotationLarge | Layout::RotationLarger => {
             ("at extreme loads LST is (much) worse", |ratio| {
                 ratio > EQUAL
             })

@@ -239,6 +239,8 @@ impl Page {
                 Times::Bound => "bounds that cannot be exceeded",
                 Times::Near => "bounds for where blocks lie, and for the way back to them",
                 Times::Tracks => "bounds for where blocks lie, each at the beginning of a track",
+                Times::Sweeps =>
+                    "bounds for where blocks lie, each at the beginning of a track, served in sweeps",
             },
             match source {
                 Source::Day => "CELLO's day",
