@@ -296,13 +296,16 @@ fn the_published_rule_is_caught_and_its_case_replayed() {
 
 #[test]
 fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
-    for (scheduler, sets, away, is_right) in [
-        ("exact", "20000", "0", true),
-        ("delta-l", "20000", "0", true),
-        ("exact", "4000", "3", true),
-        ("delta-l", "4000", "3", true),
-        ("lst", "100", "0", false),
-        ("edf", "100", "0", false),
+    for (scheduler, sets, away, sweep, is_right) in [
+        ("exact", "20000", "0", "0", true),
+        ("delta-l", "20000", "0", "0", true),
+        ("exact", "4000", "3", "0", true),
+        ("delta-l", "4000", "3", "0", true),
+        ("exact", "4000", "3", "2", true),
+        ("delta-l", "4000", "2", "1", true),
+        ("lst", "100", "0", "0", false),
+        ("edf", "100", "0", "0", false),
+        ("edf", "100", "2", "1", false),
     ] {
         let args = [
             "adversary",
@@ -312,6 +315,8 @@ fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
             sets,
             "--away",
             away,
+            "--sweep",
+            sweep,
             "--json",
         ];
         let found = sim(&args).done().json();
@@ -319,7 +324,7 @@ fn rules_that_are_right_are_not_caught_and_rules_that_are_wrong_are() {
         assert_eq!(
             misses == 0,
             is_right,
-            "{scheduler}, away by {away}: {misses} of {sets}"
+            "{scheduler}, away by {away}, ways of {sweep}: {misses} of {sets}"
         );
     }
 }

@@ -83,6 +83,10 @@ pub struct AdversaryArgs {
     #[arg(long, value_name = "TIME", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=10))]
     away: u64,
+    /// Jobs are sweeps of requests that take one each: how long the way is to where a sweep begins. 0: jobs are requests.
+    #[arg(long, value_name = "TIME", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=4))]
+    sweep: u64,
     /// Where to write the smallest case that is found.
     #[arg(long, value_name = "FILE")]
     case: Option<PathBuf>,

@@ -1,6 +1,8 @@
 //! A case: tasks, a scheduler, and what was asked of it when; as a file that people read and programs replay.
 
 use sched::policy::Policy;
+use sched::task::TaskParams;
+use sched::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The most tasks and events of a case.
@@ -17,6 +19,43 @@ pub struct CaseTask {
     pub service: u64,
     /// The least time from one job to the next.
     pub period: u64,
+}
+
+/// What the arm's way adds to jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Way {
+    /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are.
+    #[serde(default)]
+    pub away: u64,
+    /// Jobs are sweeps of requests that take one each, and the way to where they begin, and the same again is kept for the
+    /// sweep that is interrupted: how long that way is. 0: jobs are requests.
+    #[serde(default)]
+    pub sweep: u64,
+}
+
+impl Way {
+    /// The shortest job that there is.
+    pub(super) fn service_min(self) -> u64 {
+        if self.sweep == 0 {
+            1
+        } else {
+            2 * self.sweep + 1
+        }
+    }
+}
+
+impl CaseTask {
+    /// What admission and the scheduler are told of it; `None`: it is no task.
+    pub(super) fn params(self, way: Way) -> Option<TaskParams> {
+        let params = TaskParams::new(Nanos(self.service), Nanos(self.period)).ok()?;
+        (self.service >= way.service_min()).then(|| {
+            if way.sweep == 0 {
+                params
+            } else {
+                params.in_pieces(Nanos(way.service_min()))
+            }
+        })
+    }
 }
 
 /// Something that is asked for.
@@ -85,22 +124,14 @@ pub struct Case {
     /// How the case was found, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub found: String,
-    /// How much longer a job takes that comes after best effort.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub away: u64,
+    /// The arm's way.
+    #[serde(flatten)]
+    pub way: Way,
     /// The tasks.
     pub task: Vec<CaseTask>,
     /// What is asked for, in order of time.
     #[serde(default)]
     pub event: Vec<CaseEvent>,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for a function of a reference"
-)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Why a file is no case.
@@ -141,13 +172,17 @@ impl Case {
                 "it needs from 1 to 1,000 tasks and at most 1,000,000 events",
             );
         }
-        if self.away > TIME_MAX {
-            return wrong("the case".to_owned(), "`away` is from 0 to 2^40");
+        if self.way.away > TIME_MAX || self.way.sweep > TIME_MAX {
+            let problem = "`away` and `sweep` are from 0 to 2^40";
+            return wrong("the case".to_owned(), problem);
         }
         for (index, task) in self.task.iter().enumerate() {
             let at = format!("task {}", index + 1);
             if task.service == 0 || task.service > task.period || task.period > TIME_MAX {
                 return wrong(at, "0 < service <= period <= 2^40 does not hold");
+            }
+            if task.service < self.way.service_min() {
+                return wrong(at, "a sweep takes twice its way and 1 at least");
             }
         }
         let mut last = 0;
@@ -184,8 +219,10 @@ impl Case {
             let _ = writeln!(text, "# {line}");
         }
         let _ = writeln!(text, "scheduler = \"{}\"", self.scheduler);
-        if self.away > 0 {
-            let _ = writeln!(text, "away = {}", self.away);
+        for (key, way) in [("away", self.way.away), ("sweep", self.way.sweep)] {
+            if way > 0 {
+                let _ = writeln!(text, "{key} = {way}");
+            }
         }
         for task in &self.task {
             let CaseTask { service, period } = task;
@@ -211,7 +248,7 @@ mod tests {
         Case {
             scheduler: Policy::Lst,
             found: String::new(),
-            away: 3,
+            way: Way { away: 3, sweep: 4 },
             task: vec![
                 CaseTask {
                     service: 10,
@@ -248,6 +285,8 @@ mod tests {
             ("at = 20", "at = 20\nbest_effort = 3", "either a `release`"),
             ("best_effort = 25", "best_effort = 0", "event 2: a request"),
             ("away = 3", "away = 2_000_000_000_000", "the case: `away`"),
+            ("sweep = 4", "sweep = 5", "task 1: a sweep takes"),
+            ("sweep = 4", "sweeps = 5", "sweeps"),
             ("scheduler = \"lst\"", "scheduler = \"fifo\"", "fifo"),
         ] {
             let text = case().to_toml().replace(from, to);

@@ -10,6 +10,6 @@ pub fn case(data: &[u8]) {
     if let Ok(case) = Case::parse(text) {
         let again = Case::parse(&case.to_toml()).expect("what was written is a case");
         assert_eq!((again.task, again.event), (case.task, case.event));
-        assert_eq!((again.scheduler, again.away), (case.scheduler, case.away));
+        assert_eq!((again.scheduler, again.way), (case.scheduler, case.way));
     }
 }

@@ -30,12 +30,11 @@ use rand_xoshiro::rand_core::SeedableRng;
 use sched::admission::Admission;
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::policy::Policy;
-use sched::task::{TaskId, TaskParams};
-use sched::units::Nanos;
+use sched::task::TaskId;
 
 use crate::dice::Dice;
 use attack::{Pattern, attack};
-pub use case::{Ask, Case, CaseError, CaseEvent, CaseTask};
+pub use case::{Ask, Case, CaseError, CaseEvent, CaseTask, Way};
 pub use gantt::gantt;
 use play::{Game, TaskSet};
 pub use play::{Happening, Step, replay};
@@ -49,9 +48,8 @@ pub struct Options {
     pub sets: u64,
     /// Decides everything that is random.
     pub seed: u64,
-    /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are.
-    /// Sets with less slack than that are not admitted.
-    pub away: u64,
+    /// What the arm's way adds to jobs. Sets with less slack than the way back are not admitted.
+    pub way: Way,
     /// How many at a time.
     pub threads: usize,
 }
@@ -73,36 +71,35 @@ pub struct Findings {
 const BATCH: u64 = 64;
 
 /// The tasks with their Delta-L. What is not admitted has none.
-fn set_of(tasks: Vec<CaseTask>, away: u64) -> TaskSet {
-    admitted(&tasks, away).map_or(
+fn set_of(tasks: Vec<CaseTask>, way: Way) -> TaskSet {
+    admitted(&tasks, way).map_or(
         TaskSet {
             tasks,
             delta_l: 0,
             published: 0,
-            away,
+            way,
         },
         |set| set,
     )
 }
 
 /// The set, if admission lets it in, with slack enough for the way back.
-fn admitted(tasks: &[CaseTask], away: u64) -> Option<TaskSet> {
+fn admitted(tasks: &[CaseTask], way: Way) -> Option<TaskSet> {
     let mut admission = Admission::new();
     for (id, task) in (0..).zip(tasks) {
-        let params = TaskParams::new(Nanos(task.service), Nanos(task.period)).ok()?;
-        admission.insert(TaskId(id), params).ok()?;
+        admission.insert(TaskId(id), task.params(way)?).ok()?;
     }
     let delta_l = delta_l(&admission).value.get();
-    (delta_l >= away).then(|| TaskSet {
+    (delta_l >= way.away).then(|| TaskSet {
         tasks: tasks.to_vec(),
         delta_l,
         published: delta_l_published(&admission).value.get(),
-        away,
+        way,
     })
 }
 
 /// A random set that is admitted: two to six tasks with periods from 4 to 60, which ask for half to all of the disk.
-fn drawn(dice: &mut Dice, away: u64) -> TaskSet {
+fn drawn(dice: &mut Dice, way: Way) -> TaskSet {
     loop {
         let count = 2 + dice.below(5);
         let percent = 50 + dice.below(51);
@@ -114,12 +111,12 @@ fn drawn(dice: &mut Dice, away: u64) -> TaskSet {
                 let period = 4 + dice.below(57);
                 let service = period * percent * share / (100 * sum);
                 CaseTask {
-                    service: service.clamp(1, period),
+                    service: service.max(way.service_min()).min(period),
                     period,
                 }
             })
             .collect();
-        if let Some(set) = admitted(&tasks, away) {
+        if let Some(set) = admitted(&tasks, way) {
             return set;
         }
     }
@@ -160,7 +157,7 @@ pub fn search(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Findings {
             for number in from..to {
                 let seed = seed_of(options.seed, number);
                 let dice = &mut Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-                let set = drawn(dice, options.away);
+                let set = drawn(dice, options.way);
                 if let Some((pattern, game)) = late_game(&set, options.scheduler, seed) {
                     count.fetch_add(1, Ordering::Relaxed);
                     let case = case_of(options.scheduler, pattern, &set, &game);
@@ -222,7 +219,7 @@ fn case_of(scheduler: Policy, pattern: Pattern, set: &TaskSet, game: &Game<'_>) 
             set.delta_l,
             set.published
         ),
-        away: set.away,
+        way: set.way,
         task: set.tasks.clone(),
         event: game.events.clone(),
     }

@@ -2,10 +2,10 @@
 
 use sched::core::{Choice, Core, CoreOptions, JobKey, Service};
 use sched::policy::Policy;
-use sched::task::{TaskId, TaskParams};
+use sched::task::TaskId;
 use sched::units::{Nanos, Time};
 
-use super::case::{Ask, Case, CaseEvent, CaseTask};
+use super::case::{Ask, Case, CaseEvent, CaseTask, Way};
 
 /// A set that was admitted, with its Delta-L.
 #[derive(Clone, Debug)]
@@ -13,8 +13,7 @@ pub(super) struct TaskSet {
     pub(super) tasks: Vec<CaseTask>,
     pub(super) delta_l: u64,
     pub(super) published: u64,
-    /// How much longer a job takes that comes after best effort.
-    pub(super) away: u64,
+    pub(super) way: Way,
 }
 
 /// Something that went on.
@@ -70,6 +69,15 @@ pub struct Step {
     pub what: Happening,
 }
 
+/// Where the arm has been left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Arm {
+    AmongJobs,
+    /// Where this task's sweep goes on from.
+    At(usize),
+    Away,
+}
+
 /// What is on the disk.
 #[derive(Clone, Copy, Debug)]
 struct OnDisk {
@@ -89,6 +97,9 @@ pub(super) struct Game<'a> {
     pub(super) earliest: Vec<u64>,
     /// By task: the deadlines of its queued jobs in order.
     queued: Vec<Vec<u64>>,
+    /// By task: how many requests of its first sweep have been on the disk.
+    served: Vec<u64>,
+    arm: Arm,
     jobs: u64,
     pub(super) events: Vec<CaseEvent>,
     steps: Option<Vec<Step>>,
@@ -118,7 +129,8 @@ impl<'a> Game<'a> {
             ..CoreOptions::default()
         });
         for (id, task) in (0..).zip(&set.tasks) {
-            let params = TaskParams::new(Nanos(task.service), Nanos(task.period))
+            let params = task
+                .params(set.way)
                 .expect("the tasks of a case are checked");
             let begins = core.join(Time::ZERO, TaskId(id), params, Time::ZERO);
             assert_eq!(begins, Time::ZERO, "an idle disk is there at once");
@@ -130,6 +142,8 @@ impl<'a> Game<'a> {
             on_disk: None,
             earliest: vec![0; set.tasks.len()],
             queued: vec![Vec::new(); set.tasks.len()],
+            served: vec![0; set.tasks.len()],
+            arm: Arm::AmongJobs,
             jobs: 0,
             events: Vec::new(),
             steps: records.then(Vec::new),
@@ -183,6 +197,12 @@ impl<'a> Game<'a> {
             return;
         };
         self.core.finish(Time(to), service);
+        if let Service::Swept(id, key, _) = service
+            && self.served[id.0 as usize] == 0
+        {
+            let way = Nanos(self.set.way.sweep);
+            self.core.end_sweep(Time(to), id, key, way);
+        }
         self.note(Happening::Done);
         if let Some((task, deadline)) = job.filter(|(_, deadline)| *deadline < to) {
             let by = to - deadline;
@@ -198,7 +218,7 @@ impl<'a> Game<'a> {
             let choice = self
                 .core
                 .clone()
-                .choose(Time(self.now), Some(Nanos(length + self.set.away)));
+                .choose(Time(self.now), Some(Nanos(length + self.set.way.away)));
             choice == Choice::BestEffort
         };
         let (mut taken, mut refused) = (0, most + 1);
@@ -216,7 +236,7 @@ impl<'a> Game<'a> {
     /// Asks what the free disk does, given a best-effort request of this length.
     pub(super) fn decide(&mut self, best_effort: Option<u64>) -> Given {
         let now = Time(self.now);
-        let away = self.set.away;
+        let away = self.set.way.away;
         let choice = self
             .core
             .choose(now, best_effort.map(|length| Nanos(length + away)));
@@ -234,6 +254,7 @@ impl<'a> Game<'a> {
                 let length = best_effort.expect("the request that goes was offered");
                 let service = Service::BestEffort(Nanos(length));
                 self.core.start_ending_away(now, service, Nanos(away));
+                self.arm = Arm::Away;
                 let until = self.now + length;
                 self.on_disk = Some(OnDisk {
                     service,
@@ -246,9 +267,8 @@ impl<'a> Game<'a> {
             }
             Choice::RealTime(id, key) | Choice::Early(id, key) => {
                 let task = id.0 as usize;
-                let deadline = self.queued[task].remove(0);
-                let service = self.set.tasks[task].service + self.core.away().get();
-                let on_disk = Service::Job(id, key);
+                let deadline = self.queued[task][0];
+                let (on_disk, service) = self.next_of(id, key);
                 self.core.start(now, on_disk);
                 let until = self.now + service;
                 self.on_disk = Some(OnDisk {
@@ -271,10 +291,43 @@ impl<'a> Game<'a> {
     }
 }
 
+impl Game<'_> {
+    /// What goes on the disk of this job, and for how long.
+    fn next_of(&mut self, id: TaskId, key: JobKey) -> (Service, u64) {
+        let task = id.0 as usize;
+        let (service, owed) = (self.set.tasks[task].service, self.core.away().get());
+        let Way { away, sweep } = self.set.way;
+        if sweep == 0 {
+            self.queued[task].remove(0);
+            return (Service::Job(id, key), service + owed);
+        }
+        let begins = self.served[task] == 0;
+        self.served[task] += 1;
+        if self.served[task] == service - 2 * sweep {
+            self.served[task] = 0;
+            self.queued[task].remove(0);
+        }
+        let planned = if begins {
+            sweep + 1
+        } else {
+            1 + self.core.comes_back(id, key).get()
+        };
+        let seek = match self.arm {
+            Arm::At(at) if at == task && !begins => 0,
+            Arm::Away => away,
+            Arm::At(_) | Arm::AmongJobs => sweep,
+        };
+        self.arm = Arm::At(task);
+        // As long as it is charged, or longer if it was charged too little.
+        let takes = (planned + owed).max(seek + 1);
+        (Service::Swept(id, key, Nanos(planned)), takes)
+    }
+}
+
 /// Plays a case again. What went on, and the first job that was late.
 #[must_use]
 pub fn replay(case: &Case) -> (Vec<Step>, Option<Step>) {
-    let set = super::set_of(case.task.clone(), case.away);
+    let set = super::set_of(case.task.clone(), case.way);
     let mut game = Game::new(&set, case.scheduler, true);
     let mut events = case.event.iter().peekable();
     loop {

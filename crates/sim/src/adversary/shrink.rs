@@ -30,7 +30,7 @@ pub(super) fn shrunk(case: &Case, seed: u64) -> Case {
 
 /// The smallest of a few cases with these tasks, if there is one.
 fn late_with(case: &Case, tasks: &[CaseTask], seed: u64) -> Option<Case> {
-    let set = admitted(tasks, case.away)?;
+    let set = admitted(tasks, case.way)?;
     (0..TRIES)
         .filter_map(|number| {
             let (pattern, game) = late_game(&set, case.scheduler, seed_of(seed, number))?;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use sim::adversary::{Case, CaseError, Findings, Happening, Options, Step, gantt, replay, search};
+use sim::adversary::{
+    Case, CaseError, Findings, Happening, Options, Step, Way, gantt, replay, search,
+};
 
 use super::{AdversaryArgs, ReplayArgs, threads};
 use crate::cmd::Output;
@@ -16,7 +18,8 @@ use crate::failure::{Failure, Place, io_failure};
 struct FindingsView {
     scheduler: &'static str,
     seed: u64,
-    away: u64,
+    #[serde(flatten)]
+    way: Way,
     sets: u64,
     sets_with_misses: u64,
     first_miss: Option<u64>,
@@ -26,11 +29,15 @@ struct FindingsView {
 
 pub(super) fn run_adversary(args: &AdversaryArgs, output: &Output) -> Result<ExitCode, Failure> {
     let bar = output.progress(args.sets, "sets");
+    let way = Way {
+        away: args.away,
+        sweep: args.sweep,
+    };
     let options = Options {
         scheduler: args.scheduler,
         sets: args.sets,
         seed: args.seed,
-        away: args.away,
+        way,
         threads: threads(args.threads),
     };
     let findings = search(&options, &|tried| bar.set_position(tried));
@@ -49,7 +56,7 @@ pub(super) fn run_adversary(args: &AdversaryArgs, output: &Output) -> Result<Exi
     let view = FindingsView {
         scheduler: args.scheduler.name(),
         seed: args.seed,
-        away: args.away,
+        way,
         sets,
         sets_with_misses,
         first_miss,
