@@ -200,12 +200,22 @@ fn whatever_clients_do_nothing_is_late() {
             "period_ms = 500",
             &format!("period_ms = 500\n{what}"),
         );
-        let results = run(&text);
-        for run in &results.runs {
+        let in_sweeps = with(&text, "[disks]", "[disks]\nadmission = \"sweeps\"");
+        let runs = [run(&text).runs, run(&in_sweeps).runs];
+        for (run, is_swept) in runs[0]
+            .iter()
+            .map(|run| (run, false))
+            .chain(runs[1].iter().map(|run| (run, true)))
+        {
             let of = &run.measured;
             if run.scheduler != Policy::Edf {
                 assert_eq!(of.missed, 0, "{what}: {}", run.scheduler);
             }
+            // Nothing is early in a sweep.
+            let blocks = match (what, is_swept) {
+                ("asks_percent = 300", true) => 478..=486,
+                _ => blocks.clone(),
+            };
             assert!(blocks.contains(&of.blocks), "{what}: {} blocks", of.blocks);
             assert!(
                 of.best_effort.count > 3_000,
@@ -314,6 +324,26 @@ fn loads_go_on_until_the_disks_are_full() {
         said.starts_with(&format!("there is no room for {} groups", most + 1)),
         "{said}"
     );
+}
+
+/// Where blocks lie, and how they are served, decides how many there is room for.
+#[test]
+fn more_is_admitted_in_sweeps() {
+    let full = |admission: &str| {
+        let text = with(SMALL, "loads = [1]", "loads = \"full\"");
+        let text = with(&text, "[\"film\", \"film\"]", "[\"film\"]");
+        let text = with(&text, "size_kib = 102400 ", "size_kib = 1536000 ");
+        let text = with(&text, "period_ms = 500", "period_ms = 1000");
+        let admission = format!("[disks]\nadmission = \"{admission}\"");
+        let results = run(&with(&text, "[disks]", &admission));
+        for run in &results.runs[..2] {
+            let of = &run.measured;
+            assert_eq!((of.missed, of.overruns), (0, 0), "{}", run.scheduler);
+        }
+        results.runs[0].load
+    };
+    let loads = ["bound", "near", "sweeps"].map(full);
+    assert!(loads.is_sorted_by(|a, b| a < b), "{loads:?}");
 }
 
 const TRACE: &str = "trace = { file = \"trace\" }";

@@ -82,11 +82,8 @@ fn what_is_admitted_by_bounds_is_never_late() {
 #[test]
 fn more_is_admitted_where_blocks_need_what_they_take_where_they_lie() {
     let most = |times| most(Layout::Rotation, times);
-    let (bound, near, tracks) = (most(Times::Bound), most(Times::Near), most(Times::Tracks));
-    assert!(
-        bound < near && near < tracks,
-        "{bound}, {near}, {tracks} pairs"
-    );
+    let pairs = [Times::Bound, Times::Near, Times::Tracks, Times::Sweeps].map(most);
+    assert!(pairs.is_sorted_by(|a, b| a < b), "{pairs:?} pairs");
 }
 
 /// Who uses it as soon as it is known, who has to be given it, and who cannot use it; nobody is late for it.

@@ -72,6 +72,7 @@ struct Verdict {
     overruns: Vec<String>,
     predicted: u64,
     within: u64,
+    swept: u64,
     actual: u64,
 }
 
@@ -121,11 +122,16 @@ fn compare(name: &str, seed: u64, verdict: &mut Verdict) {
         let worst = predictor.worst_case(around.clone(), op, count);
         let within = predictor.worst_within(&around, op, start, count);
         let near = within + predictor.way_back(&around, head);
+        let seek = head.map_or(predictor.way_into(&around, None), |head| {
+            predictor.seek_in_sweep(head, start)
+        });
+        let swept = predictor.swept(op, start, count) + seek;
         head = Some(Sector((start + count).get() - 1));
         for (what, bound) in [
             ("predict anywhere", anywhere),
             ("worst case", worst),
             ("worst case within, and the way back", near),
+            ("in a sweep, and the seek there", swept),
         ] {
             if actual > bound && verdict.overruns.len() < 10 {
                 verdict.overruns.push(format!(
@@ -137,6 +143,7 @@ fn compare(name: &str, seed: u64, verdict: &mut Verdict) {
         verdict.requests += 1;
         verdict.predicted += anywhere.get();
         verdict.within += within.get();
+        verdict.swept += swept.get();
         verdict.actual += actual.get();
     }
 }
@@ -149,10 +156,11 @@ fn no_request_takes_longer_than_what_is_reserved_for_it() {
             compare(name, seed, &mut verdict);
         }
         println!(
-            "{name}: {} requests, seeds {SEEDS:?}, anywhere is {:.2} times what they took, within a region {:.2}",
+            "{name}: {} requests, seeds {SEEDS:?}, anywhere is {:.2} times what they took, within a region {:.2}, in a sweep {:.2}",
             verdict.requests,
             verdict.predicted as f64 / verdict.actual as f64,
-            verdict.within as f64 / verdict.actual as f64
+            verdict.within as f64 / verdict.actual as f64,
+            verdict.swept as f64 / verdict.actual as f64
         );
         assert!(verdict.overruns.is_empty(), "{:#?}", verdict.overruns);
         // A bound that is never anywhere near would hold whatever the plant does.

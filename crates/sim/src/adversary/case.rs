@@ -27,8 +27,8 @@ pub struct Way {
     /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are.
     #[serde(default)]
     pub away: u64,
-    /// Jobs are sweeps of requests that take one each, and the way to where they begin, and the same again is kept for the
-    /// sweep that is interrupted: how long that way is. 0: jobs are requests.
+    /// Jobs are sweeps of requests that take one each, and the way to where they begin, and the same again is kept for
+    /// the sweep that is interrupted: how long that way is. 0: jobs are requests.
     #[serde(default)]
     pub sweep: u64,
 }

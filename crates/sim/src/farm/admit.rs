@@ -264,8 +264,8 @@ impl Admitted {
         period: Nanos,
         swept: &Swept,
     ) -> Result<Class, NotAdmitted> {
-        let so_far = self.on_disk[disk].sweeps.iter().flatten();
-        let before = so_far.cloned().find(|of| of.period == period);
+        let mut so_far = self.on_disk[disk].sweeps.iter().flatten();
+        let before = so_far.find(|of| of.period == period).cloned();
         let before = before.unwrap_or_else(|| Members {
             task: self.next_task(),
             period,
