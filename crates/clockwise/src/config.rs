@@ -9,6 +9,7 @@ mod disk;
 pub mod fuzzing;
 mod patience;
 mod reservation;
+mod rtsp;
 mod sockets;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use toml::Spanned;
 pub use self::disk::{DiskConfig, DiskKind};
 use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
+use crate::media::MediaConfig;
 use crate::quantity;
 
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
@@ -45,6 +47,8 @@ struct File {
     server: Server,
     #[serde(default)]
     nbd: Nbd,
+    #[serde(default)]
+    rtsp: rtsp::Section,
     #[serde(default)]
     pool: PoolSection,
     #[serde(default)]
@@ -137,6 +141,8 @@ pub struct Config {
     pub nbd_unix: Option<PathBuf>,
     /// The TCP address of the block export, if there is to be one.
     pub nbd_tcp: Option<std::net::SocketAddr>,
+    /// How RTSP is served, if it is to be.
+    pub rtsp: Option<MediaConfig>,
     /// Disk time reserved for exports.
     pub nbd_reservations: Vec<ExportReservation>,
     /// The extent size, for `pool create`.
@@ -195,6 +201,7 @@ impl Config {
                 .as_ref()
                 .map(|address| tcp(source, address))
                 .transpose()?,
+            rtsp: file.rtsp.checked(source)?,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
             open: OpenOptions {

@@ -12,6 +12,7 @@ pub mod disks;
 pub mod export;
 pub mod failure;
 pub mod http;
+pub mod media;
 pub mod quantity;
 pub mod server;
 pub mod session;

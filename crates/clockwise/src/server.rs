@@ -22,6 +22,7 @@ use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
+use crate::media;
 use crate::socket::{self, SocketFile};
 
 /// How long clients have to end their requests when the server does.
@@ -42,6 +43,7 @@ fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure>
 pub struct Server {
     app: Arc<App>,
     nbd: Option<nbd::Server>,
+    rtsp: Option<media::Server>,
     ending: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     sockets: Vec<SocketFile>,
@@ -63,6 +65,7 @@ impl Server {
         let pool = apart(move || open_pool(disks, options)).await?;
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
+        let rtsp = start_rtsp(config, &pool)?;
         let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
         let app = Arc::new(App::new(pool, absolute(&config.data), reserved));
         for WarningView { what, concerns } in app.status().warnings {
@@ -87,6 +90,7 @@ impl Server {
         Ok(Self {
             app,
             nbd,
+            rtsp,
             ending,
             tasks,
             sockets: vec![api_file, data_file],
@@ -105,6 +109,12 @@ impl Server {
         self.nbd.as_ref().and_then(nbd::Server::tcp_address)
     }
 
+    /// Where RTSP is served, with the port that was taken.
+    #[must_use]
+    pub fn rtsp(&self) -> Option<std::net::SocketAddr> {
+        self.rtsp.as_ref().map(media::Server::address)
+    }
+
     /// Ends it: no new calls, streams and exports end, everything acknowledged is made durable.
     ///
     /// # Errors
@@ -113,6 +123,7 @@ impl Server {
         let Self {
             app,
             nbd,
+            rtsp,
             ending,
             tasks,
             sockets,
@@ -122,6 +133,8 @@ impl Server {
         let closing = Arc::clone(&app);
         let closed = tokio::task::spawn_blocking(move || {
             closing.close();
+            // Its recordings are closed then.
+            drop(rtsp);
             if let Some(nbd) = nbd {
                 nbd.shutdown(SHUTDOWN_WITHIN);
             }
@@ -192,6 +205,19 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
             error => Failure::failed(error.to_string()).help(
                 "name another address under [nbd], end what uses it, or see that it may be used",
             ),
+        })
+}
+
+fn start_rtsp(config: &Config, pool: &Arc<Pool>) -> Result<Option<media::Server>, Failure> {
+    let Some(rtsp) = &config.rtsp else {
+        return Ok(None);
+    };
+    media::Server::start(Arc::clone(pool), rtsp)
+        .map(Some)
+        .map_err(|error| {
+            Failure::failed(error.to_string()).help(
+                "name another address under [rtsp], end what uses it, or see that it may be used",
+            )
         })
 }
 

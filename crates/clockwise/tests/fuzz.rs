@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz targets of what clients send, of drive profiles, traces, cases and experiments, and runs each
+//! Replays the corpus of the fuzz targets of what clients send, of blocks of recordings, of drive profiles, traces, cases and experiments, and runs each
 //! on random and mutated input: what
 //! `make fuzz` does for longer on a nightly toolchain.
 
@@ -14,7 +14,7 @@ mod seed;
 
 use std::path::Path;
 
-use clockwise::{config, export::nbd, session};
+use clockwise::{config, export::nbd, media, session};
 use random::Random;
 use seed::seed;
 
@@ -22,13 +22,17 @@ use seed::seed;
 type Target = (&'static str, fn(&[u8]), usize);
 
 // Text takes longer to read.
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 11] = [
     ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
     ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
     ("data_greeting", session::fuzzing::data_greeting, 200_000),
     ("profile", config::fuzzing::profile, 20_000),
     ("trace", sim::trace::fuzzing::trace, 50_000),
     ("case", sim::adversary::fuzzing::case, 20_000),
+    ("rtsp_input", media::fuzzing::input, 50_000),
+    ("sdp", media::fuzzing::description, 50_000),
+    ("rtp_packet", media::fuzzing::packet, 200_000),
+    ("media_block", media::fuzzing::block, 100_000),
     ("experiment", sim::experiment::fuzzing::experiment, 10_000),
 ];
 

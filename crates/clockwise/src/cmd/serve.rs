@@ -78,6 +78,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
             api = %config.api.display(),
             nbd_unix = config.nbd_unix.as_ref().map(|path| path.display().to_string()),
             nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
+            rtsp = server.rtsp().map(|address| address.to_string()),
             "serving"
         );
         if output.is_json() {
@@ -88,6 +89,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
                 "data": config.data,
                 "nbd_unix": config.nbd_unix,
                 "nbd_tcp": server.nbd_tcp(),
+                "rtsp": server.rtsp(),
             });
             output.result(&serving, String::new)?;
         }

@@ -2,8 +2,10 @@
 //!
 //! [`Pool::reserve`](crate::pool::Pool::reserve) turns a [`StreamSpec`] into tasks on the disks that
 //! its range lies on and admits them all or none. The [`Stream`] is then a client with buffers of its
-//! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it.
+//! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it; with [`BlockWriter`] and
+//! [`BlockReader`] whoever has an event loop of its own fills and uses its blocks itself.
 
+mod blocks;
 pub(crate) mod core;
 pub mod needs;
 pub(crate) mod open;
@@ -13,5 +15,6 @@ mod record;
 pub(crate) mod reserve;
 mod session;
 
+pub use blocks::{BlockReader, BlockWriter, ReadBlock};
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
 pub use reserve::{Culprit, CulpritKind, DiskRefusal, Refusal, Span, Stream, StreamSpec};

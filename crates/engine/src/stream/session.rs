@@ -224,6 +224,18 @@ impl<'a> Session<'a> {
         Ok(true)
     }
 
+    /// The next block is the one that begins there, from the beginning of the stream's range.
+    pub(super) fn go_to(&mut self, offset: Bytes) {
+        let range = self.stream.range();
+        let at = range.start.checked_add(offset.0);
+        self.at = at.filter(|at| *at < range.end);
+    }
+
+    /// Readable when a block or a flush is done.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.stream.client().event().as_fd()
+    }
+
     /// From one block to the next, at the rate that is reserved now.
     pub(super) fn period(&self) -> Nanos {
         let period = self.stream.rate().period_of(self.stream.block());

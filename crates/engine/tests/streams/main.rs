@@ -2,6 +2,7 @@
 //! through them.
 
 mod admission;
+mod blocks;
 #[path = "../common/mod.rs"]
 mod common;
 mod kept;

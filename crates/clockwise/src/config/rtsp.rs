@@ -1,0 +1,66 @@
+//! Recording and playing over RTSP: `[rtsp]`.
+
+use std::time::Duration;
+
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{head_of, tcp};
+use crate::failure::{Failure, SourceFile};
+use crate::media::MediaConfig;
+use crate::media::block::BLOCK_BYTES;
+use crate::quantity::{self, Span};
+
+/// What is reserved for a recording that does not say what it needs.
+const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(1_000_000);
+const BLOCK_DEFAULT: Bytes = Bytes::from_kib(256);
+const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
+
+/// Clients say something twice in this time at least.
+const TIMEOUT_MIN: Nanos = Nanos::from_secs(2);
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Section {
+    listen: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "quantity::optional_text")]
+    rate: Option<BytesPerSecond>,
+    #[serde(default, deserialize_with = "quantity::optional_text")]
+    block: Option<Bytes>,
+    #[serde(default, deserialize_with = "quantity::optional_text")]
+    timeout: Option<Nanos>,
+}
+
+impl Section {
+    /// What the section says, where it makes sense; `None`: RTSP is not to be served.
+    ///
+    /// # Errors
+    /// What does not.
+    pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<Option<MediaConfig>, Failure> {
+        let wrong = |what: String| source.wrong(head_of(source, "rtsp"), what);
+        let rate = self.rate.unwrap_or(RATE_DEFAULT);
+        let block = self.block.unwrap_or(BLOCK_DEFAULT);
+        let timeout = self.timeout.unwrap_or(TIMEOUT_DEFAULT);
+        if rate.0 == 0 {
+            return Err(wrong("`rate` is 0".to_owned())
+                .help("give what an encoder sends at most, such as \"1MB/s\""));
+        }
+        if !BLOCK_BYTES.contains(&block.get()) || !block.get().is_power_of_two() {
+            return Err(wrong(format!("`block` is {block}"))
+                .help("give a power of two from \"64KiB\" to \"4MiB\""));
+        }
+        if timeout < TIMEOUT_MIN {
+            return Err(wrong(format!("`timeout` is {}", Span(timeout)))
+                .help(format!("give it at least {}", Span(TIMEOUT_MIN))));
+        }
+        let listen = self.listen.as_ref();
+        let listen = listen.map(|listen| tcp(source, listen)).transpose()?;
+        Ok(listen.map(|listen| MediaConfig {
+            listen,
+            rate,
+            block,
+            timeout: Duration::from_nanos(timeout.get()),
+        }))
+    }
+}

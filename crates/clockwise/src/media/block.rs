@@ -1,0 +1,707 @@
+//! The bytes of a recording on its volume: an archive's header, and blocks that explain themselves.
+//!
+//! # Layout
+//!
+//! ```text
+//! archive:  header (one block long) | block | block | ...            a ring
+//! block:    bodies -> | text | free | <- entries | trailer
+//! ```
+//!
+//! The *bodies* of packets lie back to back from the beginning of a block, as they were received. What is known of each
+//! is in an *entry*; the first one is the last before the trailer, so that bodies and entries grow towards each other.
+//! The *text* is the description of the recording (SDP). The *trailer* is in the last 128 bytes.
+//!
+//! # Why so
+//!
+//! A block is written whole and can be understood alone: whatever is lost, every block that is there can be played, and
+//! everything else that is kept about a recording can be made again from its blocks. An entry is read with the block
+//! that it is about, so that a seek needs nothing else once it has the block.
+//!
+//! A *serial* counts the blocks of an archive from 0 and is never used twice; block `serial` is in place `serial %
+//! count`. So the newest block is where serials stop growing, and is found by bisection.
+//!
+//! # What is assumed of the medium
+//!
+//! A block that is being written when power fails may hold any mixture of old and new sectors: its checksums say so. A
+//! flush makes what was written before it durable.
+//!
+//! All numbers are little-endian. Checksums are CRC-64/NVME. `parse` takes any bytes at all.
+
+use std::ops::Range;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The version of the format that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// How long a trailer is.
+pub const TRAILER_BYTES: usize = 128;
+
+/// How long an entry is.
+pub const ENTRY_BYTES: usize = 32;
+
+/// The header of an archive is read and written in so many bytes.
+pub const HEADER_BYTES: usize = 4_096;
+
+/// The smallest and the largest block of an archive.
+pub const BLOCK_BYTES: Range<u64> = 65_536..4 * 1_048_576 + 1;
+
+const HEADER_MAGIC: [u8; 8] = *b"CLKWMEDA";
+const TRAILER_MAGIC: [u8; 8] = *b"CLKWMEDB";
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    magic: [u8; 8],
+    version: U32,
+    zero: U32,
+    checksum: U64,
+    archive: [u8; 16],
+    block_bytes: U64,
+    blocks: U64,
+    rest: [u8; HEADER_BYTES - 56],
+}
+
+const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTrailer {
+    magic: [u8; 8],
+    version: U32,
+    flags: U32,
+    /// Of this trailer, with this taken as zero.
+    checksum: U64,
+    /// Of everything before the trailer.
+    content: U64,
+    archive: [u8; 16],
+    serial: U64,
+    recording: U64,
+    first: U64,
+    begun_unix_ns: U64,
+    arrival_ns: U64,
+    media_ns: U64,
+    bodies: U32,
+    text: U32,
+    entries: U32,
+    rest: [u8; 20],
+}
+
+const _: () = assert!(size_of::<RawTrailer>() == TRAILER_BYTES);
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    at: U32,
+    len: U16,
+    track: u8,
+    kind: u8,
+    arrival_us: U32,
+    media_us: zerocopy::little_endian::I32,
+    header: [u8; 12],
+    lost: U32,
+}
+
+const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
+
+/// The block is the last of its recording, which was ended properly.
+const FLAG_LAST: u32 = 1;
+
+const KIND_RTP: u8 = 0;
+const KIND_RTCP: u8 = 1;
+const KIND_MASK: u8 = 0x0f;
+const KIND_KEY: u8 = 0x40;
+const KIND_FRAME: u8 = 0x80;
+
+fn checksum(parts: &[&[u8]]) -> u64 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize()
+}
+
+/// What the header of an archive says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Which archive it is.
+    pub archive: [u8; 16],
+    /// How long blocks are, and the header's place.
+    pub block_bytes: u64,
+    /// How many blocks the ring has.
+    pub blocks: u64,
+}
+
+/// Why bytes are not what they should be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Not of this kind at all.
+    #[error("nothing of the kind")]
+    NotOne,
+    /// A checksum does not match.
+    #[error("damaged")]
+    Damaged,
+    /// Written by a later Clockwise.
+    #[error("format version {0}, but this program knows versions up to {FORMAT_VERSION}")]
+    Newer(u32),
+    /// Intact and nonsense.
+    #[error("impossible: {0}")]
+    Impossible(&'static str),
+}
+
+impl Header {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = RawHeader {
+            magic: HEADER_MAGIC,
+            version: U32::new(FORMAT_VERSION),
+            zero: U32::ZERO,
+            checksum: U64::ZERO,
+            archive: self.archive,
+            block_bytes: U64::new(self.block_bytes),
+            blocks: U64::new(self.blocks),
+            rest: [0; HEADER_BYTES - 56],
+        };
+        raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
+        raw.as_bytes().to_vec()
+    }
+
+    /// What the first bytes of a volume say.
+    ///
+    /// # Errors
+    /// When they are no header.
+    pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let (raw, _) = RawHeader::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
+        if raw.magic != HEADER_MAGIC {
+            return Err(FormatError::NotOne);
+        }
+        check_version(raw.version.get())?;
+        let zeroed = RawHeader {
+            checksum: U64::ZERO,
+            ..raw
+        };
+        if checksum(&[zeroed.as_bytes()]) != raw.checksum.get() {
+            return Err(FormatError::Damaged);
+        }
+        let header = Self {
+            archive: raw.archive,
+            block_bytes: raw.block_bytes.get(),
+            blocks: raw.blocks.get(),
+        };
+        let size = header.block_bytes;
+        if !BLOCK_BYTES.contains(&size) || !size.is_power_of_two() {
+            return Err(FormatError::Impossible("its block size is none"));
+        }
+        let end = header.blocks.checked_add(1);
+        if header.blocks == 0 || end.and_then(|end| end.checked_mul(size)).is_none() {
+            return Err(FormatError::Impossible("its number of blocks is none"));
+        }
+        Ok(header)
+    }
+}
+
+fn check_version(version: u32) -> Result<(), FormatError> {
+    match version {
+        FORMAT_VERSION => Ok(()),
+        0 => Err(FormatError::Impossible("version 0")),
+        newer => Err(FormatError::Newer(newer)),
+    }
+}
+
+/// What a trailer says of its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trailer {
+    /// Which archive it belongs to.
+    pub archive: [u8; 16],
+    /// Which block it is.
+    pub serial: u64,
+    /// Which recording it is of, from 1.
+    pub recording: u64,
+    /// The serial of that recording's first block.
+    pub first: u64,
+    /// When the recording began, in nanoseconds since 1970.
+    pub begun_unix_ns: u64,
+    /// When the first packet arrived, in nanoseconds from then.
+    pub arrival_ns: u64,
+    /// When the first packet is to be played, in nanoseconds of the recording.
+    pub media_ns: u64,
+    /// Whether the recording was ended with it.
+    pub is_last: bool,
+    bodies: u32,
+    text: u32,
+    entries: u32,
+    content: u64,
+}
+
+impl Trailer {
+    /// What the last bytes of a block say. Of the rest of the block nothing is known then but how it is divided.
+    ///
+    /// # Errors
+    /// When they are no trailer of a block of this size.
+    pub fn parse(bytes: &[u8], block_bytes: u64) -> Result<Self, FormatError> {
+        let (_, raw) = RawTrailer::read_from_suffix(bytes).map_err(|_| FormatError::NotOne)?;
+        if raw.magic != TRAILER_MAGIC {
+            return Err(FormatError::NotOne);
+        }
+        check_version(raw.version.get())?;
+        let zeroed = RawTrailer {
+            checksum: U64::ZERO,
+            ..raw
+        };
+        if checksum(&[zeroed.as_bytes()]) != raw.checksum.get() {
+            return Err(FormatError::Damaged);
+        }
+        let trailer = Self {
+            archive: raw.archive,
+            serial: raw.serial.get(),
+            recording: raw.recording.get(),
+            first: raw.first.get(),
+            begun_unix_ns: raw.begun_unix_ns.get(),
+            arrival_ns: raw.arrival_ns.get(),
+            media_ns: raw.media_ns.get(),
+            is_last: raw.flags.get() & FLAG_LAST != 0,
+            bodies: raw.bodies.get(),
+            text: raw.text.get(),
+            entries: raw.entries.get(),
+            content: raw.content.get(),
+        };
+        let room = block_bytes.saturating_sub(TRAILER_BYTES as u64);
+        let used = u64::from(trailer.bodies)
+            + u64::from(trailer.text)
+            + u64::from(trailer.entries) * ENTRY_BYTES as u64;
+        if used > room {
+            return Err(FormatError::Impossible("more in it than there is room for"));
+        }
+        if trailer.first > trailer.serial || trailer.recording == 0 {
+            return Err(FormatError::Impossible("a block before its recording"));
+        }
+        Ok(trailer)
+    }
+}
+
+/// A packet of which kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// RTP: its fixed header is in the entry, what follows that is the body.
+    Rtp,
+    /// RTCP, all of it the body.
+    Rtcp,
+}
+
+/// What is known of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Of which track, from 0.
+    pub track: u8,
+    /// What it is.
+    pub kind: Kind,
+    /// Whether a frame begins with it.
+    pub begins_frame: bool,
+    /// Whether that frame can be decoded without any before it.
+    pub is_key: bool,
+    /// When it arrived, in nanoseconds of the recording.
+    pub arrival_ns: u64,
+    /// When it is to be played, in nanoseconds of the recording.
+    pub media_ns: u64,
+    /// The first twelve bytes of an RTP packet, as they came.
+    pub header: [u8; 12],
+    /// How many packets of the track are missing before it.
+    pub lost: u32,
+}
+
+/// What of a block is filled.
+#[derive(Clone, Debug)]
+pub struct Composer {
+    size: usize,
+    text: usize,
+    bodies: usize,
+    entries: usize,
+    /// Arrival and media time of the first entry.
+    base: Option<(u64, u64)>,
+}
+
+/// What a block is told at its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seal {
+    /// Which archive it belongs to.
+    pub archive: [u8; 16],
+    /// Which block it is.
+    pub serial: u64,
+    /// Which recording it is of, from 1.
+    pub recording: u64,
+    /// The serial of that recording's first block.
+    pub first: u64,
+    /// When the recording began, in nanoseconds since 1970.
+    pub begun_unix_ns: u64,
+    /// Whether the recording ends with it.
+    pub is_last: bool,
+}
+
+impl Composer {
+    /// An empty block of `size` bytes that will end with a text as long as that.
+    #[must_use]
+    pub fn new(size: usize, text: usize) -> Self {
+        Self {
+            size,
+            text,
+            bodies: 0,
+            entries: 0,
+            base: None,
+        }
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// When its first packet arrived, in nanoseconds of the recording.
+    #[must_use]
+    pub fn begins_ns(&self) -> Option<u64> {
+        self.base.map(|(arrival, _)| arrival)
+    }
+
+    /// Where the next body goes, and how long it can be.
+    #[must_use]
+    pub fn room(&self) -> Range<usize> {
+        let behind = TRAILER_BYTES + self.text + (self.entries + 1) * ENTRY_BYTES;
+        self.bodies..self.size.saturating_sub(behind).max(self.bodies)
+    }
+
+    /// Whether a packet of these times can be in the block of what is in it already.
+    #[must_use]
+    pub fn takes(&self, arrival_ns: u64, media_ns: u64) -> bool {
+        self.base.is_none_or(|(arrival, media)| {
+            let apart_us = (i128::from(media_ns) - i128::from(media)) / 1_000;
+            (arrival_ns.saturating_sub(arrival) / 1_000) <= u64::from(u32::MAX)
+                && i32::try_from(apart_us).is_ok()
+        })
+    }
+
+    /// Notes a packet whose body of `len` bytes is at the beginning of [`room`](Self::room).
+    ///
+    /// # Panics
+    /// When it has no room.
+    pub fn push(&mut self, block: &mut [u8], len: usize, entry: &Entry) {
+        assert!(len <= self.room().len() && len <= usize::from(u16::MAX));
+        let (arrival, media) = *self.base.get_or_insert((entry.arrival_ns, entry.media_ns));
+        let mut kind = match entry.kind {
+            Kind::Rtp => KIND_RTP,
+            Kind::Rtcp => KIND_RTCP,
+        };
+        kind |= if entry.begins_frame { KIND_FRAME } else { 0 };
+        kind |= if entry.is_key { KIND_KEY } else { 0 };
+        let media_us = (i128::from(entry.media_ns) - i128::from(media)) / 1_000;
+        let raw = RawEntry {
+            at: U32::new(self.bodies as u32),
+            len: U16::new(len as u16),
+            track: entry.track,
+            kind,
+            arrival_us: U32::new((entry.arrival_ns.saturating_sub(arrival) / 1_000) as u32),
+            media_us: zerocopy::little_endian::I32::new(media_us as i32),
+            header: entry.header,
+            lost: U32::new(entry.lost),
+        };
+        self.entries += 1;
+        let at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
+        block[at..at + ENTRY_BYTES].copy_from_slice(raw.as_bytes());
+        self.bodies += len;
+    }
+
+    /// Ends the block with its text and trailer.
+    ///
+    /// # Panics
+    /// When the text is longer than was said.
+    pub fn seal(self, block: &mut [u8], text: &[u8], seal: &Seal) {
+        assert!(text.len() <= self.text);
+        let (arrival_ns, media_ns) = self.base.unwrap_or_default();
+        let entries_at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
+        let text_end = self.bodies + text.len();
+        block[self.bodies..text_end].copy_from_slice(text);
+        block[text_end..entries_at].fill(0);
+        let (content, trailer) = block.split_at_mut(self.size - TRAILER_BYTES);
+        let mut raw = RawTrailer {
+            magic: TRAILER_MAGIC,
+            version: U32::new(FORMAT_VERSION),
+            flags: U32::new(if seal.is_last { FLAG_LAST } else { 0 }),
+            checksum: U64::ZERO,
+            content: U64::new(checksum(&[content])),
+            archive: seal.archive,
+            serial: U64::new(seal.serial),
+            recording: U64::new(seal.recording),
+            first: U64::new(seal.first),
+            begun_unix_ns: U64::new(seal.begun_unix_ns),
+            arrival_ns: U64::new(arrival_ns),
+            media_ns: U64::new(media_ns),
+            bodies: U32::new(self.bodies as u32),
+            text: U32::new(text.len() as u32),
+            entries: U32::new(self.entries as u32),
+            rest: [0; 20],
+        };
+        raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
+        trailer.copy_from_slice(raw.as_bytes());
+    }
+}
+
+/// A block that is as it was written.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// What its trailer says.
+    pub trailer: Trailer,
+    bytes: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// The bytes of a block.
+    ///
+    /// # Errors
+    /// When they are none, or not as they were written.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let trailer = Trailer::parse(bytes, bytes.len() as u64)?;
+        let content = &bytes[..bytes.len() - TRAILER_BYTES];
+        if checksum(&[content]) != trailer.content {
+            return Err(FormatError::Damaged);
+        }
+        Ok(Self { trailer, bytes })
+    }
+
+    /// The description of its recording.
+    #[must_use]
+    pub fn text(&self) -> &'a [u8] {
+        let from = self.trailer.bodies as usize;
+        &self.bytes[from..from + self.trailer.text as usize]
+    }
+
+    /// How many packets it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.trailer.entries as usize
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.trailer.entries == 0
+    }
+
+    /// A packet by its number, and where in the block its body is; `None` where there is none or it makes no sense.
+    #[must_use]
+    pub fn packet(&self, number: usize) -> Option<(Entry, Range<usize>)> {
+        if number >= self.len() {
+            return None;
+        }
+        let at = self.bytes.len() - TRAILER_BYTES - (number + 1) * ENTRY_BYTES;
+        let raw = RawEntry::read_from_bytes(&self.bytes[at..at + ENTRY_BYTES]).ok()?;
+        let from = raw.at.get() as usize;
+        let body = from..from + usize::from(raw.len.get());
+        if body.end > self.trailer.bodies as usize {
+            return None;
+        }
+        let kind = match raw.kind & KIND_MASK {
+            KIND_RTP => Kind::Rtp,
+            KIND_RTCP => Kind::Rtcp,
+            _ => return None,
+        };
+        let after_us = u64::from(raw.arrival_us.get());
+        let media_ns = i64::from(raw.media_us.get()) * 1_000;
+        let entry = Entry {
+            track: raw.track,
+            kind,
+            begins_frame: raw.kind & KIND_FRAME != 0,
+            is_key: raw.kind & KIND_KEY != 0,
+            arrival_ns: self.trailer.arrival_ns.saturating_add(after_us * 1_000),
+            media_ns: self.trailer.media_ns.saturating_add_signed(media_ns),
+            header: raw.header,
+            lost: raw.lost.get(),
+        };
+        Some((entry, body))
+    }
+}
+
+/// Makes the checksums of bytes right that are to be taken for a header or a block, whatever else they say.
+pub(super) fn mend(bytes: &mut [u8]) {
+    if let Some(header) = bytes
+        .get_mut(..HEADER_BYTES)
+        .filter(|head| head.starts_with(&HEADER_MAGIC))
+    {
+        header[16..24].fill(0);
+        let sum = checksum(&[header]);
+        header[16..24].copy_from_slice(&sum.to_le_bytes());
+    }
+    if let Some(at) = bytes.len().checked_sub(TRAILER_BYTES) {
+        let (content, trailer) = bytes.split_at_mut(at);
+        trailer[24..32].copy_from_slice(&checksum(&[content]).to_le_bytes());
+        trailer[16..24].fill(0);
+        let sum = checksum(&[trailer]);
+        trailer[16..24].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    const SIZE: usize = 65_536;
+
+    fn seal() -> Seal {
+        Seal {
+            archive: [7; 16],
+            serial: 12,
+            recording: 3,
+            first: 10,
+            begun_unix_ns: 1_700_000_000_000_000_000,
+            is_last: true,
+        }
+    }
+
+    fn entry(rng: &mut StdRng) -> Entry {
+        let ns = |us: u64| us * 1_000;
+        Entry {
+            track: rng.random_range(0..3),
+            kind: if rng.random_ratio(1, 9) {
+                Kind::Rtcp
+            } else {
+                Kind::Rtp
+            },
+            begins_frame: rng.random(),
+            is_key: rng.random(),
+            arrival_ns: ns(rng.random_range(1_000_000..2_000_000)),
+            media_ns: ns(rng.random_range(500_000..2_000_000)),
+            header: rng.random(),
+            lost: rng.random_range(0..3),
+        }
+    }
+
+    /// A full block, and what is in it.
+    fn full(rng: &mut StdRng, text: &[u8]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
+        let mut block = vec![0xEE; SIZE];
+        let mut composer = Composer::new(SIZE, text.len());
+        let mut packets = Vec::new();
+        let first = Entry {
+            arrival_ns: 1_000_000_000,
+            media_ns: 900_000_000,
+            ..entry(rng)
+        };
+        for number in 0.. {
+            let entry = if number == 0 { first } else { entry(rng) };
+            let body: Vec<u8> = (0..rng.random_range(0..1_500))
+                .map(|_| rng.random())
+                .collect();
+            let room = composer.room();
+            if body.len() > room.len() {
+                break;
+            }
+            block[room.start..room.start + body.len()].copy_from_slice(&body);
+            composer.push(&mut block, body.len(), &entry);
+            packets.push((entry, body));
+        }
+        composer.seal(&mut block, text, &seal());
+        (block, packets)
+    }
+
+    #[test]
+    fn what_is_in_a_block_is_what_was_put_there() {
+        let mut rng = StdRng::seed_from_u64(4);
+        for text in [&b""[..], b"v=0", &[b'x'; 3_000]] {
+            let (bytes, packets) = full(&mut rng, text);
+            let block = Block::parse(&bytes).unwrap();
+            assert_eq!(block.text(), text);
+            assert_eq!(block.len(), packets.len());
+            for (number, (entry, body)) in packets.iter().enumerate() {
+                let (found, range) = block.packet(number).unwrap();
+                assert_eq!((found, &bytes[range]), (*entry, &body[..]));
+            }
+            assert_eq!(block.packet(packets.len()), None);
+            let trailer = Trailer::parse(&bytes[SIZE - 4_096..], SIZE as u64).unwrap();
+            assert_eq!(trailer, block.trailer);
+            assert_eq!(
+                (trailer.serial, trailer.recording, trailer.first),
+                (12, 3, 10)
+            );
+            assert!(trailer.is_last);
+        }
+    }
+
+    #[test]
+    fn a_changed_bit_anywhere_is_seen() {
+        let mut rng = StdRng::seed_from_u64(5);
+        let (bytes, _) = full(&mut rng, b"v=0");
+        for _ in 0..2_000 {
+            let mut changed = bytes.clone();
+            let bit = rng.random_range(0..8 * SIZE);
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(Block::parse(&changed).is_err(), "bit {bit}");
+        }
+        // A torn write: the beginning is of another block.
+        let (other, _) = full(&mut rng, b"v=0");
+        for sectors in [1, 64, 127] {
+            let torn = [&other[..sectors * 512], &bytes[sectors * 512..]].concat();
+            assert_eq!(Block::parse(&torn).unwrap_err(), FormatError::Damaged);
+        }
+        assert_eq!(Block::parse(&[0; SIZE]).unwrap_err(), FormatError::NotOne);
+        assert_eq!(Block::parse(&[]).unwrap_err(), FormatError::NotOne);
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        let header = Header {
+            archive: *b"0123456789abcdef",
+            block_bytes: 262_144,
+            blocks: 4_095,
+        };
+        let bytes = header.encode();
+        assert_eq!(Header::parse(&bytes), Ok(header));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x10;
+            assert!(Header::parse(&changed).is_err(), "byte {at}");
+        }
+        let odd = Header {
+            block_bytes: 100_000,
+            ..header
+        };
+        let said = Header::parse(&odd.encode()).unwrap_err().to_string();
+        assert!(said.contains("block size"), "{said}");
+    }
+
+    #[test]
+    fn the_bytes_are_what_the_format_says() {
+        let header = Header {
+            archive: [9; 16],
+            block_bytes: 65_536,
+            blocks: 3,
+        };
+        let mut block = vec![0; SIZE];
+        let mut composer = Composer::new(SIZE, 3);
+        block[..4].copy_from_slice(b"body");
+        let entry = Entry {
+            track: 1,
+            kind: Kind::Rtp,
+            begins_frame: true,
+            is_key: true,
+            arrival_ns: 5_000_000,
+            media_ns: 4_000_000,
+            header: *b"rtp-header-0",
+            lost: 2,
+        };
+        composer.push(&mut block, 4, &entry);
+        composer.seal(&mut block, b"v=0", &seal());
+        let hex = |bytes: &[u8]| -> String {
+            let lines = bytes.chunks(32).map(|line| {
+                let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+                digits.concat()
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        insta::assert_snapshot!(format!(
+            "header\n{}\nbodies and text\n{}\nentry and trailer\n{}",
+            hex(&header.encode()[..64]),
+            hex(&block[..32]),
+            hex(&block[SIZE - TRAILER_BYTES - ENTRY_BYTES..])
+        ));
+    }
+}

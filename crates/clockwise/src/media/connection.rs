@@ -1,0 +1,328 @@
+//! A connection: its requests, its session, and what it moves.
+//!
+//! # States (RFC 2326, appendix A.2)
+//!
+//! ```text
+//! nothing -- ANNOUNCE --> announced -- SETUP --> ready -- RECORD --> recording -- TEARDOWN --> nothing
+//! nothing ------------------------- SETUP --> ready --  PLAY  --> playing   -- PAUSE --> ready
+//! ```
+//!
+//! The first SETUP reserves for the whole presentation: the disks carry it or not. A request that does not fit the
+//! state is answered with 455 and changes nothing.
+
+mod answer;
+mod playing;
+mod recording;
+mod setup;
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use engine::clock;
+use engine::stream::Stream;
+use rtsp_types::{Method, Request, Response, StatusCode};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use sched::units::{Nanos, Time};
+
+use super::archive::{Archive, Recording, Writing};
+use super::description::Description;
+use super::input::{Input, InputError, Next};
+use super::play::PlayError;
+use super::poll::Wait;
+use super::record::RecordError;
+use super::server::Shared;
+use super::transport::Transport;
+use answer::{Answer, answer};
+
+/// A request, with its body.
+type Asked = Request<Vec<u8>>;
+
+/// How long a peer may take to take what it is told.
+const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
+
+/// Why a connection ended that its peer has not ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    #[error("the recording: {0}")]
+    Record(#[from] RecordError),
+    #[error("what is played: {0}")]
+    Play(#[from] PlayError),
+    #[error("nothing was heard of it for {0}")]
+    Silent(Nanos),
+    #[error("it does not take its answers")]
+    Slow,
+}
+
+/// What a session does.
+enum Role {
+    /// It records.
+    Publisher {
+        archive: Arc<Archive>,
+        description: Box<Description>,
+        /// From the first SETUP on.
+        reserved: Option<(Stream, Writing)>,
+    },
+    /// It plays.
+    Player {
+        archive: Arc<Archive>,
+        recording: Recording,
+        description: Box<Description>,
+        reserved: Stream,
+        /// It begins with what is being recorded unless it says otherwise.
+        is_live: bool,
+    },
+}
+
+/// A session.
+struct Session {
+    id: String,
+    role: Role,
+    /// By track.
+    transports: Vec<Option<Transport>>,
+}
+
+/// A connection and its session.
+pub(super) struct Connection<'a> {
+    shared: &'a Shared,
+    socket: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+    input: Input,
+    session: Option<Session>,
+    /// When something was heard last.
+    heard: Time,
+}
+
+/// What an idle connection wakes for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Socket,
+    Stop,
+}
+
+/// What follows a request.
+enum Then {
+    /// The next one.
+    Next,
+    /// Packets are recorded.
+    Record,
+    /// They are played.
+    Play(Box<playing::Wanted>),
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        socket: TcpStream,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Self {
+        Self {
+            shared,
+            socket,
+            local,
+            peer,
+            input: Input::default(),
+            session: None,
+            heard: clock::now(),
+        }
+    }
+
+    /// Serves it to its end.
+    pub(super) fn serve(mut self) -> Result<(), Ended> {
+        loop {
+            let Some(request) = self.idle()? else {
+                return Ok(());
+            };
+            let (said, then) = self.handle(&request);
+            self.tell(&said)?;
+            let again = match then {
+                Then::Next => true,
+                Then::Record => self.record()?,
+                Then::Play(wanted) => self.play(*wanted)?,
+            };
+            if !again {
+                return Ok(());
+            }
+        }
+    }
+
+    fn timeout(&self) -> Nanos {
+        Nanos(u64::try_from(self.shared.config.timeout.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The next request while nothing is moved; `None`: the peer or the server has ended.
+    fn idle(&mut self) -> Result<Option<Asked>, Ended> {
+        loop {
+            match self.input.next_item() {
+                Ok(Next::Request(request)) => {
+                    self.heard = clock::now();
+                    return Ok(Some(*request));
+                }
+                Ok(Next::Response(_)) => continue,
+                Ok(Next::Packet { len, .. }) => {
+                    // Of a session that moves nothing at this moment.
+                    if !self.discard(len)? {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Ok(Next::More) => {}
+                Err(error) => {
+                    let said = answer(None, StatusCode::BadRequest).because(error.to_string());
+                    self.tell(&said)?;
+                    return Err(error.into());
+                }
+            }
+            if !self.wait_for_bytes()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Sleeps until something has come and takes it in; `false`: the peer or the server has ended.
+    fn wait_for_bytes(&mut self) -> Result<bool, Ended> {
+        loop {
+            let until = self.heard.saturating_add(self.timeout());
+            let mut wait = Wait::new();
+            wait.readable(self.socket.as_fd(), Ready::Socket);
+            wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+            let ready = wait.sleep(true, Some(until))?;
+            if ready.contains(&Ready::Stop) {
+                return Ok(false);
+            }
+            if ready.contains(&Ready::Socket) {
+                match self.receive(4_096)? {
+                    Some(0) => return Ok(false),
+                    Some(_) => return Ok(true),
+                    None => {}
+                }
+            }
+            if clock::now() >= until {
+                return Err(Ended::Silent(self.timeout()));
+            }
+        }
+    }
+
+    /// Takes in what has come, at most so much; `None`: nothing has, `Some(0)`: nothing will.
+    fn receive(&mut self, most: usize) -> Result<Option<usize>, Ended> {
+        let mut bytes = [0; 4_096];
+        let most = most.min(bytes.len());
+        match rustix::io::read(&self.socket, &mut bytes[..most]) {
+            Ok(count) => {
+                self.input.add(&bytes[..count]);
+                Ok(Some(count))
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    /// Passes over the bytes of a packet; `false`: there will be no more.
+    fn discard(&mut self, len: usize) -> Result<bool, Ended> {
+        let mut left = len;
+        let mut scratch = [0; 4_096];
+        while left > 0 {
+            let most = left.min(scratch.len());
+            let taken = self.input.take(&mut scratch[..most]);
+            left -= taken;
+            if taken == 0 && !self.wait_for_bytes()? {
+                return Ok(false);
+            }
+        }
+        self.heard = clock::now();
+        Ok(true)
+    }
+
+    /// Sends an answer, and waits until all of it has gone.
+    fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), Ended> {
+        let mut bytes = Vec::new();
+        said.write(&mut bytes)
+            .map_err(|_| io::Error::other("an answer that is none"))?;
+        self.send_all(&bytes)
+    }
+
+    fn send_all(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        let until = clock::now().saturating_add(ANSWER_WITHIN);
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match rustix::io::write(&self.socket, &bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let mut wait = Wait::new();
+                    wait.add(self.socket.as_fd(), PollFlags::OUT, Ready::Socket);
+                    if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
+                        return Err(Ended::Slow);
+                    }
+                }
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    return Err(io::Error::from(ErrorKind::BrokenPipe).into());
+                }
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// What a request is answered, and what follows.
+    fn handle(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+        let next = |answer: Answer| (answer.done(), Then::Next);
+        if let Some(said) = self.wrong_session(request) {
+            return next(said);
+        }
+        match request.method() {
+            Method::Options => next(answer::options(request)),
+            Method::Announce => next(self.announce(request)),
+            Method::Describe => next(self.describe(request)),
+            Method::Setup => next(self.set_up(request)),
+            Method::Record => self.begin_record(request),
+            Method::Play => self.begin_play(request),
+            Method::Pause => match self.is_player() {
+                true => next(self.in_session(request, StatusCode::Ok)),
+                false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
+            },
+            Method::GetParameter | Method::SetParameter => {
+                next(self.in_session(request, StatusCode::Ok))
+            }
+            Method::Teardown => {
+                let said = self.in_session(request, StatusCode::Ok);
+                self.session = None;
+                next(said)
+            }
+            _ => next(answer(Some(request), StatusCode::NotImplemented)),
+        }
+    }
+
+    fn is_player(&self) -> bool {
+        let role = self.session.as_ref().map(|session| &session.role);
+        matches!(role, Some(Role::Player { .. }))
+    }
+
+    /// An answer in the name of the session.
+    fn in_session(&self, request: &Asked, status: StatusCode) -> Answer {
+        let mut said = answer(Some(request), status);
+        if let Some(session) = &self.session {
+            said = said.session(&session.id, self.shared.config.timeout);
+        }
+        said
+    }
+
+    /// Whether a request names a session that is not the connection's.
+    fn wrong_session(&self, request: &Asked) -> Option<Answer> {
+        let named = request.header(&rtsp_types::headers::SESSION)?.as_str();
+        let named = named.split(';').next().unwrap_or_default().trim();
+        let is_it = self
+            .session
+            .as_ref()
+            .is_some_and(|session| session.id == named);
+        (!is_it).then(|| answer(Some(request), StatusCode::SessionNotFound))
+    }
+}

@@ -1,0 +1,667 @@
+//! PLAY: packets go, each when its time has come, until PAUSE, TEARDOWN, silence, or the end of the connection.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use engine::clock;
+use engine::event::EventFd;
+use engine::stream::Stream;
+use rtsp_types::headers::{NptRange, NptTime, RANGE, RTP_INFO, Range};
+use rtsp_types::{Method, Response, StatusCode};
+use rustix::event::PollFlags;
+use sched::units::{Nanos, Time};
+
+use super::answer::{Answer, answer, options};
+use super::{Asked, Connection, Ended, Role, Session, Then};
+use crate::media::archive::{Archive, ArchiveError, Recording};
+use crate::media::block::{Block, Kind};
+use crate::media::description::{self, Description};
+use crate::media::input::Next;
+use crate::media::packet::Header;
+use crate::media::play::{self, PlayError, Playback, Start, Upcoming};
+use crate::media::poll::Wait;
+use crate::media::transport::Transport;
+
+/// A live player begins so many blocks behind what is on the disks.
+const LIVE_BLOCKS_BEHIND: u64 = 2;
+
+/// Packets that are sent before requests have their turn.
+const AT_A_TIME: usize = 64;
+
+/// How often those who play are told what time a packet's timestamp is.
+const REPORT_EVERY: Nanos = Nanos::from_secs(5);
+
+/// Players that sort packets by their numbers keep the last ones for a while, and drop them if they are told of the end
+/// then.
+const FAREWELL_AFTER: Nanos = Nanos::from_millis(500);
+
+/// What is to be played.
+pub(super) struct Wanted {
+    recording: Recording,
+    start: Start,
+    until_ns: Option<u64>,
+}
+
+/// What a playback wakes for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    Socket,
+    Writable,
+    Stop,
+    Disks,
+    Live,
+    /// Somebody who plays has said something by UDP.
+    Heard(usize),
+}
+
+/// What a request while playing leads to.
+enum After {
+    Goes,
+    Ends(Box<Asked>),
+    Again(Box<Asked>),
+    Closed,
+}
+
+/// What was sent of a track.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    packets: u32,
+    octets: u32,
+    ssrc: u32,
+    reported: Option<Time>,
+}
+
+/// A playback and what goes out of it.
+struct Outgoing<'a> {
+    playback: Playback<'a>,
+    transports: &'a [Option<Transport>],
+    sent: Vec<Sent>,
+    /// How much of the packet that is next has gone.
+    gone: usize,
+    /// The socket takes no more at this moment.
+    is_full: bool,
+    /// Answers and reports that go between two packets.
+    between: VecDeque<u8>,
+    /// When those who play are told that this was all.
+    over: Option<Time>,
+    /// The wall clock at an instant of the other one.
+    ntp: (Time, u64),
+}
+
+impl Connection<'_> {
+    /// Whether it can be played from there, and that it is.
+    pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
+        let Some(Session {
+            id,
+            role:
+                Role::Player {
+                    archive,
+                    recording,
+                    description,
+                    is_live,
+                    ..
+                },
+            ..
+        }) = &self.session
+        else {
+            let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
+            return (said.done(), Then::Next);
+        };
+        let recording = archive
+            .recording(Some(recording.number))
+            .unwrap_or(*recording);
+        let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
+        let wanted = match self.wanted(request, archive, recording, description, *is_live) {
+            Ok(Ok(wanted)) => wanted,
+            Ok(Err(why)) => return (said(StatusCode::InvalidRange).because(why), Then::Next),
+            Err(error) => {
+                let said = said(StatusCode::InternalServerError);
+                return (said.because(error.to_string()), Then::Next);
+            }
+        };
+        let info = self.rtp_info(request, archive, &wanted);
+        let begins = wanted.start.media_ns;
+        let mut range = format!("npt={}-", seconds(begins));
+        if let Some(until) = wanted.until_ns {
+            range.push_str(&seconds(until));
+        }
+        let mut said = said(StatusCode::Ok).header(RANGE, range);
+        if let Some(info) = info {
+            said = said.header(RTP_INFO, info);
+        }
+        (said.done(), Then::Play(Box::new(wanted)))
+    }
+
+    /// From where to where; the inner error is what is wrong with what was asked for.
+    fn wanted(
+        &self,
+        request: &Asked,
+        archive: &Archive,
+        recording: Recording,
+        description: &Description,
+        is_live: bool,
+    ) -> Result<Result<Wanted, String>, ArchiveError> {
+        let client = &self.shared.client;
+        let range = match request.typed_header::<Range>() {
+            Ok(range) => range,
+            Err(_) => return Ok(Err("the Range makes no sense".to_owned())),
+        };
+        let (from, until) = match range {
+            None => (None, None),
+            Some(Range::Npt(range)) => npt(range),
+            Some(other) => {
+                return Ok(Err(format!("{other}: npt is what can be played by")));
+            }
+        };
+        let video = video_track(description);
+        let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
+        let start = match from {
+            // Whoever plays what goes on begins with what goes on.
+            _ if is_live => {
+                let serial = newest.max(recording.first);
+                let at = archive.read_block(client, serial)?;
+                let media_ns = at
+                    .and_then(|bytes| Some(Block::parse(&bytes).ok()?.trailer.media_ns))
+                    .unwrap_or(0);
+                play::start_at(archive, client, &recording, media_ns, video)?
+            }
+            None | Some(0) => Start {
+                serial: recording.first,
+                packet: 0,
+                media_ns: play::extent(archive, client, &recording)?.start,
+            },
+            Some(from) => {
+                let extent = play::extent(archive, client, &recording)?;
+                if from > extent.end {
+                    return Ok(Err(format!(
+                        "the recording ends at {} s",
+                        seconds(extent.end)
+                    )));
+                }
+                play::start_at(archive, client, &recording, from, video)?
+            }
+        };
+        if until.is_some_and(|until| until <= start.media_ns) {
+            return Ok(Err("the range is empty".to_owned()));
+        }
+        Ok(Ok(Wanted {
+            recording,
+            start,
+            until_ns: until,
+        }))
+    }
+
+    /// The number and the timestamp that each track begins with, as far as the first block says.
+    fn rtp_info(&self, request: &Asked, archive: &Archive, wanted: &Wanted) -> Option<String> {
+        let bytes = archive
+            .read_block(&self.shared.client, wanted.start.serial)
+            .ok()??;
+        let block = Block::parse(&bytes).ok()?;
+        let base = request
+            .request_uri()?
+            .as_str()
+            .trim_end_matches('/')
+            .to_owned();
+        let mut said: Vec<Option<String>> = Vec::new();
+        for number in wanted.start.packet..block.len() {
+            let Some((entry, _)) = block.packet(number) else {
+                continue;
+            };
+            let track = usize::from(entry.track);
+            said.resize(said.len().max(track + 1), None);
+            let header = Header::parse(&entry.header);
+            if entry.kind == Kind::Rtp
+                && said[track].is_none()
+                && let Some(Header {
+                    sequence,
+                    timestamp,
+                    ..
+                }) = header
+            {
+                let control = description::control(track);
+                said[track] = Some(format!(
+                    "url={base}/{control};seq={sequence};rtptime={timestamp}"
+                ));
+            }
+        }
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        (!said.is_empty()).then(|| said.join(","))
+    }
+
+    /// Plays; whether the connection goes on.
+    pub(super) fn play(&mut self, wanted: Wanted) -> Result<bool, Ended> {
+        let Some(session) = self.session.take() else {
+            return Ok(true);
+        };
+        let Session {
+            id,
+            role: Role::Player {
+                archive, reserved, ..
+            },
+            transports,
+        } = &session
+        else {
+            return Ok(true);
+        };
+        let volume = archive.volume().name();
+        tracing::info!(peer = %self.peer, volume, recording = wanted.recording.number, "playing begins");
+        let after = self.move_out(reserved, archive, transports, wanted, id)?;
+        match after {
+            After::Closed => Ok(false),
+            After::Goes => {
+                self.session = Some(session);
+                Ok(true)
+            }
+            After::Ends(request) => {
+                let said = answer(Some(&request), StatusCode::Ok)
+                    .session(id, self.shared.config.timeout)
+                    .done();
+                let is_pause = *request.method() == Method::Pause;
+                if is_pause {
+                    self.session = Some(session);
+                } else {
+                    drop(session);
+                }
+                self.tell(&said)?;
+                Ok(true)
+            }
+            After::Again(request) => {
+                self.session = Some(session);
+                let (said, then) = self.begin_play(&request);
+                self.tell(&said)?;
+                match then {
+                    Then::Play(wanted) => self.play(*wanted),
+                    Then::Next | Then::Record => Ok(true),
+                }
+            }
+        }
+    }
+
+    fn move_out(
+        &mut self,
+        stream: &Stream,
+        archive: &Archive,
+        transports: &[Option<Transport>],
+        wanted: Wanted,
+        id: &str,
+    ) -> Result<After, Ended> {
+        let live = archive.listen()?;
+        let Wanted {
+            recording,
+            start,
+            until_ns,
+        } = wanted;
+        let mut out = Outgoing {
+            playback: Playback::new(stream, archive, recording, start, until_ns)?,
+            transports,
+            sent: vec![Sent::default(); transports.len()],
+            gone: 0,
+            is_full: false,
+            between: VecDeque::new(),
+            over: None,
+            ntp: (clock::now(), ntp_now()),
+        };
+        loop {
+            let until = self.send_due(&mut out)?;
+            let Some(until) = until else {
+                // All of it has gone: what comes next is for the session.
+                out.farewell();
+                self.flush(&mut out)?;
+                return Ok(After::Goes);
+            };
+            let ready = self.sleep_out(&out, &live, until)?;
+            if ready.contains(&Wakes::Stop) {
+                return Ok(After::Closed);
+            }
+            if ready.contains(&Wakes::Disks) {
+                out.playback.reader().drain();
+            }
+            if ready.contains(&Wakes::Live) {
+                live.drain();
+            }
+            if ready.contains(&Wakes::Writable) {
+                out.is_full = false;
+            }
+            for of in &ready {
+                if let Wakes::Heard(track) = of {
+                    self.hear(out.transports, *track);
+                }
+            }
+            if ready.contains(&Wakes::Socket) {
+                match self.asked_while_playing(&mut out, id)? {
+                    After::Goes => {}
+                    other => {
+                        self.flush(&mut out)?;
+                        return Ok(other);
+                    }
+                }
+            }
+            if clock::now() >= self.heard.saturating_add(self.timeout()) {
+                return Err(Ended::Silent(self.timeout()));
+            }
+        }
+    }
+
+    /// Sends what is due; until when to sleep then, which is for ever for `Time::MAX`. `None`: nothing more is to be
+    /// sent.
+    fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, Ended> {
+        for _ in 0..AT_A_TIME {
+            if out.is_full {
+                return Ok(Some(Time::MAX));
+            }
+            if out.gone == 0 && !out.between.is_empty() && !self.send_between(out)? {
+                return Ok(Some(Time::MAX));
+            }
+            match out.playback.advance()? {
+                Upcoming::Nothing => {
+                    let now = clock::now();
+                    let over = *out.over.get_or_insert(now.saturating_add(FAREWELL_AFTER));
+                    return Ok((now < over).then_some(over));
+                }
+                Upcoming::Unread => return Ok(Some(Time::MAX)),
+                Upcoming::Packet { due, track, kind } => {
+                    let is_played =
+                        kind == Kind::Rtp && out.transports.get(track).is_some_and(Option::is_some);
+                    if !is_played {
+                        out.playback.done();
+                        continue;
+                    }
+                    if clock::now() < due {
+                        return Ok(Some(due));
+                    }
+                    out.report(track);
+                    if out.gone == 0 && !out.between.is_empty() {
+                        continue;
+                    }
+                    self.send_packet(out, track)?;
+                }
+            }
+        }
+        // Others have their turn, and then it goes on.
+        Ok(Some(clock::now()))
+    }
+
+    fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), Ended> {
+        let len = out.playback.packet_len();
+        let sent = match &out.transports[track] {
+            Some(Transport::Interleaved { rtp, .. }) => {
+                let [high, low] = (len as u16).to_be_bytes();
+                let frame = [b'$', *rtp, high, low];
+                out.playback.send(&self.socket, &frame, out.gone)?
+            }
+            Some(Transport::Udp { rtp, .. }) => out.playback.send(rtp, &[], 0)?,
+            None => None,
+        };
+        let Some((count, all)) = sent else {
+            out.is_full = true;
+            return Ok(());
+        };
+        out.gone += count;
+        if out.gone == all {
+            out.gone = 0;
+            out.note(track, len);
+            out.playback.done();
+        } else {
+            out.is_full = true;
+        }
+        Ok(())
+    }
+
+    /// Sends what goes between packets; whether all of it has gone.
+    fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, Ended> {
+        let bytes = out.between.make_contiguous();
+        match rustix::io::write(&self.socket, bytes) {
+            Ok(count) => drop(out.between.drain(..count)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(std::io::Error::from(error).into()),
+        }
+        out.is_full = !out.between.is_empty();
+        Ok(!out.is_full)
+    }
+
+    /// Before something else is said: the rest of a packet that has begun, and what goes between.
+    fn flush(&mut self, out: &mut Outgoing<'_>) -> Result<(), Ended> {
+        let until = clock::now().saturating_add(super::ANSWER_WITHIN);
+        while out.gone > 0 || !out.between.is_empty() {
+            if out.is_full {
+                let mut wait = Wait::new();
+                wait.add(self.socket.as_fd(), PollFlags::OUT, Wakes::Writable);
+                if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
+                    return Err(Ended::Slow);
+                }
+                out.is_full = false;
+            }
+            if out.gone > 0 {
+                let track = out
+                    .playback
+                    .packet()
+                    .map_or(0, |entry| usize::from(entry.track));
+                self.send_packet(out, track)?;
+            } else {
+                self.send_between(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep_out(
+        &self,
+        out: &Outgoing<'_>,
+        live: &Arc<EventFd>,
+        until: Time,
+    ) -> Result<Vec<Wakes>, Ended> {
+        let mut wait = Wait::new();
+        wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+        wait.readable(self.socket.as_fd(), Wakes::Socket);
+        wait.readable(live.as_fd(), Wakes::Live);
+        let reader = out.playback.reader();
+        wait.readable(reader.event(), Wakes::Disks);
+        for (track, transport) in out.transports.iter().enumerate() {
+            if let Some(Transport::Udp { rtcp, rtp, .. }) = transport {
+                wait.readable(rtcp.as_fd(), Wakes::Heard(track));
+                wait.readable(rtp.as_fd(), Wakes::Heard(track));
+                if out.is_full {
+                    wait.add(rtp.as_fd(), PollFlags::OUT, Wakes::Writable);
+                }
+            }
+        }
+        if out.is_full {
+            wait.add(self.socket.as_fd(), PollFlags::OUT, Wakes::Writable);
+        }
+        let silent = self.heard.saturating_add(self.timeout());
+        let until = until.min(silent);
+        let until = reader.next_at().map_or(until, |at| at.min(until));
+        Ok(wait.sleep(reader.arm(), Some(until))?)
+    }
+
+    /// Who plays by UDP says that it is there.
+    fn hear(&mut self, transports: &[Option<Transport>], track: usize) {
+        let Some(Transport::Udp { rtp, rtcp, .. }) = &transports[track] else {
+            return;
+        };
+        let mut scratch = [0; 2_048];
+        for socket in [rtp, rtcp] {
+            while socket.recv(&mut scratch).is_ok() {
+                self.heard = clock::now();
+            }
+        }
+    }
+
+    /// What is asked for while packets go.
+    fn asked_while_playing(&mut self, out: &mut Outgoing<'_>, id: &str) -> Result<After, Ended> {
+        match self.receive(4_096)? {
+            None => return Ok(After::Goes),
+            Some(0) => return Ok(After::Closed),
+            Some(_) => {}
+        }
+        loop {
+            let request = match self.input.next_item()? {
+                Next::More => return Ok(After::Goes),
+                Next::Response(_) => continue,
+                Next::Packet { len, .. } => {
+                    if !self.discard(len)? {
+                        return Ok(After::Closed);
+                    }
+                    continue;
+                }
+                Next::Request(request) => request,
+            };
+            self.heard = clock::now();
+            let in_session = |status| -> Answer {
+                answer(Some(&request), status).session(id, self.shared.config.timeout)
+            };
+            let said = match request.method() {
+                Method::Teardown | Method::Pause => return Ok(After::Ends(request)),
+                Method::Play => return Ok(After::Again(request)),
+                Method::Options => options(&request),
+                Method::GetParameter | Method::SetParameter => in_session(StatusCode::Ok),
+                _ => in_session(StatusCode::MethodNotValidInThisState),
+            };
+            let mut bytes = Vec::new();
+            said.done()
+                .write(&mut bytes)
+                .map_err(|_| std::io::Error::other("an answer that is none"))?;
+            out.between.extend(bytes);
+        }
+    }
+}
+
+impl Outgoing<'_> {
+    /// A packet of a track has gone.
+    fn note(&mut self, track: usize, len: usize) {
+        if let Some(sent) = self.sent.get_mut(track) {
+            sent.packets = sent.packets.wrapping_add(1);
+            sent.octets = sent.octets.wrapping_add(len as u32 - 12);
+        }
+    }
+
+    /// Tells what time it is, if it is time to: with the packet of a track that is next, now.
+    fn report(&mut self, track: usize) {
+        let now = clock::now();
+        let Some(header) = self
+            .playback
+            .packet()
+            .and_then(|entry| Header::parse(&entry.header))
+        else {
+            return;
+        };
+        let ntp = self.ntp_at(now);
+        let Some(sent) = self.sent.get_mut(track) else {
+            return;
+        };
+        let is_due = sent
+            .reported
+            .is_none_or(|at| now >= at.saturating_add(REPORT_EVERY));
+        if !is_due || self.gone > 0 {
+            return;
+        }
+        sent.reported = Some(now);
+        sent.ssrc = header.ssrc;
+        let report = rtcp_types::SenderReport::builder(header.ssrc)
+            .ntp_timestamp(ntp)
+            .rtp_timestamp(header.timestamp)
+            .packet_count(sent.packets)
+            .octet_count(sent.octets);
+        let name = rtcp_types::SdesItem::builder(rtcp_types::SdesItem::CNAME, "clockwise");
+        let chunk = rtcp_types::SdesChunk::builder(header.ssrc).add_item(name);
+        let compound = rtcp_types::Compound::builder()
+            .add_packet(report)
+            .add_packet(rtcp_types::Sdes::builder().add_chunk(chunk));
+        self.tell(track, &compound);
+    }
+
+    /// Tells those who play that this was all (RFC 3550, section 6.6).
+    fn farewell(&mut self) {
+        for track in 0..self.sent.len() {
+            let Sent { packets, ssrc, .. } = self.sent[track];
+            if packets > 0 {
+                let compound = rtcp_types::Compound::builder()
+                    .add_packet(rtcp_types::ReceiverReport::builder(ssrc))
+                    .add_packet(rtcp_types::Bye::builder().add_source(ssrc));
+                self.tell(track, &compound);
+            }
+        }
+    }
+
+    /// Sends reports of a track.
+    fn tell(&mut self, track: usize, compound: &rtcp_types::CompoundBuilder<'_>) {
+        let mut bytes = [0; 256];
+        let Ok(len) = rtcp_types::RtcpPacketWriterExt::write_into(compound, &mut bytes) else {
+            return;
+        };
+        match &self.transports[track] {
+            Some(Transport::Interleaved { rtcp, .. }) => {
+                let [high, low] = (len as u16).to_be_bytes();
+                self.between.extend([b'$', *rtcp, high, low]);
+                self.between.extend(&bytes[..len]);
+            }
+            // One that is lost is followed by the next.
+            Some(Transport::Udp { rtcp, .. }) => drop(rtcp.send(&bytes[..len])),
+            None => {}
+        }
+    }
+
+    fn ntp_at(&self, at: Time) -> u64 {
+        let (from, ntp) = self.ntp;
+        let after = u128::from(at.saturating_since(from).get());
+        ntp.wrapping_add(((after << 32) / 1_000_000_000) as u64)
+    }
+}
+
+/// The wall clock as NTP has it: seconds since 1900, and their fraction.
+fn ntp_now() -> u64 {
+    const FROM_1900_TO_1970_S: u64 = 2_208_988_800;
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+    (since.as_secs().wrapping_add(FROM_1900_TO_1970_S) << 32) | fraction
+}
+
+/// The track whose key frames playing begins with: the first whose encoding has others, or the first.
+fn video_track(description: &Description) -> usize {
+    let tracks = description.tracks().iter();
+    let video = |encoding: &str| matches!(encoding, "H264" | "H265" | "MP4V-ES");
+    tracks
+        .enumerate()
+        .find(|(_, track)| video(&track.encoding))
+        .map_or(0, |(number, _)| number)
+}
+
+/// From where to where, in nanoseconds; `None`: from where it is, to the end.
+fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
+    match range {
+        NptRange::Empty => (None, None),
+        NptRange::From(from) => (nanos(from), None),
+        NptRange::FromTo(from, to) => (nanos(from), nanos(to)),
+        NptRange::To(to) => (None, nanos(to)),
+    }
+}
+
+fn nanos(time: NptTime) -> Option<u64> {
+    let (seconds, nanos) = match time {
+        NptTime::Now => return None,
+        NptTime::Seconds(seconds, nanos) => (seconds, nanos),
+        NptTime::Hms(hours, minutes, seconds, nanos) => {
+            let minutes = hours.saturating_mul(60).saturating_add(u64::from(minutes));
+            (
+                minutes
+                    .saturating_mul(60)
+                    .saturating_add(u64::from(seconds)),
+                nanos,
+            )
+        }
+    };
+    let whole = seconds.saturating_mul(1_000_000_000);
+    Some(whole.saturating_add(u64::from(nanos.unwrap_or(0))))
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1_000_000_000, ns / 1_000_000 % 1_000)
+}
+
+impl From<ArchiveError> for Ended {
+    fn from(error: ArchiveError) -> Self {
+        Self::Play(PlayError::Archive(error))
+    }
+}

@@ -1,0 +1,377 @@
+//! ANNOUNCE, DESCRIBE and SETUP: what a session is about, and whether the disks carry it.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use engine::stream::{Refusal, Stream, StreamSpec};
+use rtsp_types::StatusCode;
+use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, Transports};
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+
+use super::answer::{Answer, answer};
+use super::{Asked, Connection, Role, Session};
+use crate::media::archive::{Archive, ArchiveError, Recording};
+use crate::media::block::Block;
+use crate::media::description::{self, Description};
+use crate::media::play;
+use crate::media::server::OpenError;
+use crate::media::transport::Transport;
+
+/// What a path names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Target {
+    pub(super) volume: String,
+    /// A recording by its number; the newest.
+    pub(super) number: Option<u64>,
+    /// `live`: from now on.
+    pub(super) is_live: bool,
+    /// What follows.
+    pub(super) rest: String,
+}
+
+/// `/VOLUME`, `/VOLUME/7`, `/VOLUME/live`, each with a track behind it or not.
+pub(super) fn target(request: &Asked) -> Option<Target> {
+    let path = request.request_uri()?.path();
+    let mut parts = path.trim_matches('/').splitn(2, '/');
+    let volume = parts.next().filter(|volume| !volume.is_empty())?;
+    let rest = parts.next().unwrap_or_default();
+    let (first, others) = rest.split_once('/').unwrap_or((rest, ""));
+    let number = first.parse().ok();
+    let is_live = first == "live";
+    Some(Target {
+        volume: volume.to_owned(),
+        number,
+        is_live,
+        rest: if number.is_some() || is_live {
+            others.to_owned()
+        } else {
+            rest.to_owned()
+        },
+    })
+}
+
+/// Why not, for the peer.
+fn refused(request: &Asked, refusal: &Refusal) -> Answer {
+    let status = match refusal {
+        Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
+            StatusCode::NotEnoughBandwidth
+        }
+        Refusal::Invalid { .. } => StatusCode::BadRequest,
+        Refusal::Pool(_) => StatusCode::ServiceUnavailable,
+    };
+    answer(Some(request), status).reason(refusal.to_string())
+}
+
+fn unopened(request: &Asked, error: &OpenError) -> Answer {
+    let status = match error {
+        OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
+        OpenError::Archive(
+            ArchiveError::Foreign(_) | ArchiveError::Small { .. } | ArchiveError::Busy(_),
+        ) => StatusCode::Forbidden,
+        OpenError::Archive(_) => StatusCode::InternalServerError,
+        OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. }) => StatusCode::NotFound,
+        OpenError::Pool(_) => StatusCode::ServiceUnavailable,
+    };
+    answer(Some(request), status).reason(error.to_string())
+}
+
+/// Nanoseconds since 1970.
+fn now_unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+impl Connection<'_> {
+    /// Takes a description of what is to be recorded.
+    pub(super) fn announce(&mut self, request: &Asked) -> Answer {
+        if self.session.is_some() {
+            return self.in_session(request, StatusCode::MethodNotValidInThisState);
+        }
+        let Some(target) = target(request) else {
+            return answer(Some(request), StatusCode::NotFound)
+                .reason("name a volume: rtsp://HOST/VOLUME");
+        };
+        let kind = request.header(&CONTENT_TYPE).map(|kind| kind.as_str());
+        if kind.is_some_and(|kind| !kind.starts_with("application/sdp")) {
+            return answer(Some(request), StatusCode::UnsupportedMediaType);
+        }
+        let description = match Description::parse(request.body()) {
+            Ok(description) => description,
+            Err(error) => {
+                return answer(Some(request), StatusCode::BadRequest).reason(error.to_string());
+            }
+        };
+        let archive = match self.shared.archive(&target.volume, true) {
+            Ok(archive) => archive,
+            Err(error) => return unopened(request, &error),
+        };
+        let tracks = description.tracks().len();
+        let role = Role::Publisher {
+            archive,
+            description: Box::new(description),
+            reserved: None,
+        };
+        self.begin(request, role, tracks)
+    }
+
+    fn begin(&mut self, request: &Asked, role: Role, tracks: usize) -> Answer {
+        match session_id() {
+            Ok(id) => {
+                self.session = Some(Session {
+                    id,
+                    role,
+                    transports: (0..tracks).map(|_| None).collect(),
+                });
+                self.in_session(request, StatusCode::Ok)
+            }
+            Err(error) => {
+                answer(Some(request), StatusCode::InternalServerError).reason(error.to_string())
+            }
+        }
+    }
+
+    /// What can be played there.
+    pub(super) fn describe(&mut self, request: &Asked) -> Answer {
+        let (archive, recording, description) = match self.recorded(request) {
+            Ok(recorded) => recorded,
+            Err(said) => return said,
+        };
+        let is_going_on = archive.is_recorded()
+            && archive
+                .recording(None)
+                .is_some_and(|newest| newest.number == recording.number);
+        let extent = match play::extent(&archive, &self.shared.client, &recording) {
+            Ok(extent) => extent,
+            Err(error) => return unopened(request, &error.into()),
+        };
+        let length = (!is_going_on).then_some(extent.end);
+        let base = request
+            .request_uri()
+            .map(|uri| format!("{}/", uri.as_str().trim_end_matches('/')));
+        answer(Some(request), StatusCode::Ok)
+            .header(CONTENT_BASE, base.unwrap_or_default())
+            .body("application/sdp", description.for_players(length))
+    }
+
+    /// The recording that a request names.
+    fn recorded(&self, request: &Asked) -> Result<(Arc<Archive>, Recording, Description), Answer> {
+        let missing = |why: String| answer(Some(request), StatusCode::NotFound).reason(why);
+        let target = target(request)
+            .ok_or_else(|| missing("name a volume: rtsp://HOST/VOLUME".to_owned()))?;
+        let archive = self.shared.archive(&target.volume, false);
+        let archive = archive.map_err(|error| unopened(request, &error))?;
+        let recording = archive.recording(target.number).ok_or_else(|| {
+            let which = target.number.map_or("recording".to_owned(), |number| {
+                format!("recording {number}")
+            });
+            missing(format!("there is no {which} in volume {:?}", target.volume))
+        })?;
+        if target.is_live && !archive.is_recorded() {
+            return Err(missing(format!(
+                "nobody records in volume {:?}",
+                target.volume
+            )));
+        }
+        // Any block has it; the last ones may be damaged.
+        for serial in (recording.first..recording.end).rev().take(4) {
+            let bytes = archive.read_block(&self.shared.client, serial);
+            let bytes = bytes.map_err(|error| unopened(request, &error.into()))?;
+            let parsed = bytes
+                .as_deref()
+                .and_then(|bytes| Description::parse(Block::parse(bytes).ok()?.text()).ok());
+            if let Some(description) = parsed {
+                return Ok((archive, recording, description));
+            }
+        }
+        Err(missing(format!(
+            "the last blocks of recording {} in volume {:?} are damaged",
+            recording.number, target.volume
+        )))
+    }
+
+    /// Takes a transport for a track; the first one of a session reserves for all of it.
+    pub(super) fn set_up(&mut self, request: &Asked) -> Answer {
+        let asked = match request.typed_header::<Transports>() {
+            Ok(Some(asked)) => asked,
+            _ => return answer(Some(request), StatusCode::UnsupportedTransport),
+        };
+        let is_new = self.session.is_none();
+        if is_new && let Err(said) = self.begin_player(request) {
+            return said;
+        }
+        let said = self.set_up_track(request, &asked);
+        // Nothing half reserved stays behind.
+        if is_new && !said.is_ok() {
+            self.session = None;
+        }
+        said
+    }
+
+    fn set_up_track(&mut self, request: &Asked, asked: &Transports) -> Answer {
+        let Some(track) = self.track(request) else {
+            return answer(Some(request), StatusCode::NotFound)
+                .reason("there is no such track; DESCRIBE or ANNOUNCE say how they are called");
+        };
+        let taken = |session: &Session| session.transports[track].is_some();
+        if self.session.as_ref().is_some_and(taken) {
+            return self.in_session(request, StatusCode::MethodNotValidInThisState);
+        }
+        let transport = Transport::choose(asked, self.local.ip(), self.peer.ip(), track);
+        let transport = match transport {
+            Ok(transport) => transport,
+            Err(error) => {
+                return answer(Some(request), StatusCode::UnsupportedTransport)
+                    .reason(error.to_string());
+            }
+        };
+        if let Err(said) = self.reserve_recording(request) {
+            return said;
+        }
+        let records = !self.is_player();
+        let header = match transport.answer(records) {
+            Ok(header) => Transports::from(vec![header]),
+            Err(error) => {
+                return answer(Some(request), StatusCode::InternalServerError)
+                    .reason(error.to_string());
+            }
+        };
+        if let Some(session) = &mut self.session {
+            session.transports[track] = Some(transport);
+        }
+        self.in_session(request, StatusCode::Ok).typed(&header)
+    }
+
+    /// Which track a request names, by how it was announced or described; the only one is named by the presentation.
+    fn track(&self, request: &Asked) -> Option<usize> {
+        let session = self.session.as_ref()?;
+        let asked = target(request)?.rest;
+        let named = match &session.role {
+            Role::Publisher { description, .. } => description.tracks().iter().position(|track| {
+                let control = track.control.as_deref();
+                control.is_some_and(|control| {
+                    let control = control.trim_start_matches('/');
+                    control == asked || control.ends_with(&format!("/{asked}")) && !asked.is_empty()
+                })
+            }),
+            Role::Player { .. } => {
+                (0..session.transports.len()).find(|track| description::control(*track) == asked)
+            }
+        };
+        let only = session.transports.len() == 1 && asked.is_empty();
+        named.or(only.then_some(0))
+    }
+
+    /// A session for who plays without having announced anything: with its reservation.
+    fn begin_player(&mut self, request: &Asked) -> Result<(), Answer> {
+        let (archive, recording, description) = self.recorded(request)?;
+        let is_live = target(request).is_some_and(|target| target.is_live);
+        let rate = self
+            .played_rate(&archive, &recording)
+            .map_err(|error| unopened(request, &error.into()))?;
+        let name = format!("rtsp {} plays {}", self.peer, archive.volume().name());
+        let reserved = self
+            .reserve(&archive, &name, rate, Op::Read)
+            .map_err(|refusal| {
+                tracing::info!(peer = %self.peer, %refusal, "a player is refused");
+                refused(request, &refusal)
+            })?;
+        let tracks = description.tracks().len();
+        let role = Role::Player {
+            archive,
+            recording,
+            description: Box::new(description),
+            reserved,
+            is_live,
+        };
+        let begun = self.begin(request, role, tracks);
+        if begun.is_ok() { Ok(()) } else { Err(begun) }
+    }
+
+    /// What a recording takes to be played: its bytes over its time, and a tenth, as it may vary.
+    fn played_rate(
+        &self,
+        archive: &Archive,
+        recording: &Recording,
+    ) -> Result<BytesPerSecond, ArchiveError> {
+        let extent = play::extent(archive, &self.shared.client, recording)?;
+        let blocks = recording.end - recording.first;
+        let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
+        let length = u128::from(extent.end - extent.start);
+        if length == 0 {
+            return Ok(self.shared.config.rate);
+        }
+        let rate = bytes * 1_100_000_000 / length;
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        // A moment of a recording says little.
+        let is_short = length < u128::from(Nanos::from_secs(2).get());
+        Ok(BytesPerSecond(if is_short {
+            rate.clamp(1, self.shared.config.rate.0)
+        } else {
+            rate.max(1)
+        }))
+    }
+
+    fn reserve(
+        &self,
+        archive: &Archive,
+        name: &str,
+        rate: BytesPerSecond,
+        op: Op,
+    ) -> Result<Stream, Refusal> {
+        self.shared.pool.reserve(StreamSpec {
+            name: name.to_owned(),
+            volume: Arc::clone(archive.volume()),
+            range: Some(archive.range()),
+            rate,
+            block: Bytes(archive.header().block_bytes),
+            op,
+            span: None,
+            wraps: true,
+        })
+    }
+
+    /// Reserves for a recording, if that has not been done.
+    fn reserve_recording(&mut self, request: &Asked) -> Result<(), Answer> {
+        let Some(Session {
+            role:
+                Role::Publisher {
+                    archive,
+                    description,
+                    reserved: None,
+                },
+            ..
+        }) = &self.session
+        else {
+            return Ok(());
+        };
+        let rate = description.rate().unwrap_or(self.shared.config.rate);
+        let writing = archive
+            .record(now_unix_ns())
+            .map_err(|error| unopened(request, &error.into()))?;
+        let name = format!("rtsp {} records {}", self.peer, archive.volume().name());
+        let stream = self
+            .reserve(archive, &name, rate, Op::Write)
+            .map_err(|refusal| {
+                tracing::info!(peer = %self.peer, %refusal, "a recording is refused");
+                refused(request, &refusal)
+            })?;
+        if let Some(Session {
+            role: Role::Publisher { reserved, .. },
+            ..
+        }) = &mut self.session
+        {
+            *reserved = Some((stream, writing));
+        }
+        Ok(())
+    }
+}
+
+/// 64 random bits, as text: nobody guesses somebody else's session.
+fn session_id() -> std::io::Result<String> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

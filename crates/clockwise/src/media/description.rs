@@ -1,0 +1,284 @@
+//! What a presentation consists of: its description (SDP, RFC 8866), as it was announced and as it is given to players.
+
+use std::fmt::Write as _;
+
+use sched::units::BytesPerSecond;
+use sdp_types::{Media, Session};
+
+/// The longest description that is taken, in bytes: each block of a recording has it.
+pub const TEXT_BYTES_MAX: usize = 16_384;
+
+/// The most tracks of a presentation.
+pub const TRACKS_MAX: usize = 16;
+
+/// What of a rate is for headers, which a description does not count, and for what a variable rate is above its mean.
+const ABOVE_MEAN_PERCENT: u64 = 10;
+
+/// Why a description is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// It is too long.
+    #[error("a description of {0} bytes is longer than {TEXT_BYTES_MAX}")]
+    Long(usize),
+    /// It is no SDP.
+    #[error("it is no SDP: {0}")]
+    Syntax(String),
+    /// It has no track, or too many.
+    #[error("it has {0} tracks; there can be 1 to {TRACKS_MAX}")]
+    Tracks(usize),
+    /// A track that is not sent by RTP.
+    #[error("track {0} is sent by {1}; RTP/AVP is what can be recorded")]
+    Protocol(usize, String),
+}
+
+/// A track.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Track {
+    /// What it was called by who announced it (`a=control`), if at all.
+    pub control: Option<String>,
+    /// The name of its encoding, in capitals.
+    pub encoding: String,
+    /// How many units of its timestamps a second has.
+    pub clock_rate: u32,
+}
+
+/// A description that makes sense.
+#[derive(Clone, Debug)]
+pub struct Description {
+    session: Session,
+    text: Vec<u8>,
+    tracks: Vec<Track>,
+}
+
+/// Payload types that need no `rtpmap` (RFC 3551, tables 4 and 5).
+fn well_known(payload_type: u8) -> Option<(&'static str, u32)> {
+    Some(match payload_type {
+        0 => ("PCMU", 8_000),
+        3 => ("GSM", 8_000),
+        8 => ("PCMA", 8_000),
+        9 => ("G722", 8_000),
+        10 | 11 => ("L16", 44_100),
+        14 => ("MPA", 90_000),
+        26 => ("JPEG", 90_000),
+        32 => ("MPV", 90_000),
+        33 => ("MP2T", 90_000),
+        _ => return None,
+    })
+}
+
+/// A track of which nothing is said is counted as most video is.
+const CLOCK_RATE_DEFAULT: u32 = 90_000;
+
+fn track(media: &Media) -> Track {
+    let payload_type = media.fmt.split_ascii_whitespace().next();
+    let mapped = media.attributes.iter().find_map(|attribute| {
+        let value = attribute.value.as_deref()?;
+        let (of, encoding) = value.split_once(' ')?;
+        if attribute.attribute != "rtpmap" || Some(of) != payload_type {
+            return None;
+        }
+        let mut parts = encoding.split('/');
+        let name = parts.next()?.trim().to_ascii_uppercase();
+        let rate = parts.next()?.trim().parse().ok().filter(|rate| *rate > 0)?;
+        Some((name, rate))
+    });
+    let known = payload_type.and_then(|of| well_known(of.parse().ok()?));
+    let known = known.map(|(name, rate)| (name.to_owned(), rate));
+    let (encoding, clock_rate) = mapped
+        .or(known)
+        .unwrap_or_else(|| (String::new(), CLOCK_RATE_DEFAULT));
+    let control = media.attributes.iter();
+    let control = control
+        .filter(|attribute| attribute.attribute == "control")
+        .find_map(|attribute| attribute.value.clone());
+    Track {
+        control,
+        encoding,
+        clock_rate,
+    }
+}
+
+impl Description {
+    /// What an announcement says, or a block of a recording.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn parse(text: &[u8]) -> Result<Self, DescriptionError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(DescriptionError::Long(text.len()));
+        }
+        let session = Session::parse(text);
+        let session = session.map_err(|error| DescriptionError::Syntax(error.to_string()))?;
+        if session.medias.is_empty() || session.medias.len() > TRACKS_MAX {
+            return Err(DescriptionError::Tracks(session.medias.len()));
+        }
+        for (number, media) in session.medias.iter().enumerate() {
+            if !matches!(
+                media.proto.as_str(),
+                "RTP/AVP" | "RTP/AVP/UDP" | "RTP/AVP/TCP"
+            ) {
+                return Err(DescriptionError::Protocol(number, media.proto.clone()));
+            }
+        }
+        Ok(Self {
+            tracks: session.medias.iter().map(track).collect(),
+            text: text.to_vec(),
+            session,
+        })
+    }
+
+    /// As it was announced.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Its tracks, in order.
+    #[must_use]
+    pub fn tracks(&self) -> &[Track] {
+        &self.tracks
+    }
+
+    /// The rate that it says it needs (`b=AS`, in kbit/s with all headers, or `b=TIAS`), and a tenth; `None` if a track
+    /// does not say.
+    #[must_use]
+    pub fn rate(&self) -> Option<BytesPerSecond> {
+        let said = |bandwidths: &[sdp_types::Bandwidth]| {
+            bandwidths.iter().find_map(|of| match of.bwtype.as_str() {
+                "AS" => of.bandwidth.checked_mul(1_000),
+                "TIAS" => Some(of.bandwidth),
+                _ => None,
+            })
+        };
+        let of_tracks = self.session.medias.iter();
+        let of_tracks: Option<u64> = of_tracks.map(|media| said(&media.bandwidths)).sum();
+        let bits = of_tracks.or_else(|| said(&self.session.bandwidths))?;
+        let bytes = (bits / 8).checked_mul(100 + ABOVE_MEAN_PERCENT)? / 100;
+        (bytes > 0).then_some(BytesPerSecond(bytes))
+    }
+
+    /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and how
+    /// long it is.
+    ///
+    /// # Panics
+    /// Never: writing into memory does not fail.
+    #[must_use]
+    pub fn for_players(&self, length_ns: Option<u64>) -> Vec<u8> {
+        let mut session = self.session.clone();
+        session.attributes.retain(|attribute| {
+            !matches!(
+                attribute.attribute.as_str(),
+                "control" | "range" | "sendonly" | "recvonly"
+            )
+        });
+        session.connection = Some(sdp_types::Connection::from_ip_addr(
+            std::net::Ipv4Addr::UNSPECIFIED,
+        ));
+        let mut range = String::from("npt=0-");
+        if let Some(length) = length_ns {
+            // Writing to a string does not fail.
+            let _ = write!(
+                range,
+                "{}.{:09}",
+                length / 1_000_000_000,
+                length % 1_000_000_000
+            );
+        }
+        session.add_attribute(sdp_types::Attribute::with_value("control", "*"));
+        session.add_attribute(sdp_types::Attribute::with_value("range", range));
+        for (number, media) in session.medias.iter_mut().enumerate() {
+            media.port = 0;
+            media.num_ports = None;
+            media.connections.clear();
+            media.attributes.retain(|attribute| {
+                !matches!(
+                    attribute.attribute.as_str(),
+                    "control" | "sendonly" | "recvonly" | "range"
+                )
+            });
+            media.add_attribute_with_value("control", control(number));
+        }
+        let mut text = Vec::new();
+        session
+            .write(&mut text)
+            .expect("writing into memory does not fail");
+        text
+    }
+}
+
+/// What players call a track.
+#[must_use]
+pub fn control(track: usize) -> String {
+    format!("track{track}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &[u8] = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=No Name\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+        a=tool:libavformat\r\nm=video 0 RTP/AVP 96\r\nb=AS:800\r\na=rtpmap:96 H264/90000\r\n\
+        a=fmtp:96 packetization-mode=1\r\na=control:streamid=0\r\nm=audio 0 RTP/AVP 97\r\nb=AS:128\r\n\
+        a=rtpmap:97 MPEG4-GENERIC/44100/2\r\na=control:streamid=1\r\n";
+
+    #[test]
+    fn what_an_encoder_announces_is_understood() {
+        let description = Description::parse(TWO).unwrap();
+        let of = |control: &str, encoding: &str, clock_rate| Track {
+            control: Some(control.to_owned()),
+            encoding: encoding.to_owned(),
+            clock_rate,
+        };
+        let expected = [
+            of("streamid=0", "H264", 90_000),
+            of("streamid=1", "MPEG4-GENERIC", 44_100),
+        ];
+        assert_eq!(description.tracks(), expected);
+        // 928 kbit/s and a tenth.
+        assert_eq!(description.rate(), Some(BytesPerSecond(127_600)));
+        let given = description.for_players(Some(1_500_000_000));
+        let again = Description::parse(&given).unwrap();
+        let controls: Vec<_> = again.tracks().iter().map(|of| of.control.clone()).collect();
+        assert_eq!(controls, [Some(control(0)), Some(control(1))]);
+        let text = String::from_utf8(given).unwrap();
+        assert!(text.contains("a=range:npt=0-1.500000000\r\n"), "{text}");
+        assert!(
+            text.contains("a=fmtp:96 packetization-mode=1\r\n"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("127.0.0.1\r\nt=") && !text.contains("streamid"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_said_is_taken_from_tables_or_left_open() {
+        let text = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\nm=audio 0 RTP/AVP 11\r\nm=video 0 RTP/AVP 99\r\n";
+        let description = Description::parse(text.as_bytes()).unwrap();
+        let rates: Vec<u32> = description
+            .tracks()
+            .iter()
+            .map(|of| of.clock_rate)
+            .collect();
+        assert_eq!(rates, [44_100, 90_000]);
+        assert_eq!(description.rate(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_said() {
+        let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
+        let many = format!("{head}{}", "m=audio 0 RTP/AVP 0\r\n".repeat(TRACKS_MAX + 1));
+        for (text, said) in [
+            ("", "no SDP"),
+            ("garbage", "no SDP"),
+            (head, "0 tracks"),
+            (many.as_str(), "17 tracks"),
+            (&format!("{head}m=audio 0 RTP/SAVP 0\r\n"), "RTP/SAVP"),
+            (&"x".repeat(TEXT_BYTES_MAX + 1), "16385 bytes"),
+        ] {
+            let error = Description::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the fuzz targets call: bytes of a peer, or of a disk.
+
+use super::block::{Block, Header, Trailer, mend};
+use super::description::Description;
+use super::input::{Input, Next};
+use super::packet;
+
+/// What comes on an RTSP connection, in pieces; a request is understood or refused.
+pub fn input(data: &[u8]) {
+    let mut input = Input::default();
+    let piece = usize::from(data.first().copied().unwrap_or(0)) + 1;
+    for bytes in data.chunks(piece) {
+        input.add(bytes);
+        loop {
+            match input.next_item() {
+                Err(_) => return,
+                Ok(Next::More) => break,
+                Ok(Next::Packet { len, .. }) => {
+                    let mut out = vec![0; len];
+                    input.take(&mut out);
+                }
+                Ok(Next::Request(request)) => {
+                    use rtsp_types::headers::{Range, Transports};
+                    let _ = request.typed_header::<Transports>();
+                    let _ = request.typed_header::<Range>();
+                }
+                Ok(Next::Response(_)) => {}
+            }
+        }
+    }
+}
+
+/// A description is one or an error; what players are given is one again.
+pub fn description(data: &[u8]) {
+    if let Ok(description) = Description::parse(data) {
+        let given = description.for_players(Some(1));
+        if given.len() <= super::description::TEXT_BYTES_MAX {
+            let again = Description::parse(&given).expect("what is given is a description");
+            assert_eq!(again.tracks().len(), description.tracks().len());
+        }
+        let _ = description.rate();
+    }
+}
+
+/// A packet in its two parts.
+pub fn packet(data: &[u8]) {
+    let Some((first, body)) = data.split_first_chunk() else {
+        return;
+    };
+    if let Some(header) = packet::Header::parse(first)
+        && let Some(payload) = header.payload(body)
+    {
+        for encoding in ["H264", "H265", "MP4V-ES", ""] {
+            let _ = packet::is_key(encoding, payload);
+        }
+    }
+}
+
+/// A block of a disk, a trailer alone, and an archive's header.
+pub fn block(data: &[u8]) {
+    understood(data);
+    // Past the checksums, which no change of a bit gets past.
+    let mut mended = data.to_vec();
+    mend(&mut mended);
+    understood(&mended);
+}
+
+fn understood(data: &[u8]) {
+    let _ = Header::parse(data);
+    let _ = Trailer::parse(data, 65_536);
+    if let Ok(block) = Block::parse(data) {
+        let _ = block.text();
+        for number in 0..block.len() {
+            if let Some((_, body)) = block.packet(number) {
+                assert!(body.end <= data.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What comes on an RTSP connection: requests, and packets between them (RFC 2326, section 10.12).
+//!
+//! A packet is told of by its channel and length when its first bytes are there; its bytes are then taken by whoever
+//! knows where they belong ([`Input::take`] for those that have come, and the socket for the rest). So a packet's body
+//! is received where it stays.
+
+use rtsp_types::{Message, ParseError, Request, Response};
+
+/// The longest request with its headers and body.
+pub const MESSAGE_BYTES_MAX: usize = 65_536;
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Next {
+    /// Something is asked for.
+    Request(Box<Request<Vec<u8>>>),
+    /// An answer to something that was asked for.
+    Response(Box<Response<Vec<u8>>>),
+    /// A packet of so many bytes, which follow.
+    Packet {
+        /// Its channel.
+        channel: u8,
+        /// Its length.
+        len: usize,
+    },
+    /// Not known yet: more has to come.
+    More,
+}
+
+/// Why a connection cannot be understood any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InputError {
+    /// It is no RTSP.
+    #[error("it is no RTSP")]
+    Syntax,
+    /// A message is too long.
+    #[error("a message is longer than {MESSAGE_BYTES_MAX} bytes")]
+    Long,
+}
+
+/// Bytes that have come and were not used yet.
+#[derive(Debug, Default)]
+pub struct Input {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl Input {
+    /// What has come and was not used.
+    #[must_use]
+    pub fn unused(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+
+    /// Takes in what has come.
+    pub fn add(&mut self, bytes: &[u8]) {
+        if self.from == self.bytes.len() {
+            self.bytes.clear();
+            self.from = 0;
+        } else if self.from > MESSAGE_BYTES_MAX {
+            self.bytes.drain(..self.from);
+            self.from = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Moves up to as many bytes as `out` has from here to there; how many.
+    pub fn take(&mut self, out: &mut [u8]) -> usize {
+        let count = out.len().min(self.unused().len());
+        out[..count].copy_from_slice(&self.bytes[self.from..self.from + count]);
+        self.from += count;
+        count
+    }
+
+    /// What comes next. A packet's bytes have to be taken before this is called again.
+    ///
+    /// # Errors
+    /// When it is neither a message nor a packet.
+    pub fn next_item(&mut self) -> Result<Next, InputError> {
+        // Line ends between messages mean nothing (RFC 2326, section 4).
+        while matches!(self.unused().first(), Some(b'\r' | b'\n')) {
+            self.from += 1;
+        }
+        match *self.unused() {
+            [] => return Ok(Next::More),
+            [b'$', channel, high, low, ..] => {
+                self.from += 4;
+                let len = usize::from(u16::from_be_bytes([high, low]));
+                return Ok(Next::Packet { channel, len });
+            }
+            [b'$', ..] => return Ok(Next::More),
+            [first, ..] if !first.is_ascii_graphic() => return Err(InputError::Syntax),
+            _ => {}
+        }
+        match Message::<Vec<u8>>::parse(self.unused()) {
+            Ok((message, used)) => {
+                self.from += used;
+                match message {
+                    Message::Request(request) => Ok(Next::Request(Box::new(request))),
+                    Message::Response(response) => Ok(Next::Response(Box::new(response))),
+                    Message::Data(_) => Err(InputError::Syntax),
+                }
+            }
+            Err(ParseError::Incomplete(_)) if self.unused().len() < MESSAGE_BYTES_MAX => {
+                Ok(Next::More)
+            }
+            Err(ParseError::Incomplete(_)) => Err(InputError::Long),
+            Err(ParseError::Error) => Err(InputError::Syntax),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: &[u8] = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+
+    #[test]
+    fn requests_and_packets_come_in_any_pieces() {
+        let packet = [&b"$\x02\x00\x05"[..], b"12345"].concat();
+        let all = [OPTIONS, &packet, b"\r\n", OPTIONS, &packet, &packet].concat();
+        for piece in [1, 2, 3, 7, all.len()] {
+            let mut input = Input::default();
+            let (mut requests, mut packets) = (0, Vec::new());
+            let mut left = 0;
+            for bytes in all.chunks(piece) {
+                input.add(bytes);
+                loop {
+                    if left > 0 {
+                        let mut out = [0; 5];
+                        let count = input.take(&mut out[..left]);
+                        packets.extend_from_slice(&out[..count]);
+                        left -= count;
+                        if left > 0 {
+                            break;
+                        }
+                    }
+                    match input.next_item().unwrap() {
+                        Next::Request(request) => {
+                            assert_eq!(*request.method(), rtsp_types::Method::Options);
+                            requests += 1;
+                        }
+                        Next::Packet { channel: 2, len } => left = len,
+                        Next::More => break,
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            assert_eq!((requests, packets.as_slice()), (2, &b"123451234512345"[..]));
+            assert!(input.unused().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_rtsp_is_known_at_once() {
+        let next = |bytes: &[u8]| {
+            let mut input = Input::default();
+            input.add(bytes);
+            input.next_item()
+        };
+        assert_eq!(next(&[0x16, 3, 1, 2, 0]).unwrap_err(), InputError::Syntax);
+        assert_eq!(
+            next(b"GET / HTTP/1.1\r\n\r\n").unwrap_err(),
+            InputError::Syntax
+        );
+        assert!(matches!(next(b"OPTIONS * RT").unwrap(), Next::More));
+        let endless = [b"OPTIONS * RTSP/1.0\r\nX: ", &[b'x'; MESSAGE_BYTES_MAX][..]].concat();
+        assert_eq!(next(&endless).unwrap_err(), InputError::Long);
+    }
+}

@@ -1,0 +1,36 @@
+//! Recording and playing over RTSP: a server whose SETUP is an admission test.
+//!
+//! # What it is for
+//!
+//! Cameras and encoders publish (ANNOUNCE, RECORD), players play. Each of them holds a reservation on the disks that it
+//! touches, so a recording never waits for best effort; what the disks cannot carry is refused with 453.
+//!
+//! # Model
+//!
+//! A thread for each connection owns its socket, its session, its transports and its reservation; everything that it
+//! waits for is in one `poll`. A presentation is one recording in one [archive]: its packets lie in blocks in the order
+//! in which they came, and each [block] explains itself.
+//!
+//! Packets are received so that their bodies lie back to back in a buffer that the disks write from, and are sent from
+//! a buffer that the disks read into. What the processor copies on the way is counted
+//! ([`record::Tally::copied_bytes`]).
+//!
+//! # Deliberately absent
+//!
+//! Decoding. Multicast. Sessions that outlive their connection.
+
+pub mod archive;
+pub mod block;
+mod connection;
+pub mod description;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod input;
+pub mod packet;
+pub mod play;
+mod poll;
+pub mod record;
+mod server;
+mod transport;
+
+pub use server::{MediaConfig, Server, StartError};

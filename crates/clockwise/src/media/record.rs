@@ -1,0 +1,414 @@
+//! Packets into blocks.
+//!
+//! A body is received where it stays: behind the one before it, in the block that is being filled. When the next one
+//! may not fit the block is sealed and handed to the stream's [`BlockWriter`], which writes it at the reserved pace,
+//! and another buffer is filled. Without a free buffer nothing is received: the connection's peer feels that, UDP's is
+//! lost in the kernel, and the gap in its numbers is in the recording and in the tally.
+
+use std::io::{self, IoSliceMut};
+use std::net::UdpSocket;
+
+use engine::buffer::{Buffer, BufferError};
+use engine::clock;
+use engine::stream::{BlockReport, BlockWriter, PaceError, PaceReport, Stream};
+use rustix::io::Errno;
+use sched::units::{Bytes, Nanos, Time};
+
+use super::archive::Writing;
+use super::block::{Composer, Entry, Kind, Seal};
+use super::description::Description;
+use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
+
+/// The longest packet there is.
+const PACKET_BYTES_MAX: usize = 65_536;
+
+/// A block with less room for a body than this is full for who does not know yet how long the next packet is.
+const ROOM_MIN: usize = 2_048;
+
+/// A block is written after that long even if it is not full: what is in it could be lost.
+const BLOCK_MAX: Nanos = Nanos::from_secs(60);
+
+/// What was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Packets in the recording.
+    pub packets: u64,
+    /// Bytes of them, with their headers.
+    pub bytes: u64,
+    /// Packets that did not come, by the numbers of those that did.
+    pub lost: u64,
+    /// Packets that came twice, whose second was left out.
+    pub duplicates: u64,
+    /// Packets of somebody else, or that were none.
+    pub strangers: u64,
+    /// Bytes of bodies that were copied by this program on their way.
+    pub copied_bytes: u64,
+}
+
+/// A track that is recorded.
+struct Track {
+    encoding: String,
+    sequence: Sequence,
+    frames: Frames,
+}
+
+/// A recording on its way to the disks.
+pub struct Tape<'a> {
+    writer: BlockWriter<'a>,
+    writing: Writing,
+    text: Vec<u8>,
+    tracks: Vec<Track>,
+    clocks: Clocks,
+    begun: Time,
+    filling: Option<(Buffer, Composer)>,
+    /// Blocks that were put.
+    put: u64,
+    /// A body of an unknown length that does not fit where it should lie.
+    overflow: Vec<u8>,
+    tally: Tally,
+}
+
+/// Why a recording ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A block.
+    #[error(transparent)]
+    Pace(#[from] PaceError),
+    /// A buffer was taken away.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A socket.
+    #[error("receiving: {0}")]
+    Socket(#[from] io::Error),
+}
+
+impl<'a> Tape<'a> {
+    /// A recording that begins now.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn new(
+        stream: &'a Stream,
+        writing: Writing,
+        description: &Description,
+    ) -> Result<Self, RecordError> {
+        let offset = writing.archive().offset(writing.first());
+        let tracks = description.tracks().iter();
+        Ok(Self {
+            writer: BlockWriter::new(stream, offset)?,
+            writing,
+            text: description.text().to_vec(),
+            clocks: Clocks::new(tracks.clone().map(|track| track.clock_rate)),
+            tracks: tracks
+                .map(|track| Track {
+                    encoding: track.encoding.clone(),
+                    sequence: Sequence::default(),
+                    frames: Frames::default(),
+                })
+                .collect(),
+            begun: clock::now(),
+            filling: None,
+            put: 0,
+            overflow: vec![0; PACKET_BYTES_MAX],
+            tally: Tally::default(),
+        })
+    }
+
+    /// The stream's side of it, to be slept for.
+    #[must_use]
+    pub fn writer(&self) -> &BlockWriter<'a> {
+        &self.writer
+    }
+
+    /// What was recorded so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Does what there is to do for the disks.
+    ///
+    /// # Errors
+    /// When a block has failed.
+    pub fn advance(&mut self) -> Result<(), RecordError> {
+        let (writer, writing) = (&mut self.writer, &mut self.writing);
+        writer.advance(&mut |block: &BlockReport| writing.written(block.index))?;
+        Ok(())
+    }
+
+    /// Whether a body as long as `least` can be received now: there is a block with room for it. What is filled is
+    /// sealed if it has too little.
+    ///
+    /// # Errors
+    /// When a buffer was taken away.
+    pub fn make_room(&mut self, least: usize) -> Result<bool, RecordError> {
+        let now_ns = clock::now().saturating_since(self.begun).get();
+        let is_full = |(_, composer): &(Buffer, Composer)| {
+            let begins = composer.begins_ns();
+            let is_old =
+                begins.is_some_and(|begins| now_ns.saturating_sub(begins) > BLOCK_MAX.get());
+            (composer.room().len() < least || is_old) && !composer.is_empty()
+        };
+        if self.filling.as_ref().is_some_and(is_full) {
+            self.seal(false)?;
+        }
+        if self.filling.is_none()
+            && let Some(buffer) = self.writer.take()
+        {
+            let composer = Composer::new(buffer.size(), self.text.len());
+            self.filling = Some((buffer, composer));
+        }
+        Ok(self.filling.is_some())
+    }
+
+    /// The same for a packet whose length is not known.
+    ///
+    /// # Errors
+    /// When a buffer was taken away.
+    pub fn make_any_room(&mut self) -> Result<bool, RecordError> {
+        self.make_room(ROOM_MIN)
+    }
+
+    /// Hands over the block that is being filled.
+    fn seal(&mut self, is_last: bool) -> Result<(), RecordError> {
+        let Some((mut buffer, composer)) = self.filling.take() else {
+            return Ok(());
+        };
+        if composer.is_empty() {
+            self.writer.give_back(buffer);
+            return Ok(());
+        }
+        let seal = Seal {
+            archive: self.writing.archive().header().archive,
+            serial: self.writing.first() + self.put,
+            recording: self.writing.number(),
+            first: self.writing.first(),
+            begun_unix_ns: self.writing.begun_unix_ns(),
+            is_last,
+        };
+        let text = &self.text;
+        buffer.with_mut(|bytes| composer.seal(bytes, text, &seal))?;
+        let size = Bytes(buffer.size() as u64);
+        self.writer.put(buffer, size);
+        self.put += 1;
+        Ok(())
+    }
+
+    /// Receives into the next body, from `filled` of it on, with what `receive` does; there has to be
+    /// [room](Self::make_room) for `len`.
+    ///
+    /// # Errors
+    /// What `receive` does.
+    pub fn fill(
+        &mut self,
+        filled: usize,
+        len: usize,
+        receive: impl FnOnce(&mut [u8]) -> Result<usize, RecordError>,
+    ) -> Result<usize, RecordError> {
+        let Some((buffer, composer)) = &mut self.filling else {
+            return Ok(0);
+        };
+        let from = composer.room().start;
+        buffer.with_mut(|bytes| receive(&mut bytes[from + filled..from + len]))?
+    }
+
+    /// Notes that so much of a body was copied.
+    pub fn note_copied(&mut self, bytes: usize) {
+        self.tally.copied_bytes += bytes as u64;
+    }
+
+    /// Receives a packet by UDP; whether there was one. There has to be [room](Self::make_any_room).
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        track: usize,
+        kind: Kind,
+    ) -> Result<bool, RecordError> {
+        let Some((buffer, composer)) = &mut self.filling else {
+            return Ok(false);
+        };
+        let room = composer.room();
+        let mut header = [0; HEADER_BYTES];
+        let overflow = &mut self.overflow;
+        let received = buffer.with_mut(|bytes| {
+            let mut parts = [
+                IoSliceMut::new(&mut header),
+                IoSliceMut::new(&mut bytes[room.clone()]),
+                IoSliceMut::new(overflow),
+            ];
+            let parts = match kind {
+                Kind::Rtp => &mut parts[..],
+                Kind::Rtcp => &mut parts[1..],
+            };
+            rustix::io::readv(socket, parts)
+        })?;
+        let count = match received {
+            Ok(count) => count,
+            // A peer whose port is closed is told of here; it may open it.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => return Ok(false),
+            Err(error) => return Err(io::Error::from(error).into()),
+        };
+        let len = match kind {
+            Kind::Rtp if count < HEADER_BYTES => {
+                self.tally.strangers += 1;
+                return Ok(true);
+            }
+            Kind::Rtp => count - HEADER_BYTES,
+            Kind::Rtcp => count,
+        };
+        if len > room.len() {
+            self.move_on(room, len)?;
+        }
+        self.packet(track, kind, &header, len)?;
+        Ok(true)
+    }
+
+    /// A body was longer than the room that was left: it goes to the beginning of the next block.
+    fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) -> Result<(), RecordError> {
+        let Some((buffer, _)) = &self.filling else {
+            return Ok(());
+        };
+        let mut body = buffer.with(|bytes| bytes[room.clone()].to_vec())?;
+        body.extend_from_slice(&self.overflow[..len - room.len()]);
+        self.seal(false)?;
+        // With no buffer free it is lost, as what comes after it is.
+        if self.make_room(len)? {
+            self.tally.copied_bytes += len as u64;
+            self.fill(0, len, |out| {
+                out.copy_from_slice(&body);
+                Ok(len)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A packet is there whose body, `len` long, is in its place.
+    ///
+    /// # Errors
+    /// When a buffer was taken away.
+    pub fn packet(
+        &mut self,
+        track: usize,
+        kind: Kind,
+        header: &[u8; HEADER_BYTES],
+        len: usize,
+    ) -> Result<(), RecordError> {
+        let arrival_ns = clock::now().saturating_since(self.begun).get();
+        let Some(mut entry) = self.entry(track, kind, header, len, arrival_ns)? else {
+            return Ok(());
+        };
+        let Some((buffer, composer)) = &mut self.filling else {
+            self.tally.lost += 1;
+            return Ok(());
+        };
+        if !composer.takes(entry.arrival_ns, entry.media_ns) {
+            // A clock that was set by more than an entry can say.
+            entry.media_ns = entry.arrival_ns;
+        }
+        entry.header = *header;
+        buffer.with_mut(|bytes| composer.push(bytes, len, &entry))?;
+        self.tally.packets += 1;
+        self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
+        self.tally.lost += u64::from(entry.lost);
+        Ok(())
+    }
+
+    /// What is to be noted of a packet; `None`: it is not to be recorded.
+    fn entry(
+        &mut self,
+        track: usize,
+        kind: Kind,
+        header: &[u8; HEADER_BYTES],
+        len: usize,
+        arrival_ns: u64,
+    ) -> Result<Option<Entry>, RecordError> {
+        let mut entry = Entry {
+            track: track as u8,
+            kind,
+            begins_frame: false,
+            is_key: false,
+            arrival_ns,
+            media_ns: arrival_ns,
+            header: [0; HEADER_BYTES],
+            lost: 0,
+        };
+        let Some((buffer, composer)) = &self.filling else {
+            return Ok(Some(entry));
+        };
+        let from = composer.room().start;
+        if kind == Kind::Rtcp {
+            let report = buffer.with(|bytes| sender_report(&bytes[from..from + len]))?;
+            if let Some(report) = report {
+                self.clocks.synchronise(track, report);
+            }
+            return Ok(Some(entry));
+        }
+        let of = &mut self.tracks[track];
+        let parsed = Header::parse(header);
+        let encoding = &of.encoding;
+        let is_key = buffer.with(|bytes| {
+            let payload = parsed?.payload(&bytes[from..from + len])?;
+            Some(packet::is_key(encoding, payload))
+        })?;
+        let (Some(parsed), Some(is_key)) = (parsed, is_key) else {
+            self.tally.strangers += 1;
+            return Ok(None);
+        };
+        match of.sequence.take(&parsed) {
+            Order::Next { lost } => entry.lost = lost,
+            Order::Late => {}
+            Order::Duplicate => {
+                self.tally.duplicates += 1;
+                return Ok(None);
+            }
+            Order::Stranger => {
+                self.tally.strangers += 1;
+                return Ok(None);
+            }
+        }
+        entry.begins_frame = of.frames.begins(&parsed);
+        entry.is_key = is_key;
+        entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
+        Ok(Some(entry))
+    }
+
+    /// Ends the recording: what was received is written and durable then.
+    ///
+    /// # Errors
+    /// When a block fails.
+    pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
+        self.seal(true)?;
+        let Self {
+            writer,
+            mut writing,
+            tally,
+            ..
+        } = self;
+        let report = writer.finish(&mut |block: &BlockReport| writing.written(block.index))?;
+        Ok((report, tally))
+    }
+}
+
+/// What the first packet of a compound says, if it is a sender report.
+fn sender_report(body: &[u8]) -> Option<Report> {
+    let mut packets = rtcp_types::Compound::parse(body).ok()?;
+    match packets.next()?.ok()? {
+        rtcp_types::Packet::Sr(report) => Some(Report {
+            ntp: report.ntp_timestamp(),
+            timestamp: report.rtp_timestamp(),
+        }),
+        _ => None,
+    }
+}
+
+impl std::fmt::Debug for Tape<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tape")
+            .field("recording", &self.writing.number())
+            .field("tally", &self.tally)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+//! The RTSP server: what listens, who is connected, and which archives are open.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::event::EventFd;
+use engine::front::{Client, ClientOptions};
+use engine::pool::{Pool, PoolError};
+use sched::units::{Bytes, BytesPerSecond};
+
+use super::archive::{Archive, ArchiveError};
+use super::connection::Connection;
+use super::poll::Wait;
+
+/// The most connections at a time.
+const CONNECTIONS_MAX: usize = 1_024;
+
+/// The pause after a connection that could not be taken, for want of a descriptor as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How the RTSP server works.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MediaConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The rate that is reserved for a recording whose description does not say one.
+    pub rate: BytesPerSecond,
+    /// The size of the blocks of new archives.
+    pub block: Bytes,
+    /// How long a session may say nothing.
+    pub timeout: Duration,
+}
+
+/// Why the RTSP server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address.
+    #[error("RTSP cannot be served at {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// Memory or descriptors.
+    #[error("RTSP cannot be served: {0}")]
+    Host(String),
+}
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) pool: Arc<Pool>,
+    pub(super) config: MediaConfig,
+    /// Reads what is not played.
+    pub(super) client: Client,
+    /// Signalled when the server ends, and never drained.
+    pub(super) stop: EventFd,
+    archives: Mutex<HashMap<String, Weak<Archive>>>,
+    connections: AtomicUsize,
+}
+
+/// Why there is no archive.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+impl Shared {
+    /// The archive in a volume, which is made one if `creates` and it is blank.
+    pub(super) fn archive(&self, volume: &str, creates: bool) -> Result<Arc<Archive>, OpenError> {
+        // Held while one is opened: two would both think that they know what is in it.
+        let mut archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = archives.get(volume).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        archives.retain(|_, archive| archive.strong_count() > 0);
+        let opened = self.pool.open_volume_for(volume, "recordings")?;
+        let archive = if creates {
+            Archive::open_or_create(&self.client, opened, self.config.block)
+        } else {
+            Archive::open(&self.client, opened)
+        };
+        let archive = Arc::new(archive?);
+        archives.insert(volume.to_owned(), Arc::downgrade(&archive));
+        Ok(archive)
+    }
+}
+
+/// A running RTSP server. Dropping it ends it.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens, and serves each connection on a thread of its own.
+    ///
+    /// # Errors
+    /// When it cannot listen there, or the host has no memory for it.
+    pub fn start(pool: Arc<Pool>, config: &MediaConfig) -> Result<Self, StartError> {
+        let failed = |error: io::Error| StartError::Listen(config.listen, error);
+        let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
+        let listener = TcpListener::bind(config.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let options = ClientOptions {
+            // A block is read at a time by each of a few connections.
+            fixed: Bytes(4 * config.block.get()),
+            ..ClientOptions::default()
+        };
+        let client = pool.client("rtsp", options).map_err(|error| host(&error))?;
+        let shared = Arc::new(Shared {
+            pool,
+            config: config.clone(),
+            client,
+            stop: EventFd::new().map_err(|error| host(&error))?,
+            archives: Mutex::default(),
+            connections: AtomicUsize::new(0),
+        });
+        let serving = Arc::clone(&shared);
+        let listener = std::thread::Builder::new()
+            .name("rtsp".to_owned())
+            .spawn(move || accept(&listener, &serving))
+            .map_err(|error| host(&error))?;
+        Ok(Self {
+            shared,
+            address,
+            listener: Some(listener),
+        })
+    }
+
+    /// Where it listens, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many are connected.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Server {
+    /// Ends sessions: recordings are closed and durable then.
+    fn drop(&mut self) {
+        self.shared.stop.signal();
+        if let Some(listener) = self.listener.take() {
+            // It does not panic; its connections have ended with it.
+            let _ = listener.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Stop,
+    Connection,
+}
+
+/// Takes connections until the server ends, and waits for theirs.
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    loop {
+        let mut wait = Wait::new();
+        wait.readable(shared.stop.as_fd(), Ready::Stop);
+        wait.readable(listener.as_fd(), Ready::Connection);
+        let ready = wait.sleep(true, None).unwrap_or_default();
+        if ready.contains(&Ready::Stop) {
+            break;
+        }
+        threads.retain(|thread| !thread.is_finished());
+        match listener.accept() {
+            Ok((socket, peer)) => match spawn(socket, peer, shared) {
+                Ok(thread) => threads.extend(thread),
+                Err(error) => tracing::warn!(%peer, %error, "an RTSP connection cannot be served"),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "an RTSP connection could not be taken");
+                // Until somebody has given a descriptor back.
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+/// Serves a connection on a thread of its own, unless there are too many.
+fn spawn(
+    socket: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared>,
+) -> io::Result<Option<JoinHandle<()>>> {
+    if shared.connections.load(Ordering::Acquire) >= CONNECTIONS_MAX {
+        tracing::warn!(%peer, "an RTSP connection is closed: there are {CONNECTIONS_MAX}");
+        return Ok(None);
+    }
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    let local = socket.local_addr()?;
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new()
+        .name("rtsp-session".to_owned())
+        .spawn(move || {
+            shared.connections.fetch_add(1, Ordering::AcqRel);
+            let counted = Counted(&shared);
+            let ended = Connection::new(&shared, socket, local, peer).serve();
+            if let Err(error) = ended {
+                tracing::info!(%peer, %error, "an RTSP connection ended");
+            }
+            drop(counted);
+        })?;
+    Ok(Some(thread))
+}
+
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}

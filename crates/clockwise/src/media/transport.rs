@@ -1,0 +1,204 @@
+//! How a track's packets go: between the messages of the connection, or by UDP.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use rtsp_types::headers::transport::{
+    RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters, Transport as Asked,
+    TransportMode,
+};
+
+/// How often ports are asked for before there are none.
+const PORT_TRIES: usize = 64;
+
+/// What the kernel keeps of a track's packets while its thread does something else.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// How a track's packets go.
+#[derive(Debug)]
+pub(super) enum Transport {
+    /// In the connection, on these channels.
+    Interleaved {
+        /// Of RTP.
+        rtp: u8,
+        /// Of RTCP.
+        rtcp: u8,
+    },
+    /// By UDP.
+    Udp {
+        /// For RTP, connected to its peer: nothing of others comes.
+        rtp: UdpSocket,
+        /// For RTCP.
+        rtcp: UdpSocket,
+        /// The ports of the peer.
+        peer: (u16, u16),
+    },
+}
+
+/// Why there is no transport.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TransportError {
+    /// None of those that were named is known.
+    #[error("RTP/AVP over UDP unicast and RTP/AVP/TCP in the connection are what there is")]
+    Unsupported,
+    /// The host has no ports left.
+    #[error("no pair of UDP ports could be had: {0}")]
+    Ports(io::Error),
+}
+
+impl Transport {
+    /// The first of those that are asked for that can be had; `number` is that of the track.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn choose(
+        asked: &[Asked],
+        local: IpAddr,
+        peer: IpAddr,
+        number: usize,
+    ) -> Result<Self, TransportError> {
+        for one in asked {
+            let Asked::Rtp(one) = one else { continue };
+            if one.profile != RtpProfile::Avp || one.params.multicast {
+                continue;
+            }
+            match one.lower_transport {
+                Some(RtpLowerTransport::Tcp) => {
+                    let default = (2 * number) as u8;
+                    let (rtp, rtcp) = one.params.interleaved.unwrap_or((default, None));
+                    let rtcp = rtcp.unwrap_or(rtp.wrapping_add(1));
+                    return Ok(Self::Interleaved { rtp, rtcp });
+                }
+                None | Some(RtpLowerTransport::Udp) => {
+                    let Some((first, second)) = one.params.client_port else {
+                        continue;
+                    };
+                    let ports = (first, second.unwrap_or(first.wrapping_add(1)));
+                    return Self::udp(local, peer, ports).map_err(TransportError::Ports);
+                }
+                Some(RtpLowerTransport::Other(_)) => {}
+            }
+        }
+        Err(TransportError::Unsupported)
+    }
+
+    /// An even port and the next one.
+    fn udp(local: IpAddr, peer: IpAddr, ports: (u16, u16)) -> io::Result<Self> {
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        // What is of no use is kept until there is a pair, or it would be given out again.
+        let mut odd = Vec::new();
+        for _ in 0..PORT_TRIES {
+            let rtp = UdpSocket::bind((local, 0))?;
+            let port = rtp.local_addr()?.port();
+            if port % 2 == 1 || port == u16::MAX {
+                odd.push(rtp);
+                continue;
+            }
+            let rtcp = match UdpSocket::bind((local, port + 1)) {
+                Ok(rtcp) => rtcp,
+                Err(error) => {
+                    last = error;
+                    odd.push(rtp);
+                    continue;
+                }
+            };
+            for (socket, port) in [(&rtp, ports.0), (&rtcp, ports.1)] {
+                socket.connect(SocketAddr::new(peer, port))?;
+                socket.set_nonblocking(true)?;
+            }
+            // More than the host allows is cut down to that, which is no reason not to record.
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
+            return Ok(Self::Udp {
+                rtp,
+                rtcp,
+                peer: ports,
+            });
+        }
+        Err(last)
+    }
+
+    /// What the answer says of it.
+    ///
+    /// # Errors
+    /// When a socket has lost its address.
+    pub(super) fn answer(&self, records: bool) -> io::Result<Asked> {
+        let mut params = RtpTransportParameters {
+            unicast: true,
+            ..RtpTransportParameters::default()
+        };
+        if records {
+            params.mode = vec![TransportMode::Record];
+        }
+        let lower = match self {
+            Self::Interleaved { rtp, rtcp } => {
+                params.interleaved = Some((*rtp, Some(*rtcp)));
+                RtpLowerTransport::Tcp
+            }
+            Self::Udp { rtp, rtcp, peer } => {
+                params.client_port = Some((peer.0, Some(peer.1)));
+                let ports = (rtp.local_addr()?.port(), rtcp.local_addr()?.port());
+                params.server_port = Some((ports.0, Some(ports.1)));
+                RtpLowerTransport::Udp
+            }
+        };
+        Ok(Asked::Rtp(RtpTransport {
+            profile: RtpProfile::Avp,
+            lower_transport: Some(lower),
+            params,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rtsp_types::headers::{TypedHeader, transport::Transports};
+
+    use super::*;
+
+    fn choose(header: &str) -> Result<Transport, TransportError> {
+        let home = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let request =
+            rtsp_types::Request::builder(rtsp_types::Method::Setup, rtsp_types::Version::V1_0)
+                .header(rtsp_types::headers::TRANSPORT, header)
+                .empty();
+        let asked = Transports::from_headers(&request).unwrap().unwrap();
+        Transport::choose(&asked, home, home, 1)
+    }
+
+    #[test]
+    fn the_first_that_can_be_had_is_taken() {
+        let chosen = choose("RTP/SAVP;unicast;client_port=6-7,RTP/AVP/TCP;unicast;interleaved=4-5");
+        assert!(matches!(
+            chosen,
+            Ok(Transport::Interleaved { rtp: 4, rtcp: 5 })
+        ));
+        let chosen = choose("RTP/AVP/TCP;unicast;mode=record");
+        assert!(matches!(
+            chosen,
+            Ok(Transport::Interleaved { rtp: 2, rtcp: 3 })
+        ));
+        let Ok(Transport::Udp { rtp, rtcp, peer }) =
+            choose("RTP/AVP;unicast;client_port=5000-5001")
+        else {
+            panic!("UDP can be had");
+        };
+        let port = rtp.local_addr().unwrap().port();
+        assert_eq!((port % 2, rtcp.local_addr().unwrap().port()), (0, port + 1));
+        assert_eq!(
+            (peer, rtp.peer_addr().unwrap().port()),
+            ((5_000, 5_001), 5_000)
+        );
+        for header in [
+            "RTP/AVP;multicast;port=5000-5001",
+            "RTP/AVP;unicast",
+            "RTP/SAVP/TCP;unicast",
+        ] {
+            assert!(
+                matches!(choose(header), Err(TransportError::Unsupported)),
+                "{header}"
+            );
+        }
+    }
+}

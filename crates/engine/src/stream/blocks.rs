@@ -1,0 +1,334 @@
+//! Blocks of a stream, for whoever fills and uses them itself.
+//!
+//! A [`Recorder`](super::Recorder) and a [`Player`](super::Player) move a byte stream. Whoever receives packets from
+//! several sockets, or plays blocks out of order, has an event loop of its own: it takes buffers, puts them back full,
+//! and calls `advance` whenever it wakes. What is reserved is kept to as there: a block each period, not earlier than
+//! the pace says.
+//!
+//! An event loop sleeps until the first of: its own peers, [`event`](BlockWriter::event), and
+//! [`next_at`](BlockWriter::next_at), and only if [`arm`](BlockWriter::arm) lets it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+
+use sched::request::Op as Direction;
+use sched::units::{Bytes, Time};
+
+use super::pace::{BlockReport, PaceError, PaceReport};
+use super::reserve::Stream;
+use super::session::{Finished, Pace, Session};
+use crate::buffer::Buffer;
+use crate::clock;
+
+/// Writes blocks of a stream one after another, each when its turn has come.
+pub struct BlockWriter<'a> {
+    session: Session<'a>,
+    free: Vec<Buffer>,
+    /// Full, waiting for their time, with how many bytes of them count.
+    ready: VecDeque<(Buffer, u64)>,
+    pace: Pace,
+}
+
+impl<'a> BlockWriter<'a> {
+    /// A session that starts at `offset` of the stream's range, a multiple of the volume's
+    /// [write grain](crate::pool::Volume::write_grain).
+    ///
+    /// # Errors
+    /// When the stream plays, `offset` is within a physical sector, or there is no memory for the buffers.
+    pub fn new(stream: &'a Stream, offset: Bytes) -> Result<Self, PaceError> {
+        let session = Session::new(stream, offset, Direction::Write)?;
+        Ok(Self {
+            free: session.buffers()?,
+            ready: VecDeque::new(),
+            pace: Pace::new(session.begin),
+            session,
+        })
+    }
+
+    /// A buffer to be filled; `None` while all of them are full or on their way.
+    pub fn take(&mut self) -> Option<Buffer> {
+        self.free.pop()
+    }
+
+    /// Takes back a buffer of which nothing is to be written.
+    pub fn give_back(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+
+    /// The next block: so many bytes of a buffer that was taken, which is what follows in it filled up with to the end
+    /// of a physical sector.
+    pub fn put(&mut self, buffer: Buffer, bytes: Bytes) {
+        self.session.report.bytes += bytes.0;
+        self.ready.push_back((buffer, bytes.0));
+    }
+
+    /// Does what there is to do: takes back buffers that are written, hands over blocks whose turn has come, and has
+    /// what is written made durable every two seconds. `on_block` is told of every block that is done.
+    ///
+    /// # Errors
+    /// When a block has failed or is not taken, or what was written cannot be made durable; nothing is in flight any
+    /// more.
+    pub fn advance(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
+        while let Some(done) = self.session.poll(on_block)? {
+            self.free.push(done.buffer);
+        }
+        if self.session.is_failing() {
+            return Ok(());
+        }
+        while let Some((buffer, bytes)) = self.ready.pop_front() {
+            let now = clock::now();
+            if now < self.pace.next(self.session.period()) {
+                self.ready.push_front((buffer, bytes));
+                break;
+            }
+            if !self.session.submit(buffer, bytes)? {
+                self.session.report.bytes -= bytes;
+            }
+            self.pace.step(now, self.session.period());
+        }
+        self.session.flush_due()
+    }
+
+    /// When [`advance`](Self::advance) has something to do unless the [event](Self::event) comes before.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        if self.session.is_failing() {
+            return None;
+        }
+        let due = (!self.ready.is_empty()).then(|| self.pace.next(self.session.period()));
+        due.into_iter().chain(self.session.flush_at()).min()
+    }
+
+    /// Readable when a block or a flush is done, and when the rate was changed; to be drained by whoever sleeps on it
+    /// ([`drain`](Self::drain)).
+    #[must_use]
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.session.event()
+    }
+
+    /// Says that the caller is about to sleep on the event; if it must not, because something is done, `false`.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.session.stream.client().arm()
+    }
+
+    /// After waking by the event.
+    pub fn drain(&self) {
+        self.session.stream.client().event().drain();
+    }
+
+    /// How many blocks are full and not yet handed to the disks.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn report(&self) -> &PaceReport {
+        &self.session.report
+    }
+
+    /// Writes what was put, at its pace, waits for it, and makes it durable.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn finish(
+        mut self,
+        on_block: &mut dyn FnMut(&BlockReport),
+    ) -> Result<PaceReport, PaceError> {
+        loop {
+            self.advance(on_block)?;
+            if self.ready.is_empty() && !self.session.is_failing() {
+                break;
+            }
+            self.session.sleep(None, self.next_at(), None)?;
+        }
+        self.session.settle(on_block)?;
+        Ok(self.session.report)
+    }
+}
+
+/// A block that has been read.
+#[derive(Debug)]
+pub struct ReadBlock {
+    /// It is in the first `bytes` of this.
+    pub buffer: Buffer,
+    /// Where it begins, from the beginning of the stream's range.
+    pub offset: Bytes,
+    /// How long it is.
+    pub bytes: Bytes,
+}
+
+/// Reads blocks of a stream in any order that is asked for, one a period.
+pub struct BlockReader<'a> {
+    session: Session<'a>,
+    free: Vec<Buffer>,
+    /// Offsets that are asked for and not handed to the disks yet.
+    asked: VecDeque<u64>,
+    /// Offsets of those that are, by index.
+    offsets: BTreeMap<u64, u64>,
+    read: BTreeMap<u64, Finished>,
+    next: u64,
+    pace: Pace,
+}
+
+impl<'a> BlockReader<'a> {
+    /// A session that has asked for nothing.
+    ///
+    /// # Errors
+    /// When the stream records, or there is no memory for the buffers.
+    pub fn new(stream: &'a Stream) -> Result<Self, PaceError> {
+        let session = Session::new(stream, Bytes::ZERO, Direction::Read)?;
+        Ok(Self {
+            free: session.buffers()?,
+            asked: VecDeque::new(),
+            offsets: BTreeMap::new(),
+            read: BTreeMap::new(),
+            next: 0,
+            pace: Pace::new(clock::now().max(session.begin)),
+            session,
+        })
+    }
+
+    /// Asks for the block that begins there, from the beginning of the stream's range. Blocks come in the order in
+    /// which they are asked for.
+    pub fn ask(&mut self, offset: Bytes) {
+        self.asked.push_back(offset.0);
+    }
+
+    /// How many blocks have been asked for and not [taken](Self::take).
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.asked.len() + self.offsets.len()
+    }
+
+    /// How many blocks it can hold at a time.
+    #[must_use]
+    pub fn buffers(&self) -> usize {
+        self.free.len() + self.offsets.len()
+    }
+
+    /// Does what there is to do: takes in what is read, asks the disks for blocks whose turn has come.
+    ///
+    /// # Errors
+    /// When a block has failed or is not taken; nothing is in flight any more.
+    pub fn advance(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
+        while let Some(done) = self.session.poll(on_block)? {
+            self.read.insert(done.index, done);
+        }
+        while let Some(at) = self.next_at() {
+            let now = clock::now();
+            if now < at {
+                break;
+            }
+            let (Some(offset), Some(buffer)) = (self.asked.pop_front(), self.free.pop()) else {
+                break;
+            };
+            self.session.go_to(Bytes(offset));
+            let Some(bytes) = self.session.len_after(0) else {
+                self.free.push(buffer);
+                continue;
+            };
+            let index = self.session.submitted();
+            if self.session.submit(buffer, bytes)? {
+                self.offsets.insert(index, offset);
+            }
+            self.pace.step(now, self.session.period());
+        }
+        Ok(())
+    }
+
+    /// When [`advance`](Self::advance) has something to do unless the event comes before.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        let may = !self.session.is_failing() && !self.asked.is_empty() && !self.free.is_empty();
+        may.then(|| self.pace.next(self.session.period()))
+    }
+
+    /// The next block in the order in which they were asked for, if it is there.
+    pub fn take(&mut self) -> Option<ReadBlock> {
+        let Finished { bytes, buffer, .. } = self.read.remove(&self.next)?;
+        let offset = self.offsets.remove(&self.next).unwrap_or_default();
+        self.next += 1;
+        Some(ReadBlock {
+            buffer,
+            offset: Bytes(offset),
+            bytes: Bytes(bytes),
+        })
+    }
+
+    /// Takes back the buffer of a block that has been used.
+    pub fn give_back(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+
+    /// Forgets what has been asked for and waits for what is on its way: the next that is asked for is the next that
+    /// comes.
+    ///
+    /// # Errors
+    /// When waiting fails.
+    pub fn clear(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
+        self.asked.clear();
+        while self.session.in_flight() > 0 {
+            self.session.wait()?;
+            while let Some(done) = self.session.poll(on_block)? {
+                self.read.insert(done.index, done);
+            }
+        }
+        let read = std::mem::take(&mut self.read);
+        self.free
+            .extend(read.into_values().map(|block| block.buffer));
+        self.offsets.clear();
+        self.next = self.session.submitted();
+        Ok(())
+    }
+
+    /// Readable when a block is done, and when the rate was changed; to be drained by whoever sleeps on it
+    /// ([`drain`](Self::drain)).
+    #[must_use]
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.session.event()
+    }
+
+    /// Says that the caller is about to sleep on the event; if it must not, because something is done, `false`.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.session.stream.client().arm()
+    }
+
+    /// After waking by the event.
+    pub fn drain(&self) {
+        self.session.stream.client().event().drain();
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn report(&self) -> &PaceReport {
+        &self.session.report
+    }
+}
+
+impl Drop for BlockReader<'_> {
+    /// Waits for what is on its way: another session of the stream finds its buffers there.
+    fn drop(&mut self) {
+        // What has failed is over as well.
+        let _: Result<(), _> = self.session.drain(&mut |_| {});
+    }
+}
+
+impl std::fmt::Debug for BlockWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockWriter")
+            .field("waiting", &self.ready.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for BlockReader<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockReader")
+            .field("pending", &self.pending())
+            .finish_non_exhaustive()
+    }
+}
