@@ -30,7 +30,7 @@ use sched::units::{Nanos, Time};
 use super::archive::{Archive, Recording, Writing};
 use super::description::Description;
 use super::input::{Input, InputError, Next};
-use super::play::PlayError;
+use super::play::{PlayError, Start};
 use super::poll::Wait;
 use super::record::RecordError;
 use super::server::Shared;
@@ -86,6 +86,8 @@ struct Session {
     role: Role,
     /// By track.
     transports: Vec<Option<Transport>>,
+    /// Where it was paused.
+    paused: Option<Start>,
 }
 
 /// A connection and its session.

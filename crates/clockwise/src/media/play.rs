@@ -41,7 +41,7 @@ pub enum PlayError {
 }
 
 /// Where in a recording playing begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Start {
     /// The block.
     pub serial: u64,
@@ -139,8 +139,10 @@ fn key_before(block: &Block<'_>, media_ns: u64, track: usize) -> Option<(usize, 
 
 /// A block whose packets are being sent.
 struct Current {
+    serial: u64,
     buffer: Buffer,
-    packets: VecDeque<(Entry, Range<usize>)>,
+    /// With their numbers in the block.
+    packets: VecDeque<(usize, Entry, Range<usize>)>,
 }
 
 /// A recording on its way to who plays it.
@@ -253,12 +255,16 @@ impl<'a> Playback<'a> {
             let packets = read.buffer.with(|bytes| {
                 let block = Block::parse(bytes).ok()?;
                 archive.is_of(&block.trailer, serial).then(|| {
-                    let packets = (skip..block.len()).filter_map(|number| block.packet(number));
+                    let packets = (skip..block.len()).filter_map(|number| {
+                        let (entry, body) = block.packet(number)?;
+                        Some((number, entry, body))
+                    });
                     packets.collect::<VecDeque<_>>()
                 })
             })?;
             self.missing += u64::from(packets.is_none());
             self.current = Some(Current {
+                serial,
                 buffer: read.buffer,
                 packets: packets.unwrap_or_default(),
             });
@@ -286,7 +292,7 @@ impl<'a> Playback<'a> {
     }
 
     fn upcoming(&mut self) -> Option<Upcoming> {
-        let (entry, _) = self.current.as_ref()?.packets.front()?;
+        let (_, entry, _) = self.current.as_ref()?.packets.front()?;
         if self.until_ns.is_some_and(|until| entry.media_ns >= until) {
             return Some(Upcoming::Nothing);
         }
@@ -303,7 +309,7 @@ impl<'a> Playback<'a> {
     /// The packet that is next, if it is there: its entry.
     #[must_use]
     pub fn packet(&self) -> Option<&Entry> {
-        Some(&self.current.as_ref()?.packets.front()?.0)
+        Some(&self.current.as_ref()?.packets.front()?.1)
     }
 
     /// Sends what is next of the packet, from `sent` bytes of it on, behind `frame`; how many bytes went, and how many
@@ -317,7 +323,7 @@ impl<'a> Playback<'a> {
         frame: &[u8],
         sent: usize,
     ) -> Result<Option<(usize, usize)>, PlayError> {
-        let Some((current, (entry, body))) = self
+        let Some((current, (_, entry, body))) = self
             .current
             .as_ref()
             .and_then(|current| Some((current, current.packets.front()?)))
@@ -352,13 +358,25 @@ impl<'a> Playback<'a> {
     #[must_use]
     pub fn packet_len(&self) -> usize {
         let front = self.current.as_ref().and_then(|of| of.packets.front());
-        front.map_or(0, |(entry, body)| {
+        front.map_or(0, |(_, entry, body)| {
             let header = if entry.kind == Kind::Rtp {
                 HEADER_BYTES
             } else {
                 0
             };
             header + body.len()
+        })
+    }
+
+    /// Where it is: what would be sent next, if that is known.
+    #[must_use]
+    pub fn position(&self) -> Option<Start> {
+        let current = self.current.as_ref()?;
+        let (packet, entry, _) = current.packets.front()?;
+        Some(Start {
+            serial: current.serial,
+            packet: *packet,
+            media_ns: entry.media_ns,
         })
     }
 

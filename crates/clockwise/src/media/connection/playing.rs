@@ -58,7 +58,8 @@ enum Wakes {
 /// What a request while playing leads to.
 enum After {
     Goes,
-    Ends(Box<Asked>),
+    /// PAUSE or TEARDOWN, and where it was.
+    Ends(Box<Asked>, Option<Start>),
     Again(Box<Asked>),
     Closed,
 }
@@ -102,6 +103,7 @@ impl Connection<'_> {
                     is_live,
                     ..
                 },
+            paused,
             ..
         }) = &self.session
         else {
@@ -112,7 +114,8 @@ impl Connection<'_> {
             .recording(Some(recording.number))
             .unwrap_or(*recording);
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
-        let wanted = match self.wanted(request, archive, recording, description, *is_live) {
+        let from = (*paused, *is_live);
+        let wanted = match self.wanted(request, archive, recording, description, from) {
             Ok(Ok(wanted)) => wanted,
             Ok(Err(why)) => return (said(StatusCode::InvalidRange).because(why), Then::Next),
             Err(error) => {
@@ -140,7 +143,7 @@ impl Connection<'_> {
         archive: &Archive,
         recording: Recording,
         description: &Description,
-        is_live: bool,
+        (paused, is_live): (Option<Start>, bool),
     ) -> Result<Result<Wanted, String>, ArchiveError> {
         let client = &self.shared.client;
         let range = match request.typed_header::<Range>() {
@@ -157,6 +160,8 @@ impl Connection<'_> {
         let video = video_track(description);
         let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
         let start = match from {
+            // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
+            None if paused.is_some() => paused.unwrap_or_default(),
             // Whoever plays what goes on begins with what goes on.
             _ if is_live => {
                 let serial = newest.max(recording.first);
@@ -231,15 +236,17 @@ impl Connection<'_> {
 
     /// Plays; whether the connection goes on.
     pub(super) fn play(&mut self, wanted: Wanted) -> Result<bool, Ended> {
-        let Some(session) = self.session.take() else {
+        let Some(mut session) = self.session.take() else {
             return Ok(true);
         };
+        session.paused = None;
         let Session {
             id,
             role: Role::Player {
                 archive, reserved, ..
             },
             transports,
+            ..
         } = &session
         else {
             return Ok(true);
@@ -253,12 +260,13 @@ impl Connection<'_> {
                 self.session = Some(session);
                 Ok(true)
             }
-            After::Ends(request) => {
+            After::Ends(request, position) => {
                 let said = answer(Some(&request), StatusCode::Ok)
                     .session(id, self.shared.config.timeout)
                     .done();
                 let is_pause = *request.method() == Method::Pause;
                 if is_pause {
+                    session.paused = position;
                     self.session = Some(session);
                 } else {
                     drop(session);
@@ -333,7 +341,12 @@ impl Connection<'_> {
                     After::Goes => {}
                     other => {
                         self.flush(&mut out)?;
-                        return Ok(other);
+                        return Ok(match other {
+                            After::Ends(request, _) => {
+                                After::Ends(request, out.playback.position())
+                            }
+                            other => other,
+                        });
                     }
                 }
             }
@@ -512,7 +525,9 @@ impl Connection<'_> {
                 answer(Some(&request), status).session(id, self.shared.config.timeout)
             };
             let said = match request.method() {
-                Method::Teardown | Method::Pause => return Ok(After::Ends(request)),
+                Method::Teardown | Method::Pause => {
+                    return Ok(After::Ends(request, None));
+                }
                 Method::Play => return Ok(After::Again(request)),
                 Method::Options => options(&request),
                 Method::GetParameter | Method::SetParameter => in_session(StatusCode::Ok),

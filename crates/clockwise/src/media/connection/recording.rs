@@ -96,6 +96,7 @@ impl Connection<'_> {
                     ..
                 },
             transports,
+            ..
         }) = self.session.take()
         else {
             return Ok(true);
@@ -112,10 +113,11 @@ impl Connection<'_> {
             lost,
             duplicates,
             strangers,
-            ..
+            bytes,
+            copied_bytes,
         } = tally;
         tracing::info!(
-            peer = %self.peer, %volume, recording = number, packets, lost, duplicates, strangers,
+            peer = %self.peer, %volume, recording = number, packets, bytes, lost, duplicates, strangers, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         drop(transports);

@@ -7,7 +7,7 @@ use engine::stream::{Refusal, Stream, StreamSpec};
 use rtsp_types::StatusCode;
 use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, Transports};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
+use sched::units::{Bytes, BytesPerSecond};
 
 use super::answer::{Answer, answer};
 use super::{Asked, Connection, Role, Session};
@@ -17,6 +17,9 @@ use crate::media::description::{self, Description};
 use crate::media::play;
 use crate::media::server::OpenError;
 use crate::media::transport::Transport;
+
+/// Blocks from which it is known what a recording takes to be played.
+const MEASURED_BLOCKS_MIN: u64 = 8;
 
 /// What a path names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,6 +127,7 @@ impl Connection<'_> {
                     id,
                     role,
                     transports: (0..tracks).map(|_| None).collect(),
+                    paused: None,
                 });
                 self.in_session(request, StatusCode::Ok)
             }
@@ -269,7 +273,7 @@ impl Connection<'_> {
         let (archive, recording, description) = self.recorded(request)?;
         let is_live = target(request).is_some_and(|target| target.is_live);
         let rate = self
-            .played_rate(&archive, &recording)
+            .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
         let name = format!("rtsp {} plays {}", self.peer, archive.volume().name());
         let reserved = self
@@ -290,28 +294,25 @@ impl Connection<'_> {
         if begun.is_ok() { Ok(()) } else { Err(begun) }
     }
 
-    /// What a recording takes to be played: its bytes over its time, and a tenth, as it may vary.
+    /// What a recording takes to be played: its blocks over its time, and a tenth, as it may vary. Of one that has
+    /// few blocks, what it was said to take when it was recorded.
     fn played_rate(
         &self,
         archive: &Archive,
         recording: &Recording,
+        description: &Description,
     ) -> Result<BytesPerSecond, ArchiveError> {
-        let extent = play::extent(archive, &self.shared.client, recording)?;
         let blocks = recording.end - recording.first;
-        let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
-        let length = u128::from(extent.end - extent.start);
-        if length == 0 {
-            return Ok(self.shared.config.rate);
+        if blocks < MEASURED_BLOCKS_MIN {
+            return Ok(description.rate().unwrap_or(self.shared.config.rate));
         }
+        let extent = play::extent(archive, &self.shared.client, recording)?;
+        let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
+        let length = u128::from(extent.end - extent.start).max(1);
         let rate = bytes * 1_100_000_000 / length;
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        // A moment of a recording says little.
-        let is_short = length < u128::from(Nanos::from_secs(2).get());
-        Ok(BytesPerSecond(if is_short {
-            rate.clamp(1, self.shared.config.rate.0)
-        } else {
-            rate.max(1)
-        }))
+        Ok(BytesPerSecond(
+            u64::try_from(rate).unwrap_or(u64::MAX).max(1),
+        ))
     }
 
     fn reserve(

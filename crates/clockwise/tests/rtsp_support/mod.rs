@@ -1,0 +1,215 @@
+//! A server with RTSP, and a client that says what it likes.
+
+#![allow(dead_code, reason = "each test uses its part of this")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::common::{Ready, Site, WITHIN, read_text};
+
+/// A site whose server has RTSP at a port of its own, with small blocks.
+pub(crate) fn with_rtsp(site: &Site, more: &str) {
+    let mut text = read_text(&site.config());
+    text += &format!("[rtsp]\nlisten = \"0\"\nblock = \"64KiB\"\n{more}\n");
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+}
+
+/// A pool on files with a volume for recordings, served.
+pub(crate) fn serving(more: &str) -> (Site, Ready, SocketAddr) {
+    let site = Site::new(2);
+    with_rtsp(&site, more);
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve(&site);
+    site.run(&["volume", "create", "cam", "--size", "40MiB"])
+        .done();
+    (site, serve, address)
+}
+
+/// Serves it, and where its RTSP is.
+pub(crate) fn serve(site: &Site) -> (Ready, SocketAddr) {
+    let serve = site.serve_json();
+    let address = serve.said["rtsp"].as_str().map(str::parse);
+    let address = address.unwrap_or_else(|| panic!("no RTSP: {}", serve.said));
+    (serve, address.expect("an address"))
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Said {
+    /// A header's value.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+}
+
+/// A client that does not wait for ever.
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
+    address: SocketAddr,
+    bytes: Vec<u8>,
+    number: u32,
+    pub(crate) session: Option<String>,
+    /// Packets that came, with their channels.
+    pub(crate) packets: Vec<(u8, Vec<u8>)>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(WITHIN)).expect("a time");
+        Self {
+            socket,
+            address,
+            bytes: Vec::new(),
+            number: 0,
+            session: None,
+            packets: Vec::new(),
+        }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("the server reads");
+    }
+
+    /// Sends a packet in the connection.
+    pub(crate) fn packet(&mut self, channel: u8, packet: &[u8]) {
+        let [high, low] = (packet.len() as u16).to_be_bytes();
+        self.send(&[&[b'$', channel, high, low], packet].concat());
+    }
+
+    /// Asks for something about a path and takes the answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Said {
+        self.number += 1;
+        let mut text = format!(
+            "{method} rtsp://{}/{path} RTSP/1.0\r\nCSeq: {}\r\n{headers}",
+            self.address, self.number
+        );
+        if let Some(session) = &self.session {
+            text += &format!("Session: {session}\r\n");
+        }
+        if !body.is_empty() {
+            text += &format!("Content-Length: {}\r\n", body.len());
+        }
+        text += &format!("\r\n{body}");
+        self.send(text.as_bytes());
+        let said = self.answer().expect("an answer");
+        let number = self.number.to_string();
+        assert_eq!(said.header("CSeq"), Some(number.as_str()), "{said:?}");
+        if let Some(session) = said.header("Session") {
+            self.session = session.split(';').next().map(str::to_owned);
+        }
+        said
+    }
+
+    /// The next answer; `None`: the server has closed the connection. Packets before it are kept.
+    pub(crate) fn answer(&mut self) -> Option<Said> {
+        loop {
+            if self.take_packet() {
+                continue;
+            }
+            if let Some(said) = self.take_answer() {
+                return Some(said);
+            }
+            if !self.read() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads until so many packets have come on a channel, or the server has closed the connection.
+    pub(crate) fn packets_on(&mut self, channel: u8, count: usize) -> Vec<Vec<u8>> {
+        loop {
+            while self.take_packet() {}
+            let on: Vec<Vec<u8>> = self
+                .packets
+                .iter()
+                .filter(|(of, _)| *of == channel)
+                .map(|(_, packet)| packet.clone())
+                .collect();
+            if on.len() >= count || !self.read() {
+                return on;
+            }
+        }
+    }
+
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 65_536];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.bytes.extend_from_slice(&bytes[..count]);
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("the server says nothing: {error}"),
+        }
+    }
+
+    fn take_packet(&mut self) -> bool {
+        let [b'$', channel, high, low, rest @ ..] = self.bytes.as_slice() else {
+            return false;
+        };
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        if rest.len() < len {
+            return false;
+        }
+        self.packets.push((*channel, rest[..len].to_vec()));
+        self.bytes.drain(..4 + len);
+        true
+    }
+
+    fn take_answer(&mut self) -> Option<Said> {
+        if self.bytes.first() == Some(&b'$') {
+            return None;
+        }
+        let end = self.bytes.windows(4).position(|of| of == b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
+        let said = Said {
+            status: head.split(' ').nth(1)?.parse().ok()?,
+            head,
+            body: String::new(),
+        };
+        let len: usize = said
+            .header("Content-Length")
+            .map_or(0, |len| len.parse().expect("a length"));
+        let body = self.bytes.get(end + 4..end + 4 + len)?;
+        let body = String::from_utf8_lossy(body).into_owned();
+        self.bytes.drain(..end + 4 + len);
+        Some(Said { body, ..said })
+    }
+}
+
+/// A description of one track, which needs so many kbit/s.
+pub(crate) fn sdp(kbit: u64) -> String {
+    format!(
+        "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+         m=audio 0 RTP/AVP 96\r\nb=AS:{kbit}\r\na=rtpmap:96 X-TEST/1000\r\na=control:one\r\n"
+    )
+}
+
+/// An RTP packet.
+pub(crate) fn rtp(sequence: u16, timestamp: u32, ssrc: u32, body: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x80, 96];
+    packet.extend(sequence.to_be_bytes());
+    packet.extend(timestamp.to_be_bytes());
+    packet.extend(ssrc.to_be_bytes());
+    packet.extend(body);
+    packet
+}

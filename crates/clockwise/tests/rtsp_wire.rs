@@ -1,0 +1,372 @@
+//! RTSP as it may come: in order and out of it, and what is no RTSP at all.
+
+mod common;
+mod rtsp_support;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use common::{Site, WITHIN, call, until};
+use rtsp_support::{Client, rtp, sdp, serve, serving, with_rtsp};
+
+const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+const SDP_TYPE: &str = "Content-Type: application/sdp\r\n";
+
+/// A publisher that records to `cam`.
+fn publisher(address: SocketAddr, transport: &str) -> Client {
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("SETUP", "cam/one", transport, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    client
+}
+
+/// What a player gets of `path` in the connection, so many packets.
+fn played(address: SocketAddr, path: &str, range: &str, count: usize) -> Vec<Vec<u8>> {
+    let mut client = Client::connect(address);
+    client.ask("DESCRIBE", path, "", "").is(200);
+    client
+        .ask("SETUP", &format!("{path}/track0"), TCP, "")
+        .is(200);
+    client.ask("PLAY", path, range, "").is(200);
+    let packets = client.packets_on(0, count);
+    client.ask("TEARDOWN", path, "", "").is(200);
+    packets
+}
+
+/// How many reservations the server has.
+fn reservations(site: &Site) -> usize {
+    let (status, said) = call(site, "GET", "/v1/status", "");
+    assert_eq!(status, 200, "{said}");
+    said["streams"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn packets_come_back_as_they_came_and_once() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    let body = |number: u16| -> Vec<u8> { (0..1_200).map(|at| (at * 7 + number) as u8).collect() };
+    let packet = |number: u16| rtp(number, u32::from(number) * 2, 7, &body(number));
+    // Numbers that wrap, one that is late, one twice, two that never come, and somebody else's.
+    let numbers = [65_533, 65_535, 65_534, 0, 0, 1, 4, 5, 6];
+    for number in numbers {
+        client.packet(0, &packet(number));
+    }
+    client.packet(0, &rtp(7, 14, 8, b"of another source"));
+    client.packet(0, b"no RTP, but long enough");
+    client.packet(0, b"short");
+    client.packet(9, b"a channel that nobody has");
+    client.packet(0, &packet(7));
+    assert_eq!(client.ask("GET_PARAMETER", "cam", "", "").status, 200);
+    // In pieces, as a network may have it.
+    let last = packet(8);
+    let [high, low] = (last.len() as u16).to_be_bytes();
+    for piece in [&[b'$', 0, high, low][..], &last].concat().chunks(100) {
+        client.send(piece);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let expected: Vec<Vec<u8>> = [65_533, 65_535, 65_534, 0, 1, 4, 5, 6, 7, 8]
+        .map(packet)
+        .to_vec();
+    for path in ["cam", "cam/1"] {
+        assert_eq!(played(address, path, "", expected.len()), expected);
+    }
+    let mut client = Client::connect(address);
+    for (path, said) in [
+        ("cam/2", "no recording 2"),
+        ("cam/live", "nobody records"),
+        ("other", "other"),
+        ("", "name a volume"),
+    ] {
+        let answer = client.ask("DESCRIBE", path, "", "").is(404);
+        assert!(answer.body.contains(said), "{path}: {answer:?}");
+    }
+    serve.terminate();
+}
+
+#[test]
+fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    // Ten a second, sent at once.
+    let sent: Vec<Vec<u8>> = (0..30)
+        .map(|number| rtp(number, 100 * u32::from(number), 1, &[number as u8; 50]))
+        .collect();
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    let said = player.ask("PLAY", "cam", "", "").is(200);
+    assert_eq!(said.header("Range"), Some("npt=0.000-"));
+    assert!(
+        said.header("RTP-Info")
+            .is_some_and(|info| info.ends_with("seq=0;rtptime=0"))
+    );
+    player.packets_on(0, 5);
+    player.ask("PAUSE", "cam", "", "").is(200);
+    let before = player.packets_on(0, 0).len();
+    assert!((5..20).contains(&before), "{before} packets");
+    // Whatever is asked for meanwhile, nothing comes.
+    player.ask("GET_PARAMETER", "cam", "", "").is(200);
+    assert_eq!(player.packets_on(0, 0).len(), before);
+    player.ask("PLAY", "cam", "", "").is(200);
+    assert_eq!(player.packets_on(0, sent.len()), sent);
+    // From elsewhere, while it plays and when it has ended.
+    for _ in 0..2 {
+        player.packets.clear();
+        let said = player
+            .ask("PLAY", "cam", "Range: npt=2.55-2.75\r\n", "")
+            .is(200);
+        assert_eq!(said.header("Range"), Some("npt=2.500-2.750"));
+        assert_eq!(player.packets_on(0, 3), sent[25..28]);
+    }
+    for (range, status) in [
+        ("npt=90-", 457),
+        ("npt=2-1", 457),
+        ("clock=20260101T000000Z-", 457),
+        ("nonsense", 457),
+    ] {
+        player
+            .ask("PLAY", "cam", &format!("Range: {range}\r\n"), "")
+            .is(status);
+    }
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn by_udp_only_the_peer_is_heard() {
+    let (site, serve, address) = serving("");
+    let near = |port: u16| UdpSocket::bind(("127.0.0.1", port));
+    // A pair of ports of ours.
+    let (rtp_socket, rtcp_socket) = (0..100)
+        .find_map(|_| {
+            let first = near(0).ok()?;
+            let port = first.local_addr().ok()?.port();
+            Some((first, near(port.checked_add(1)?).ok()?))
+        })
+        .expect("two ports in a row");
+    let port = rtp_socket.local_addr().unwrap().port();
+    let transport = format!(
+        "Transport: RTP/AVP;unicast;client_port={port}-{}\r\n",
+        port + 1
+    );
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let said = client.ask("SETUP", "cam/one", &transport, "").is(200);
+    let server_port: u16 = said
+        .header("Transport")
+        .and_then(|header| header.split("server_port=").nth(1))
+        .and_then(|ports| ports.split(['-', ';']).next())
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_else(|| panic!("{said:?}"));
+    client.ask("RECORD", "cam", "", "").is(200);
+    let to = ("127.0.0.1", server_port);
+    let stranger = near(0).unwrap();
+    stranger
+        .send_to(&rtp(900, 0, 9, b"a stranger's"), to)
+        .unwrap();
+    let sent: Vec<Vec<u8>> = (0..50)
+        .map(|number| {
+            rtp(
+                number,
+                4 * u32::from(number),
+                9,
+                &vec![number as u8; 100 + 25 * usize::from(number)],
+            )
+        })
+        .collect();
+    for packet in &sent {
+        rtp_socket.send_to(packet, to).unwrap();
+    }
+    drop(rtcp_socket);
+    // What was sent by UDP has come: it lies in the socket before this is asked. Until it is recorded, nobody can say so from here:
+    // a long packet that fills the block makes it written.
+    for number in 50..110 {
+        rtp_socket
+            .send_to(&rtp(number, 400, 9, &[7; 1_400]), to)
+            .unwrap();
+    }
+    until("a block is on the disks", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "cam", "", "").status == 200
+    });
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let got = played(address, "cam", "", sent.len());
+    assert_eq!(got[..sent.len()], sent);
+    serve.terminate();
+}
+
+#[test]
+fn what_does_not_fit_the_state_changes_nothing() {
+    let (site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    let methods = client.ask("OPTIONS", "", "", "").is(200);
+    assert!(methods.header("Public").unwrap().contains("ANNOUNCE"));
+    client.ask("PLAY", "cam", "", "").is(455);
+    client.ask("RECORD", "cam", "", "").is(455);
+    client.ask("PAUSE", "cam", "", "").is(455);
+    client.ask("REDIRECT", "cam", "", "").is(501);
+    client.ask("SETUP", "cam/one", TCP, "").is(404);
+    client
+        .ask("ANNOUNCE", "cam", "Content-Type: text/html\r\n", "x")
+        .is(415);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, "garbage").is(400);
+    client
+        .ask("ANNOUNCE", "nowhere", SDP_TYPE, &sdp(800))
+        .is(404);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(455);
+    client.ask("RECORD", "cam", "", "").is(455);
+    client.ask("SETUP", "cam/two", TCP, "").is(404);
+    let multicast = "Transport: RTP/AVP;multicast\r\n";
+    client.ask("SETUP", "cam/one", multicast, "").is(461);
+    client
+        .ask("SETUP", "cam/one", "Transport: what;is;this\r\n", "")
+        .is(461);
+    client.ask("SETUP", "cam/one", "", "").is(461);
+    assert_eq!(reservations(&site), 0, "nothing was reserved for these");
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(455);
+    assert_eq!(reservations(&site), 1);
+    client.ask("PLAY", "cam", "", "").is(455);
+    // Somebody else cannot record there meanwhile, nor speak for this session.
+    let mut other = Client::connect(address);
+    other.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let said = other.ask("SETUP", "cam/one", TCP, "").is(403);
+    assert!(said.body.contains("being recorded"), "{said:?}");
+    let mine = other.session.replace(client.session.clone().unwrap());
+    other.ask("TEARDOWN", "cam", "", "").is(454);
+    other.session = mine;
+    other.ask("TEARDOWN", "cam", "", "").is(200);
+    drop(client);
+    until("the reservation is given back", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn what_is_no_rtsp_ends_its_connection_and_nobody_elses() {
+    let (_site, serve, address) = serving("timeout = \"2s\"\n");
+    let mut good = publisher(address, TCP);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc],
+        &[0; 100],
+        b"OPTIONS * RTSP/1.0\r\nContent-Length: -1\r\n\r\n",
+        &[b"OPTIONS * RTSP/1.0\r\nX: ", &[b'x'; 80_000][..]].concat(),
+    ] {
+        let mut client = Client::connect(address);
+        // It may be closed before all of it was sent.
+        let _ = std::io::Write::write_all(&mut client.socket, bytes);
+        while let Some(said) = client.answer() {
+            assert_eq!(said.status, 400, "{said:?}");
+        }
+        good.packet(0, &rtp(1, 1, 1, b"goes on"));
+    }
+    // One that says nothing is not kept.
+    let mut silent = Client::connect(address);
+    assert!(silent.answer().is_none());
+    good.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}
+
+#[test]
+fn what_the_disks_do_not_carry_is_refused_with_453() {
+    let site = Site::new(0);
+    let mut text = common::read_text(&site.config());
+    text += "[[disk]]\npath = \"drive\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
+             profile = \"quantum-atlas-ii\"\n";
+    std::fs::write(site.config(), text).unwrap();
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve(&site);
+    for volume in ["cam", "other"] {
+        site.run(&["volume", "create", volume, "--size", "20MiB"])
+            .done();
+    }
+    let mut large = Client::connect(address);
+    large.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(80_000)).is(200);
+    let refused = large.ask("SETUP", "cam/one", TCP, "").is(453);
+    for word in ["drive", "promised", "would fit"] {
+        assert!(refused.body.contains(word), "{refused:?}");
+    }
+    assert_eq!(reservations(&site), 0, "nothing half reserved stays behind");
+    // As many as there is room for, and no more.
+    let mut clients = Vec::new();
+    let mut volumes = ["cam", "other"].into_iter();
+    let refused = loop {
+        let Some(volume) = volumes.next() else {
+            panic!("{} recordings of 1.5 MB/s are no load", clients.len());
+        };
+        let mut client = Client::connect(address);
+        client
+            .ask("ANNOUNCE", volume, SDP_TYPE, &sdp(11_000))
+            .is(200);
+        let said = client.ask("SETUP", &format!("{volume}/one"), TCP, "");
+        if said.status != 200 {
+            break said;
+        }
+        clients.push(client);
+    };
+    assert_eq!(refused.status, 453, "{refused:?}");
+    assert_eq!(reservations(&site), clients.len());
+    drop(clients);
+    until("all is given back", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
+    let (site, serve, address) = serving("timeout = \"2s\"\n");
+    let mut client = publisher(address, TCP);
+    client.packet(0, &rtp(1, 5, 1, b"the last word"));
+    // The server ends it, and what was said is on the disks then.
+    assert!(client.answer().is_none());
+    until("the reservation is given back", || reservations(&site) == 0);
+    let packets = played(address, "cam", "", 1);
+    assert_eq!(packets, [rtp(1, 5, 1, b"the last word")]);
+    serve.terminate();
+}
+
+#[test]
+fn a_volume_that_holds_something_else_is_left_alone() {
+    let (site, serve, address) = serving("");
+    let file = site.path("data");
+    std::fs::write(&file, [b'x'; 300_000]).unwrap();
+    let file = file.to_str().unwrap();
+    let record = [
+        "stream", "record", "--volume", "cam", "--rate", "8MB/s", "--from", file,
+    ];
+    site.run(&record).done();
+    let mut client = Client::connect(address);
+    let said = client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
+    assert!(said.body.contains("no recording"), "{said:?}");
+    client.ask("DESCRIBE", "cam", "", "").is(403);
+    site.run(&["volume", "create", "small", "--size", "1MiB"])
+        .done();
+    serve.terminate();
+    let (serve, address) = rtsp_support::serve(&site);
+    assert!(address.port() > 0 && !WITHIN.is_zero());
+    serve.terminate();
+}
+
+#[test]
+fn many_may_be_connected() {
+    let (site, serve, address) = serving("");
+    let mut publisher = publisher(address, TCP);
+    let mut clients: Vec<Client> = (0..500).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        client.ask("OPTIONS", "cam", "", "").is(200);
+    }
+    publisher.packet(0, &rtp(1, 5, 1, b"recorded meanwhile"));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    drop(clients);
+    until("the reservation is given back", || reservations(&site) == 0);
+    assert_eq!(played(address, "cam", "", 1).len(), 1);
+    serve.terminate();
+}
