@@ -105,6 +105,26 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["nothing is exported", "`unix` or `tcp`"],
         ),
         (
+            format!("[rtsp]\nlisten = \"everywhere\"\n{disk}"),
+            ":2:10",
+            &["`everywhere` is not an address"],
+        ),
+        (
+            format!("[rtsp]\nblock = \"100KiB\"\n{disk}"),
+            ":1:1",
+            &["`block` is 100", "power of two"],
+        ),
+        (
+            format!("[rtsp]\ntimeout = \"1s\"\n{disk}"),
+            ":1:1",
+            &["`timeout` is 1.00 s", "at least 2.00 s"],
+        ),
+        (
+            format!("[rtsp]\nrate = \"0MB/s\"\n{disk}"),
+            ":2:8",
+            &["0MB/s"],
+        ),
+        (
             format!("[patience]\nstalled_after = 2\n{disk}"),
             ":2:17",
             &["a text with a unit"],
@@ -369,10 +389,11 @@ fn the_example_is_a_configuration() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
+    ("rtsp", "[rtsp]"),
     ("pool", "[pool]"),
     ("memory", "[memory]"),
     ("scheduler", "[scheduler]"),

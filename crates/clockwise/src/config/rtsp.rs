@@ -42,10 +42,6 @@ impl Section {
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
         let block = self.block.unwrap_or(BLOCK_DEFAULT);
         let timeout = self.timeout.unwrap_or(TIMEOUT_DEFAULT);
-        if rate.0 == 0 {
-            return Err(wrong("`rate` is 0".to_owned())
-                .help("give what an encoder sends at most, such as \"1MB/s\""));
-        }
         if !BLOCK_BYTES.contains(&block.get()) || !block.get().is_power_of_two() {
             return Err(wrong(format!("`block` is {block}"))
                 .help("give a power of two from \"64KiB\" to \"4MiB\""));
