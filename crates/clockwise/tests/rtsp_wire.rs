@@ -138,6 +138,67 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     serve.terminate();
 }
 
+/// A ring of fifteen blocks: what is recorded overwrites the oldest, also after the server has been started again.
+#[test]
+fn a_full_volume_keeps_what_is_newest() {
+    let (site, serve, address) = serving("");
+    site.run(&["volume", "create", "ring", "--size", "1MiB"])
+        .done();
+    let packet = |recording: u16, number: u16| {
+        let number_in_all = recording * 1_000 + number;
+        rtp(
+            number_in_all,
+            5 * u32::from(number),
+            5,
+            &[recording as u8; 1_388],
+        )
+    };
+    let record = |address: SocketAddr, recording: u16| {
+        let mut client = Client::connect(address);
+        client
+            .ask("ANNOUNCE", "ring", SDP_TYPE, &sdp(3_200))
+            .is(200);
+        client.ask("SETUP", "ring/one", TCP, "").is(200);
+        client.ask("RECORD", "ring", "", "").is(200);
+        // Eight blocks and a part of one.
+        (0..380).for_each(|number| client.packet(0, &packet(recording, number)));
+        client.ask("TEARDOWN", "ring", "", "").is(200);
+    };
+    let is_there = |address: SocketAddr, number: u16| {
+        let path = format!("ring/{number}");
+        Client::connect(address)
+            .ask("DESCRIBE", &path, "", "")
+            .status
+            == 200
+    };
+    let check = |address: SocketAddr, gone: u16, whole: u16| {
+        assert!(!is_there(address, gone), "recording {gone}");
+        assert!(
+            is_there(address, gone + 1),
+            "a part of recording {}",
+            gone + 1
+        );
+        let got = played(address, &format!("ring/{whole}"), "", 380);
+        let expected: Vec<Vec<u8>> = (0..380).map(|number| packet(whole, number)).collect();
+        assert!(got == expected, "recording {whole}: {} packets", got.len());
+        // Of the one before it what is left.
+        let before = played(address, &format!("ring/{}", whole - 1), "", 100);
+        let from = (1..380).find(|number| before[0] == packet(whole - 1, *number));
+        let from = from.expect("a packet of the recording, but not its first");
+        for (number, got) in (from..).zip(&before) {
+            assert!(*got == packet(whole - 1, number), "packet {number}");
+        }
+    };
+    (1..=3).for_each(|recording| record(address, recording));
+    check(address, 1, 3);
+    serve.terminate();
+    let (serve, address) = rtsp_support::serve(&site);
+    check(address, 1, 3);
+    record(address, 4);
+    check(address, 2, 4);
+    serve.terminate();
+}
+
 #[test]
 fn by_udp_only_the_peer_is_heard() {
     let (site, serve, address) = serving("");

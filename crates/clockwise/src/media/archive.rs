@@ -151,68 +151,92 @@ impl Reader<'_> {
             found.archive == self.header.archive && found.serial % self.header.blocks == place
         }))
     }
+}
 
-    /// The trailer of the newest block.
-    fn newest(&self) -> Result<Option<Trailer>, ArchiveError> {
-        let blocks = self.header.blocks;
-        let Some(first) = self.trailer_in(0)? else {
-            // Nothing, or what is to be overwritten next was being so.
-            return self.trailer_in(blocks - 1);
-        };
-        let round = first.serial / blocks;
-        let in_round = |place: u64| {
-            let of = self.trailer_in(place)?;
-            Ok::<_, ArchiveError>(of.filter(|of| of.serial / blocks == round))
-        };
-        let (mut newest, mut from, mut to) = (first, 0, blocks);
-        loop {
-            while from + 1 < to {
-                let middle = from + (to - from) / 2;
-                match in_round(middle)? {
-                    Some(of) => (newest, from) = (of, middle),
-                    None => to = middle,
-                }
-            }
-            let mut behind = (from + 1)..blocks.min(from + 1 + LOOK_BEHIND);
-            let further = behind.find_map(|place| match in_round(place) {
-                Ok(None) => None,
-                Ok(Some(of)) => Some(Ok((of, place))),
-                Err(error) => Some(Err(error)),
-            });
-            match further.transpose()? {
-                Some((of, place)) => (newest, from, to) = (of, place, blocks),
-                None => return Ok(Some(newest)),
-            }
+/// The trailer of the newest block of a ring of so many, given what is in each place.
+fn newest<E>(
+    blocks: u64,
+    mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
+) -> Result<Option<Trailer>, E> {
+    let ends = blocks - blocks.min(LOOK_BEHIND)..blocks;
+    let mut first = None;
+    // What begins the ring may be damaged, or was being overwritten.
+    for place in 0..blocks.min(LOOK_BEHIND) {
+        first = trailer_in(place)?.map(|of| (of, place));
+        if first.is_some() {
+            break;
         }
     }
-
-    /// All recordings up to the newest block.
-    fn recordings(&self, newest: &Trailer) -> Result<Vec<Recording>, ArchiveError> {
-        let blocks = self.header.blocks;
-        let oldest = (newest.serial + 1).saturating_sub(blocks);
-        let mut recordings = Vec::new();
-        let mut last = *newest;
-        loop {
-            recordings.push(Recording {
-                number: last.recording,
-                first: last.first.max(oldest),
-                end: last.serial + 1,
-                begun_unix_ns: last.begun_unix_ns,
-            });
-            // Blocks that are damaged are passed over.
-            let before = (oldest..last.first.max(oldest)).rev();
-            let mut trailers = before.map(|serial| {
-                let found = self.trailer_in(serial % blocks)?;
-                Ok(found.filter(|found| found.serial == serial))
-            });
-            match trailers.find_map(Result::transpose).transpose()? {
-                Some(before) => last = before,
-                None => break,
+    let mut last = None;
+    for place in ends.rev() {
+        last = trailer_in(place)?;
+        if last.is_some() {
+            break;
+        }
+    }
+    let Some((first, place)) = first else {
+        return Ok(last);
+    };
+    let round = first.serial / blocks;
+    if last.is_some_and(|last| last.serial / blocks > round) {
+        return Ok(last);
+    }
+    let mut in_round = |place: u64| {
+        let of = trailer_in(place)?;
+        Ok(of.filter(|of| of.serial / blocks == round))
+    };
+    let (mut newest, mut from, mut to) = (first, place, blocks);
+    loop {
+        while from + 1 < to {
+            let middle = from + (to - from) / 2;
+            match in_round(middle)? {
+                Some(of) => (newest, from) = (of, middle),
+                None => to = middle,
             }
         }
-        recordings.reverse();
-        Ok(recordings)
+        let mut further = None;
+        for place in (from + 1)..blocks.min(from + 1 + LOOK_BEHIND) {
+            further = in_round(place)?.map(|of| (of, place));
+            if further.is_some() {
+                break;
+            }
+        }
+        match further {
+            Some((of, place)) => (newest, from, to) = (of, place, blocks),
+            None => return Ok(Some(newest)),
+        }
     }
+}
+
+/// All recordings up to the newest block, in order.
+fn recordings<E>(
+    newest: &Trailer,
+    blocks: u64,
+    mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
+) -> Result<Vec<Recording>, E> {
+    let oldest = (newest.serial + 1).saturating_sub(blocks);
+    let mut recordings = Vec::new();
+    let mut last = *newest;
+    'recordings: loop {
+        let first = last.first.max(oldest);
+        recordings.push(Recording {
+            number: last.recording,
+            first,
+            end: last.serial + 1,
+            begun_unix_ns: last.begun_unix_ns,
+        });
+        // Blocks that are damaged are passed over.
+        for serial in (oldest..first).rev() {
+            let found = trailer_in(serial % blocks)?;
+            if let Some(before) = found.filter(|found| found.serial == serial) {
+                last = before;
+                continue 'recordings;
+            }
+        }
+        break;
+    }
+    recordings.reverse();
+    Ok(recordings)
 }
 
 impl Archive {
@@ -254,8 +278,9 @@ impl Archive {
             volume: &volume,
             header,
         };
-        let newest = reader.newest()?;
-        let recordings = newest.map(|newest| reader.recordings(&newest));
+        let newest = newest(header.blocks, |place| reader.trailer_in(place))?;
+        let recordings = newest
+            .map(|newest| recordings(&newest, header.blocks, |place| reader.trailer_in(place)));
         let state = State {
             next: newest.map_or(0, |newest| newest.serial + 1),
             recordings: recordings.transpose()?.unwrap_or_default(),
@@ -539,5 +564,135 @@ impl Drop for Writing {
         let mut state = self.archive.state();
         state.is_recorded = false;
         state.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
+
+    use super::super::block::{Composer, Seal};
+    use super::*;
+
+    /// A trailer as it is on a disk.
+    fn trailer(serial: u64, recording: u64, first: u64) -> Trailer {
+        let size = BLOCK_BYTES.start as usize;
+        let mut block = vec![0; size];
+        let seal = Seal {
+            archive: [1; 16],
+            serial,
+            recording,
+            first,
+            begun_unix_ns: recording,
+            is_last: false,
+        };
+        Composer::new(size, 0).seal(&mut block, b"", &seal);
+        Trailer::parse(&block, BLOCK_BYTES.start).unwrap()
+    }
+
+    /// Recordings of three blocks each, the second of five.
+    fn of(serial: u64) -> (u64, u64) {
+        match serial {
+            0..3 => (1, 0),
+            3..8 => (2, 3),
+            later => ((later - 8) / 3 + 3, (later - 8) / 3 * 3 + 8),
+        }
+    }
+
+    /// A ring to which blocks up to `next` were written, but for those that are missing: there what was before, or nothing that
+    /// can be read.
+    struct Ring {
+        places: Vec<Option<Trailer>>,
+    }
+
+    impl Ring {
+        fn new(blocks: u64, next: u64, unwritten: &BTreeSet<u64>, damaged: Option<u64>) -> Self {
+            let mut places = vec![None; blocks as usize];
+            for serial in (0..next).filter(|serial| !unwritten.contains(serial)) {
+                let (recording, first) = of(serial);
+                places[(serial % blocks) as usize] = Some(trailer(serial, recording, first));
+            }
+            if let Some(damaged) = damaged {
+                places[(damaged % blocks) as usize] = None;
+            }
+            Self { places }
+        }
+
+        fn newest(&self) -> Option<Trailer> {
+            let read = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
+            newest(self.places.len() as u64, read).unwrap()
+        }
+
+        fn recordings(&self, newest: &Trailer) -> Vec<Recording> {
+            let read = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
+            recordings(newest, self.places.len() as u64, read).unwrap()
+        }
+    }
+
+    #[test]
+    fn the_newest_block_is_found_whichever_one_is_damaged() {
+        for blocks in [4, 5, 7, 16, 33] {
+            for next in 0..blocks * 5 / 2 {
+                let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
+                let found = whole.newest().map(|of| of.serial);
+                assert_eq!(
+                    found,
+                    next.checked_sub(1),
+                    "{blocks} blocks, {next} written"
+                );
+                for damaged in next.saturating_sub(blocks)..next.saturating_sub(1) {
+                    let ring = Ring::new(blocks, next, &BTreeSet::new(), Some(damaged));
+                    let found = ring.newest().map(|of| of.serial);
+                    assert_eq!(found, Some(next - 1), "{blocks}, {next}, {damaged} damaged");
+                }
+            }
+        }
+    }
+
+    /// The last blocks before a crash may have been written in any order, each whole, not at all, or in part.
+    #[test]
+    fn after_a_crash_what_was_written_in_order_is_found() {
+        for blocks in [8, 12, 19] {
+            for flushed in 1..2 * blocks {
+                for pattern in 0..3_u32.pow(4) {
+                    let state = |index: u64| pattern / 3_u32.pow(index as u32) % 3;
+                    let unwritten = (0..4).filter(|index| state(*index) == 1);
+                    let torn = (0..4).find(|index| state(*index) == 2);
+                    let unwritten = unwritten.map(|index| flushed + index).collect();
+                    let torn = torn.map(|index| flushed + index);
+                    let ring = Ring::new(blocks, flushed + 4, &unwritten, torn);
+                    let found = ring.newest().map(|of| of.serial);
+                    assert!(
+                        found.is_some_and(|found| (flushed - 1..flushed + 4).contains(&found)),
+                        "{blocks} blocks, {flushed} flushed, pattern {pattern}: {found:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn recordings_are_listed_as_far_as_they_are_there() {
+        let blocks = 9;
+        for next in 1..30_u64 {
+            let ring = Ring::new(blocks, next, &BTreeSet::new(), None);
+            let newest = ring.newest().unwrap();
+            let oldest = next.saturating_sub(blocks);
+            let mut expected: Vec<Recording> = Vec::new();
+            for serial in oldest..next {
+                let (number, _) = of(serial);
+                match expected.last_mut().filter(|last| last.number == number) {
+                    Some(last) => last.end = serial + 1,
+                    None => expected.push(Recording {
+                        number,
+                        first: serial,
+                        end: serial + 1,
+                        begun_unix_ns: number,
+                    }),
+                }
+            }
+            assert_eq!(ring.recordings(&newest), expected, "{next} written");
+        }
     }
 }
