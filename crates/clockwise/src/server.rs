@@ -22,7 +22,7 @@ use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
-use crate::media;
+use crate::media::{self, archives::Archives};
 use crate::socket::{self, SocketFile};
 
 /// How long clients have to end their requests when the server does.
@@ -65,9 +65,10 @@ impl Server {
         let pool = apart(move || open_pool(disks, options)).await?;
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
-        let rtsp = start_rtsp(config, &pool)?;
+        let archives = Arc::new(Archives::new(Arc::clone(&pool)));
+        let rtsp = start_rtsp(config, &archives)?;
         let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
-        let app = Arc::new(App::new(pool, absolute(&config.data), reserved));
+        let app = Arc::new(App::new(pool, archives, absolute(&config.data), reserved));
         for WarningView { what, concerns } in app.status().warnings {
             tracing::warn!("{}", Warning { what, concerns });
         }
@@ -208,11 +209,11 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
         })
 }
 
-fn start_rtsp(config: &Config, pool: &Arc<Pool>) -> Result<Option<media::Server>, Failure> {
+fn start_rtsp(config: &Config, archives: &Arc<Archives>) -> Result<Option<media::Server>, Failure> {
     let Some(rtsp) = &config.rtsp else {
         return Ok(None);
     };
-    media::Server::start(Arc::clone(pool), rtsp)
+    media::Server::start(Arc::clone(archives), rtsp)
         .map(Some)
         .map_err(|error| {
             Failure::failed(error.to_string()).help(

@@ -57,6 +57,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}
     get /v1/volumes/{name}/move
     get /v1/volumes/{name}/places
+    get /v1/volumes/{name}/recordings
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
     post /v1/streams

@@ -191,6 +191,16 @@ fn a_full_volume_keeps_what_is_newest() {
     };
     (1..=3).for_each(|recording| record(address, recording));
     check(address, 1, 3);
+    let listed = site.json(&["recording", "list", "ring"]);
+    let numbers: Vec<u64> = listed
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|of| of["number"].as_u64())
+        .collect();
+    assert_eq!(numbers, [2, 3], "{listed}");
+    assert_eq!(listed[1]["tracks"][0], "X-TEST", "{listed}");
+    assert_eq!(listed[1]["length_ns"], 1_895_000_000_u64, "{listed}");
     serve.terminate();
     let (serve, address) = rtsp_support::serve(&site);
     check(address, 1, 3);
@@ -408,6 +418,8 @@ fn a_volume_that_holds_something_else_is_left_alone() {
     let said = client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
     assert!(said.body.contains("no recording"), "{said:?}");
     client.ask("DESCRIBE", "cam", "", "").is(403);
+    site.run(&["recording", "list", "cam"])
+        .fails(1, &["no recording", "recorded to over RTSP"]);
     site.run(&["volume", "create", "small", "--size", "1MiB"])
         .done();
     serve.terminate();

@@ -166,6 +166,7 @@ fn every_commands_result_is_json_for_programs() {
     assert_eq!(json(&["volume", "list"])[0]["name"], "v");
     assert_eq!(json(&["volume", "show", "v"])["extents"], 2);
     assert_eq!(json(&["volume", "show", "v", "--places"])[0]["zone"], 0);
+    assert_eq!(json(&["recording", "list", "v"]), serde_json::json!([]));
     assert_eq!(
         json(&["volume", "grow", "v", "--size", "4MiB"])["extents"],
         4

@@ -6,6 +6,7 @@ mod disk;
 mod output;
 mod picture;
 mod pool;
+mod recording;
 mod serve;
 mod sim;
 mod status;
@@ -79,6 +80,9 @@ pub enum Command {
     /// Make, show, resize, move and delete volumes.
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
+    /// Show what was recorded over RTSP.
+    #[command(subcommand)]
+    Recording(recording::RecordingCommand),
     /// Record to and play from volumes at a guaranteed rate.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
@@ -140,6 +144,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Pool(command) => pool::run_pool(cli, command, output),
         Command::Disk(command) => disk::run_disk(cli, command, output),
         Command::Volume(command) => volume::run(&cli.client()?, command, output),
+        Command::Recording(command) => recording::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
         Command::Admit(args) => admit::run(args, output),

@@ -132,7 +132,7 @@ pub(super) fn escaped(name: &str) -> String {
         .collect()
 }
 
-fn path(name: &str) -> Result<String, Failure> {
+pub(super) fn path(name: &str) -> Result<String, Failure> {
     if name.is_empty() {
         return Err(Failure::bad_input("the volume's name is empty")
             .help("`clockwise volume list` shows the volumes"));

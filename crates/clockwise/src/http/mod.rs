@@ -7,6 +7,7 @@
 //! | `GET`, `POST /v1/volumes` | lists, creates |
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
+//! | `GET /v1/volumes/{name}/recordings` | what was recorded there over RTSP |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
@@ -22,6 +23,7 @@ pub mod ask;
 mod disks;
 mod errors;
 mod problem;
+pub mod recordings;
 mod streams;
 pub mod view;
 mod volumes;
@@ -46,6 +48,7 @@ use utoipa_axum::routes;
 pub use disks::ProfileView;
 pub use problem::{Problem, RefusalView};
 
+use crate::media::archives::Archives;
 use crate::session::Sessions;
 use view::{PoolView, StatusView, WarningView};
 
@@ -53,6 +56,8 @@ use view::{PoolView, StatusView, WarningView};
 pub struct App {
     /// The pool.
     pub pool: Arc<Pool>,
+    /// What was recorded over RTSP.
+    pub archives: Arc<Archives>,
     /// The stream sessions.
     pub sessions: Arc<Sessions>,
     /// Where streams connect for their data.
@@ -66,9 +71,15 @@ pub struct App {
 impl App {
     /// A server's state, without moves.
     #[must_use]
-    pub fn new(pool: Arc<Pool>, data_socket: String, reserved_exports: Vec<String>) -> Self {
+    pub fn new(
+        pool: Arc<Pool>,
+        archives: Arc<Archives>,
+        data_socket: String,
+        reserved_exports: Vec<String>,
+    ) -> Self {
         Self {
             pool,
+            archives,
             sessions: Arc::default(),
             data_socket,
             reserved_exports,
@@ -274,6 +285,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(window))
         .merge(disks::routes())
         .merge(volumes::routes())
+        .merge(recordings::routes())
         .merge(streams::routes())
 }
 

@@ -600,8 +600,8 @@ mod tests {
         }
     }
 
-    /// A ring to which blocks up to `next` were written, but for those that are missing: there what was before, or nothing that
-    /// can be read.
+    /// A ring to which blocks up to `next` were written, but for those that are missing: there what was before, or
+    /// nothing that can be read.
     struct Ring {
         places: Vec<Option<Trailer>>,
     }

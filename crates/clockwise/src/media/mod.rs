@@ -20,6 +20,7 @@
 //! Decoding. Multicast. Sessions that outlive their connection.
 
 pub mod archive;
+pub mod archives;
 pub mod block;
 mod connection;
 pub mod description;

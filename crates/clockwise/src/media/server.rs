@@ -1,20 +1,18 @@
 //! The RTSP server: what listens, who is connected, and which archives are open.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::event::EventFd;
-use engine::front::{Client, ClientOptions};
-use engine::pool::{Pool, PoolError};
+use engine::front::Client;
 use sched::units::{Bytes, BytesPerSecond};
 
-use super::archive::{Archive, ArchiveError};
+use super::archives::Archives;
 use super::connection::Connection;
 use super::poll::Wait;
 
@@ -50,44 +48,13 @@ pub enum StartError {
 
 /// What all connections share.
 pub(super) struct Shared {
-    pub(super) pool: Arc<Pool>,
+    pub(super) archives: Arc<Archives>,
     pub(super) config: MediaConfig,
     /// Reads what is not played.
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     /// Signalled when the server ends, and never drained.
     pub(super) stop: EventFd,
-    archives: Mutex<HashMap<String, Weak<Archive>>>,
     connections: AtomicUsize,
-}
-
-/// Why there is no archive.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum OpenError {
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-}
-
-impl Shared {
-    /// The archive in a volume, which is made one if `creates` and it is blank.
-    pub(super) fn archive(&self, volume: &str, creates: bool) -> Result<Arc<Archive>, OpenError> {
-        // Held while one is opened: two would both think that they know what is in it.
-        let mut archives = self.archives.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = archives.get(volume).and_then(Weak::upgrade) {
-            return Ok(open);
-        }
-        archives.retain(|_, archive| archive.strong_count() > 0);
-        let opened = self.pool.open_volume_for(volume, "recordings")?;
-        let archive = if creates {
-            Archive::open_or_create(&self.client, opened, self.config.block)
-        } else {
-            Archive::open(&self.client, opened)
-        };
-        let archive = Arc::new(archive?);
-        archives.insert(volume.to_owned(), Arc::downgrade(&archive));
-        Ok(archive)
-    }
 }
 
 /// A running RTSP server. Dropping it ends it.
@@ -102,24 +69,18 @@ impl Server {
     ///
     /// # Errors
     /// When it cannot listen there, or the host has no memory for it.
-    pub fn start(pool: Arc<Pool>, config: &MediaConfig) -> Result<Self, StartError> {
+    pub fn start(archives: Arc<Archives>, config: &MediaConfig) -> Result<Self, StartError> {
         let failed = |error: io::Error| StartError::Listen(config.listen, error);
         let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
         let listener = TcpListener::bind(config.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let options = ClientOptions {
-            // A block is read at a time by each of a few connections.
-            fixed: Bytes(4 * config.block.get()),
-            ..ClientOptions::default()
-        };
-        let client = pool.client("rtsp", options).map_err(|error| host(&error))?;
+        let client = archives.client().map_err(|error| host(&error))?;
         let shared = Arc::new(Shared {
-            pool,
+            archives,
             config: config.clone(),
             client,
             stop: EventFd::new().map_err(|error| host(&error))?,
-            archives: Mutex::default(),
             connections: AtomicUsize::new(0),
         });
         let serving = Arc::clone(&shared);

@@ -12,10 +12,9 @@ use sched::units::{Bytes, BytesPerSecond};
 use super::answer::{Answer, answer};
 use super::{Asked, Connection, Role, Session};
 use crate::media::archive::{Archive, ArchiveError, Recording};
-use crate::media::block::Block;
+use crate::media::archives::OpenError;
 use crate::media::description::{self, Description};
 use crate::media::play;
-use crate::media::server::OpenError;
 use crate::media::transport::Transport;
 
 /// Blocks from which it is known what a recording takes to be played.
@@ -74,7 +73,7 @@ fn unopened(request: &Asked, error: &OpenError) -> Answer {
         ) => StatusCode::Forbidden,
         OpenError::Archive(_) => StatusCode::InternalServerError,
         OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. }) => StatusCode::NotFound,
-        OpenError::Pool(_) => StatusCode::ServiceUnavailable,
+        OpenError::Pool(_) | OpenError::Memory(_) => StatusCode::ServiceUnavailable,
     };
     answer(Some(request), status).reason(error.to_string())
 }
@@ -107,7 +106,8 @@ impl Connection<'_> {
                 return answer(Some(request), StatusCode::BadRequest).reason(error.to_string());
             }
         };
-        let archive = match self.shared.archive(&target.volume, true) {
+        let block = self.shared.config.block;
+        let archive = match self.shared.archives.open(&target.volume, Some(block)) {
             Ok(archive) => archive,
             Err(error) => return unopened(request, &error),
         };
@@ -165,7 +165,7 @@ impl Connection<'_> {
         let missing = |why: String| answer(Some(request), StatusCode::NotFound).reason(why);
         let target = target(request)
             .ok_or_else(|| missing("name a volume: rtsp://HOST/VOLUME".to_owned()))?;
-        let archive = self.shared.archive(&target.volume, false);
+        let archive = self.shared.archives.open(&target.volume, None);
         let archive = archive.map_err(|error| unopened(request, &error))?;
         let recording = archive.recording(target.number).ok_or_else(|| {
             let which = target.number.map_or("recording".to_owned(), |number| {
@@ -179,21 +179,15 @@ impl Connection<'_> {
                 target.volume
             )));
         }
-        // Any block has it; the last ones may be damaged.
-        for serial in (recording.first..recording.end).rev().take(4) {
-            let bytes = archive.read_block(&self.shared.client, serial);
-            let bytes = bytes.map_err(|error| unopened(request, &error.into()))?;
-            let parsed = bytes
-                .as_deref()
-                .and_then(|bytes| Description::parse(Block::parse(bytes).ok()?.text()).ok());
-            if let Some(description) = parsed {
-                return Ok((archive, recording, description));
-            }
+        let described = self.shared.archives.describe(&archive, recording);
+        let described = described.map_err(|error| unopened(request, &error))?;
+        match described.description {
+            Some(description) => Ok((archive, recording, description)),
+            None => Err(missing(format!(
+                "the last blocks of recording {} in volume {:?} are damaged",
+                recording.number, target.volume
+            ))),
         }
-        Err(missing(format!(
-            "the last blocks of recording {} in volume {:?} are damaged",
-            recording.number, target.volume
-        )))
     }
 
     /// Takes a transport for a track; the first one of a session reserves for all of it.
@@ -322,7 +316,7 @@ impl Connection<'_> {
         rate: BytesPerSecond,
         op: Op,
     ) -> Result<Stream, Refusal> {
-        self.shared.pool.reserve(StreamSpec {
+        self.shared.archives.pool().reserve(StreamSpec {
             name: name.to_owned(),
             volume: Arc::clone(archive.volume()),
             range: Some(archive.range()),

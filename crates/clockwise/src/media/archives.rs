@@ -1,0 +1,174 @@
+//! The archives of a pool: opened when they are asked for, and each once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use engine::front::{Client, ClientOptions};
+use engine::pool::{Pool, PoolError};
+use engine::stream::Refusal;
+use sched::units::Bytes;
+
+use super::archive::{Archive, ArchiveError, Recording};
+use super::block::Block;
+use super::description::Description;
+use super::play;
+
+/// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
+const DESCRIBED_WITHIN: usize = 4;
+
+/// Why there is no archive.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The volume.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// What is in it.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// There is no memory to look.
+    #[error(transparent)]
+    Memory(#[from] Refusal),
+}
+
+#[derive(Default)]
+struct State {
+    /// Reads what is not played.
+    client: Option<Arc<Client>>,
+    open: HashMap<String, Weak<Archive>>,
+}
+
+/// The archives of a pool.
+pub struct Archives {
+    pool: Arc<Pool>,
+    state: Mutex<State>,
+}
+
+/// A recording, and what it consists of.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Where it lies.
+    pub recording: Recording,
+    /// Its tracks; `None`: the blocks that could say are damaged.
+    pub description: Option<Description>,
+    /// How long it is, as much of it as is there, in nanoseconds.
+    pub length_ns: u64,
+    /// Whether it goes on.
+    pub is_recorded: bool,
+}
+
+impl Archives {
+    /// None is open yet.
+    #[must_use]
+    pub fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            pool,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What is open is open after any panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client_of(&self, state: &mut State) -> Result<Arc<Client>, Refusal> {
+        if let Some(client) = &state.client {
+            return Ok(Arc::clone(client));
+        }
+        let client = self.pool.client("recordings", ClientOptions::default())?;
+        Ok(Arc::clone(state.client.insert(Arc::new(client))))
+    }
+
+    /// Reads what is not played, without a deadline.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn client(&self) -> Result<Arc<Client>, Refusal> {
+        self.client_of(&mut self.state())
+    }
+
+    /// The archive in a volume; with `creates` a blank volume is made one with blocks of that size.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(&self, volume: &str, creates: Option<Bytes>) -> Result<Arc<Archive>, OpenError> {
+        // Held while one is opened: two would both think that they know what is in it.
+        let mut state = self.state();
+        if let Some(open) = state.open.get(volume).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        state.open.retain(|_, archive| archive.strong_count() > 0);
+        let opened = self.pool.open_volume_for(volume, "recordings")?;
+        let client = self.client_of(&mut state)?;
+        let archive = match creates {
+            Some(block) => Archive::open_or_create(&client, opened, block),
+            None => Archive::open(&client, opened),
+        };
+        let archive = Arc::new(archive?);
+        state
+            .open
+            .insert(volume.to_owned(), Arc::downgrade(&archive));
+        Ok(archive)
+    }
+
+    /// What a recording consists of.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn describe(
+        &self,
+        archive: &Archive,
+        recording: Recording,
+    ) -> Result<Described, OpenError> {
+        let client = self.client()?;
+        let mut description = None;
+        for serial in (recording.first..recording.end)
+            .rev()
+            .take(DESCRIBED_WITHIN)
+        {
+            let bytes = archive.read_block(&client, serial)?;
+            description = bytes
+                .as_deref()
+                .and_then(|bytes| Description::parse(Block::parse(bytes).ok()?.text()).ok());
+            if description.is_some() {
+                break;
+            }
+        }
+        let extent = play::extent(archive, &client, &recording)?;
+        let newest = archive.recording(None);
+        Ok(Described {
+            recording,
+            description,
+            length_ns: extent.end.saturating_sub(extent.start),
+            is_recorded: archive.is_recorded()
+                && newest.is_some_and(|newest| newest.number == recording.number),
+        })
+    }
+
+    /// All recordings of a volume, in order; of one that nothing was written to, none.
+    ///
+    /// # Errors
+    /// When it holds something else, or cannot be read.
+    pub fn recordings(&self, volume: &str) -> Result<Vec<Described>, OpenError> {
+        let archive = match self.open(volume, None) {
+            Err(OpenError::Archive(ArchiveError::Empty(_))) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let recordings = archive.recordings().into_iter();
+        recordings
+            .map(|recording| self.describe(&archive, recording))
+            .collect()
+    }
+}
+
+impl std::fmt::Debug for Archives {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Archives").finish_non_exhaustive()
+    }
+}
