@@ -3,6 +3,7 @@
 
 mod common;
 mod described_support;
+mod rtsp_support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -52,6 +53,12 @@ fn every_answer_is_as_it_is_described() {
     ask(200, "GET", "/v1/volumes/{name}", ["v", "", ""]);
     let places = "/v1/volumes/{name}/places";
     ask(200, "GET", places, ["v", "?from=1048576", ""]);
+    let recordings = "/v1/volumes/{name}/recordings";
+    ask(409, "GET", recordings, ["v", "", ""]);
+    ask(404, "GET", recordings, ["none", "", ""]);
+    let empty = volume.replace("\"v\"", "\"empty\"");
+    ask(201, "POST", "/v1/volumes", ["", "", &empty]);
+    ask(200, "GET", recordings, ["empty", "", ""]);
     let of_stream = "/v1/streams/{id}";
     ask(200, "GET", of_stream, [&id, "", ""]);
     ask(200, "GET", "/v1/streams/{id}/blocks", [&id, "?from=0", ""]);
@@ -82,6 +89,23 @@ fn every_answer_is_as_it_is_described() {
     a_move_is_watched_and_stopped(&site, &described);
     described.all_are_answered();
     assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn recordings_are_listed_as_described() {
+    let (site, server, address) = rtsp_support::serving("");
+    let described = Described::new(&site);
+    let mut publisher = rtsp_support::publisher(address, rtsp_support::TCP);
+    publisher.packet(0, &rtsp_support::rtp(0, 0, 1, b"sound"));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    let mut listed = Value::Null;
+    until("the recording is closed", || {
+        let template = "/v1/volumes/{name}/recordings";
+        listed = described.ask(200, "GET", template, ["cam", "", ""]);
+        listed[0]["is_recorded"] == false
+    });
+    assert_eq!(listed[0]["tracks"], json!(["X-TEST"]));
+    server.terminate();
 }
 
 /// A move that is stopped when whoever asked for it is done with it, however that comes.

@@ -237,7 +237,8 @@ impl Ready {
     pub(crate) fn terminate(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
-        assert!(self.rest.next().is_none(), "one value and no more");
+        let more = self.rest.next();
+        assert!(more.is_none(), "one value and no more: {more:?}");
         assert_eq!(self.child.wait().code(), Some(0));
     }
 }

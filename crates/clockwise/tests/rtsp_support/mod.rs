@@ -33,6 +33,20 @@ pub(crate) fn serve(site: &Site) -> (Ready, SocketAddr) {
     (serve, address.expect("an address"))
 }
 
+/// One track's packets in the connection.
+pub(crate) const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+/// What a description is.
+pub(crate) const SDP_TYPE: &str = "Content-Type: application/sdp\r\n";
+
+/// A publisher that records to `cam`.
+pub(crate) fn publisher(address: SocketAddr, transport: &str) -> Client {
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("SETUP", "cam/one", transport, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    client
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Said {
@@ -118,6 +132,16 @@ impl Client {
         said
     }
 
+    /// Keeps the session alive, without waiting for the answer.
+    pub(crate) fn keep_alive(&mut self, path: &str) {
+        let session = self.session.clone().unwrap_or_default();
+        let text = format!(
+            "GET_PARAMETER rtsp://{}/{path} RTSP/1.0\r\nCSeq: 0\r\nSession: {session}\r\n\r\n",
+            self.address
+        );
+        self.send(text.as_bytes());
+    }
+
     /// The next answer; `None`: the server has closed the connection. Packets before it are kept.
     pub(crate) fn answer(&mut self) -> Option<Said> {
         loop {
@@ -136,7 +160,8 @@ impl Client {
     /// Reads until so many packets have come on a channel, or the server has closed the connection.
     pub(crate) fn packets_on(&mut self, channel: u8, count: usize) -> Vec<Vec<u8>> {
         loop {
-            while self.take_packet() {}
+            // Answers between them are to what nobody waits for.
+            while self.take_packet() || self.take_answer().is_some() {}
             let on: Vec<Vec<u8>> = self
                 .packets
                 .iter()
