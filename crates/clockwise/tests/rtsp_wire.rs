@@ -4,6 +4,7 @@ mod common;
 mod rtsp_support;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use common::{Site, WITHIN, call, until};
 use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serving, with_rtsp};
@@ -199,6 +200,55 @@ fn a_full_volume_keeps_what_is_newest() {
     check(address, 1, 3);
     record(address, 4);
     check(address, 2, 4);
+    serve.terminate();
+}
+
+/// Processor time that a process has used, in ticks of 10 ms.
+fn ticks(process: u32) -> u64 {
+    let stat = common::read_text(format!("/proc/{process}/stat").as_ref());
+    let (_, after) = stat.rsplit_once(") ").expect("its name is in parentheses");
+    let times = after.split(' ').skip(11).take(2);
+    times.map(|of| of.parse::<u64>().expect("a number")).sum()
+}
+
+#[test]
+fn who_takes_no_packets_costs_nothing_and_gets_them_later() {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    let text = common::read_text(&site.config()).replace("block = \"64KiB\"", "block = \"512KiB\"");
+    std::fs::write(site.config(), text).unwrap();
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve(&site);
+    site.run(&["volume", "create", "cam", "--size", "60MiB"])
+        .done();
+    let mut client = Client::connect(address);
+    let description = sdp(24_000);
+    client
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
+        .is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    // More than two sockets hold, and all of one moment.
+    let sent: Vec<Vec<u8>> = (0..12_000)
+        .map(|number| rtp(number, 0, 1, &[number as u8; 1_400]))
+        .collect();
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    player.packets_on(0, 1);
+    let come = || rustix::io::ioctl_fionread(&player.socket).expect("a socket");
+    let look = || (come(), ticks(serve.pid()));
+    until("nothing comes any more, and the server rests", || {
+        let (came, used) = look();
+        std::thread::sleep(Duration::from_secs(1));
+        let (more, used_more) = look();
+        more == came && used_more - used < 10
+    });
+    assert_eq!(player.packets_on(0, sent.len()), sent);
     serve.terminate();
 }
 

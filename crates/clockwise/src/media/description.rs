@@ -157,6 +157,25 @@ impl Description {
         (bytes > 0).then_some(BytesPerSecond(bytes))
     }
 
+    /// Says that it needs so much, if it does not say what it needs (`b=TIAS` of the session, RFC 3890).
+    ///
+    /// # Errors
+    /// When it is too long then.
+    pub fn needing(self, rate: BytesPerSecond) -> Result<Self, DescriptionError> {
+        if self.rate().is_some() {
+            return Ok(self);
+        }
+        let mut session = self.session;
+        session.bandwidths.push(sdp_types::Bandwidth {
+            bwtype: "TIAS".to_owned(),
+            bandwidth: (rate.0.saturating_mul(800) / (100 + ABOVE_MEAN_PERCENT)).max(8),
+        });
+        let mut text = Vec::new();
+        let written = session.write(&mut text);
+        written.map_err(|error| DescriptionError::Syntax(error.to_string()))?;
+        Self::parse(&text)
+    }
+
     /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and how
     /// long it is.
     ///
@@ -263,6 +282,12 @@ mod tests {
             .collect();
         assert_eq!(rates, [44_100, 90_000]);
         assert_eq!(description.rate(), None);
+        // What is reserved for it is then said in the recording.
+        let description = description.needing(BytesPerSecond(1_100_000)).unwrap();
+        assert_eq!(description.rate(), Some(BytesPerSecond(1_100_000)));
+        assert_eq!(description.tracks().len(), 2);
+        let again = description.needing(BytesPerSecond(5)).unwrap();
+        assert_eq!(again.rate(), Some(BytesPerSecond(1_100_000)));
     }
 
     #[test]

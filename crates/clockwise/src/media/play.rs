@@ -225,13 +225,20 @@ impl<'a> Playback<'a> {
         self.missing
     }
 
+    /// Does what there is to do for the disks, which goes on while nothing can be sent.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn read_ahead(&mut self) -> Result<(), PlayError> {
+        Ok(self.reader.advance(&mut |_: &BlockReport| {})?)
+    }
+
     /// Does what there is to do for the disks, and finds out what is to be sent next.
     ///
     /// # Errors
     /// When a block cannot be read.
     pub fn advance(&mut self) -> Result<Upcoming, PlayError> {
-        let mut on_block = |_: &BlockReport| {};
-        self.reader.advance(&mut on_block)?;
+        self.read_ahead()?;
         loop {
             if let Some(upcoming) = self.upcoming() {
                 return Ok(upcoming);
@@ -240,7 +247,7 @@ impl<'a> Playback<'a> {
                 self.reader.give_back(done.buffer);
             }
             self.ask();
-            self.reader.advance(&mut on_block)?;
+            self.read_ahead()?;
             let Some(read) = self.reader.take() else {
                 let is_over = self.asked.is_empty() && !self.is_live();
                 return Ok(if is_over {

@@ -179,7 +179,8 @@ impl Site {
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = Process::spawn(&mut serve);
-        let mut rest = serde_json::Deserializer::from_reader(child.heard()).into_iter();
+        let mut rest =
+            serde_json::Deserializer::from_reader(child.heard_now_and_then()).into_iter();
         let said = rest.next().and_then(Result::ok).unwrap_or(Value::Null);
         Ready { child, said, rest }
     }
@@ -232,6 +233,11 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGTERM; checks that it ends well and has said nothing more.
     #[track_caller]
     pub(crate) fn terminate(mut self) {

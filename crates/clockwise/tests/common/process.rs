@@ -66,6 +66,13 @@ impl Process {
         Heard::new(self.child.stdout.take().expect("it is piped"), WITHIN)
     }
 
+    /// What it prints, each time it is listened to within that time: it may run for long between.
+    pub(crate) fn heard_now_and_then(&mut self) -> Heard<ChildStdout> {
+        let mut heard = self.heard();
+        heard.until = None;
+        heard
+    }
+
     /// All that it says on what is piped, to its end, which fails when that does not come.
     #[track_caller]
     pub(crate) fn output(self) -> Output {
@@ -151,7 +158,8 @@ fn is_ready(fds: &mut [PollFd<'_>], until: Instant) -> bool {
 pub(crate) struct Heard<R> {
     from: R,
     within: Duration,
-    until: Instant,
+    /// `None`: from when it is listened to.
+    until: Option<Instant>,
 }
 
 impl<R> Heard<R> {
@@ -159,20 +167,21 @@ impl<R> Heard<R> {
         Self {
             from,
             within,
-            until: Instant::now() + within,
+            until: Some(Instant::now() + within),
         }
     }
 
     /// Gives it so long from now on.
     pub(crate) fn give(&mut self, within: Duration) {
         self.within = within;
-        self.until = Instant::now() + within;
+        self.until = Some(Instant::now() + within);
     }
 }
 
 impl<R: Read + AsFd> Read for Heard<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if is_ready(&mut [PollFd::new(&self.from, PollFlags::IN)], self.until) {
+        let until = self.until.unwrap_or_else(|| Instant::now() + self.within);
+        if is_ready(&mut [PollFd::new(&self.from, PollFlags::IN)], until) {
             return self.from.read(buffer);
         }
         let late = format!("not within {:?}: all that it should say", self.within);

@@ -1,7 +1,7 @@
 //! PLAY: packets go, each when its time has come, until PAUSE, TEARDOWN, silence, or the end of the connection.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use engine::clock;
@@ -64,6 +64,15 @@ enum After {
     Closed,
 }
 
+/// What takes no more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Full {
+    /// The connection.
+    Connection,
+    /// A track's socket.
+    Track(usize),
+}
+
 /// What was sent of a track.
 #[derive(Clone, Copy, Default)]
 struct Sent {
@@ -80,8 +89,8 @@ struct Outgoing<'a> {
     sent: Vec<Sent>,
     /// How much of the packet that is next has gone.
     gone: usize,
-    /// The socket takes no more at this moment.
-    is_full: bool,
+    /// What takes no more at this moment.
+    full: Option<Full>,
     /// Answers and reports that go between two packets.
     between: VecDeque<u8>,
     /// When those who play are told that this was all.
@@ -305,7 +314,7 @@ impl Connection<'_> {
             transports,
             sent: vec![Sent::default(); transports.len()],
             gone: 0,
-            is_full: false,
+            full: None,
             between: VecDeque::new(),
             over: None,
             ntp: (clock::now(), ntp_now()),
@@ -329,7 +338,7 @@ impl Connection<'_> {
                 live.drain();
             }
             if ready.contains(&Wakes::Writable) {
-                out.is_full = false;
+                out.full = None;
             }
             for of in &ready {
                 if let Wakes::Heard(track) = of {
@@ -360,7 +369,9 @@ impl Connection<'_> {
     /// sent.
     fn send_due(&mut self, out: &mut Outgoing<'_>) -> Result<Option<Time>, Ended> {
         for _ in 0..AT_A_TIME {
-            if out.is_full {
+            if out.full.is_some() {
+                // Blocks that come meanwhile are taken in all the same: nobody may sleep before that.
+                out.playback.read_ahead()?;
                 return Ok(Some(Time::MAX));
             }
             if out.gone == 0 && !out.between.is_empty() && !self.send_between(out)? {
@@ -397,17 +408,20 @@ impl Connection<'_> {
 
     fn send_packet(&mut self, out: &mut Outgoing<'_>, track: usize) -> Result<(), Ended> {
         let len = out.playback.packet_len();
-        let sent = match &out.transports[track] {
+        let (sent, full) = match &out.transports[track] {
             Some(Transport::Interleaved { rtp, .. }) => {
                 let [high, low] = (len as u16).to_be_bytes();
                 let frame = [b'$', *rtp, high, low];
-                out.playback.send(&self.socket, &frame, out.gone)?
+                let sent = out.playback.send(&self.socket, &frame, out.gone)?;
+                (sent, Full::Connection)
             }
-            Some(Transport::Udp { rtp, .. }) => out.playback.send(rtp, &[], 0)?,
-            None => None,
+            Some(Transport::Udp { rtp, .. }) => {
+                (out.playback.send(rtp, &[], 0)?, Full::Track(track))
+            }
+            None => (None, Full::Connection),
         };
         let Some((count, all)) = sent else {
-            out.is_full = true;
+            out.full = Some(full);
             return Ok(());
         };
         out.gone += count;
@@ -416,7 +430,7 @@ impl Connection<'_> {
             out.note(track, len);
             out.playback.done();
         } else {
-            out.is_full = true;
+            out.full = Some(full);
         }
         Ok(())
     }
@@ -429,21 +443,21 @@ impl Connection<'_> {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(std::io::Error::from(error).into()),
         }
-        out.is_full = !out.between.is_empty();
-        Ok(!out.is_full)
+        out.full = (!out.between.is_empty()).then_some(Full::Connection);
+        Ok(out.full.is_none())
     }
 
     /// Before something else is said: the rest of a packet that has begun, and what goes between.
     fn flush(&mut self, out: &mut Outgoing<'_>) -> Result<(), Ended> {
         let until = clock::now().saturating_add(super::ANSWER_WITHIN);
         while out.gone > 0 || !out.between.is_empty() {
-            if out.is_full {
+            if let Some(full) = out.full {
                 let mut wait = Wait::new();
-                wait.add(self.socket.as_fd(), PollFlags::OUT, Wakes::Writable);
+                wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
                 if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
                     return Err(Ended::Slow);
                 }
-                out.is_full = false;
+                out.full = None;
             }
             if out.gone > 0 {
                 let track = out
@@ -474,18 +488,27 @@ impl Connection<'_> {
             if let Some(Transport::Udp { rtcp, rtp, .. }) = transport {
                 wait.readable(rtcp.as_fd(), Wakes::Heard(track));
                 wait.readable(rtp.as_fd(), Wakes::Heard(track));
-                if out.is_full {
-                    wait.add(rtp.as_fd(), PollFlags::OUT, Wakes::Writable);
-                }
             }
         }
-        if out.is_full {
-            wait.add(self.socket.as_fd(), PollFlags::OUT, Wakes::Writable);
+        if let Some(full) = out.full {
+            wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
         }
         let silent = self.heard.saturating_add(self.timeout());
         let until = until.min(silent);
         let until = reader.next_at().map_or(until, |at| at.min(until));
         Ok(wait.sleep(reader.arm(), Some(until))?)
+    }
+
+    /// What takes no more.
+    fn what_is<'b>(&'b self, full: Full, out: &'b Outgoing<'_>) -> BorrowedFd<'b> {
+        let track = match full {
+            Full::Connection => None,
+            Full::Track(track) => out.transports[track].as_ref(),
+        };
+        match track {
+            Some(Transport::Udp { rtp, .. }) => rtp.as_fd(),
+            _ => self.socket.as_fd(),
+        }
     }
 
     /// Who plays by UDP says that it is there.

@@ -100,7 +100,9 @@ impl Connection<'_> {
         if kind.is_some_and(|kind| !kind.starts_with("application/sdp")) {
             return answer(Some(request), StatusCode::UnsupportedMediaType);
         }
-        let description = match Description::parse(request.body()) {
+        let rate = self.shared.config.rate;
+        let description = Description::parse(request.body());
+        let description = match description.and_then(|of| of.needing(rate)) {
             Ok(description) => description,
             Err(error) => {
                 return answer(Some(request), StatusCode::BadRequest).reason(error.to_string());
@@ -288,8 +290,9 @@ impl Connection<'_> {
         if begun.is_ok() { Ok(()) } else { Err(begun) }
     }
 
-    /// What a recording takes to be played: its blocks over its time, and a tenth, as it may vary. Of one that has
-    /// few blocks, what it was said to take when it was recorded.
+    /// What a recording takes to be played: its blocks over its time, and a tenth, as it may vary; at most what was
+    /// reserved for recording it, as its blocks were not written faster, whatever its timestamps say. Of one that has
+    /// few blocks, just that.
     fn played_rate(
         &self,
         archive: &Archive,
@@ -297,16 +300,16 @@ impl Connection<'_> {
         description: &Description,
     ) -> Result<BytesPerSecond, ArchiveError> {
         let blocks = recording.end - recording.first;
+        let recorded = description.rate().unwrap_or(self.shared.config.rate);
         if blocks < MEASURED_BLOCKS_MIN {
-            return Ok(description.rate().unwrap_or(self.shared.config.rate));
+            return Ok(recorded);
         }
         let extent = play::extent(archive, &self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
         let length = u128::from(extent.end - extent.start).max(1);
         let rate = bytes * 1_100_000_000 / length;
-        Ok(BytesPerSecond(
-            u64::try_from(rate).unwrap_or(u64::MAX).max(1),
-        ))
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
+        Ok(BytesPerSecond(rate).min(recorded))
     }
 
     fn reserve(
