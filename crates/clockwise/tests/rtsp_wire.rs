@@ -120,7 +120,9 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     for (range, status) in [
         ("npt=90-", 457),
         ("npt=2-1", 457),
-        ("clock=20260101T000000Z-", 457),
+        ("clock=20200101T000000Z-20200102T000000Z", 457),
+        ("clock=20991231T000000Z-", 457),
+        ("smpte=0:00:01-", 457),
         ("nonsense", 457),
     ] {
         player

@@ -7,7 +7,9 @@
 //! A volume becomes an archive when something is first recorded on it, if it is blank. One that holds something else is
 //! left alone.
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::event::EventFd;
@@ -16,6 +18,7 @@ use engine::pool::Volume;
 use sched::units::Bytes;
 
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
+use super::index::{self, GROUP, Index};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;
@@ -81,6 +84,9 @@ pub enum ArchiveError {
     },
 }
 
+/// So many sections of the index are kept.
+const SECTIONS_KEPT: usize = 64;
+
 /// A recording of an archive, as much of it as is still there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recording {
@@ -101,6 +107,8 @@ struct State {
     /// In order.
     recordings: Vec<Recording>,
     is_recorded: bool,
+    /// Sections of the index by the serials of their blocks, those used last at the end; `None`: there is none.
+    sections: VecDeque<(u64, Option<Arc<Index>>)>,
     /// Who is told of each block and of the end.
     listeners: Vec<Weak<EventFd>>,
 }
@@ -123,6 +131,8 @@ pub struct Archive {
     volume: Arc<Volume>,
     header: Header,
     state: Mutex<State>,
+    /// Reads without a deadline.
+    reads: AtomicU64,
 }
 
 /// Reads a volume without a deadline.
@@ -285,12 +295,14 @@ impl Archive {
             next: newest.map_or(0, |newest| newest.serial + 1),
             recordings: recordings.transpose()?.unwrap_or_default(),
             is_recorded: false,
+            sections: VecDeque::new(),
             listeners: Vec::new(),
         };
         Ok(Self {
             volume,
             header,
             state: Mutex::new(state),
+            reads: AtomicU64::new(0),
         })
     }
 
@@ -339,8 +351,10 @@ impl Archive {
                 next: 0,
                 recordings: Vec::new(),
                 is_recorded: false,
+                sections: VecDeque::new(),
                 listeners: Vec::new(),
             }),
+            reads: AtomicU64::new(0),
         })
     }
 
@@ -404,6 +418,14 @@ impl Archive {
         self.state().is_recorded
     }
 
+    /// Whether a recording is the one that is being made.
+    #[must_use]
+    pub fn goes_on(&self, recording: &Recording) -> bool {
+        let state = self.state();
+        let newest = state.recordings.last();
+        state.is_recorded && newest.is_some_and(|newest| newest.number == recording.number)
+    }
+
     /// An event that is signalled when a block was written and when the recording ends, as long as it is kept.
     ///
     /// # Errors
@@ -414,11 +436,11 @@ impl Archive {
         Ok(event)
     }
 
-    /// Begins a recording. Until it is dropped nobody else can.
+    /// Takes the archive for a recording. Until it is dropped nobody else can have one made.
     ///
     /// # Errors
     /// When somebody else has.
-    pub fn record(self: &Arc<Self>, begun_unix_ns: u64) -> Result<Writing, ArchiveError> {
+    pub fn record(self: &Arc<Self>) -> Result<Writing, ArchiveError> {
         let mut state = self.state();
         if state.is_recorded {
             return Err(ArchiveError::Busy(self.volume.name().to_owned()));
@@ -431,7 +453,7 @@ impl Archive {
             archive: Arc::clone(self),
             number,
             first,
-            begun_unix_ns,
+            begun_unix_ns: 0,
             written: Vec::new(),
         })
     }
@@ -445,10 +467,17 @@ impl Archive {
         client: &Client,
         serial: u64,
     ) -> Result<Option<Vec<u8>>, ArchiveError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let reader = self.reader(client);
         let mut bytes = vec![0; self.header.block_bytes as usize];
         reader.read(self.range().start + self.offset(serial).get(), &mut bytes)?;
-        let is_it = Block::parse(&bytes).is_ok_and(|block| self.is_of(&block.trailer, serial));
+        let block = Block::parse(&bytes).ok();
+        let block = block.filter(|block| self.is_of(&block.trailer, serial));
+        let section = block.filter(|block| !block.index().is_empty() || index::ends_group(serial));
+        let is_it = block.is_some();
+        if let Some(block) = section {
+            self.keep(serial, Index::parse(block.index()).ok());
+        }
         Ok(is_it.then_some(bytes))
     }
 
@@ -466,6 +495,159 @@ impl Archive {
         }
     }
 
+    /// How often it was read without a deadline.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the section of the index that is in a block, or that it has none.
+    pub(super) fn keep(&self, serial: u64, section: Option<Index>) {
+        let mut state = self.state();
+        state.sections.retain(|(of, _)| *of != serial);
+        if state.sections.len() == SECTIONS_KEPT {
+            state.sections.pop_front();
+        }
+        state.sections.push_back((serial, section.map(Arc::new)));
+    }
+
+    /// The section of the index that is in a block of a recording.
+    fn section(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        serial: u64,
+    ) -> Result<Option<Arc<Index>>, ArchiveError> {
+        if !(recording.first..recording.end).contains(&serial) {
+            return Ok(None);
+        }
+        let mut state = self.state();
+        if let Some(place) = state.sections.iter().position(|(of, _)| *of == serial)
+            && let Some(kept) = state.sections.remove(place)
+        {
+            let section = kept.1.clone();
+            state.sections.push_back(kept);
+            return Ok(section);
+        }
+        drop(state);
+        // What this keeps is what is found.
+        self.read_block(client, serial)?;
+        let state = self.state();
+        let found = state.sections.iter().find(|(of, _)| *of == serial);
+        if let Some((_, section)) = found {
+            return Ok(section.clone());
+        }
+        drop(state);
+        self.keep(serial, None);
+        Ok(None)
+    }
+
+    /// The section of the index before another, if that one is not the first of its recording.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn index_before(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        index: &Index,
+    ) -> Result<Option<Arc<Index>>, ArchiveError> {
+        match index.first.checked_sub(1) {
+            Some(serial) => self.section(client, recording, serial),
+            None => Ok(None),
+        }
+    }
+
+    /// The section of the index after another, as far as there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn index_after(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        index: &Index,
+    ) -> Result<Option<Arc<Index>>, ArchiveError> {
+        let group_end = (index.end() / GROUP + 1) * GROUP - 1;
+        let serial = group_end.min(recording.end.saturating_sub(1));
+        if serial < index.end() || (serial < group_end && self.goes_on(recording)) {
+            return Ok(None);
+        }
+        self.section(client, recording, serial)
+    }
+
+    /// The section of the index that is about this time of a recording; `None`: that has to be found without.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn index_at(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        media_ns: u64,
+    ) -> Result<Option<Arc<Index>>, ArchiveError> {
+        let Some(last) = recording.end.checked_sub(1) else {
+            return Ok(None);
+        };
+        // The last block of what was ended has one, and the last one of each group.
+        let group_end = |group: u64| (group + 1) * GROUP - 1;
+        let newest = (last / GROUP).checked_sub(1).map(group_end);
+        let mut section = None;
+        if !self.goes_on(recording) || index::ends_group(last) {
+            section = self.section(client, recording, last)?;
+        }
+        if section.is_none()
+            && let Some(newest) = newest.filter(|newest| *newest < last)
+        {
+            section = self.section(client, recording, newest)?;
+            // It is behind that.
+            if let Some(found) = &section
+                && found.begins_ns() <= media_ns
+                && self.begins_by(client, found.end(), media_ns)?
+            {
+                return Ok(None);
+            }
+        }
+        while let Some(found) = section {
+            if found.begins_ns() <= media_ns {
+                return Ok(Some(found));
+            }
+            let before = found.groups.iter().position(|begin| *begin <= media_ns);
+            let back = match before {
+                Some(place) => place as u64 + 1,
+                // The first of them all, or further back than this one knows.
+                None => (found.groups.len() as u64).max(1),
+            };
+            let Some(group) = (found.first / GROUP).checked_sub(back) else {
+                return Ok(Some(found));
+            };
+            let earlier = group_end(group);
+            if earlier < recording.first {
+                return Ok(Some(found));
+            }
+            section = self.section(client, recording, earlier)?;
+        }
+        Ok(None)
+    }
+
+    /// Whether a block is there that begins no later than this time.
+    fn begins_by(&self, client: &Client, serial: u64, media_ns: u64) -> Result<bool, ArchiveError> {
+        let trailer = self.trailer(client, serial)?;
+        Ok(trailer.is_some_and(|of| of.media_ns <= media_ns))
+    }
+
+    /// What the trailer of a block says; `None`: it is not there any more, or damaged.
+    pub(super) fn trailer(
+        &self,
+        client: &Client,
+        serial: u64,
+    ) -> Result<Option<Trailer>, ArchiveError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let reader = self.reader(client);
+        let found = reader.trailer_in(serial % self.header.blocks)?;
+        Ok(found.filter(|of| of.serial == serial))
+    }
+
     /// The serial of the last block of a recording that begins no later than this time of its; of its first if none
     /// does.
     ///
@@ -477,16 +659,16 @@ impl Archive {
         recording: &Recording,
         media_ns: u64,
     ) -> Result<u64, ArchiveError> {
-        let reader = self.reader(client);
+        if let Some(index) = self.index_at(client, recording, media_ns)? {
+            return Ok(index.block_at(media_ns).max(recording.first));
+        }
         let (mut from, mut to) = (recording.first, recording.end);
         while from + 1 < to {
             let middle = from + (to - from) / 2;
-            let trailer = reader.trailer_in(middle % self.header.blocks)?;
             // One that is damaged counts as later: what is before it is played then.
-            let begins = trailer.filter(|of| of.serial == middle && of.media_ns <= media_ns);
-            match begins {
-                Some(_) => from = middle,
-                None => to = middle,
+            match self.begins_by(client, middle, media_ns)? {
+                true => from = middle,
+                false => to = middle,
             }
         }
         Ok(from)
@@ -521,6 +703,11 @@ impl Writing {
     #[must_use]
     pub fn first(&self) -> u64 {
         self.first
+    }
+
+    /// It begins now, in nanoseconds since 1970.
+    pub fn begin(&mut self, now_unix_ns: u64) {
+        self.begun_unix_ns = now_unix_ns;
     }
 
     /// When it began, in nanoseconds since 1970.
@@ -587,7 +774,7 @@ mod tests {
             begun_unix_ns: recording,
             is_last: false,
         };
-        Composer::new(size, 0).seal(&mut block, b"", &seal);
+        Composer::new(size, 0, 0).seal(&mut block, b"", b"", &seal);
         Trailer::parse(&block, BLOCK_BYTES.start).unwrap()
     }
 

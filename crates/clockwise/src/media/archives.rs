@@ -141,13 +141,11 @@ impl Archives {
             }
         }
         let extent = play::extent(archive, &client, &recording)?;
-        let newest = archive.recording(None);
         Ok(Described {
             recording,
             description,
             length_ns: extent.end.saturating_sub(extent.start),
-            is_recorded: archive.is_recorded()
-                && newest.is_some_and(|newest| newest.number == recording.number),
+            is_recorded: archive.goes_on(&recording),
         })
     }
 

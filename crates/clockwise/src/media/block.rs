@@ -4,12 +4,13 @@
 //!
 //! ```text
 //! archive:  header (one block long) | block | block | ...            a ring
-//! block:    bodies -> | text | free | <- entries | trailer
+//! block:    bodies -> | text | index | free | <- entries | trailer
 //! ```
 //!
 //! The *bodies* of packets lie back to back from the beginning of a block, as they were received. What is known of each
 //! is in an *entry*; the first one is the last before the trailer, so that bodies and entries grow towards each other.
-//! The *text* is the description of the recording (SDP). The *trailer* is in the last 128 bytes.
+//! The *text* is the description of the recording (SDP). Some blocks have a section of the [*index*](super::index)
+//! behind it. The *trailer* is in the last 128 bytes.
 //!
 //! # Why so
 //!
@@ -85,7 +86,8 @@ struct RawTrailer {
     bodies: U32,
     text: U32,
     entries: U32,
-    rest: [u8; 20],
+    index: U32,
+    rest: [u8; 16],
 }
 
 const _: () = assert!(size_of::<RawTrailer>() == TRAILER_BYTES);
@@ -230,6 +232,7 @@ pub struct Trailer {
     bodies: u32,
     text: u32,
     entries: u32,
+    index: u32,
     content: u64,
 }
 
@@ -263,11 +266,13 @@ impl Trailer {
             bodies: raw.bodies.get(),
             text: raw.text.get(),
             entries: raw.entries.get(),
+            index: raw.index.get(),
             content: raw.content.get(),
         };
         let room = block_bytes.saturating_sub(TRAILER_BYTES as u64);
         let used = u64::from(trailer.bodies)
             + u64::from(trailer.text)
+            + u64::from(trailer.index)
             + u64::from(trailer.entries) * ENTRY_BYTES as u64;
         if used > room {
             return Err(FormatError::Impossible("more in it than there is room for"));
@@ -314,6 +319,7 @@ pub struct Entry {
 pub struct Composer {
     size: usize,
     text: usize,
+    index: usize,
     bodies: usize,
     entries: usize,
     /// Arrival and media time of the first entry.
@@ -338,12 +344,13 @@ pub struct Seal {
 }
 
 impl Composer {
-    /// An empty block of `size` bytes that will end with a text as long as that.
+    /// An empty block of `size` bytes that will end with a text and a section of the index as long as that.
     #[must_use]
-    pub fn new(size: usize, text: usize) -> Self {
+    pub fn new(size: usize, text: usize, index: usize) -> Self {
         Self {
             size,
             text,
+            index,
             bodies: 0,
             entries: 0,
             base: None,
@@ -365,7 +372,7 @@ impl Composer {
     /// Where the next body goes, and how long it can be.
     #[must_use]
     pub fn room(&self) -> Range<usize> {
-        let behind = TRAILER_BYTES + self.text + (self.entries + 1) * ENTRY_BYTES;
+        let behind = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
         self.bodies..self.size.saturating_sub(behind).max(self.bodies)
     }
 
@@ -409,17 +416,26 @@ impl Composer {
         self.bodies += len;
     }
 
-    /// Ends the block with its text and trailer.
+    /// How long a section of the index can be.
+    #[must_use]
+    pub fn index_room(&self) -> usize {
+        let used = self.bodies + self.text + self.entries * ENTRY_BYTES + TRAILER_BYTES;
+        self.size.saturating_sub(used)
+    }
+
+    /// Ends the block with its text, a section of the index or none, and its trailer.
     ///
     /// # Panics
-    /// When the text is longer than was said.
-    pub fn seal(self, block: &mut [u8], text: &[u8], seal: &Seal) {
-        assert!(text.len() <= self.text);
+    /// When the text is longer than was said, or there is no [room](Self::index_room) for the index.
+    pub fn seal(self, block: &mut [u8], text: &[u8], index: &[u8], seal: &Seal) {
+        assert!(text.len() <= self.text && index.len() <= self.index_room());
         let (arrival_ns, media_ns) = self.base.unwrap_or_default();
         let entries_at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
         let text_end = self.bodies + text.len();
         block[self.bodies..text_end].copy_from_slice(text);
-        block[text_end..entries_at].fill(0);
+        let index_end = text_end + index.len();
+        block[text_end..index_end].copy_from_slice(index);
+        block[index_end..entries_at].fill(0);
         let (content, trailer) = block.split_at_mut(self.size - TRAILER_BYTES);
         let mut raw = RawTrailer {
             magic: TRAILER_MAGIC,
@@ -437,7 +453,8 @@ impl Composer {
             bodies: U32::new(self.bodies as u32),
             text: U32::new(text.len() as u32),
             entries: U32::new(self.entries as u32),
-            rest: [0; 20],
+            index: U32::new(index.len() as u32),
+            rest: [0; 16],
         };
         raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
         trailer.copy_from_slice(raw.as_bytes());
@@ -471,6 +488,13 @@ impl<'a> Block<'a> {
     pub fn text(&self) -> &'a [u8] {
         let from = self.trailer.bodies as usize;
         &self.bytes[from..from + self.trailer.text as usize]
+    }
+
+    /// The section of the index that it has; empty if it has none.
+    #[must_use]
+    pub fn index(&self) -> &'a [u8] {
+        let from = self.trailer.bodies as usize + self.trailer.text as usize;
+        &self.bytes[from..from + self.trailer.index as usize]
     }
 
     /// How many packets it has.
@@ -579,7 +603,7 @@ mod tests {
     /// A full block, and what is in it.
     fn full(rng: &mut StdRng, text: &[u8]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
         let mut block = vec![0xEE; SIZE];
-        let mut composer = Composer::new(SIZE, text.len());
+        let mut composer = Composer::new(SIZE, text.len(), 0);
         let mut packets = Vec::new();
         let first = Entry {
             arrival_ns: 1_000_000_000,
@@ -599,7 +623,7 @@ mod tests {
             composer.push(&mut block, body.len(), &entry);
             packets.push((entry, body));
         }
-        composer.seal(&mut block, text, &seal());
+        composer.seal(&mut block, text, b"", &seal());
         (block, packets)
     }
 
@@ -676,7 +700,7 @@ mod tests {
             blocks: 3,
         };
         let mut block = vec![0; SIZE];
-        let mut composer = Composer::new(SIZE, 3);
+        let mut composer = Composer::new(SIZE, 3, 5);
         block[..4].copy_from_slice(b"body");
         let entry = Entry {
             track: 1,
@@ -689,7 +713,7 @@ mod tests {
             lost: 2,
         };
         composer.push(&mut block, 4, &entry);
-        composer.seal(&mut block, b"v=0", &seal());
+        composer.seal(&mut block, b"v=0", b"index", &seal());
         let hex = |bytes: &[u8]| -> String {
             let lines = bytes.chunks(32).map(|line| {
                 let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -698,7 +722,7 @@ mod tests {
             lines.collect::<Vec<_>>().join("\n")
         };
         insta::assert_snapshot!(format!(
-            "header\n{}\nbodies and text\n{}\nentry and trailer\n{}",
+            "header\n{}\nbodies, text and index\n{}\nentry and trailer\n{}",
             hex(&header.encode()[..64]),
             hex(&block[..32]),
             hex(&block[SIZE - TRAILER_BYTES - ENTRY_BYTES..])

@@ -14,6 +14,7 @@ mod answer;
 mod playing;
 mod recording;
 mod setup;
+mod wanted;
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +26,7 @@ use engine::stream::Stream;
 use rtsp_types::{Method, Request, Response, StatusCode};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use sched::units::{Nanos, Time};
+use sched::units::{BytesPerSecond, Nanos, Time};
 
 use super::archive::{Archive, Recording, Writing};
 use super::description::Description;
@@ -75,6 +76,8 @@ enum Role {
         recording: Recording,
         description: Box<Description>,
         reserved: Stream,
+        /// What is reserved for playing it as it was.
+        rate: BytesPerSecond,
         /// It begins with what is being recorded unless it says otherwise.
         is_live: bool,
     },
@@ -116,7 +119,7 @@ enum Then {
     /// Packets are recorded.
     Record,
     /// They are played.
-    Play(Box<playing::Wanted>),
+    Play(Box<wanted::Wanted>),
 }
 
 impl<'a> Connection<'a> {

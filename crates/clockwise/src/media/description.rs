@@ -98,6 +98,11 @@ fn track(media: &Media) -> Track {
     }
 }
 
+/// Whether some of its frames need others.
+fn is_video(track: &Track) -> bool {
+    matches!(&*track.encoding, "H264" | "H265" | "MP4V-ES")
+}
+
 impl Description {
     /// What an announcement says, or a block of a recording.
     ///
@@ -137,6 +142,19 @@ impl Description {
     #[must_use]
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
+    }
+
+    /// The track whose key frames playing begins with: the first picture whose encoding has others, or the first track.
+    #[must_use]
+    pub fn video_track(&self) -> u8 {
+        // There are fewer tracks than that.
+        self.tracks.iter().position(is_video).unwrap_or(0) as u8
+    }
+
+    /// Whether key frames are known in it.
+    #[must_use]
+    pub fn has_video(&self) -> bool {
+        self.tracks.iter().any(is_video)
     }
 
     /// The rate that it says it needs (`b=AS`, in kbit/s with all headers, or `b=TIAS`), and a tenth; `None` if a track

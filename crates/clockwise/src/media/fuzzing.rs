@@ -2,6 +2,7 @@
 
 use super::block::{Block, Header, Trailer, mend};
 use super::description::Description;
+use super::index::Index;
 use super::input::{Input, Next};
 use super::packet;
 
@@ -38,7 +39,10 @@ pub fn description(data: &[u8]) {
             let again = Description::parse(&given).expect("what is given is a description");
             assert_eq!(again.tracks().len(), description.tracks().len());
         }
-        let _ = description.rate();
+        let tracks = description.tracks().len();
+        if let Ok(needed) = description.needing(sched::units::BytesPerSecond(1_000)) {
+            assert_eq!(needed.tracks().len(), tracks);
+        }
     }
 }
 
@@ -56,6 +60,25 @@ pub fn packet(data: &[u8]) {
     }
 }
 
+/// A section of an index; what is understood is written as it was.
+pub fn index(data: &[u8]) {
+    if let Ok(index) = Index::parse(data) {
+        let written = index.encode(usize::MAX).expect("there is room");
+        assert_eq!(Index::parse(&written).expect("it is an index"), index);
+        for key in &index.keys {
+            assert!((index.first..index.end()).contains(&key.serial));
+        }
+        for time_ns in [0, index.begins_ns(), u64::MAX] {
+            assert!((index.first..index.end()).contains(&index.block_at(time_ns)));
+            assert!(
+                index
+                    .key_at(time_ns)
+                    .is_none_or(|key| key.media_ns <= time_ns)
+            );
+        }
+    }
+}
+
 /// A block of a disk, a trailer alone, and an archive's header.
 pub fn block(data: &[u8]) {
     understood(data);
@@ -69,7 +92,7 @@ fn understood(data: &[u8]) {
     let _ = Header::parse(data);
     let _ = Trailer::parse(data, 65_536);
     if let Ok(block) = Block::parse(data) {
-        let _ = block.text();
+        let _ = (block.text(), block.index());
         for number in 0..block.len() {
             if let Some((_, body)) = block.packet(number) {
                 assert!(body.end <= data.len());

@@ -26,6 +26,7 @@ mod connection;
 pub mod description;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod index;
 pub mod input;
 pub mod packet;
 pub mod play;
@@ -33,5 +34,6 @@ mod poll;
 pub mod record;
 mod server;
 mod transport;
+pub mod trick;
 
 pub use server::{MediaConfig, Server, StartError};

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use engine::buffer::{Buffer, BufferError};
 use engine::clock;
@@ -18,10 +19,12 @@ use sched::units::{Nanos, Time};
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
-use super::packet::HEADER_BYTES;
+use super::index::{Index, Key};
+use super::packet::{HEADER_BYTES, Header};
+use super::trick::{Keys, Permille};
 
 /// How far a frame that can be decoded alone is looked for before the one that is asked for, in blocks.
-const KEY_BLOCKS_MAX: u64 = 16;
+pub const KEY_BLOCKS_MAX: u64 = 16;
 
 /// Why playing ended early.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +92,9 @@ pub fn start_at(
     media_ns: u64,
     track: usize,
 ) -> Result<Start, ArchiveError> {
+    if let Some(start) = indexed(archive, client, recording, media_ns, track)? {
+        return Ok(start);
+    }
     let wanted = archive.block_at(client, recording, media_ns)?;
     let earliest = wanted.saturating_sub(KEY_BLOCKS_MAX).max(recording.first);
     for serial in (earliest..=wanted).rev() {
@@ -111,6 +117,34 @@ pub fn start_at(
         packet: 0,
         media_ns,
     })
+}
+
+/// The same as far as the index says.
+fn indexed(
+    archive: &Archive,
+    client: &Client,
+    recording: &Recording,
+    media_ns: u64,
+    track: usize,
+) -> Result<Option<Start>, ArchiveError> {
+    let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
+    let index = archive.index_at(client, recording, media_ns)?;
+    let Some(index) = index.filter(of_track) else {
+        return Ok(None);
+    };
+    let start = |index: &Index| {
+        let key = index.key_at(media_ns)?;
+        (key.serial >= recording.first).then_some(Start {
+            serial: key.serial,
+            packet: key.packet as usize,
+            media_ns: key.media_ns,
+        })
+    };
+    if let Some(start) = start(&index) {
+        return Ok(Some(start));
+    }
+    let before = archive.index_before(client, recording, &index)?;
+    Ok(before.filter(of_track).and_then(|index| start(&index)))
 }
 
 /// The packet with which the last key frame of a track begins that is to be shown at this time or before.
@@ -145,13 +179,43 @@ struct Current {
     packets: VecDeque<(usize, Entry, Range<usize>)>,
 }
 
+/// How it is to be played.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// How fast it is shown.
+    pub scale: Permille,
+    /// How fast it is sent, of how fast it is shown.
+    pub speed: Permille,
+    /// What is not played then, in nanoseconds of the recording; backwards what is before.
+    pub until_ns: Option<u64>,
+    /// The track whose key frames are shown.
+    pub track: u8,
+    /// Of each track, units of its timestamps in a second.
+    pub clock_rates: Vec<u32>,
+}
+
+/// What of a track was numbered anew.
+#[derive(Clone, Copy, Default)]
+struct Renumbered {
+    /// The first packet's number and timestamp, and when it was, of the time in which it is shown.
+    first: Option<(u16, u32, i128)>,
+    sent: u16,
+}
+
+/// A block that is asked for, and of which key frame if not for all that is in it.
+type Ask = (u64, Option<Key>);
+
 /// A recording on its way to who plays it.
 pub struct Playback<'a> {
     reader: BlockReader<'a>,
     archive: &'a Archive,
     recording: Recording,
-    /// Serials that are asked for, in order.
-    asked: VecDeque<u64>,
+    manner: Manner,
+    keys: Option<Keys<'a>>,
+    /// What is to be asked for of the last key frame.
+    parts: VecDeque<Ask>,
+    /// In order.
+    asked: VecDeque<Ask>,
     next_ask: u64,
     /// The packet to begin with in the first block.
     skip: usize,
@@ -159,8 +223,7 @@ pub struct Playback<'a> {
     /// When the packet of that media time is to be sent.
     origin: (Time, u64),
     last_due: Time,
-    /// No packet after this is sent.
-    until_ns: Option<u64>,
+    renumbered: Vec<Renumbered>,
     /// Blocks that were not what they should be.
     missing: u64,
 }
@@ -184,31 +247,37 @@ pub enum Upcoming {
 }
 
 impl<'a> Playback<'a> {
-    /// Plays from there on, as if it had begun at `origin`.
+    /// Plays from there on.
     ///
     /// # Errors
     /// When there is no memory for it.
     pub fn new(
         stream: &'a Stream,
         archive: &'a Archive,
+        client: &'a Client,
         recording: Recording,
         start: Start,
-        until_ns: Option<u64>,
+        manner: Manner,
     ) -> Result<Self, PlayError> {
         let period = stream.longest_period();
         // The first block is there after a period of the disks.
         let begins = clock::now().saturating_add(period);
+        let (scale, from) = (manner.scale, start.media_ns);
+        let keys = scale.is_by_keys();
         Ok(Self {
             reader: BlockReader::new(stream)?,
             archive,
             recording,
+            keys: keys.then(|| Keys::new(archive, client, recording, scale, from)),
+            parts: VecDeque::new(),
             asked: VecDeque::new(),
             next_ask: start.serial,
             skip: start.packet,
             current: None,
             origin: (begins, start.media_ns),
             last_due: begins,
-            until_ns,
+            renumbered: vec![Renumbered::default(); manner.clock_rates.len()],
+            manner,
             missing: 0,
         })
     }
@@ -246,28 +315,28 @@ impl<'a> Playback<'a> {
             if let Some(done) = self.current.take() {
                 self.reader.give_back(done.buffer);
             }
-            self.ask();
+            self.ask()?;
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
-                let is_over = self.asked.is_empty() && !self.is_live();
+                let is_over = self.asked.is_empty() && (self.keys.is_some() || !self.is_live());
                 return Ok(if is_over {
                     Upcoming::Nothing
                 } else {
                     Upcoming::Unread
                 });
             };
-            let serial = self.asked.pop_front().unwrap_or_default();
-            let skip = std::mem::take(&mut self.skip);
-            let archive = self.archive;
+            let (serial, key) = self.asked.pop_front().unwrap_or_default();
+            let (archive, track) = (self.archive, self.manner.track);
+            let skip = match key {
+                None => std::mem::take(&mut self.skip),
+                Some(key) if key.serial == serial => key.packet as usize,
+                Some(_) => 0,
+            };
             let packets = read.buffer.with(|bytes| {
                 let block = Block::parse(bytes).ok()?;
-                archive.is_of(&block.trailer, serial).then(|| {
-                    let packets = (skip..block.len()).filter_map(|number| {
-                        let (entry, body) = block.packet(number)?;
-                        Some((number, entry, body))
-                    });
-                    packets.collect::<VecDeque<_>>()
-                })
+                let is_it = archive.is_of(&block.trailer, serial);
+                is_it
+                    .then(|| packets_of(&block, skip, key.map(|key| (track, key.serial == serial))))
             })?;
             self.missing += u64::from(packets.is_none());
             self.current = Some(Current {
@@ -280,37 +349,94 @@ impl<'a> Playback<'a> {
 
     /// Whether the recording goes on.
     fn is_live(&self) -> bool {
-        let newest = self.archive.recording(None);
-        self.archive.is_recorded() && newest.is_some_and(|of| of.number == self.recording.number)
+        self.archive.goes_on(&self.recording)
     }
 
     /// Asks for as many blocks as there are buffers and blocks.
-    fn ask(&mut self) {
+    fn ask(&mut self) -> Result<(), PlayError> {
         if let Some(now) = self.archive.recording(Some(self.recording.number)) {
             self.recording = now;
         }
-        // What has been overwritten meanwhile is passed over.
-        self.next_ask = self.next_ask.max(self.recording.first);
-        while self.next_ask < self.recording.end && self.asked.len() < self.reader.buffers() {
-            self.reader.ask(self.archive.offset(self.next_ask));
-            self.asked.push_back(self.next_ask);
-            self.next_ask += 1;
+        while self.asked.len() < self.reader.buffers() {
+            let Some(next) = self.next_block()? else {
+                break;
+            };
+            self.reader.ask(self.archive.offset(next.0));
+            self.asked.push_back(next);
         }
+        Ok(())
+    }
+
+    /// The next block to be asked for, if there is one now.
+    fn next_block(&mut self) -> Result<Option<Ask>, PlayError> {
+        let Some(keys) = &mut self.keys else {
+            // What has been overwritten meanwhile is passed over.
+            self.next_ask = self.next_ask.max(self.recording.first);
+            let serial = self.next_ask;
+            let is_there = serial < self.recording.end;
+            self.next_ask += u64::from(is_there);
+            return Ok(is_there.then_some((serial, None)));
+        };
+        if self.parts.is_empty()
+            && let Some(key) = keys.next_key(self.reader.period())?
+        {
+            let blocks = key.serial..key.end.unwrap_or(key.serial) + 1;
+            self.parts.extend(blocks.map(|serial| (serial, Some(key))));
+        }
+        Ok(self.parts.pop_front())
+    }
+
+    /// When a packet is, from the beginning on, in the time in which it is shown.
+    fn shown_ns(&self, entry: &Entry) -> i128 {
+        let (_, begins) = self.origin;
+        let apart = i128::from(entry.media_ns) - i128::from(begins);
+        self.manner.scale.time_for(apart)
     }
 
     fn upcoming(&mut self) -> Option<Upcoming> {
         let (_, entry, _) = self.current.as_ref()?.packets.front()?;
-        if self.until_ns.is_some_and(|until| entry.media_ns >= until) {
+        let is_back = self.manner.scale < Permille(0);
+        let is_over = self.manner.until_ns.is_some_and(|until| match is_back {
+            true => entry.media_ns < until,
+            false => entry.media_ns >= until,
+        });
+        if is_over {
             return Some(Upcoming::Nothing);
         }
-        let (at, media_ns) = self.origin;
-        let after = Nanos(entry.media_ns.saturating_sub(media_ns));
-        let due = at.saturating_add(after).max(self.last_due);
+        let after = self.manner.speed.time_for(self.shown_ns(entry));
+        let after = Nanos(u64::try_from(after).unwrap_or(0));
+        let due = self.origin.0.saturating_add(after).max(self.last_due);
         Some(Upcoming::Packet {
             due,
             track: usize::from(entry.track),
             kind: entry.kind,
         })
+    }
+
+    /// The header of the packet that is next, if that is RTP and there: as it came, or, where it is not shown as it was,
+    /// numbered anew and with the time in which it is shown (RFC 2326, section 12.34).
+    #[must_use]
+    pub fn header(&self) -> Option<[u8; HEADER_BYTES]> {
+        let entry = self.packet()?;
+        if entry.kind != Kind::Rtp {
+            return None;
+        }
+        let mut header = entry.header;
+        let track = usize::from(entry.track);
+        if self.manner.scale != Permille::ONE
+            && let Some(Renumbered {
+                first: Some((number, timestamp, shown_ns)),
+                sent,
+            }) = self.renumbered.get(track)
+        {
+            let after = self.shown_ns(entry) - shown_ns;
+            let units = after * i128::from(self.manner.clock_rates[track]) / 1_000_000_000;
+            header[2..4].copy_from_slice(&number.wrapping_add(*sent).to_be_bytes());
+            // Timestamps wrap.
+            let timestamp = timestamp.wrapping_add(units as u32);
+            header[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        }
+        Some(header)
     }
 
     /// The packet that is next, if it is there: its entry.
@@ -330,17 +456,15 @@ impl<'a> Playback<'a> {
         frame: &[u8],
         sent: usize,
     ) -> Result<Option<(usize, usize)>, PlayError> {
-        let Some((current, (_, entry, body))) = self
+        let Some((current, (_, _, body))) = self
             .current
             .as_ref()
             .and_then(|current| Some((current, current.packets.front()?)))
         else {
             return Ok(None);
         };
-        let header: &[u8] = match entry.kind {
-            Kind::Rtp => &entry.header,
-            Kind::Rtcp => &[],
-        };
+        let header = self.header();
+        let header: &[u8] = header.as_ref().map_or(&[], |header| &header[..]);
         let written = current.buffer.with(|bytes| {
             let mut parts = [
                 IoSlice::new(frame),
@@ -387,15 +511,54 @@ impl<'a> Playback<'a> {
         })
     }
 
+    /// Counts the packet that is next.
+    fn renumber(&mut self) {
+        let Some(entry) = self.packet().filter(|entry| entry.kind == Kind::Rtp) else {
+            return;
+        };
+        let header = Header::parse(&entry.header);
+        let (track, shown_ns) = (usize::from(entry.track), self.shown_ns(entry));
+        if let (Some(of), Some(header)) = (self.renumbered.get_mut(track), header) {
+            of.first
+                .get_or_insert((header.sequence, header.timestamp, shown_ns));
+            of.sent = of.sent.wrapping_add(1);
+        }
+    }
+
     /// The packet that was next has been sent, or is passed over.
     pub fn done(&mut self) {
         if let Some(Upcoming::Packet { due, .. }) = self.upcoming() {
             self.last_due = due;
         }
+        self.renumber();
         if let Some(current) = &mut self.current {
             current.packets.pop_front();
         }
     }
+}
+
+/// The packets of a block, from one on; or those of a track's frame, which begins with it or goes on.
+fn packets_of(
+    block: &Block<'_>,
+    from: usize,
+    frame: Option<(u8, bool)>,
+) -> VecDeque<(usize, Entry, Range<usize>)> {
+    let mut packets = VecDeque::new();
+    for number in from..block.len() {
+        let Some((entry, body)) = block.packet(number) else {
+            continue;
+        };
+        if let Some((track, begins)) = frame {
+            if entry.track != track || entry.kind != Kind::Rtp {
+                continue;
+            }
+            if entry.begins_frame && !(begins && packets.is_empty()) {
+                break;
+            }
+        }
+        packets.push_back((number, entry, body));
+    }
+    packets
 }
 
 impl std::fmt::Debug for Playback<'_> {

@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::buffer::{Buffer, BufferError};
 use engine::clock;
@@ -17,6 +18,7 @@ use sched::units::{Bytes, Nanos, Time};
 use super::archive::Writing;
 use super::block::{Composer, Entry, Kind, Seal};
 use super::description::Description;
+use super::index::{self, Indexer};
 use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
 
 /// The longest packet there is.
@@ -41,6 +43,8 @@ pub struct Tally {
     pub duplicates: u64,
     /// Packets of somebody else, or that were none.
     pub strangers: u64,
+    /// Packets that no block has room for.
+    pub too_long: u64,
     /// Bytes of bodies that were copied by this program on their way.
     pub copied_bytes: u64,
 }
@@ -59,10 +63,9 @@ pub struct Tape<'a> {
     text: Vec<u8>,
     tracks: Vec<Track>,
     clocks: Clocks,
+    indexer: Indexer,
     begun: Time,
     filling: Option<(Buffer, Composer)>,
-    /// Blocks that were put.
-    put: u64,
     /// A body of an unknown length that does not fit where it should lie.
     overflow: Vec<u8>,
     tally: Tally,
@@ -89,13 +92,15 @@ impl<'a> Tape<'a> {
     /// When there is no memory for it.
     pub fn new(
         stream: &'a Stream,
-        writing: Writing,
+        mut writing: Writing,
         description: &Description,
     ) -> Result<Self, RecordError> {
+        writing.begin(now_unix_ns());
         let offset = writing.archive().offset(writing.first());
         let tracks = description.tracks().iter();
         Ok(Self {
             writer: BlockWriter::new(stream, offset)?,
+            indexer: Indexer::new(writing.first(), description.video_track()),
             writing,
             text: description.text().to_vec(),
             clocks: Clocks::new(tracks.clone().map(|track| track.clock_rate)),
@@ -108,7 +113,6 @@ impl<'a> Tape<'a> {
                 .collect(),
             begun: clock::now(),
             filling: None,
-            put: 0,
             overflow: vec![0; PACKET_BYTES_MAX],
             tally: Tally::default(),
         })
@@ -155,7 +159,11 @@ impl<'a> Tape<'a> {
         if self.filling.is_none()
             && let Some(buffer) = self.writer.take()
         {
-            let composer = Composer::new(buffer.size(), self.text.len());
+            let index = match index::ends_group(self.indexer.serial()) {
+                true => index::section_bytes_max(buffer.size()),
+                false => 0,
+            };
+            let composer = Composer::new(buffer.size(), self.text.len(), index);
             self.filling = Some((buffer, composer));
         }
         Ok(self.filling.is_some())
@@ -169,6 +177,19 @@ impl<'a> Tape<'a> {
         self.make_room(ROOM_MIN)
     }
 
+    /// The longest body that every block has room for.
+    #[must_use]
+    pub fn body_bytes_max(&self) -> usize {
+        let block = self.writing.archive().header().block_bytes as usize;
+        let index = index::section_bytes_max(block);
+        Composer::new(block, self.text.len(), index).room().len()
+    }
+
+    /// Notes a packet that is longer than that.
+    pub fn note_too_long(&mut self) {
+        self.tally.too_long += 1;
+    }
+
     /// Hands over the block that is being filled.
     fn seal(&mut self, is_last: bool) -> Result<(), RecordError> {
         let Some((mut buffer, composer)) = self.filling.take() else {
@@ -180,17 +201,21 @@ impl<'a> Tape<'a> {
         }
         let seal = Seal {
             archive: self.writing.archive().header().archive,
-            serial: self.writing.first() + self.put,
+            serial: self.indexer.serial(),
             recording: self.writing.number(),
             first: self.writing.first(),
             begun_unix_ns: self.writing.begun_unix_ns(),
             is_last,
         };
-        let text = &self.text;
-        buffer.with_mut(|bytes| composer.seal(bytes, text, &seal))?;
+        let section = self.indexer.block(is_last, composer.index_room());
+        let (section, index) = section.unzip();
+        let (text, section) = (&self.text, section.unwrap_or_default());
+        buffer.with_mut(|bytes| composer.seal(bytes, text, &section, &seal))?;
         let size = Bytes(buffer.size() as u64);
         self.writer.put(buffer, size);
-        self.put += 1;
+        if let Some(index) = index {
+            self.writing.archive().keep(seal.serial, Some(index));
+        }
         Ok(())
     }
 
@@ -259,6 +284,10 @@ impl<'a> Tape<'a> {
             Kind::Rtp => count - HEADER_BYTES,
             Kind::Rtcp => count,
         };
+        if len > self.body_bytes_max() {
+            self.note_too_long();
+            return Ok(true);
+        }
         if len > room.len() {
             self.move_on(room, len)?;
         }
@@ -310,6 +339,7 @@ impl<'a> Tape<'a> {
         }
         entry.header = *header;
         buffer.with_mut(|bytes| composer.push(bytes, len, &entry))?;
+        self.indexer.packet(&entry, len);
         self.tally.packets += 1;
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
         self.tally.lost += u64::from(entry.lost);
@@ -390,6 +420,14 @@ impl<'a> Tape<'a> {
         let report = writer.finish(&mut |block: &BlockReport| writing.written(block.index))?;
         Ok((report, tally))
     }
+}
+
+/// Nanoseconds since 1970.
+fn now_unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 /// What the first packet of a compound says, if it is a sender report.

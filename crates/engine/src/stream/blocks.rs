@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 
 use sched::request::Op as Direction;
-use sched::units::{Bytes, Time};
+use sched::units::{Bytes, Nanos, Time};
 
 use super::pace::{BlockReport, PaceError, PaceReport};
 use super::reserve::Stream;
@@ -201,6 +201,12 @@ impl<'a> BlockReader<'a> {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.asked.len() + self.offsets.len()
+    }
+
+    /// From one block to the next, at the rate that is reserved now.
+    #[must_use]
+    pub fn period(&self) -> Nanos {
+        self.session.period()
     }
 
     /// How many blocks it can hold at a time.

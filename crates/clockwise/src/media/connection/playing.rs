@@ -7,24 +7,22 @@ use std::sync::Arc;
 use engine::clock;
 use engine::event::EventFd;
 use engine::stream::Stream;
-use rtsp_types::headers::{NptRange, NptTime, RANGE, RTP_INFO, Range};
+use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
+use super::wanted::{Playable, Unwanted, Wanted};
 use super::{Asked, Connection, Ended, Role, Session, Then};
-use crate::media::archive::{Archive, ArchiveError, Recording};
-use crate::media::block::{Block, Kind};
-use crate::media::description::{self, Description};
+use crate::media::archive::{Archive, ArchiveError};
+use crate::media::block::Kind;
 use crate::media::input::Next;
 use crate::media::packet::Header;
-use crate::media::play::{self, PlayError, Playback, Start, Upcoming};
+use crate::media::play::{PlayError, Playback, Start, Upcoming};
 use crate::media::poll::Wait;
 use crate::media::transport::Transport;
-
-/// A live player begins so many blocks behind what is on the disks.
-const LIVE_BLOCKS_BEHIND: u64 = 2;
+use crate::media::trick::Permille;
 
 /// Packets that are sent before requests have their turn.
 const AT_A_TIME: usize = 64;
@@ -35,13 +33,6 @@ const REPORT_EVERY: Nanos = Nanos::from_secs(5);
 /// Players that sort packets by their numbers keep the last ones for a while, and drop them if they are told of the end
 /// then.
 const FAREWELL_AFTER: Nanos = Nanos::from_millis(500);
-
-/// What is to be played.
-pub(super) struct Wanted {
-    recording: Recording,
-    start: Start,
-    until_ns: Option<u64>,
-}
 
 /// What a playback wakes for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,138 +100,51 @@ impl Connection<'_> {
                     archive,
                     recording,
                     description,
+                    reserved,
+                    rate,
                     is_live,
-                    ..
                 },
             paused,
-            ..
+            transports,
         }) = &self.session
         else {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
             return (said.done(), Then::Next);
         };
-        let recording = archive
-            .recording(Some(recording.number))
-            .unwrap_or(*recording);
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
-        let from = (*paused, *is_live);
-        let wanted = match self.wanted(request, archive, recording, description, from) {
-            Ok(Ok(wanted)) => wanted,
-            Ok(Err(why)) => return (said(StatusCode::InvalidRange).because(why), Then::Next),
-            Err(error) => {
+        let of = Playable {
+            archive,
+            recording: archive
+                .recording(Some(recording.number))
+                .unwrap_or(*recording),
+            description,
+            transports,
+            paused: *paused,
+            is_live: *is_live,
+        };
+        let mut wanted = match self.wanted(request, &of) {
+            Ok(wanted) => wanted,
+            Err(Unwanted::Range(why)) => {
+                return (said(StatusCode::InvalidRange).because(why), Then::Next);
+            }
+            Err(Unwanted::Archive(error)) => {
                 let said = said(StatusCode::InternalServerError);
                 return (said.because(error.to_string()), Then::Next);
             }
         };
-        let info = self.rtp_info(request, archive, &wanted);
-        let begins = wanted.start.media_ns;
-        let mut range = format!("npt={}-", seconds(begins));
-        if let Some(until) = wanted.until_ns {
-            range.push_str(&seconds(until));
-        }
-        let mut said = said(StatusCode::Ok).header(RANGE, range);
-        if let Some(info) = info {
+        let speed = self.speed(request, reserved, *rate);
+        wanted.manner.speed = speed.unwrap_or(Permille::ONE);
+        let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
+        if let Some(info) = self.rtp_info(request, archive, &wanted) {
             said = said.header(RTP_INFO, info);
         }
+        if request.header(&SCALE).is_some() {
+            said = said.header(SCALE, factor(wanted.manner.scale));
+        }
+        if let Some(speed) = speed {
+            said = said.header(SPEED, factor(speed));
+        }
         (said.done(), Then::Play(Box::new(wanted)))
-    }
-
-    /// From where to where; the inner error is what is wrong with what was asked for.
-    fn wanted(
-        &self,
-        request: &Asked,
-        archive: &Archive,
-        recording: Recording,
-        description: &Description,
-        (paused, is_live): (Option<Start>, bool),
-    ) -> Result<Result<Wanted, String>, ArchiveError> {
-        let client = &self.shared.client;
-        let range = match request.typed_header::<Range>() {
-            Ok(range) => range,
-            Err(_) => return Ok(Err("the Range makes no sense".to_owned())),
-        };
-        let (from, until) = match range {
-            None => (None, None),
-            Some(Range::Npt(range)) => npt(range),
-            Some(other) => {
-                return Ok(Err(format!("{other}: npt is what can be played by")));
-            }
-        };
-        let video = video_track(description);
-        let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
-        let start = match from {
-            // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
-            None if paused.is_some() => paused.unwrap_or_default(),
-            // Whoever plays what goes on begins with what goes on.
-            _ if is_live => {
-                let serial = newest.max(recording.first);
-                let at = archive.read_block(client, serial)?;
-                let media_ns = at
-                    .and_then(|bytes| Some(Block::parse(&bytes).ok()?.trailer.media_ns))
-                    .unwrap_or(0);
-                play::start_at(archive, client, &recording, media_ns, video)?
-            }
-            None | Some(0) => Start {
-                serial: recording.first,
-                packet: 0,
-                media_ns: play::extent(archive, client, &recording)?.start,
-            },
-            Some(from) => {
-                let extent = play::extent(archive, client, &recording)?;
-                if from > extent.end {
-                    return Ok(Err(format!(
-                        "the recording ends at {} s",
-                        seconds(extent.end)
-                    )));
-                }
-                play::start_at(archive, client, &recording, from, video)?
-            }
-        };
-        if until.is_some_and(|until| until <= start.media_ns) {
-            return Ok(Err("the range is empty".to_owned()));
-        }
-        Ok(Ok(Wanted {
-            recording,
-            start,
-            until_ns: until,
-        }))
-    }
-
-    /// The number and the timestamp that each track begins with, as far as the first block says.
-    fn rtp_info(&self, request: &Asked, archive: &Archive, wanted: &Wanted) -> Option<String> {
-        let bytes = archive
-            .read_block(&self.shared.client, wanted.start.serial)
-            .ok()??;
-        let block = Block::parse(&bytes).ok()?;
-        let base = request
-            .request_uri()?
-            .as_str()
-            .trim_end_matches('/')
-            .to_owned();
-        let mut said: Vec<Option<String>> = Vec::new();
-        for number in wanted.start.packet..block.len() {
-            let Some((entry, _)) = block.packet(number) else {
-                continue;
-            };
-            let track = usize::from(entry.track);
-            said.resize(said.len().max(track + 1), None);
-            let header = Header::parse(&entry.header);
-            if entry.kind == Kind::Rtp
-                && said[track].is_none()
-                && let Some(Header {
-                    sequence,
-                    timestamp,
-                    ..
-                }) = header
-            {
-                let control = description::control(track);
-                said[track] = Some(format!(
-                    "url={base}/{control};seq={sequence};rtptime={timestamp}"
-                ));
-            }
-        }
-        let said: Vec<String> = said.into_iter().flatten().collect();
-        (!said.is_empty()).then(|| said.join(","))
     }
 
     /// Plays; whether the connection goes on.
@@ -307,10 +211,12 @@ impl Connection<'_> {
         let Wanted {
             recording,
             start,
-            until_ns,
+            manner,
+            ..
         } = wanted;
+        let client = &self.shared.client;
         let mut out = Outgoing {
-            playback: Playback::new(stream, archive, recording, start, until_ns)?,
+            playback: Playback::new(stream, archive, client, recording, start, manner)?,
             transports,
             sent: vec![Sent::default(); transports.len()],
             gone: 0,
@@ -577,11 +483,8 @@ impl Outgoing<'_> {
     /// Tells what time it is, if it is time to: with the packet of a track that is next, now.
     fn report(&mut self, track: usize) {
         let now = clock::now();
-        let Some(header) = self
-            .playback
-            .packet()
-            .and_then(|entry| Header::parse(&entry.header))
-        else {
+        let header = self.playback.header();
+        let Some(header) = header.and_then(|header| Header::parse(&header)) else {
             return;
         };
         let ntp = self.ntp_at(now);
@@ -656,46 +559,9 @@ fn ntp_now() -> u64 {
     (since.as_secs().wrapping_add(FROM_1900_TO_1970_S) << 32) | fraction
 }
 
-/// The track whose key frames playing begins with: the first whose encoding has others, or the first.
-fn video_track(description: &Description) -> usize {
-    let tracks = description.tracks().iter();
-    let video = |encoding: &str| matches!(encoding, "H264" | "H265" | "MP4V-ES");
-    tracks
-        .enumerate()
-        .find(|(_, track)| video(&track.encoding))
-        .map_or(0, |(number, _)| number)
-}
-
-/// From where to where, in nanoseconds; `None`: from where it is, to the end.
-fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
-    match range {
-        NptRange::Empty => (None, None),
-        NptRange::From(from) => (nanos(from), None),
-        NptRange::FromTo(from, to) => (nanos(from), nanos(to)),
-        NptRange::To(to) => (None, nanos(to)),
-    }
-}
-
-fn nanos(time: NptTime) -> Option<u64> {
-    let (seconds, nanos) = match time {
-        NptTime::Now => return None,
-        NptTime::Seconds(seconds, nanos) => (seconds, nanos),
-        NptTime::Hms(hours, minutes, seconds, nanos) => {
-            let minutes = hours.saturating_mul(60).saturating_add(u64::from(minutes));
-            (
-                minutes
-                    .saturating_mul(60)
-                    .saturating_add(u64::from(seconds)),
-                nanos,
-            )
-        }
-    };
-    let whole = seconds.saturating_mul(1_000_000_000);
-    Some(whole.saturating_add(u64::from(nanos.unwrap_or(0))))
-}
-
-fn seconds(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1_000_000_000, ns / 1_000_000 % 1_000)
+/// A factor as headers have it.
+fn factor(of: Permille) -> String {
+    format!("{:.3}", of.0 as f64 / 1_000.0)
 }
 
 impl From<ArchiveError> for Ended {

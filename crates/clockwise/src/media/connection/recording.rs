@@ -113,11 +113,12 @@ impl Connection<'_> {
             lost,
             duplicates,
             strangers,
+            too_long,
             bytes,
             copied_bytes,
         } = tally;
         tracing::info!(
-            peer = %self.peer, %volume, recording = number, packets, bytes, lost, duplicates, strangers, copied_bytes,
+            peer = %self.peer, %volume, recording = number, packets, bytes, lost, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         drop(transports);
@@ -259,8 +260,13 @@ impl Connection<'_> {
                     }
                     Next::Response(_) => {}
                     Next::Packet { channel, len } => {
+                        let of = whose(transports, channel, len);
+                        let is_too_long = len > tape.body_bytes_max();
+                        if of.is_some() && is_too_long {
+                            tape.note_too_long();
+                        }
                         *partial = Some(Partial {
-                            of: whose(transports, channel, len),
+                            of: of.filter(|_| !is_too_long),
                             len,
                             header: [0; HEADER_BYTES],
                             got: 0,

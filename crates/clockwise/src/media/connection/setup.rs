@@ -1,7 +1,6 @@
 //! ANNOUNCE, DESCRIBE and SETUP: what a session is about, and whether the disks carry it.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::stream::{Refusal, Stream, StreamSpec};
 use rtsp_types::StatusCode;
@@ -76,14 +75,6 @@ fn unopened(request: &Asked, error: &OpenError) -> Answer {
         OpenError::Pool(_) | OpenError::Memory(_) => StatusCode::ServiceUnavailable,
     };
     answer(Some(request), status).reason(error.to_string())
-}
-
-/// Nanoseconds since 1970.
-fn now_unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 impl Connection<'_> {
@@ -284,6 +275,7 @@ impl Connection<'_> {
             recording,
             description: Box::new(description),
             reserved,
+            rate,
             is_live,
         };
         let begun = self.begin(request, role, tracks);
@@ -347,7 +339,7 @@ impl Connection<'_> {
         };
         let rate = description.rate().unwrap_or(self.shared.config.rate);
         let writing = archive
-            .record(now_unix_ns())
+            .record()
             .map_err(|error| unopened(request, &error.into()))?;
         let name = format!("rtsp {} records {}", self.peer, archive.volume().name());
         let stream = self

@@ -1,0 +1,556 @@
+//! The index of a recording: where in it each time is, and where it can be decoded from.
+//!
+//! Serials are divided into groups of [`GROUP`]. The last block of each group, and the last of a recording, has a
+//! section with a *record* for each block of the recording in that group, the *keys* among the frames of one track that
+//! begin there, and the *directory*: when the groups before it begin. So whoever has the newest section of a recording
+//! knows which group a time is in, and that group's section says which block and which packet: any time is found with
+//! one read and played with another.
+//!
+//! It is written with the blocks that it is about and as durably; nothing has to be kept in step with them. A section
+//! that is missing, as after a crash, costs a bisection of the blocks of its group, which say the same.
+//!
+//! # Layout
+//!
+//! ```text
+//! section:  head | record | record | ... | key | key | ... | begin of the group before | of the one before that | ...
+//! ```
+//!
+//! `parse` takes any bytes at all.
+
+use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::block::{Entry, FormatError, Kind};
+
+/// How many blocks a section is about at most.
+pub const GROUP: u64 = 64;
+
+/// At least the room for that part of a block is kept for the section in the last block of a group.
+const PART_OF_BLOCK: usize = 4;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHead {
+    first: U64,
+    frames: U64,
+    records: U16,
+    keys: U16,
+    groups: U32,
+    track: u8,
+    flags: u8,
+    rest: [u8; 6],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRecord {
+    media_ns: U64,
+    arrival_ns: U64,
+    frames: U32,
+    packets: U32,
+    bytes: U32,
+    lost: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawKey {
+    record: U16,
+    end: U16,
+    packet: U32,
+    media_us: I32,
+    bytes: U32,
+}
+
+const HEAD_BYTES: usize = size_of::<RawHead>();
+const RECORD_BYTES: usize = size_of::<RawRecord>();
+const KEY_BYTES: usize = size_of::<RawKey>();
+const GROUP_BYTES: usize = size_of::<U64>();
+const _: () = assert!(HEAD_BYTES == 32 && RECORD_BYTES == 32 && KEY_BYTES == 16);
+
+/// Keys were left out, for want of room.
+const FLAG_THINNED: u8 = 1;
+
+/// What a block is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Record {
+    /// When its first packet is to be played, in nanoseconds of the recording.
+    pub media_ns: u64,
+    /// When that came, in nanoseconds of the recording.
+    pub arrival_ns: u64,
+    /// Frames of the track that begin in it.
+    pub frames: u32,
+    /// Packets in it.
+    pub packets: u32,
+    /// Bytes of their bodies.
+    pub bytes: u32,
+    /// Packets that are missing before these.
+    pub lost: u32,
+}
+
+/// A frame that can be decoded alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// The serial of the block that it begins in.
+    pub serial: u64,
+    /// The packet in it that it begins with.
+    pub packet: u32,
+    /// The serial of the block that it ends in; `None`: behind what the section is about.
+    pub end: Option<u64>,
+    /// When it is to be played, in nanoseconds of the recording.
+    pub media_ns: u64,
+    /// Bytes of its packets' bodies, as far as they are in what the section is about.
+    pub bytes: u32,
+}
+
+/// What a section says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Index {
+    /// The serial of the block that the first record is about.
+    pub first: u64,
+    /// Frames of the track in the recording before that block.
+    pub frames: u64,
+    /// The track whose frames these are.
+    pub track: u8,
+    /// Of each block up to the one that the section is in.
+    pub records: Vec<Record>,
+    /// In the order in which they came.
+    pub keys: Vec<Key>,
+    /// Whether keys are missing between these.
+    pub is_thinned: bool,
+    /// When groups of the recording before this one begin, the last first, in nanoseconds of the recording.
+    pub groups: Vec<u64>,
+}
+
+/// The longest section that is kept room for in a block of that size.
+#[must_use]
+pub fn section_bytes_max(block_bytes: usize) -> usize {
+    block_bytes / PART_OF_BLOCK
+}
+
+/// Whether a block is the last of its group.
+#[must_use]
+pub fn ends_group(serial: u64) -> bool {
+    serial % GROUP == GROUP - 1
+}
+
+impl Index {
+    /// The serial after the last block that it is about.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
+
+    /// When the first block that it is about begins.
+    #[must_use]
+    pub fn begins_ns(&self) -> u64 {
+        self.records.first().map_or(0, |record| record.media_ns)
+    }
+
+    /// The serial of the last of its blocks that begins no later than that time; the first if none does.
+    #[must_use]
+    pub fn block_at(&self, media_ns: u64) -> u64 {
+        let begun = self.records.iter();
+        let begun = begun.take_while(|record| record.media_ns <= media_ns);
+        self.first + (begun.count() as u64).saturating_sub(1)
+    }
+
+    /// The last key that is to be played no later than that time.
+    #[must_use]
+    pub fn key_at(&self, media_ns: u64) -> Option<&Key> {
+        self.keys.iter().rev().find(|key| key.media_ns <= media_ns)
+    }
+
+    /// Its bytes, at most so many; `None` if that is too little for its records. As many keys and groups are left out as
+    /// there is no room for.
+    #[must_use]
+    pub fn encode(&self, bytes_max: usize) -> Option<Vec<u8>> {
+        let fixed = HEAD_BYTES + self.records.len() * RECORD_BYTES;
+        let room = bytes_max.checked_sub(fixed)?;
+        // Half of what is left is for each, and what one does not need is for the other.
+        let (keys_want, groups_want) =
+            (self.keys.len() * KEY_BYTES, self.groups.len() * GROUP_BYTES);
+        let groups = groups_want.min(room.saturating_sub(keys_want).max(room / 2)) / GROUP_BYTES;
+        let keys = keys_want.min(room - groups * GROUP_BYTES) / KEY_BYTES;
+        let keys = keys.min(usize::from(u16::MAX));
+        let is_thinned = self.is_thinned || keys < self.keys.len();
+        let head = RawHead {
+            first: U64::new(self.first),
+            frames: U64::new(self.frames),
+            records: U16::new(self.records.len() as u16),
+            keys: U16::new(keys as u16),
+            groups: U32::new(groups as u32),
+            track: self.track,
+            flags: if is_thinned { FLAG_THINNED } else { 0 },
+            rest: [0; 6],
+        };
+        let mut bytes = head.as_bytes().to_vec();
+        for record in &self.records {
+            let raw = RawRecord {
+                media_ns: U64::new(record.media_ns),
+                arrival_ns: U64::new(record.arrival_ns),
+                frames: U32::new(record.frames),
+                packets: U32::new(record.packets),
+                bytes: U32::new(record.bytes),
+                lost: U32::new(record.lost),
+            };
+            bytes.extend_from_slice(raw.as_bytes());
+        }
+        for number in 0..keys {
+            // Evenly, the first one always.
+            let key = &self.keys[number * self.keys.len() / keys];
+            bytes.extend_from_slice(self.raw_key(key).as_bytes());
+        }
+        for begin in &self.groups[..groups] {
+            bytes.extend_from_slice(U64::new(*begin).as_bytes());
+        }
+        Some(bytes)
+    }
+
+    fn raw_key(&self, key: &Key) -> RawKey {
+        let record = key.serial - self.first;
+        let begins = self.records[record as usize].media_ns;
+        let media_us = (i128::from(key.media_ns) - i128::from(begins)) / 1_000;
+        let end = key.end.map(|end| (end - self.first) as u16);
+        RawKey {
+            record: U16::new(record as u16),
+            end: U16::new(end.unwrap_or(u16::MAX)),
+            packet: U32::new(key.packet),
+            // A block takes nothing that is further away.
+            media_us: I32::new(media_us.clamp(i32::MIN.into(), i32::MAX.into()) as i32),
+            bytes: U32::new(key.bytes),
+        }
+    }
+
+    /// What the bytes of a section say.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let impossible = FormatError::Impossible;
+        let (head, rest) = RawHead::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
+        let records = usize::from(head.records.get());
+        let keys = usize::from(head.keys.get());
+        let groups = head.groups.get() as usize;
+        let needed = groups
+            .checked_mul(GROUP_BYTES)
+            .and_then(|of| of.checked_add(records * RECORD_BYTES + keys * KEY_BYTES));
+        if needed != Some(rest.len()) {
+            return Err(impossible("an index of another length"));
+        }
+        if records == 0 || records > GROUP as usize {
+            return Err(impossible("an index of too few or too many blocks"));
+        }
+        let first = head.first.get();
+        if first.checked_add(GROUP).is_none() {
+            return Err(impossible("an index of blocks that there are not"));
+        }
+        let (of_records, rest) = rest.split_at(records * RECORD_BYTES);
+        let (of_keys, of_groups) = rest.split_at(keys * KEY_BYTES);
+        let records: Vec<Record> = of_records
+            .chunks_exact(RECORD_BYTES)
+            .filter_map(|bytes| RawRecord::read_from_bytes(bytes).ok())
+            .map(|raw| Record {
+                media_ns: raw.media_ns.get(),
+                arrival_ns: raw.arrival_ns.get(),
+                frames: raw.frames.get(),
+                packets: raw.packets.get(),
+                bytes: raw.bytes.get(),
+                lost: raw.lost.get(),
+            })
+            .collect();
+        let keys: Option<Vec<Key>> = of_keys
+            .chunks_exact(KEY_BYTES)
+            .map(|bytes| key(&RawKey::read_from_bytes(bytes).ok()?, first, &records))
+            .collect();
+        Ok(Self {
+            first,
+            frames: head.frames.get(),
+            track: head.track,
+            keys: keys.ok_or(impossible("a key frame of no block"))?,
+            records,
+            is_thinned: head.flags & FLAG_THINNED != 0,
+            groups: of_groups
+                .chunks_exact(GROUP_BYTES)
+                .filter_map(|bytes| U64::read_from_bytes(bytes).ok())
+                .map(U64::get)
+                .collect(),
+        })
+    }
+}
+
+fn key(raw: &RawKey, first: u64, records: &[Record]) -> Option<Key> {
+    let (record, end) = (raw.record.get(), raw.end.get());
+    let begins = records.get(usize::from(record))?.media_ns;
+    let is_open = end == u16::MAX;
+    if !is_open && (end < record || usize::from(end) >= records.len()) {
+        return None;
+    }
+    Some(Key {
+        serial: first + u64::from(record),
+        packet: raw.packet.get(),
+        end: (!is_open).then(|| first + u64::from(end)),
+        media_ns: begins.checked_add_signed(i64::from(raw.media_us.get()) * 1_000)?,
+        bytes: raw.bytes.get(),
+    })
+}
+
+/// A frame whose end is not known yet.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    key: Key,
+    is_key: bool,
+}
+
+/// What is noted of a recording while it is made.
+#[derive(Debug)]
+pub struct Indexer {
+    index: Index,
+    /// Of the block that is being filled.
+    record: Record,
+    is_begun: bool,
+    open: Option<Open>,
+    /// Groups before this one, the first first.
+    groups: Vec<u64>,
+    /// Frames up to here.
+    frames: u64,
+}
+
+impl Indexer {
+    /// Of a recording whose first block has this serial, and the frames of this track.
+    #[must_use]
+    pub fn new(first: u64, track: u8) -> Self {
+        Self {
+            index: Index {
+                first,
+                track,
+                ..Index::default()
+            },
+            record: Record::default(),
+            is_begun: false,
+            open: None,
+            groups: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    /// The serial of the block that is being filled.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.index.end()
+    }
+
+    /// A packet went into the block that is being filled, with a body of so many bytes.
+    pub fn packet(&mut self, entry: &Entry, len: usize) {
+        let serial = self.serial();
+        let record = &mut self.record;
+        if !self.is_begun {
+            self.is_begun = true;
+            record.media_ns = entry.media_ns;
+            record.arrival_ns = entry.arrival_ns;
+        }
+        let packet = record.packets;
+        record.packets += 1;
+        record.bytes += len as u32;
+        record.lost = record.lost.saturating_add(entry.lost);
+        if entry.track != self.index.track || entry.kind != Kind::Rtp {
+            return;
+        }
+        if entry.begins_frame {
+            record.frames += 1;
+            self.frames += 1;
+            self.close();
+            let key = Key {
+                serial,
+                packet,
+                end: Some(serial),
+                media_ns: entry.media_ns,
+                bytes: 0,
+            };
+            self.open = Some(Open { key, is_key: false });
+        }
+        if let Some(open) = &mut self.open {
+            open.key.end = Some(serial);
+            open.key.bytes = open.key.bytes.saturating_add(len as u32);
+            open.is_key |= entry.is_key;
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(Open { key, is_key: true }) = self.open.take() {
+            self.index.keys.push(key);
+        }
+    }
+
+    /// The block that is being filled is full. The section that goes into it, at most so long, and what it says, if it is
+    /// to have one: where it ends a group, or is the last.
+    pub fn block(&mut self, is_last: bool, bytes_max: usize) -> Option<(Vec<u8>, Index)> {
+        let ends = ends_group(self.serial());
+        self.index.records.push(std::mem::take(&mut self.record));
+        self.is_begun = false;
+        if !ends && !is_last {
+            return None;
+        }
+        let mut index = std::mem::take(&mut self.index);
+        // A frame that goes on is told of where it began.
+        if let Some(Open { mut key, is_key }) = self.open.take() {
+            key.end = key.end.filter(|_| is_last);
+            if is_key {
+                index.keys.push(key);
+            }
+        }
+        index.groups = self.groups.iter().rev().copied().collect();
+        self.groups.push(index.begins_ns());
+        self.index = Index {
+            first: index.end(),
+            frames: self.frames,
+            track: index.track,
+            ..Index::default()
+        };
+        let bytes = index.encode(bytes_max)?;
+        Some((bytes, index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(track: u8, media_ns: u64, begins_frame: bool, is_key: bool) -> Entry {
+        Entry {
+            track,
+            kind: Kind::Rtp,
+            begins_frame,
+            is_key,
+            arrival_ns: media_ns + 5,
+            media_ns,
+            header: [0; 12],
+            lost: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_noted_is_what_is_found() {
+        // Frames of three packets, ten milliseconds each, every fifth a key; two packets of sound between them; seven
+        // packets in a block.
+        let mut indexer = Indexer::new(250, 1);
+        let mut sections = Vec::new();
+        let mut expected = Vec::new();
+        let mut in_block = 0;
+        let mut put = |indexer: &mut Indexer, entry: &Entry| {
+            indexer.packet(entry, 100);
+            in_block += 1;
+            if in_block == 7 {
+                in_block = 0;
+                sections.extend(indexer.block(false, 16_384));
+            }
+        };
+        for frame in 0..2_000_u64 {
+            let at = frame * 10_000_000;
+            let is_key = frame % 5 == 0;
+            if is_key {
+                expected.push((at, indexer.serial()));
+            }
+            for part in 0..3 {
+                // The parameters come first, and the packet after them says that it is a key.
+                put(&mut indexer, &entry(1, at, part == 0, is_key && part == 1));
+            }
+            put(&mut indexer, &entry(0, at, true, true));
+            put(&mut indexer, &entry(0, at, true, true));
+        }
+        sections.extend(indexer.block(true, 16_384));
+        let firsts: Vec<u64> = sections.iter().map(|(_, index)| index.first).collect();
+        let expected_firsts: Vec<u64> = [250].into_iter().chain((256..1_679).step_by(64)).collect();
+        assert_eq!(firsts, expected_firsts);
+        let mut keys = 0;
+        for (number, (bytes, index)) in sections.iter().enumerate() {
+            assert_eq!(Index::parse(bytes).unwrap(), *index);
+            assert_eq!(index.groups.len(), number);
+            let before: Vec<u64> = sections[..number]
+                .iter()
+                .rev()
+                .map(|(_, index)| index.begins_ns())
+                .collect();
+            assert_eq!(index.groups, before);
+            for key in &index.keys {
+                assert_eq!(index.key_at(key.media_ns + 49_999_999), Some(key));
+                let block = index.block_at(key.media_ns);
+                assert!((block..block + 2).contains(&key.serial) || key.serial + 1 == block);
+                assert!(expected.contains(&(key.media_ns, key.serial)), "{key:?}");
+                if let Some(end) = key.end {
+                    assert_eq!(key.bytes, 300);
+                    assert!(end == key.serial || end == key.serial + 1);
+                }
+            }
+            keys += index.keys.len();
+        }
+        // Those are missed whose packet that says so is in another group than their beginning.
+        assert!((395..=400).contains(&keys), "{keys}");
+        let frames: u64 = sections
+            .iter()
+            .flat_map(|(_, index)| &index.records)
+            .map(|record| u64::from(record.frames))
+            .sum();
+        assert_eq!(frames, 2_000);
+        let last = &sections[sections.len() - 1].1;
+        let in_last: u32 = last.records.iter().map(|record| record.frames).sum();
+        assert_eq!(last.frames + u64::from(in_last), 2_000);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_evenly() {
+        let mut indexer = Indexer::new(0, 0);
+        for number in 0..3_200_u64 {
+            indexer.packet(&entry(0, number * 1_000_000, true, true), 10);
+            if number % 50 == 49 && number < 3_199 {
+                assert!(indexer.block(false, 16_384).is_none());
+            }
+        }
+        let (bytes, whole) = indexer.block(false, 16_384).expect("a group has ended");
+        assert!(bytes.len() <= 16_384);
+        let index = Index::parse(&bytes).unwrap();
+        assert!(index.is_thinned && !whole.is_thinned);
+        assert_eq!(index.records, whole.records);
+        assert_eq!(index.keys.len(), (16_384 - 32 - 64 * 32) / 16);
+        let apart = index.keys.windows(2);
+        let apart = apart.map(|pair| pair[1].media_ns - pair[0].media_ns);
+        assert!(apart.max() <= Some(4_000_000));
+        assert!(whole.encode(32 + 64 * 32 - 1).is_none());
+    }
+
+    #[test]
+    fn the_bytes_are_what_the_format_says() {
+        let index = Index {
+            first: 0x1122,
+            frames: 7,
+            track: 1,
+            records: vec![
+                Record {
+                    media_ns: 0x33,
+                    arrival_ns: 0x44,
+                    frames: 2,
+                    packets: 3,
+                    bytes: 4,
+                    lost: 5,
+                },
+                Record::default(),
+            ],
+            keys: vec![Key {
+                serial: 0x1122,
+                packet: 9,
+                end: None,
+                media_ns: 5_000_000 + 0x33,
+                bytes: 0x10,
+            }],
+            is_thinned: false,
+            groups: vec![0x55],
+        };
+        let bytes = index.encode(1_000).unwrap();
+        let text: Vec<String> = bytes
+            .chunks(16)
+            .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect())
+            .collect();
+        insta::assert_snapshot!(text.join("\n"));
+        assert_eq!(Index::parse(&bytes).unwrap(), index);
+    }
+}

@@ -1,0 +1,153 @@
+//! Faster than it was, or backwards: from key frame to key frame.
+//!
+//! A playback holds a reservation for its recording as it is, and that has to do for any scale. So as many blocks are
+//! passed over as it takes: the next key frame is the first that is as far away, in the time of the recording, as the
+//! blocks of the one before take to be read, times the scale. Which blocks those are the [index](super::index) says,
+//! a section at a time, read without a deadline.
+
+use std::sync::Arc;
+
+use engine::front::Client;
+use sched::units::Nanos;
+
+use super::archive::{Archive, ArchiveError, Recording};
+use super::index::{Index, Key};
+
+/// How fast a recording is shown, in thousandths of how fast it was; below zero backwards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Permille(pub i64);
+
+impl Permille {
+    /// As it was.
+    pub const ONE: Self = Self(1_000);
+
+    /// How much is shown in a time.
+    #[must_use]
+    pub fn of(self, time: i128) -> i128 {
+        time * i128::from(self.0) / 1_000
+    }
+
+    /// The time in which so much is shown.
+    #[must_use]
+    pub fn time_for(self, shown: i128) -> i128 {
+        match self.0 {
+            0 => 0,
+            scale => shown * 1_000 / i128::from(scale),
+        }
+    }
+
+    /// Whether only key frames are shown.
+    #[must_use]
+    pub fn is_by_keys(self) -> bool {
+        self.0 > 1_000 || self.0 < 0
+    }
+}
+
+/// The key frames that are shown, one after another.
+#[derive(Debug)]
+pub struct Keys<'a> {
+    archive: &'a Archive,
+    client: &'a Client,
+    recording: Recording,
+    scale: Permille,
+    section: Option<Arc<Index>>,
+    /// From when on, or backwards up to when, the next one is; `None`: there is none.
+    next_ns: Option<u64>,
+}
+
+impl<'a> Keys<'a> {
+    /// From that time on.
+    #[must_use]
+    pub fn new(
+        archive: &'a Archive,
+        client: &'a Client,
+        recording: Recording,
+        scale: Permille,
+        from_ns: u64,
+    ) -> Self {
+        Self {
+            archive,
+            client,
+            recording,
+            scale,
+            section: None,
+            next_ns: Some(from_ns),
+        }
+    }
+
+    /// The next one, if a block takes that long to be read.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn next_key(&mut self, period: Nanos) -> Result<Option<Key>, ArchiveError> {
+        let Some(wanted) = self.next_ns else {
+            return Ok(None);
+        };
+        if let Some(now) = self.archive.recording(Some(self.recording.number)) {
+            self.recording = now;
+        }
+        let (archive, client) = (self.archive, self.client);
+        if self.section.is_none() {
+            self.section = archive.index_at(client, &self.recording, wanted)?;
+        }
+        let is_back = self.scale.0 < 0;
+        let is_it = |key: &&Key| {
+            let is_there = key.end.is_some() && key.serial >= self.recording.first;
+            let is_in_time = match is_back {
+                true => key.media_ns <= wanted,
+                false => key.media_ns >= wanted,
+            };
+            is_there && is_in_time
+        };
+        while let Some(section) = &self.section {
+            let found = match is_back {
+                true => section.keys.iter().rev().find(is_it),
+                false => section.keys.iter().find(is_it),
+            };
+            if let Some(found) = found {
+                let found = *found;
+                self.next_ns = self.after(&found, period);
+                return Ok(Some(found));
+            }
+            self.section = match is_back {
+                true => archive.index_before(client, &self.recording, section)?,
+                false => archive.index_after(client, &self.recording, section)?,
+            };
+        }
+        self.next_ns = None;
+        Ok(None)
+    }
+
+    /// Where the one after this is looked for.
+    fn after(&self, key: &Key, period: Nanos) -> Option<u64> {
+        let blocks = key.end.unwrap_or(key.serial) - key.serial + 1;
+        let read_ns = i128::from(period.get()) * i128::from(blocks);
+        // At least another one.
+        let apart = match self.scale.of(read_ns) {
+            0 => i128::from(self.scale.0.signum()),
+            apart => apart,
+        };
+        u64::try_from(i128::from(key.media_ns) + apart).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_exact() {
+        for (scale, shown, time) in [
+            (1_000, 7, 7),
+            (2_000, 14, 7),
+            (500, 7, 14),
+            (-4_000, -28, 7),
+        ] {
+            let scale = Permille(scale);
+            assert_eq!(scale.time_for(shown), time);
+            assert_eq!(scale.of(time), shown);
+        }
+        assert!(Permille(1_001).is_by_keys() && Permille(-1).is_by_keys());
+        assert!(!Permille(500).is_by_keys() && !Permille::ONE.is_by_keys());
+    }
+}

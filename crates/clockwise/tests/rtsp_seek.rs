@@ -1,0 +1,342 @@
+//! Any time of a recording is found in its index, and it is played faster, slower and backwards from there.
+
+mod common;
+mod rtsp_support;
+
+use std::net::SocketAddr;
+
+use common::{Ready, Site, call, until};
+use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
+use serde_json::Value;
+
+/// Units of a picture's timestamps in a second.
+const CLOCK: u64 = 90_000;
+const FRAMES_PER_SECOND: u64 = 25;
+/// From one key frame to the next.
+const GOP: u64 = 10;
+const PARTS: u64 = 10;
+const TIMESTAMP: u64 = 4_000_000_000;
+const SEQUENCE: u64 = 65_000;
+
+/// A picture in H.264 as far as its first bytes go, at 350 kB/s, of which twice that may be recorded.
+fn description() -> String {
+    "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
+     b=AS:5000\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n"
+        .to_owned()
+}
+
+/// A part of a frame; what frame and part it is, is in it.
+fn part(frame: u64, part: u64) -> Vec<u8> {
+    let mut body = vec![if frame.is_multiple_of(GOP) {
+        0x67
+    } else {
+        0x41
+    }];
+    body.extend((frame as u32).to_be_bytes());
+    body.push(part as u8);
+    body.resize(1_400, frame as u8);
+    let timestamp = TIMESTAMP + frame * CLOCK / FRAMES_PER_SECOND;
+    let sequence = SEQUENCE + frame * PARTS + part;
+    rtp(sequence as u16, timestamp as u32, 5, &body)
+}
+
+/// A packet's number, timestamp, frame and part.
+fn seen(packet: &[u8]) -> (u16, u32, u64, u8) {
+    let number = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().expect("four"));
+    let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+    (sequence, number(4), u64::from(number(13)), packet[17])
+}
+
+fn publisher(address: SocketAddr) -> Client {
+    let mut client = Client::connect(address);
+    client
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &description())
+        .is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    client
+}
+
+fn publish(client: &mut Client, frames: std::ops::Range<u64>) {
+    for frame in frames {
+        (0..PARTS).for_each(|number| client.packet(0, &part(frame, number)));
+    }
+}
+
+/// A recording of so many frames, which has ended.
+fn recorded(frames: u64) -> (Site, Ready, SocketAddr) {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    publish(&mut client, 0..frames);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)[0]["is_recorded"] == false
+    });
+    (site, serve, address)
+}
+
+fn recordings(site: &Site) -> Value {
+    call(site, "GET", "/v1/volumes/cam/recordings", "").1
+}
+
+/// How much was read and written without a deadline so far.
+fn best_effort(site: &Site) -> u64 {
+    let status = call(site, "GET", "/v1/status", "").1;
+    status["best_effort"]["count"].as_u64().expect("a number")
+}
+
+fn player(address: SocketAddr) -> Client {
+    let mut client = Client::connect(address);
+    client.ask("SETUP", "cam/track0", TCP, "").is(200);
+    client
+}
+
+/// When the first packet of the recording is, in its milliseconds: it came a moment after RECORD.
+fn begins_ms(client: &mut Client) -> u64 {
+    let said = client.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
+    client.ask("PAUSE", "cam", "", "").is(200);
+    let range = said.header("Range").unwrap_or_default();
+    let seconds = range.trim_start_matches("npt=").trim_end_matches('-');
+    seconds
+        .replace('.', "")
+        .parse()
+        .expect("seconds with three places")
+}
+
+/// Checks that playing from a time after the beginning on begins with the key frame before it.
+#[track_caller]
+fn begins_at_its_key(client: &mut Client, begins_ms: u64, at_ms: u64) {
+    let text = |ms: u64| format!("npt={}.{:03}-", ms / 1_000, ms % 1_000);
+    // The beginning is told to the millisecond before.
+    let range = format!("Range: {}\r\n", text(begins_ms + at_ms + 1));
+    let said = client.ask("PLAY", "cam", &range, "").is(200);
+    let frame = at_ms * FRAMES_PER_SECOND / 1_000 / GOP * GOP;
+    let sequence = (SEQUENCE + frame * PARTS) as u16;
+    let timestamp = (TIMESTAMP + frame * CLOCK / FRAMES_PER_SECOND) as u32;
+    let info = format!("seq={sequence};rtptime={timestamp}");
+    let told = said.header("RTP-Info").unwrap_or_default();
+    assert!(told.ends_with(&info), "at {at_ms} ms: {told}, not {info}");
+    let range = text(begins_ms + frame * 1_000 / FRAMES_PER_SECOND);
+    assert_eq!(said.header("Range"), Some(range.as_str()));
+    client.ask("PAUSE", "cam", "", "").is(200);
+}
+
+#[test]
+fn any_time_is_found_with_two_reads_and_played_at_any_scale() {
+    let frames = 900;
+    let (site, serve, address) = recorded(frames);
+    let blocks = recordings(&site)[0]["blocks"].as_u64().expect("a number");
+    assert!(blocks > 3 * 64, "{blocks} blocks are no three groups");
+    let mut client = player(address);
+    let last_ms = (frames - 1) * 1_000 / FRAMES_PER_SECOND;
+    let begins = begins_ms(&mut client);
+    let times_ms = [
+        1,
+        398,
+        400,
+        17_123,
+        last_ms - 1,
+        9_998,
+        10_000,
+        30_000,
+        5_000,
+    ];
+    for at_ms in times_ms {
+        begins_at_its_key(&mut client, begins, at_ms);
+    }
+    // Every section has been used. What is asked for then is the block that it begins in, which may lie on two disks.
+    let before = best_effort(&site);
+    let seeks = 10;
+    for number in 0..seeks {
+        begins_at_its_key(&mut client, begins, 700 + number * 3_400);
+    }
+    let reads = best_effort(&site) - before;
+    assert!(reads <= 2 * seeks, "{reads} reads for {seeks} seeks");
+    let late = format!("Range: npt={}-\r\n", last_ms / 1_000 + 9);
+    let said = client.ask("PLAY", "cam", &late, "").is(457);
+    assert!(said.body.contains("the recording ends at"), "{said:?}");
+
+    drop(client);
+    scales(address, begins);
+    clock(&site, address, begins);
+    speeds(&site, address);
+    serve.terminate();
+}
+
+/// Whether one of a compound's packets is a BYE.
+fn says_goodbye(compound: &[u8]) -> bool {
+    let mut rest = compound;
+    while let [_, kind, high, low, ..] = *rest {
+        if kind == 203 {
+            return true;
+        }
+        let words = usize::from(u16::from_be_bytes([high, low])) + 1;
+        rest = rest.get(4 * words..).unwrap_or_default();
+    }
+    false
+}
+
+/// What comes of a PLAY with these headers, up to the farewell.
+fn played(address: SocketAddr, headers: &str) -> (Vec<(u16, u32, u64, u8)>, rtsp_support::Said) {
+    let mut client = player(address);
+    let said = client.ask("PLAY", "cam", headers, "").is(200);
+    // A report at the beginning, and that this was all.
+    loop {
+        let reports = client.packets_on(1, 1);
+        if reports.iter().any(|report| says_goodbye(report)) {
+            break;
+        }
+        let count = reports.len() + 1;
+        client.packets_on(1, count);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let packets = client.packets_on(0, 0);
+    (packets.iter().map(|packet| seen(packet)).collect(), said)
+}
+
+fn scales(address: SocketAddr, begins_ms: u64) {
+    let npt = |ms: u64| {
+        format!(
+            "{}.{:03}",
+            (begins_ms + ms) / 1_000,
+            (begins_ms + ms) % 1_000
+        )
+    };
+    for (scale, range, first) in [
+        (8_i64, Some(0), 0),
+        (2, Some(30_001), 750),
+        (-8, Some(34_001), 850),
+        (-16, None, 890),
+    ] {
+        let range = range.map(|from| format!("Range: npt={}-\r\n", npt(from)));
+        let range = range.unwrap_or_default();
+        let (packets, said) = played(address, &format!("{range}Scale: {scale}\r\n"));
+        assert_eq!(said.header("Scale"), Some(format!("{scale}.000").as_str()));
+        let (sequence, timestamp, begun, _) = packets[0];
+        assert_eq!(begun, first, "scale {scale}");
+        let info = format!("seq={sequence};rtptime={timestamp}");
+        assert!(
+            said.header("RTP-Info")
+                .is_some_and(|told| told.ends_with(&info))
+        );
+        let (mut before, mut shown) = (None, 0);
+        for (number, frame) in packets.chunks(PARTS as usize).enumerate() {
+            let of = frame[0].2;
+            assert_eq!(of % GOP, 0, "scale {scale}: frame {of} is no key frame");
+            let apart = (of as i64 - begun as i64) * (CLOCK / FRAMES_PER_SECOND) as i64 / scale;
+            for (part, seen) in frame.iter().enumerate() {
+                let at = sequence.wrapping_add((number * PARTS as usize + part) as u16);
+                let expected = (at, timestamp.wrapping_add(apart as u32), of, part as u8);
+                assert_eq!(*seen, expected, "scale {scale}");
+            }
+            let is_further = before.is_none_or(|before| (of > before) == (scale > 0));
+            assert!(is_further, "scale {scale}: {of} after {before:?}");
+            before = Some(of);
+            shown += 1;
+        }
+        let all = match scale > 0 {
+            true => (890 - first) / GOP,
+            false => first / GOP,
+        } + 1;
+        assert!(
+            shown > 1 && shown <= all && shown * 20 > all,
+            "scale {scale}: {shown} key frames of {all}"
+        );
+        let apart = before.map_or(0, |last| if scale > 0 { 890 - last } else { last });
+        assert!(apart < 300, "scale {scale}: it ends at {before:?}");
+    }
+    let (packets, said) = played(
+        address,
+        &format!("Range: npt={}-{}\r\nScale: 0.5\r\n", npt(2_001), npt(2_999)),
+    );
+    assert_eq!(said.header("Scale"), Some("0.500"));
+    assert_eq!(packets.len() as u64, 25 * PARTS);
+    let (sequence, timestamp, ..) = packets[0];
+    for (number, packet) in packets.iter().enumerate() {
+        let after = number as u64 / PARTS;
+        let at = timestamp.wrapping_add((after * 2 * CLOCK / FRAMES_PER_SECOND) as u32);
+        let expected = (
+            sequence.wrapping_add(number as u16),
+            at,
+            50 + after,
+            (number % 10) as u8,
+        );
+        assert_eq!(*packet, expected);
+    }
+    let mut client = player(address);
+    for wrong in [
+        "Scale: 0\r\n",
+        "Scale: quick\r\n",
+        "Range: npt=9-5\r\n",
+        "Range: npt=5-9\r\nScale: -1\r\n",
+    ] {
+        client.ask("PLAY", "cam", wrong, "").is(457);
+    }
+}
+
+fn clock(site: &Site, address: SocketAddr, begins_ms: u64) {
+    let begun = recordings(site)[0]["begun_unix_ns"]
+        .as_u64()
+        .expect("a number");
+    let text = |ms: u64| {
+        let at = std::time::UNIX_EPOCH
+            + std::time::Duration::from_nanos(begun + (begins_ms + ms) * 1_000_000);
+        let text = humantime::format_rfc3339_millis(at).to_string();
+        text.replace(['-', ':'], "")
+    };
+    let mut client = player(address);
+    let range = format!("Range: clock={}-{}\r\n", text(10_005), text(11_000));
+    let said = client.ask("PLAY", "cam", &range, "").is(200);
+    let told = said.header("Range").unwrap_or_default();
+    assert!(told.starts_with("clock=2"), "{told}");
+    let first = client.packets_on(0, 1);
+    assert_eq!(seen(&first[0]).2, 250);
+}
+
+fn speeds(site: &Site, address: SocketAddr) {
+    let rate = || {
+        let status = call(site, "GET", "/v1/status", "").1;
+        status["streams"][0]["rate_bytes_per_second"].as_u64()
+    };
+    until("those before are gone", || rate().is_none());
+    let mut client = player(address);
+    let as_it_was = rate().expect("it plays");
+    let said = client.ask("PLAY", "cam", "Speed: 1.5\r\n", "").is(200);
+    assert_eq!(said.header("Speed"), Some("1.500"));
+    let faster = as_it_was * 3 / 2;
+    until("more is reserved", || rate() == Some(faster));
+    let packets = client.packets_on(0, 500);
+    let timestamps = packets.iter().take(500).map(|packet| seen(packet).1);
+    assert!(timestamps.eq((0..50).flat_map(|frame| {
+        [(TIMESTAMP + frame * CLOCK / FRAMES_PER_SECOND) as u32; PARTS as usize]
+    })));
+    // More than there is: as it was.
+    let said = client
+        .ask("PLAY", "cam", "Range: npt=0-\r\nSpeed: 16\r\n", "")
+        .is(200);
+    assert_eq!(said.header("Speed"), Some("1.000"));
+    until("it is given back", || rate() == Some(as_it_was));
+}
+
+#[test]
+fn what_a_crash_has_left_without_an_index_is_found_as_well() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    let frames = 340;
+    publish(&mut client, 0..frames);
+    // The last of it is durable: all but what is in buffers.
+    until("a group and more is written", || {
+        recordings(&site)[0]["blocks"].as_u64() > Some(68)
+    });
+    drop(serve);
+    drop(client);
+    let (serve, address) = rtsp_support::serve(&site);
+    let of = &recordings(&site)[0];
+    let length_ms = of["length_ns"].as_u64().expect("a number") / 1_000_000;
+    let mut client = player(address);
+    let begins = begins_ms(&mut client);
+    for at_ms in (0..length_ms).step_by(531).skip(1) {
+        begins_at_its_key(&mut client, begins, at_ms);
+    }
+    serve.terminate();
+}
