@@ -205,6 +205,66 @@ fn a_full_volume_keeps_what_is_newest() {
     serve.terminate();
 }
 
+/// A sender report of a source: this timestamp is that time.
+fn sender_report(ssrc: u32, ntp: u64, timestamp: u32) -> Vec<u8> {
+    let mut packet = vec![0x80, 200, 0, 6];
+    packet.extend(ssrc.to_be_bytes());
+    packet.extend(ntp.to_be_bytes());
+    packet.extend(timestamp.to_be_bytes());
+    packet.extend([0; 8]);
+    packet
+}
+
+/// The numbers of a receiver report's only block, from its source on.
+fn block_of(report: &[u8]) -> [u32; 6] {
+    assert_eq!(report[..2], [0x81, 201], "a receiver report with a block");
+    std::array::from_fn(|number| {
+        let at = 8 + 4 * number;
+        u32::from_be_bytes(report[at..at + 4].try_into().expect("four"))
+    })
+}
+
+#[test]
+fn who_is_recorded_is_told_how_well_its_packets_come() {
+    let (_site, serve, address) = serving("");
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
+    reports.set_read_timeout(Some(WITHIN)).unwrap();
+    let [rtp_port, rtcp_port] = [&server, &reports].map(|of| of.local_addr().unwrap().port());
+    let udp = format!("Transport: RTP/AVP;unicast;client_port={rtp_port}-{rtcp_port}\r\n");
+    let mut by_udp = Client::connect(address);
+    let (site, other, its_address) = serving("");
+    let mut by_tcp = publisher(its_address, TCP);
+    by_udp.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let said = by_udp.ask("SETUP", "cam/one", &udp, "").is(200);
+    by_udp.ask("RECORD", "cam", "", "").is(200);
+    let transport = said.header("Transport").expect("a transport").to_owned();
+    let ports = transport.split("server_port=").nth(1).expect("ports");
+    let to = ports.split([';', '-']).next().expect("a port");
+    let to = SocketAddr::new(address.ip(), to.parse().expect("a number"));
+    // Ten of which the fourth is lost.
+    for number in (0..10).filter(|number| *number != 3) {
+        let packet = rtp(number + 100, u32::from(number), 77, b"a body");
+        by_tcp.packet(0, &packet);
+        server.send_to(&packet, to).unwrap();
+    }
+    by_tcp.packet(1, &sender_report(77, 0x1111_2222_3333_4444, 9));
+    let told = by_tcp.packets_on(1, 1).remove(0);
+    let [source, lost, highest, _, last, since] = block_of(&told);
+    assert_eq!((source, lost, highest), (77, 25 << 24 | 1, 109));
+    assert_eq!(last, 0x2222_3333);
+    assert!(since > 65_536, "it came some seconds ago, not {since}");
+    let mut told = [0; 256];
+    let count = reports.recv(&mut told).expect("a report");
+    let [source, lost, highest, ..] = block_of(&told[..count]);
+    assert_eq!((source, lost, highest), (77, 25 << 24 | 1, 109));
+    by_tcp.ask("TEARDOWN", "cam", "", "").is(200);
+    by_udp.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    serve.terminate();
+    other.terminate();
+}
+
 /// Processor time that a process has used, in ticks of 10 ms.
 fn ticks(process: u32) -> u64 {
     let stat = common::read_text(format!("/proc/{process}/stat").as_ref());

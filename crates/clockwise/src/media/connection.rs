@@ -13,6 +13,7 @@
 mod answer;
 mod playing;
 mod recording;
+mod reports;
 mod setup;
 mod wanted;
 

@@ -31,6 +31,7 @@ pub mod input;
 pub mod packet;
 pub mod play;
 mod poll;
+pub mod reception;
 pub mod record;
 mod server;
 mod transport;

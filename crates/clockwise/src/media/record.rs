@@ -20,6 +20,7 @@ use super::block::{Composer, Entry, Kind, Seal};
 use super::description::Description;
 use super::index::{self, Indexer};
 use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
+use super::reception::{ReceiverReport, Reception};
 
 /// The longest packet there is.
 const PACKET_BYTES_MAX: usize = 65_536;
@@ -54,6 +55,7 @@ struct Track {
     encoding: String,
     sequence: Sequence,
     frames: Frames,
+    reception: Reception,
 }
 
 /// A recording on its way to the disks.
@@ -109,6 +111,7 @@ impl<'a> Tape<'a> {
                     encoding: track.encoding.clone(),
                     sequence: Sequence::default(),
                     frames: Frames::default(),
+                    reception: Reception::new(track.clock_rate),
                 })
                 .collect(),
             begun: clock::now(),
@@ -128,6 +131,11 @@ impl<'a> Tape<'a> {
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// What is told who sends a track; `None`: nothing has come of it.
+    pub fn reception(&mut self, track: usize) -> Option<ReceiverReport> {
+        self.tracks.get_mut(track)?.reception.report(clock::now())
     }
 
     /// Does what there is to do for the disks.
@@ -372,6 +380,9 @@ impl<'a> Tape<'a> {
         if kind == Kind::Rtcp {
             let report = buffer.with(|bytes| sender_report(&bytes[from..from + len]))?;
             if let Some(report) = report {
+                self.tracks[track]
+                    .reception
+                    .sender_report(&report, clock::now());
                 self.clocks.synchronise(track, report);
             }
             return Ok(Some(entry));
@@ -399,6 +410,7 @@ impl<'a> Tape<'a> {
                 return Ok(None);
             }
         }
+        of.reception.packet(&parsed, clock::now());
         entry.begins_frame = of.frames.begins(&parsed);
         entry.is_key = is_key;
         entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);

@@ -5,9 +5,11 @@ use std::os::fd::AsFd;
 
 use engine::clock;
 use rtsp_types::{Method, Response, StatusCode};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::answer::{answer, options};
+use super::reports::Reports;
 use super::{Asked, Connection, Ended, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::input::Next;
@@ -61,6 +63,8 @@ enum Wakes {
     Socket,
     Stop,
     Disks,
+    /// What is told who is recorded can go.
+    Writable,
     Track(usize, Kind),
 }
 
@@ -142,10 +146,12 @@ impl Connection<'_> {
         id: &str,
     ) -> Result<Option<Box<Asked>>, Ended> {
         let mut partial = None;
+        let mut reports = Reports::new(clock::now());
         loop {
             tape.advance()?;
+            self.send_reports(&mut reports, tape, transports, clock::now())?;
             let has_room = tape.make_any_room()?;
-            let ready = self.sleep(tape, transports, has_room)?;
+            let ready = self.sleep(tape, transports, has_room, &reports)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
             }
@@ -161,6 +167,7 @@ impl Connection<'_> {
                 loop {
                     match self.receive_between(tape, transports, &mut partial)? {
                         Came::Request(request) => {
+                            self.finish_reports(&mut reports)?;
                             if *request.method() == Method::Teardown {
                                 return Ok(Some(request));
                             }
@@ -184,6 +191,7 @@ impl Connection<'_> {
         tape: &Tape<'_>,
         transports: &[Option<Transport>],
         has_room: bool,
+        reports: &Reports,
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
@@ -203,8 +211,13 @@ impl Connection<'_> {
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
             }
         }
+        let report_at = reports.next_at();
+        if report_at.is_none() {
+            wait.add(self.socket.as_fd(), PollFlags::OUT, Wakes::Writable);
+        }
         let silent = self.heard.saturating_add(self.timeout());
-        let until = tape.writer().next_at().into_iter().chain([silent]).min();
+        let due = tape.writer().next_at().into_iter().chain(report_at);
+        let until = due.chain([silent]).min();
         Ok(wait.sleep(tape.writer().arm(), until)?)
     }
 

@@ -1,0 +1,104 @@
+//! Receiver reports, from time to time, to who is recorded.
+
+use rustix::io::Errno;
+use sched::units::{Nanos, Time};
+
+use super::{Connection, Ended};
+use crate::media::reception::ReceiverReport;
+use crate::media::record::Tape;
+use crate::media::transport::Transport;
+
+/// How often it is told how well its packets come (RFC 3550, section 6.2: not more often than that).
+const REPORT_EVERY: Nanos = Nanos::from_secs(5);
+
+/// Reports of a recording.
+pub(super) struct Reports {
+    /// Who says them.
+    ssrc: u32,
+    next: Time,
+    /// What the connection has not taken yet.
+    unsent: Vec<u8>,
+}
+
+impl Reports {
+    /// The first one is told a while after now.
+    pub(super) fn new(now: Time) -> Self {
+        let mut ssrc = [0; 4];
+        // One that somebody else has as well does no harm here: there are two in a session.
+        let _ = rustix::rand::getrandom(&mut ssrc, rustix::rand::GetRandomFlags::empty());
+        Self {
+            ssrc: u32::from_ne_bytes(ssrc),
+            next: now.saturating_add(REPORT_EVERY),
+            unsent: Vec::new(),
+        }
+    }
+
+    /// When there is something to say; `None`: when the connection takes the rest of what has been said.
+    pub(super) fn next_at(&self) -> Option<Time> {
+        self.unsent.is_empty().then_some(self.next)
+    }
+
+    fn compound(&self, of: &ReceiverReport) -> Option<Vec<u8>> {
+        let block = rtcp_types::ReportBlock::builder(of.ssrc)
+            .fraction_lost(of.fraction_lost)
+            .cumulative_lost(of.lost)
+            .extended_sequence_number(of.highest)
+            .interarrival_jitter(of.jitter)
+            .last_sender_report_timestamp(of.last_report)
+            .delay_since_last_sender_report_timestamp(of.since_report);
+        let name = rtcp_types::SdesItem::builder(rtcp_types::SdesItem::CNAME, "clockwise");
+        let chunk = rtcp_types::SdesChunk::builder(self.ssrc).add_item(name);
+        let compound = rtcp_types::Compound::builder()
+            .add_packet(rtcp_types::ReceiverReport::builder(self.ssrc).add_report_block(block))
+            .add_packet(rtcp_types::Sdes::builder().add_chunk(chunk));
+        let mut bytes = vec![0; 128];
+        let len = rtcp_types::RtcpPacketWriterExt::write_into(&compound, &mut bytes).ok()?;
+        bytes.truncate(len);
+        Some(bytes)
+    }
+}
+
+impl Connection<'_> {
+    /// Says what is due, as far as the connection takes it.
+    pub(super) fn send_reports(
+        &mut self,
+        reports: &mut Reports,
+        tape: &mut Tape<'_>,
+        transports: &[Option<Transport>],
+        now: Time,
+    ) -> Result<(), Ended> {
+        if reports.next_at().is_some_and(|next| now >= next) {
+            reports.next = now.saturating_add(REPORT_EVERY);
+            for (track, transport) in transports.iter().enumerate() {
+                let report = tape.reception(track);
+                let Some(bytes) = report.and_then(|of| reports.compound(&of)) else {
+                    continue;
+                };
+                match transport {
+                    Some(Transport::Interleaved { rtcp, .. }) => {
+                        let [high, low] = (bytes.len() as u16).to_be_bytes();
+                        reports.unsent.extend([b'$', *rtcp, high, low]);
+                        reports.unsent.extend(bytes);
+                    }
+                    // One that is lost is followed by the next.
+                    Some(Transport::Udp { rtcp, .. }) => drop(rtcp.send(&bytes)),
+                    None => {}
+                }
+            }
+        }
+        if !reports.unsent.is_empty() {
+            match rustix::io::write(&self.socket, &reports.unsent) {
+                Ok(count) => drop(reports.unsent.drain(..count)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(std::io::Error::from(error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before something else is said: the rest of a report that has begun.
+    pub(super) fn finish_reports(&mut self, reports: &mut Reports) -> Result<(), Ended> {
+        let unsent = std::mem::take(&mut reports.unsent);
+        self.send_all(&unsent)
+    }
+}
