@@ -80,6 +80,27 @@ fn packets_come_back_as_they_came_and_once() {
 }
 
 #[test]
+fn a_recording_that_is_paused_goes_on_as_another() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    for number in 1..=2 {
+        let packet = rtp(number, 0, 1, &[number as u8; 9]);
+        client.packet(0, &packet);
+        client.ask("PAUSE", "cam", "", "").is(200);
+        assert_eq!(reservations(&site), 0, "nothing is held for it");
+        assert_eq!(played(address, "cam", "", 1), [packet]);
+        until("the player is gone", || reservations(&site) == 0);
+        // Packets meanwhile are nobody's.
+        client.packet(0, &rtp(99, 0, 1, b"between"));
+        client.ask("RECORD", "cam", "", "").is(200);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let listed = call(&site, "GET", "/v1/volumes/cam/recordings", "").1;
+    assert_eq!(listed.as_array().map(Vec::len), Some(2), "{listed}");
+    serve.terminate();
+}
+
+#[test]
 fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address, TCP);

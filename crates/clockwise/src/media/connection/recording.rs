@@ -71,19 +71,17 @@ enum Wakes {
 impl Connection<'_> {
     /// Whether it can be recorded now, and that it is.
     pub(super) fn begin_record(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
-        let session = self.session.as_ref();
-        let is_ready = session.is_some_and(|session| {
-            matches!(
-                session.role,
-                Role::Publisher {
-                    reserved: Some(_),
-                    ..
-                }
-            )
+        let is_ready = self.session.as_ref().is_some_and(|session| {
+            let is_set_up = session.transports.iter().any(Option::is_some);
+            is_set_up && matches!(session.role, Role::Publisher { .. })
         });
         if !is_ready {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
             return (said.done(), Then::Next);
+        }
+        // After a PAUSE it is another recording.
+        if let Err(refused) = self.reserve_recording(request) {
+            return (refused.done(), Then::Next);
         }
         let said = self.in_session(request, StatusCode::Ok).done();
         (said, Then::Record)
@@ -91,25 +89,31 @@ impl Connection<'_> {
 
     /// Records to the end; whether the connection goes on.
     pub(super) fn record(&mut self) -> Result<bool, Ended> {
-        let Some(Session {
+        let Some(mut session) = self.session.take() else {
+            return Ok(true);
+        };
+        let Session {
             id,
             role:
                 Role::Publisher {
                     description,
-                    reserved: Some((stream, writing)),
+                    reserved,
                     ..
                 },
             transports,
             ..
-        }) = self.session.take()
+        } = &mut session
         else {
+            return Ok(true);
+        };
+        let Some((stream, writing)) = reserved.take() else {
             return Ok(true);
         };
         let number = writing.number();
         let volume = writing.archive().volume().name().to_owned();
         tracing::info!(peer = %self.peer, %volume, recording = number, "a recording begins");
-        let mut tape = Tape::new(&stream, writing, &description)?;
-        let moved = self.move_packets(&mut tape, &transports, &id);
+        let mut tape = Tape::new(&stream, writing, description)?;
+        let moved = self.move_packets(&mut tape, transports, id);
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
         let Tally {
@@ -125,17 +129,18 @@ impl Connection<'_> {
             peer = %self.peer, %volume, recording = number, packets, bytes, lost, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
-        drop(transports);
         stream.close();
-        match moved? {
-            Some(request) => {
-                let said =
-                    answer(Some(&request), StatusCode::Ok).session(&id, self.shared.config.timeout);
-                self.tell(&said.done())?;
-                Ok(true)
-            }
-            None => Ok(false),
+        let Some(request) = moved? else {
+            return Ok(false);
+        };
+        let said = answer(Some(&request), StatusCode::Ok).session(id, self.shared.config.timeout);
+        if *request.method() == Method::Pause {
+            self.session = Some(session);
+        } else {
+            drop(session);
         }
+        self.tell(&said.done())?;
+        Ok(true)
     }
 
     /// Receives until somebody ends it: the request for that, if it was one.
@@ -168,7 +173,7 @@ impl Connection<'_> {
                     match self.receive_between(tape, transports, &mut partial)? {
                         Came::Request(request) => {
                             self.finish_reports(&mut reports)?;
-                            if *request.method() == Method::Teardown {
+                            if matches!(request.method(), Method::Teardown | Method::Pause) {
                                 return Ok(Some(request));
                             }
                             let said = self.while_recording(&request, id);

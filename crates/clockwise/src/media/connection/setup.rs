@@ -324,7 +324,7 @@ impl Connection<'_> {
     }
 
     /// Reserves for a recording, if that has not been done.
-    fn reserve_recording(&mut self, request: &Asked) -> Result<(), Answer> {
+    pub(super) fn reserve_recording(&mut self, request: &Asked) -> Result<(), Answer> {
         let Some(Session {
             role:
                 Role::Publisher {

@@ -1,0 +1,107 @@
+//! RTSP with GStreamer: what it publishes is played by others, and it plays what there is.
+
+mod common;
+mod rtsp_support;
+
+use std::process::Command;
+
+use common::skip::{have, tool};
+use common::{Site, call, outcome, until};
+use rtsp_support::serving;
+
+const SECONDS: usize = 3;
+const FRAMES: usize = 25 * SECONDS;
+
+fn ffmpeg() -> Command {
+    let mut command = tool("ffmpeg");
+    command.args(["-nostdin", "-hide_banner", "-loglevel", "error", "-y"]);
+    command
+}
+
+/// A clip with a key frame each second.
+fn clip(site: &Site) -> String {
+    let path = site.path("clip.mp4").display().to_string();
+    let video = format!("testsrc2=size=320x240:rate=25:duration={SECONDS}");
+    let encoded = [
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-g",
+        "25",
+        "-bf",
+        "0",
+    ];
+    let from = ["-f", "lavfi", "-i", &video];
+    outcome(ffmpeg().args(from).args(encoded).arg(&path)).done();
+    path
+}
+
+/// The sum of each frame of an input.
+fn frames(input: &[&str]) -> Vec<String> {
+    let seen = [
+        "-map",
+        "0:v",
+        "-fps_mode",
+        "passthrough",
+        "-f",
+        "framemd5",
+        "-",
+    ];
+    let said = outcome(ffmpeg().args(input).args(seen)).done();
+    let lines = said.out.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned()))
+        .collect()
+}
+
+/// What a pipeline does to its end.
+fn pipeline(text: &str) {
+    let mut command = tool("gst-launch-1.0");
+    outcome(command.arg("-q").args(text.split(' '))).done();
+}
+
+/// The same of one that publishes. By UDP it sends all there is and now and then does not end then (1.22): whether it
+/// has sent all is seen in what was recorded.
+fn publish(text: &str) {
+    let mut command = tool("timeout");
+    let limit = (SECONDS + 12).to_string();
+    command.args(["--signal=KILL", &limit, "gst-launch-1.0", "-q"]);
+    let ended = outcome(command.args(text.split(' ')));
+    assert!(ended.err.is_empty(), "{}", ended.err);
+}
+
+#[test]
+fn what_gstreamer_publishes_is_played_and_it_plays_it_itself() {
+    if !have("ffmpeg") || !have("gst-launch-1.0") {
+        return;
+    }
+    let (site, serve, address) = serving("");
+    let clip = clip(&site);
+    let expected = frames(&["-i", &clip]);
+    assert_eq!(expected.len(), FRAMES);
+    for (number, transport) in (1..).zip(["tcp", "udp"]) {
+        let url = format!("rtsp://{address}/cam");
+        publish(&format!(
+            "filesrc location={clip} ! qtdemux ! h264parse config-interval=-1 \
+             ! rtspclientsink location={url} protocols={transport}"
+        ));
+        until("the recording is closed", || {
+            let listed = call(&site, "GET", "/v1/volumes/cam/recordings", "").1;
+            let of = &listed[number - 1];
+            of["is_recorded"] == false
+        });
+        let played = frames(&["-rtsp_transport", transport, "-i", &url]);
+        assert_eq!(played, expected, "by {transport}");
+        let out = site.path(transport).display().to_string();
+        pipeline(&format!(
+            "rtspsrc location={url} protocols={transport} ! rtph264depay ! h264parse \
+             ! video/x-h264,stream-format=byte-stream ! filesink location={out}"
+        ));
+        let shown = frames(&["-f", "h264", "-i", &out]);
+        // It shows a frame when the next one has come, and may leave out the last.
+        assert!(shown.len() + 1 >= FRAMES, "{} frames", shown.len());
+        assert_eq!(shown, expected[..shown.len()], "by {transport}");
+    }
+    serve.terminate();
+}
