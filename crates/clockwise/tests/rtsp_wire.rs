@@ -79,6 +79,57 @@ fn packets_come_back_as_they_came_and_once() {
     serve.terminate();
 }
 
+/// When a track's timestamp is, by the only sender report among these, in nanoseconds.
+fn time_of(reports: &[Vec<u8>], timestamp: u32, clock_rate: i128) -> i128 {
+    let report = &reports[0];
+    assert_eq!(report[1], 200, "a sender report comes first");
+    let ntp = u64::from_be_bytes(report[8..16].try_into().expect("eight"));
+    let at = u32::from_be_bytes(report[16..20].try_into().expect("four"));
+    let after = i128::from(timestamp.wrapping_sub(at) as i32);
+    (i128::from(ntp) * 1_000_000_000 >> 32) + after * 1_000_000_000 / clock_rate
+}
+
+/// The picture is 250 ms earlier than the sound by what their sender says, whenever their packets came.
+#[test]
+fn what_was_at_one_time_is_played_at_one_time() {
+    let (site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    let description = sdp(800)
+        + "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
+    client
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
+        .is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    let other = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n";
+    client.ask("SETUP", "cam/two", other, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    let (picture, sound) = (4_294_967_000_u32, 77_u32);
+    let ntp = 0xe000_0000_4000_0000_u64;
+    client.packet(1, &sender_report(1, ntp, picture));
+    client.packet(3, &sender_report(2, ntp + (1 << 30), sound));
+    for number in 0..40_u16 {
+        let after = u32::from(number) * 25;
+        client.packet(0, &rtp(number, picture.wrapping_add(after), 1, &[1; 200]));
+        client.packet(2, &rtp(number, sound + 8 * after, 2, &[2; 200]));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    for from in ["npt=0-", "npt=0.5-"] {
+        let mut player = Client::connect(address);
+        player.ask("SETUP", "cam/track0", TCP, "").is(200);
+        player.ask("SETUP", "cam/track1", other, "").is(200);
+        let range = format!("Range: {from}\r\n");
+        player.ask("PLAY", "cam", &range, "").is(200);
+        let (of_picture, of_sound) = (player.packets_on(1, 1), player.packets_on(3, 1));
+        let shown = time_of(&of_picture, picture, 1_000);
+        let heard = time_of(&of_sound, sound, 8_000);
+        let apart_us = (heard - shown) / 1_000 - 250_000;
+        assert!(apart_us.abs() < 1_000, "{apart_us} us apart, {from}");
+    }
+    serve.terminate();
+}
+
 #[test]
 fn a_recording_that_is_paused_goes_on_as_another() {
     let (site, serve, address) = serving("");

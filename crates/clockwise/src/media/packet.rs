@@ -193,6 +193,8 @@ pub struct Clock {
     /// When the first is to be played, in nanoseconds of the recording.
     base_ns: i128,
     is_synchronised: bool,
+    /// What was said of it before any packet came.
+    early: Option<Report>,
 }
 
 impl Clock {
@@ -204,6 +206,7 @@ impl Clock {
             last: None,
             base_ns: 0,
             is_synchronised: false,
+            early: None,
         }
     }
 
@@ -275,15 +278,28 @@ impl Clocks {
 
     /// When a packet of a track is to be played; `arrival_ns` for a track that there is not.
     pub fn media_ns(&mut self, track: usize, timestamp: u32, arrival_ns: u64) -> u64 {
-        let clock = self.tracks.get_mut(track);
-        clock.map_or(arrival_ns, |clock| clock.media_ns(timestamp, arrival_ns))
+        let Some(clock) = self.tracks.get_mut(track) else {
+            return arrival_ns;
+        };
+        let media_ns = clock.media_ns(timestamp, arrival_ns);
+        let Some(report) = clock.early.take() else {
+            return media_ns;
+        };
+        self.synchronise(track, report);
+        let moved = self.tracks[track].at(timestamp);
+        moved.map_or(media_ns, |at| u64::try_from(at).unwrap_or(0))
     }
 
-    /// Moves a track to where its sender says it is, once: until then its packets were played as they arrived.
+    /// Moves a track to where its sender says it is, once: until then its packets were played as they arrived. What is
+    /// said before any packet has come counts from the first one on.
     pub fn synchronise(&mut self, track: usize, report: Report) {
         let Some(clock) = self.tracks.get_mut(track) else {
             return;
         };
+        if clock.last.is_none() {
+            clock.early = Some(report);
+            return;
+        }
         let Some(media) = clock
             .at(report.timestamp)
             .filter(|_| !clock.is_synchronised)

@@ -439,6 +439,15 @@ impl<'a> Playback<'a> {
         Some(header)
     }
 
+    /// When the packet that is next would be sent if everything were exact: what its timestamp means. A packet that lies
+    /// behind one that is played later is sent later than that.
+    #[must_use]
+    pub fn plays_at(&self) -> Option<Time> {
+        let after = self.manner.speed.time_for(self.shown_ns(self.packet()?));
+        let at = i128::from(self.origin.0.get()) + after;
+        u64::try_from(at).ok().map(Time)
+    }
+
     /// The packet that is next, if it is there: its entry.
     #[must_use]
     pub fn packet(&self) -> Option<&Entry> {

@@ -487,7 +487,8 @@ impl Outgoing<'_> {
         let Some(header) = header.and_then(|header| Header::parse(&header)) else {
             return;
         };
-        let ntp = self.ntp_at(now);
+        // Not when it is sent: tracks are brought together by this, however late somebody is.
+        let ntp = self.ntp_at(self.playback.plays_at().unwrap_or(now));
         let Some(sent) = self.sent.get_mut(track) else {
             return;
         };
@@ -545,8 +546,8 @@ impl Outgoing<'_> {
 
     fn ntp_at(&self, at: Time) -> u64 {
         let (from, ntp) = self.ntp;
-        let after = u128::from(at.saturating_since(from).get());
-        ntp.wrapping_add(((after << 32) / 1_000_000_000) as u64)
+        let after_ns = i128::from(at.get()) - i128::from(from.get());
+        ntp.wrapping_add_signed(((after_ns << 32) / 1_000_000_000) as i64)
     }
 }
 
