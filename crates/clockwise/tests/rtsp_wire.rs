@@ -86,7 +86,7 @@ fn time_of(reports: &[Vec<u8>], timestamp: u32, clock_rate: i128) -> i128 {
     let ntp = u64::from_be_bytes(report[8..16].try_into().expect("eight"));
     let at = u32::from_be_bytes(report[16..20].try_into().expect("four"));
     let after = i128::from(timestamp.wrapping_sub(at) as i32);
-    (i128::from(ntp) * 1_000_000_000 >> 32) + after * 1_000_000_000 / clock_rate
+    ((i128::from(ntp) * 1_000_000_000) >> 32) + after * 1_000_000_000 / clock_rate
 }
 
 /// The picture is 250 ms earlier than the sound by what their sender says, whenever their packets came.
