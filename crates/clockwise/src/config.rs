@@ -25,6 +25,7 @@ pub use self::disk::{DiskConfig, DiskKind};
 use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::media::MediaConfig;
+use crate::media::sources::SourcesConfig;
 use crate::quantity;
 
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
@@ -143,6 +144,8 @@ pub struct Config {
     pub nbd_tcp: Option<std::net::SocketAddr>,
     /// How RTSP is served, if it is to be.
     pub rtsp: Option<MediaConfig>,
+    /// How cameras are pulled from.
+    pub sources: SourcesConfig,
     /// Disk time reserved for exports.
     pub nbd_reservations: Vec<ExportReservation>,
     /// The extent size, for `pool create`.
@@ -189,6 +192,7 @@ impl Config {
             file.server.data,
             file.nbd.unix,
         )?;
+        let (rtsp, sources) = file.rtsp.checked(source, folder)?;
         Ok(Self {
             api: sockets.api,
             data: sockets.data,
@@ -201,7 +205,8 @@ impl Config {
                 .as_ref()
                 .map(|address| tcp(source, address))
                 .transpose()?,
-            rtsp: file.rtsp.checked(source)?,
+            rtsp,
+            sources,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
             open: OpenOptions {

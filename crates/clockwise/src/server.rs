@@ -22,6 +22,7 @@ use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
+use crate::media::sources::Sources;
 use crate::media::{self, archives::Archives};
 use crate::socket::{self, SocketFile};
 
@@ -68,7 +69,14 @@ impl Server {
         let archives = Arc::new(Archives::new(Arc::clone(&pool)));
         let rtsp = start_rtsp(config, &archives)?;
         let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
-        let app = Arc::new(App::new(pool, archives, absolute(&config.data), reserved));
+        let sources = start_sources(config, &archives)?;
+        let app = Arc::new(App::new(
+            pool,
+            archives,
+            sources,
+            absolute(&config.data),
+            reserved,
+        ));
         for WarningView { what, concerns } in app.status().warnings {
             tracing::warn!("{}", Warning { what, concerns });
         }
@@ -134,6 +142,7 @@ impl Server {
         let closing = Arc::clone(&app);
         let closed = tokio::task::spawn_blocking(move || {
             closing.close();
+            closing.sources.close();
             // Its recordings are closed then.
             drop(rtsp);
             if let Some(nbd) = nbd {
@@ -207,6 +216,13 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
                 "name another address under [nbd], end what uses it, or see that it may be used",
             ),
         })
+}
+
+fn start_sources(config: &Config, archives: &Arc<Archives>) -> Result<Sources, Failure> {
+    Sources::start(Arc::clone(archives), config.sources.clone()).map_err(|error| {
+        Failure::failed(error.to_string())
+            .help("mend that file, or name another under [rtsp] as `sources`")
+    })
 }
 
 fn start_rtsp(config: &Config, archives: &Arc<Archives>) -> Result<Option<media::Server>, Failure> {

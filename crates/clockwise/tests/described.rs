@@ -59,6 +59,16 @@ fn every_answer_is_as_it_is_described() {
     let empty = volume.replace("\"v\"", "\"empty\"");
     ask(201, "POST", "/v1/volumes", ["", "", &empty]);
     ask(200, "GET", recordings, ["empty", "", ""]);
+    let source = json!({ "name": "door", "url": "rtsp://127.0.0.1:1/", "volume": "empty" });
+    let source = source.to_string();
+    ask(201, "POST", "/v1/sources", ["", "", &source]);
+    ask(409, "POST", "/v1/sources", ["", "", &source]);
+    let nowhere = source.replace("rtsp:", "http:");
+    ask(422, "POST", "/v1/sources", ["", "", &nowhere]);
+    ask(200, "GET", "/v1/sources", ["", "", ""]);
+    ask(200, "GET", "/v1/sources/{name}", ["door", "", ""]);
+    ask(200, "DELETE", "/v1/sources/{name}", ["door", "", ""]);
+    ask(404, "DELETE", "/v1/sources/{name}", ["door", "", ""]);
     let of_stream = "/v1/streams/{id}";
     ask(200, "GET", of_stream, [&id, "", ""]);
     ask(200, "GET", "/v1/streams/{id}/blocks", [&id, "?from=0", ""]);

@@ -42,6 +42,7 @@ fn every_call_is_described() {
     }
     calls.sort();
     insta::assert_snapshot!(calls.join("\n"), @"
+    delete /v1/sources/{name}
     delete /v1/streams/{id}
     delete /v1/volumes/{name}
     delete /v1/volumes/{name}/move
@@ -49,6 +50,8 @@ fn every_call_is_described() {
     get /v1/disks/{number}
     get /v1/disks/{number}/profile
     get /v1/pool
+    get /v1/sources
+    get /v1/sources/{name}
     get /v1/status
     get /v1/streams
     get /v1/streams/{id}
@@ -60,6 +63,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
+    post /v1/sources
     post /v1/streams
     post /v1/volumes
     post /v1/volumes/{name}/move

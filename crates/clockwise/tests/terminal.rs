@@ -167,6 +167,18 @@ fn every_commands_result_is_json_for_programs() {
     assert_eq!(json(&["volume", "show", "v"])["extents"], 2);
     assert_eq!(json(&["volume", "show", "v", "--places"])[0]["zone"], 0);
     assert_eq!(json(&["recording", "list", "v"]), serde_json::json!([]));
+    let door = [
+        "source",
+        "add",
+        "door",
+        "rtsp://127.0.0.1:1/",
+        "--volume",
+        "v",
+    ];
+    assert_eq!(json(&door)["name"], "door");
+    assert_eq!(json(&["source", "list"])[0]["name"], "door");
+    assert_eq!(json(&["source", "show", "door"])["volume"], "v");
+    assert_eq!(json(&["source", "remove", "door"])["state"], "ended");
     assert_eq!(
         json(&["volume", "grow", "v", "--size", "4MiB"])["extents"],
         4

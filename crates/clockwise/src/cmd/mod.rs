@@ -9,6 +9,7 @@ mod pool;
 mod recording;
 mod serve;
 mod sim;
+mod source;
 mod status;
 mod stream;
 mod volume;
@@ -83,6 +84,9 @@ pub enum Command {
     /// Show what was recorded over RTSP.
     #[command(subcommand)]
     Recording(recording::RecordingCommand),
+    /// Record from cameras.
+    #[command(subcommand)]
+    Source(source::SourceCommand),
     /// Record to and play from volumes at a guaranteed rate.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
@@ -145,6 +149,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Disk(command) => disk::run_disk(cli, command, output),
         Command::Volume(command) => volume::run(&cli.client()?, command, output),
         Command::Recording(command) => recording::run(&cli.client()?, command, output),
+        Command::Source(command) => source::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
         Command::Admit(args) => admit::run(args, output),

@@ -1,5 +1,6 @@
 //! Recording and playing over RTSP: `[rtsp]`.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -10,12 +11,16 @@ use super::{head_of, tcp};
 use crate::failure::{Failure, SourceFile};
 use crate::media::MediaConfig;
 use crate::media::block::BLOCK_BYTES;
+use crate::media::sources::SourcesConfig;
 use crate::quantity::{self, Span};
 
 /// What is reserved for a recording that does not say what it needs.
 const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(1_000_000);
 const BLOCK_DEFAULT: Bytes = Bytes::from_kib(256);
 const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
+
+/// Where sources are remembered, beside the configuration.
+const SOURCES_DEFAULT: &str = "sources.json";
 
 /// Clients say something twice in this time at least.
 const TIMEOUT_MIN: Nanos = Nanos::from_secs(2);
@@ -30,14 +35,20 @@ pub(super) struct Section {
     block: Option<Bytes>,
     #[serde(default, deserialize_with = "quantity::optional_text")]
     timeout: Option<Nanos>,
+    sources: Option<PathBuf>,
 }
 
 impl Section {
-    /// What the section says, where it makes sense; `None`: RTSP is not to be served.
+    /// What the section says, where it makes sense: how RTSP is served, `None` if it is not to be, and how sources are
+    /// pulled from.
     ///
     /// # Errors
     /// What does not.
-    pub(super) fn checked(&self, source: &SourceFile<'_>) -> Result<Option<MediaConfig>, Failure> {
+    pub(super) fn checked(
+        &self,
+        source: &SourceFile<'_>,
+        folder: &Path,
+    ) -> Result<(Option<MediaConfig>, SourcesConfig), Failure> {
         let wrong = |what: String| source.wrong(head_of(source, "rtsp"), what);
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
         let block = self.block.unwrap_or(BLOCK_DEFAULT);
@@ -52,11 +63,20 @@ impl Section {
         }
         let listen = self.listen.as_ref();
         let listen = listen.map(|listen| tcp(source, listen)).transpose()?;
-        Ok(listen.map(|listen| MediaConfig {
+        let served = listen.map(|listen| MediaConfig {
             listen,
             rate,
             block,
             timeout: Duration::from_nanos(timeout.get()),
-        }))
+        });
+        let file = self.sources.as_deref();
+        let file = folder.join(file.unwrap_or(Path::new(SOURCES_DEFAULT)));
+        let pulled = SourcesConfig {
+            file,
+            rate,
+            block,
+            timeout,
+        };
+        Ok((served, pulled))
     }
 }

@@ -8,6 +8,8 @@
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
 //! | `GET /v1/volumes/{name}/recordings` | what was recorded there over RTSP |
+//! | `GET`, `POST /v1/sources` | lists the cameras that are pulled from, adds one |
+//! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
@@ -24,6 +26,7 @@ mod disks;
 mod errors;
 mod problem;
 pub mod recordings;
+pub mod sources;
 mod streams;
 pub mod view;
 mod volumes;
@@ -49,6 +52,7 @@ pub use disks::ProfileView;
 pub use problem::{Problem, RefusalView};
 
 use crate::media::archives::Archives;
+use crate::media::sources::Sources;
 use crate::session::Sessions;
 use view::{PoolView, StatusView, WarningView};
 
@@ -58,6 +62,8 @@ pub struct App {
     pub pool: Arc<Pool>,
     /// What was recorded over RTSP.
     pub archives: Arc<Archives>,
+    /// The cameras that are pulled from.
+    pub sources: Sources,
     /// The stream sessions.
     pub sessions: Arc<Sessions>,
     /// Where streams connect for their data.
@@ -74,12 +80,14 @@ impl App {
     pub fn new(
         pool: Arc<Pool>,
         archives: Arc<Archives>,
+        sources: Sources,
         data_socket: String,
         reserved_exports: Vec<String>,
     ) -> Self {
         Self {
             pool,
             archives,
+            sources,
             sessions: Arc::default(),
             data_socket,
             reserved_exports,
@@ -286,6 +294,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(disks::routes())
         .merge(volumes::routes())
         .merge(recordings::routes())
+        .merge(sources::routes())
         .merge(streams::routes())
 }
 

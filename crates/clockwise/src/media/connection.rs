@@ -34,6 +34,7 @@ use super::description::Description;
 use super::input::{Input, InputError, Next};
 use super::play::{PlayError, Start};
 use super::poll::Wait;
+use super::receive::{ReceiveError, Receiver};
 use super::record::RecordError;
 use super::server::Shared;
 use super::transport::Transport;
@@ -48,6 +49,8 @@ const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
 /// Why a connection ended that its peer has not ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
@@ -217,18 +220,18 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// What takes in what comes.
+    fn receiver(&mut self) -> Receiver<'_> {
+        Receiver {
+            socket: &self.socket,
+            input: &mut self.input,
+            heard: &mut self.heard,
+        }
+    }
+
     /// Takes in what has come, at most so much; `None`: nothing has, `Some(0)`: nothing will.
     fn receive(&mut self, most: usize) -> Result<Option<usize>, Ended> {
-        let mut bytes = [0; 4_096];
-        let most = most.min(bytes.len());
-        match rustix::io::read(&self.socket, &mut bytes[..most]) {
-            Ok(count) => {
-                self.input.add(&bytes[..count]);
-                Ok(Some(count))
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(error) => Err(io::Error::from(error).into()),
-        }
+        Ok(self.receiver().receive(most)?)
     }
 
     /// Passes over the bytes of a packet; `false`: there will be no more.

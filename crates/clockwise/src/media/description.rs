@@ -194,6 +194,42 @@ impl Description {
         Self::parse(&text)
     }
 
+    /// Says that it needs so much, whatever it said before.
+    ///
+    /// # Errors
+    /// When it is too long then.
+    pub fn needing_just(mut self, rate: BytesPerSecond) -> Result<Self, DescriptionError> {
+        let says_rate = |of: &sdp_types::Bandwidth| matches!(of.bwtype.as_str(), "AS" | "TIAS");
+        self.session.bandwidths.retain(|of| !says_rate(of));
+        for media in &mut self.session.medias {
+            media.bandwidths.retain(|of| !says_rate(of));
+        }
+        self.needing(rate)
+    }
+
+    /// What the whole of it is called by who described it (`a=control` of the session), if at all.
+    #[must_use]
+    pub fn control(&self) -> Option<&str> {
+        let mut attributes = self.session.attributes.iter();
+        let control = attributes.find(|attribute| attribute.attribute == "control")?;
+        control.value.as_deref()
+    }
+
+    /// Whether packets of the other can be understood with this one: the same tracks, in the same formats.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let formats = |media: &Media| {
+            let attributes = media.attributes.iter();
+            let formats: Vec<_> = attributes
+                .filter(|of| matches!(of.attribute.as_str(), "rtpmap" | "fmtp"))
+                .cloned()
+                .collect();
+            (media.media.clone(), media.fmt.clone(), formats)
+        };
+        let (ours, others) = (&self.session.medias, &other.session.medias);
+        ours.iter().map(formats).eq(others.iter().map(formats))
+    }
+
     /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and how
     /// long it is.
     ///

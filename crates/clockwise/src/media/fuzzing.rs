@@ -5,6 +5,7 @@ use super::description::Description;
 use super::index::Index;
 use super::input::{Input, Next};
 use super::packet;
+use super::source::{Credentials, Login};
 
 /// What comes on an RTSP connection, in pieces; a request is understood or refused.
 pub fn input(data: &[u8]) {
@@ -28,6 +29,24 @@ pub fn input(data: &[u8]) {
                 Ok(Next::Response(_)) => {}
             }
         }
+    }
+}
+
+/// What a camera asks for, the first line, and asks for again, the second; whoever answers neither shows the password nor
+/// sends more than one line.
+pub fn login(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let mut login = Login::new(Some(Credentials {
+        user: "us\"er".to_owned(),
+        password: "never shown".to_owned(),
+    }));
+    for (number, challenge) in text.lines().take(2).enumerate() {
+        let asked = login.ask(challenge, number > 0);
+        let said = asked.and_then(|()| login.header("PLAY", "rtsp://h/"));
+        let said = said.map_or_else(|error| error.to_string(), Option::unwrap_or_default);
+        assert!(!said.contains("never shown"), "{said:?}");
     }
 }
 

@@ -31,9 +31,12 @@ pub mod input;
 pub mod packet;
 pub mod play;
 mod poll;
+mod receive;
 pub mod reception;
 pub mod record;
 mod server;
+pub mod source;
+pub mod sources;
 mod transport;
 pub mod trick;
 

@@ -129,6 +129,12 @@ pub struct Sequence {
 }
 
 impl Sequence {
+    /// Whose packets they are.
+    #[must_use]
+    pub fn ssrc(&self) -> Option<u32> {
+        self.ssrc
+    }
+
     /// Takes in one more.
     pub fn take(&mut self, header: &Header) -> Order {
         if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
@@ -195,6 +201,8 @@ pub struct Clock {
     is_synchronised: bool,
     /// What was said of it before any packet came.
     early: Option<Report>,
+    /// The next timestamp has nothing to do with the last.
+    is_restarted: bool,
 }
 
 impl Clock {
@@ -207,7 +215,14 @@ impl Clock {
             base_ns: 0,
             is_synchronised: false,
             early: None,
+            is_restarted: false,
         }
+    }
+
+    /// What comes next counts from elsewhere: time goes on as it does for who receives it.
+    pub fn restart(&mut self) {
+        self.is_restarted = true;
+        self.is_synchronised = false;
     }
 
     fn ns(&self, units: i64) -> i128 {
@@ -229,7 +244,8 @@ impl Clock {
         let units = self.units(timestamp).unwrap_or_default();
         let by_clock = self.ns(units) - self.ns(before);
         let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
-        if (by_clock - by_arrival).abs() > JUMP_NS {
+        let is_restarted = std::mem::take(&mut self.is_restarted);
+        if is_restarted || (by_clock - by_arrival).abs() > JUMP_NS {
             // As if it had gone on.
             self.base_ns += by_arrival - by_clock;
         }
@@ -239,6 +255,9 @@ impl Clock {
 
     /// When a packet of this timestamp would be played.
     fn at(&self, timestamp: u32) -> Option<i128> {
+        if self.is_restarted {
+            return None;
+        }
         Some(self.base_ns + self.ns(self.units(timestamp)?))
     }
 }
@@ -290,13 +309,26 @@ impl Clocks {
         moved.map_or(media_ns, |at| u64::try_from(at).unwrap_or(0))
     }
 
+    /// A track's timestamps begin anew.
+    pub fn restart(&mut self, track: usize) {
+        if let Some(clock) = self.tracks.get_mut(track) {
+            clock.restart();
+        }
+    }
+
+    /// All do, and so does their sender's time.
+    pub fn restart_all(&mut self) {
+        self.tracks.iter_mut().for_each(Clock::restart);
+        self.anchor = None;
+    }
+
     /// Moves a track to where its sender says it is, once: until then its packets were played as they arrived. What is
     /// said before any packet has come counts from the first one on.
     pub fn synchronise(&mut self, track: usize, report: Report) {
         let Some(clock) = self.tracks.get_mut(track) else {
             return;
         };
-        if clock.last.is_none() {
+        if clock.last.is_none() || clock.is_restarted {
             clock.early = Some(report);
             return;
         }
@@ -416,6 +448,27 @@ mod tests {
             clock.media_ns(4_000_090_000, 7 * second),
             12 * second + second / 2
         );
+    }
+
+    #[test]
+    fn time_goes_on_when_a_source_begins_anew() {
+        let second = 1_000_000_000;
+        let mut clocks = Clocks::new([1_000, 1_000].into_iter());
+        assert_eq!(clocks.media_ns(0, 5_000, second), second);
+        assert_eq!(clocks.media_ns(1, 9_000, second), second);
+        clocks.restart_all();
+        // Numbers that could be of the same clock are not taken for it.
+        let report = Report {
+            ntp: 1 << 32,
+            timestamp: 5_500,
+        };
+        clocks.synchronise(0, report);
+        assert_eq!(clocks.media_ns(0, 5_500, 4 * second), 4 * second);
+        assert_eq!(clocks.media_ns(0, 6_500, 4 * second), 5 * second);
+        // One track alone.
+        clocks.restart(1);
+        assert_eq!(clocks.media_ns(1, 0, 6 * second), 6 * second);
+        assert_eq!(clocks.media_ns(0, 7_500, 6 * second), 6 * second);
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Reception {
         }
     }
 
+    /// What comes from now on has nothing to do with what has come.
+    pub fn restart(&mut self) {
+        *self = Self::new(self.clock_rate);
+    }
+
     /// A packet has come, which is none twice.
     pub fn packet(&mut self, header: &Header, at: Time) {
         if self.ssrc != Some(header.ssrc) {

@@ -56,6 +56,8 @@ struct Track {
     sequence: Sequence,
     frames: Frames,
     reception: Reception,
+    /// Whose packets they were before.
+    before: Option<u32>,
 }
 
 /// A recording on its way to the disks.
@@ -67,6 +69,10 @@ pub struct Tape<'a> {
     clocks: Clocks,
     indexer: Indexer,
     begun: Time,
+    /// When its last packet came.
+    heard: Option<Time>,
+    /// A sender that goes on under another name is still the sender.
+    follows: bool,
     filling: Option<(Buffer, Composer)>,
     /// A body of an unknown length that does not fit where it should lie.
     overflow: Vec<u8>,
@@ -112,9 +118,12 @@ impl<'a> Tape<'a> {
                     sequence: Sequence::default(),
                     frames: Frames::default(),
                     reception: Reception::new(track.clock_rate),
+                    before: None,
                 })
                 .collect(),
             begun: clock::now(),
+            heard: None,
+            follows: false,
             filling: None,
             overflow: vec![0; PACKET_BYTES_MAX],
             tally: Tally::default(),
@@ -136,6 +145,29 @@ impl<'a> Tape<'a> {
     /// What is told who sends a track; `None`: nothing has come of it.
     pub fn reception(&mut self, track: usize) -> Option<ReceiverReport> {
         self.tracks.get_mut(track)?.reception.report(clock::now())
+    }
+
+    /// Takes every sender for the one that was asked: a camera that is pulled from may begin anew under another SSRC.
+    pub fn follow(&mut self) {
+        self.follows = true;
+    }
+
+    /// When its last packet came.
+    #[must_use]
+    pub fn heard(&self) -> Option<Time> {
+        self.heard
+    }
+
+    /// What comes from now on is of another session with the same source: numbers and timestamps begin anew, and the
+    /// time until its first packet is a gap.
+    pub fn restart(&mut self) {
+        for track in &mut self.tracks {
+            track.sequence = Sequence::default();
+            track.frames = Frames::default();
+            track.before = None;
+            track.reception.restart();
+        }
+        self.clocks.restart_all();
     }
 
     /// Does what there is to do for the disks.
@@ -348,6 +380,7 @@ impl<'a> Tape<'a> {
         entry.header = *header;
         buffer.with_mut(|bytes| composer.push(bytes, len, &entry))?;
         self.indexer.packet(&entry, len);
+        self.heard = Some(clock::now());
         self.tally.packets += 1;
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
         self.tally.lost += u64::from(entry.lost);
@@ -398,6 +431,12 @@ impl<'a> Tape<'a> {
             self.tally.strangers += 1;
             return Ok(None);
         };
+        let ssrc = of.sequence.ssrc().filter(|ssrc| *ssrc != parsed.ssrc);
+        if ssrc.is_some() && self.follows && of.before != Some(parsed.ssrc) {
+            of.before = ssrc;
+            of.sequence = Sequence::default();
+            self.clocks.restart(track);
+        }
         match of.sequence.take(&parsed) {
             Order::Next { lost } => entry.lost = lost,
             Order::Late => {}

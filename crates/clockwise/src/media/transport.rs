@@ -82,8 +82,16 @@ impl Transport {
         Err(TransportError::Unsupported)
     }
 
-    /// An even port and the next one.
+    /// An even port and the next one, connected to those of the peer.
     fn udp(local: IpAddr, peer: IpAddr, ports: (u16, u16)) -> io::Result<Self> {
+        Self::connected(Self::pair(local)?, peer, ports)
+    }
+
+    /// An even port and the next one.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub(super) fn pair(local: IpAddr) -> io::Result<(UdpSocket, UdpSocket)> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         // What is of no use is kept until there is a pair, or it would be given out again.
         let mut odd = Vec::new();
@@ -94,27 +102,39 @@ impl Transport {
                 odd.push(rtp);
                 continue;
             }
-            let rtcp = match UdpSocket::bind((local, port + 1)) {
-                Ok(rtcp) => rtcp,
+            match UdpSocket::bind((local, port + 1)) {
+                Ok(rtcp) => return Ok((rtp, rtcp)),
                 Err(error) => {
                     last = error;
                     odd.push(rtp);
-                    continue;
                 }
-            };
-            for (socket, port) in [(&rtp, ports.0), (&rtcp, ports.1)] {
-                socket.connect(SocketAddr::new(peer, port))?;
-                socket.set_nonblocking(true)?;
             }
-            // More than the host allows is cut down to that, which is no reason not to record.
-            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
-            return Ok(Self::Udp {
-                rtp,
-                rtcp,
-                peer: ports,
-            });
         }
         Err(last)
+    }
+
+    /// A pair of ports that only the peer's are heard at.
+    ///
+    /// # Errors
+    /// When there is no way there.
+    pub(super) fn connected(
+        (rtp, rtcp): (UdpSocket, UdpSocket),
+        peer: IpAddr,
+        ports: (u16, u16),
+    ) -> io::Result<Self> {
+        for (socket, port) in [(&rtp, ports.0), (&rtcp, ports.1)] {
+            socket.connect(SocketAddr::new(peer, port))?;
+            socket.set_nonblocking(true)?;
+            // What somebody else has sent before.
+            while socket.recv(&mut [0; 1]).is_ok() {}
+        }
+        // More than the host allows is cut down to that, which is no reason not to record.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
+        Ok(Self::Udp {
+            rtp,
+            rtcp,
+            peer: ports,
+        })
     }
 
     /// What the answer says of it.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses its part of this")]
 
+pub(crate) mod camera;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 

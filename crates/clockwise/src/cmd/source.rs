@@ -1,0 +1,183 @@
+//! `clockwise source`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use sched::units::{BytesPerSecond, Nanos};
+
+use super::output::{list, table};
+use super::{Output, block_on, printable};
+use crate::client::ApiClient;
+use crate::failure::Failure;
+use crate::http::sources::{AddSource, SourceState, SourceTransport, SourceView};
+use crate::quantity::{Rate, Size, Span, parse_rate};
+
+/// `clockwise source`.
+#[derive(Subcommand, Debug)]
+pub enum SourceCommand {
+    /// Record from a camera, now and whenever the server runs.
+    Add {
+        /// A name for it.
+        name: String,
+        /// The camera: rtsp://USER:PASSWORD@HOST/PATH.
+        url: String,
+        /// The volume that it is recorded in.
+        #[arg(long)]
+        volume: String,
+        /// How packets come.
+        #[arg(long, value_enum, default_value_t)]
+        transport: SourceTransport,
+        /// What is reserved, such as 500KB/s [default: what the camera says it needs, or `rate` under [rtsp]].
+        #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
+        rate: Option<BytesPerSecond>,
+    },
+    /// List the cameras that are recorded from.
+    List,
+    /// Show one of them.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Stop recording from a camera, and forget it; its recordings stay.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+fn path(name: &str) -> Result<String, Failure> {
+    if name.is_empty() {
+        return Err(Failure::bad_input("the source's name is empty")
+            .help("`clockwise source list` shows the sources"));
+    }
+    let name = match name.bytes().all(|byte| byte == b'.') {
+        true => name.replace('.', "%2E"),
+        false => super::volume::escaped(name),
+    };
+    Ok(format!("/v1/sources/{name}"))
+}
+
+pub(super) fn run(
+    client: &ApiClient,
+    command: &SourceCommand,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    match command {
+        SourceCommand::Add {
+            name,
+            url,
+            volume,
+            transport,
+            rate,
+        } => {
+            let ask = AddSource {
+                name: name.clone(),
+                url: url.clone(),
+                volume: volume.clone(),
+                transport: *transport,
+                rate_bytes_per_second: rate.map(|rate| rate.0),
+            };
+            let source: SourceView = block_on(client.post("/v1/sources", &ask))?;
+            output.result(&source, || one(&source))?;
+        }
+        SourceCommand::List => {
+            let sources: Vec<SourceView> = block_on(client.get("/v1/sources"))?;
+            output.result(&sources, || all(&sources))?;
+        }
+        SourceCommand::Show { name } => {
+            let source: SourceView = block_on(client.get(&path(name)?))?;
+            output.result(&source, || one(&source))?;
+        }
+        SourceCommand::Remove { name } => {
+            let source: SourceView = block_on(client.delete(&path(name)?))?;
+            output.result(&source, || one(&source))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(of: &SourceView) -> String {
+    let state = match of.state {
+        SourceState::Connecting => "connecting",
+        SourceState::Recording => "recording",
+        SourceState::Waiting => "waiting",
+        SourceState::Refused => "refused",
+        SourceState::Ended => "ended",
+    };
+    match &of.reason {
+        Some(reason) => format!("{state}: {}", printable(reason)),
+        None => state.to_owned(),
+    }
+}
+
+fn gaps(of: &SourceView) -> String {
+    match of.gaps {
+        0 => "0".to_owned(),
+        gaps => format!("{gaps}, {} in all", Span(Nanos(of.gap_ns))),
+    }
+}
+
+fn recording(of: &SourceView) -> String {
+    of.recording
+        .map_or("none yet".to_owned(), |number| number.to_string())
+}
+
+fn all(sources: &[SourceView]) -> String {
+    if sources.is_empty() {
+        return "nothing is recorded from cameras\n".to_owned();
+    }
+    let row = |of: &SourceView| {
+        [
+            printable(&of.name).into_owned(),
+            printable(&of.volume).into_owned(),
+            recording(of),
+            gaps(of),
+            state(of),
+        ]
+    };
+    let head = ["SOURCE", "VOLUME", "RECORDING", "GAPS", "STATE"];
+    table(head, &[2], sources.iter().map(row)) + "\n"
+}
+
+fn one(of: &SourceView) -> String {
+    let rate = of.rate_bytes_per_second.map(BytesPerSecond);
+    let pairs = [
+        ("source", printable(&of.name).into_owned()),
+        ("camera", printable(&of.url).into_owned()),
+        (
+            "user",
+            of.user
+                .as_deref()
+                .map_or("nobody".into(), printable)
+                .into_owned(),
+        ),
+        ("volume", printable(&of.volume).into_owned()),
+        (
+            "transport",
+            match of.transport {
+                SourceTransport::Tcp => "tcp",
+                SourceTransport::Udp => "udp",
+            }
+            .to_owned(),
+        ),
+        (
+            "rate",
+            rate.map_or("as the camera says".to_owned(), |rate| {
+                Rate(rate).to_string()
+            }),
+        ),
+        ("state", state(of)),
+        ("recording", recording(of)),
+        (
+            "packets",
+            format!(
+                "{}, {}; {} lost",
+                of.packets,
+                Size(sched::units::Bytes(of.bytes)),
+                of.lost
+            ),
+        ),
+        ("gaps", gaps(of)),
+    ];
+    list(&pairs)
+}

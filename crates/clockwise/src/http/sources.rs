@@ -1,0 +1,238 @@
+//! Sources: cameras that the server pulls from.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use sched::units::BytesPerSecond;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use volume::name::flaw;
+
+use super::problem::NAME_HELP;
+use super::{Answer, Body, PathPart, Problem, Shared, answer};
+use crate::media::source::{Address, Lower, SourceSpec, State as Does};
+use crate::media::sources::{Source, SourcesError};
+
+/// How packets come from a camera.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceTransport {
+    /// In the connection.
+    #[default]
+    Tcp,
+    /// By UDP.
+    Udp,
+}
+
+/// A camera that is to be pulled from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddSource {
+    /// Its name, of the form of a volume's.
+    pub name: String,
+    /// Where it is: `rtsp://USER:PASSWORD@HOST/PATH`. The password is never shown again.
+    pub url: String,
+    /// The volume that it is recorded in.
+    pub volume: String,
+    /// How packets come.
+    #[serde(default)]
+    pub transport: SourceTransport,
+    /// What is reserved; what the camera says it needs when absent.
+    #[serde(default)]
+    pub rate_bytes_per_second: Option<u64>,
+}
+
+/// What a source does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceState {
+    /// It asks its camera.
+    Connecting,
+    /// Packets come and are recorded.
+    Recording,
+    /// Something failed, and is tried again.
+    Waiting,
+    /// The disks cannot carry it; that is tried again as well.
+    Refused,
+    /// It has ended.
+    Ended,
+}
+
+/// A source, what it does and has done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SourceView {
+    /// Its name.
+    pub name: String,
+    /// Where its camera is, without user and password.
+    pub url: String,
+    /// Who asks the camera.
+    pub user: Option<String>,
+    /// The volume that it is recorded in.
+    pub volume: String,
+    /// How packets come.
+    pub transport: SourceTransport,
+    /// What is reserved; what the camera says it needs when absent.
+    pub rate_bytes_per_second: Option<u64>,
+    /// What it does.
+    pub state: SourceState,
+    /// Why it does not record, if it does not.
+    pub reason: Option<String>,
+    /// The recording that it makes, or made last.
+    pub recording: Option<u64>,
+    /// Packets in that recording.
+    pub packets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Packets that did not come, by the numbers of those that did.
+    pub lost: u64,
+    /// How often that recording went on after its camera was lost.
+    pub gaps: u64,
+    /// How long nothing came because of that; a gap that goes on is not counted yet.
+    pub gap_ns: u64,
+}
+
+impl From<Source> for SourceView {
+    fn from(Source { spec, status }: Source) -> Self {
+        Self {
+            url: spec.address.shown().to_owned(),
+            user: spec.address.credentials().map(|of| of.user.clone()),
+            name: spec.name,
+            volume: spec.volume,
+            transport: match spec.lower {
+                Lower::Tcp => SourceTransport::Tcp,
+                Lower::Udp => SourceTransport::Udp,
+            },
+            rate_bytes_per_second: spec.rate.map(|rate| rate.0),
+            state: match status.state {
+                Does::Connecting => SourceState::Connecting,
+                Does::Recording => SourceState::Recording,
+                Does::Waiting => SourceState::Waiting,
+                Does::Refused => SourceState::Refused,
+                Does::Ended => SourceState::Ended,
+            },
+            reason: status.reason,
+            recording: status.recording,
+            packets: status.tally.packets,
+            bytes: status.tally.bytes,
+            lost: status.tally.lost,
+            gaps: status.gaps,
+            gap_ns: status.gap_ns,
+        }
+    }
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list, add))
+        .routes(routes!(show, remove))
+}
+
+/// All sources, by name.
+#[utoipa::path(get, path = "/v1/sources", responses((status = 200, body = Vec<SourceView>)))]
+async fn list(state: State<Shared>) -> Answer<Vec<SourceView>> {
+    answer(state.0, |app| {
+        let sources = app.sources.list().into_iter();
+        Ok(sources.map(SourceView::from).collect())
+    })
+    .await
+}
+
+/// What is asked for, where it makes sense.
+fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
+    let wrong = |what: String, help: &'static str, place: &'static str| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(place)
+    };
+    if let Some(flaw) = flaw(&ask.name) {
+        return Err(wrong(flaw.to_string(), NAME_HELP, "name"));
+    }
+    if ask.rate_bytes_per_second == Some(0) {
+        return Err(wrong(
+            "nothing can be recorded at no rate".to_owned(),
+            "leave it out to reserve what the camera says it needs",
+            "rate_bytes_per_second",
+        ));
+    }
+    let address = Address::parse(&ask.url).map_err(|error| {
+        wrong(
+            error.to_string(),
+            "write rtsp://USER:PASSWORD@HOST/PATH, with %40 for an @ in the password",
+            "url",
+        )
+    })?;
+    Ok(SourceSpec {
+        name: ask.name,
+        address,
+        volume: ask.volume,
+        lower: match ask.transport {
+            SourceTransport::Tcp => Lower::Tcp,
+            SourceTransport::Udp => Lower::Udp,
+        },
+        rate: ask.rate_bytes_per_second.map(BytesPerSecond),
+    })
+}
+
+/// Adds a source: it is remembered when the answer comes, and its camera is connected to then.
+#[utoipa::path(post, path = "/v1/sources", request_body = AddSource,
+    responses((status = 201, body = SourceView), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem)))]
+async fn add(
+    state: State<Shared>,
+    Body(ask): Body<AddSource>,
+) -> Result<(StatusCode, Json<SourceView>), Problem> {
+    let added = answer(state.0, move |app| {
+        let spec = spec(ask)?;
+        app.pool.volume_info(&spec.volume)?;
+        Ok(SourceView::from(app.sources.add(spec)?))
+    })
+    .await?;
+    Ok((StatusCode::CREATED, added))
+}
+
+/// One source.
+#[utoipa::path(get, path = "/v1/sources/{name}", params(("name" = String, Path)),
+    responses((status = 200, body = SourceView), (status = 404, body = Problem)))]
+async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
+    answer(state.0, move |app| {
+        Ok(SourceView::from(app.sources.show(&name)?))
+    })
+    .await
+}
+
+/// Ends a source and forgets it, and answers with the last of it. What it has recorded stays, and is durable then.
+#[utoipa::path(delete, path = "/v1/sources/{name}", params(("name" = String, Path)),
+    responses((status = 200, body = SourceView), (status = 404, body = Problem)))]
+async fn remove(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<SourceView> {
+    answer(state.0, move |app| {
+        Ok(SourceView::from(app.sources.remove(&name)?))
+    })
+    .await
+}
+
+impl From<SourcesError> for Problem {
+    fn from(error: SourcesError) -> Self {
+        let (status, help) = match &error {
+            SourcesError::Exists(_) => (
+                StatusCode::CONFLICT,
+                "choose another name, or remove that one first",
+            ),
+            SourcesError::Missing(_) => (
+                StatusCode::NOT_FOUND,
+                "`clockwise source list` shows the sources",
+            ),
+            SourcesError::Many => (StatusCode::CONFLICT, "remove one first"),
+            SourcesError::Ending => (
+                StatusCode::CONFLICT,
+                "ask the server that comes after this one",
+            ),
+            SourcesError::File(..) | SourcesError::Content(..) | SourcesError::Host(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "see that the server may write the file that `sources` under [rtsp] names",
+            ),
+        };
+        Self::new(status, error.to_string(), help)
+    }
+}

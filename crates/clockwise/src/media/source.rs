@@ -1,0 +1,721 @@
+//! A source: a camera that the server pulls from, and the recording that is made of it.
+//!
+//! ```text
+//! connect, OPTIONS, DESCRIBE -> reserve -> SETUP, PLAY -> packets into blocks
+//!    ^                                                        |  the connection is lost, or silent
+//!    +------------------- back-off: 1 s, 2 s, ... 30 s <------+  the recording and its reservation stay
+//! ```
+//!
+//! What is reserved is held from before the first packet until the source is removed or the server ends, so that a camera
+//! that starts anew finds its place. A camera that has sent nothing holds nothing. One that describes something else
+//! when it is back has a new recording.
+
+mod camera;
+mod login;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::clock;
+use engine::event::EventFd;
+use engine::stream::{Refusal, Stream, StreamSpec};
+use percent_encoding::percent_decode_str;
+use rtsp_types::{Method, Url};
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+
+use super::archive::{Archive, ArchiveError, Writing};
+use super::archives::{Archives, OpenError};
+use super::block::Kind;
+use super::description::{Description, DescriptionError};
+use super::input::InputError;
+use super::poll::Wait;
+use super::receive::{Came, Partial, ReceiveError};
+use super::record::{RecordError, Tally, Tape};
+use super::sources::SourcesConfig;
+use super::transport::Transport;
+use camera::{Camera, Meanwhile};
+pub use login::Credentials;
+pub(crate) use login::Login;
+use login::LoginError;
+
+/// The port of RTSP.
+const PORT: u16 = 554;
+
+/// The first pause before a camera is tried again; each is twice as long as the one before.
+const PAUSE_MIN: Nanos = Nanos::from_secs(1);
+
+/// The longest one.
+const PAUSE_MAX: Nanos = Nanos::from_secs(30);
+
+/// How packets come from a camera.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lower {
+    /// In the connection.
+    #[default]
+    Tcp,
+    /// By UDP.
+    Udp,
+}
+
+/// Where a camera is, and who asks it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    url: Url,
+    host: String,
+    port: u16,
+    credentials: Option<Credentials>,
+}
+
+/// Why a URL is none of a camera.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It is no URL. It is not repeated: there may be a password in it.
+    #[error("it is no URL: {0}")]
+    Syntax(String),
+    /// Another protocol.
+    #[error("its scheme is {0:?}; rtsp is what is pulled from")]
+    Scheme(String),
+    /// No host.
+    #[error("it names no host")]
+    Host,
+    /// A user or a password that is no text.
+    #[error("its user or password is no text in UTF-8")]
+    Credentials,
+}
+
+impl Address {
+    /// Of `rtsp://USER:PASSWORD@HOST/PATH`.
+    ///
+    /// # Errors
+    /// When it is no such.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let mut url = Url::parse(text).map_err(|error| AddressError::Syntax(error.to_string()))?;
+        if url.scheme() != "rtsp" {
+            return Err(AddressError::Scheme(url.scheme().to_owned()));
+        }
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let host = host
+            .ok_or(AddressError::Host)?
+            .trim_matches(['[', ']'])
+            .to_owned();
+        let plain = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8();
+            decoded
+                .map(String::from)
+                .map_err(|_| AddressError::Credentials)
+        };
+        let credentials = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, password) => Some(Credentials {
+                user: plain(user)?,
+                password: plain(password.unwrap_or_default())?,
+            }),
+        };
+        let cleared = url.set_password(None).and_then(|()| url.set_username(""));
+        cleared.map_err(|()| AddressError::Host)?;
+        url.set_fragment(None);
+        Ok(Self {
+            port: url.port().unwrap_or(PORT),
+            host,
+            url,
+            credentials,
+        })
+    }
+
+    /// As it may be shown: without who asks.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// Who asks, if anybody is named.
+    #[must_use]
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
+    }
+}
+
+/// What is to be pulled, and where it goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceSpec {
+    /// Its name.
+    pub name: String,
+    /// The camera.
+    pub address: Address,
+    /// The volume that it is recorded in.
+    pub volume: String,
+    /// How packets come.
+    pub lower: Lower,
+    /// What is reserved; what the camera says it needs when absent.
+    pub rate: Option<BytesPerSecond>,
+}
+
+/// What a source does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum State {
+    /// It asks its camera.
+    #[default]
+    Connecting,
+    /// Packets come and are recorded.
+    Recording,
+    /// Something failed, and is tried again.
+    Waiting,
+    /// The disks cannot carry it; that is tried again as well.
+    Refused,
+    /// It has ended.
+    Ended,
+}
+
+/// What a source does, and has done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// What it does.
+    pub state: State,
+    /// Why it does not record; empty while it does, or before anything has failed.
+    pub reason: Option<String>,
+    /// The recording that it makes or made last.
+    pub recording: Option<u64>,
+    /// What has come into that.
+    pub tally: Tally,
+    /// How often that recording went on after its camera was lost.
+    pub gaps: u64,
+    /// How long nothing came because of that, in nanoseconds; one that goes on is not counted yet.
+    pub gap_ns: u64,
+}
+
+/// Why a source does not record at the moment.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("it has ended")]
+    Stopped,
+    #[error("{0} has no address")]
+    NoAddress(String),
+    #[error("the address of {0} is not known: {1}")]
+    Unknown(String, io::Error),
+    #[error("{0} cannot be reached: {1}")]
+    Connect(SocketAddr, io::Error),
+    #[error("the connection failed: {0}")]
+    Socket(#[from] io::Error),
+    #[error("what it says is not understood: {0}")]
+    Input(#[from] InputError),
+    #[error("it has not answered within {0}")]
+    Late(Nanos),
+    #[error("it has closed the connection")]
+    Closed,
+    #[error("nothing has come from it for {0}")]
+    Silent(Nanos),
+    #[error("{0:?} is answered with {1} {2}")]
+    Status(Method, u16, String),
+    #[error(transparent)]
+    Login(#[from] LoginError),
+    #[error("what it describes cannot be recorded: {0}")]
+    Description(#[from] DescriptionError),
+    #[error("it describes something else than before")]
+    Changed,
+    #[error("a track of it is called {0:?}, which is no URL")]
+    Control(String),
+    #[error("it has chosen a transport that it was not offered")]
+    Transport,
+    #[error("it does not say from which ports it sends: --transport tcp needs none")]
+    NoPorts,
+    #[error("no pair of UDP ports could be had: {0}")]
+    Ports(io::Error),
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("the recording: {0}")]
+    Record(#[from] RecordError),
+}
+
+impl From<ReceiveError> for SourceError {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Input(error) => error.into(),
+            ReceiveError::Socket(error) => error.into(),
+            ReceiveError::Record(error) => error.into(),
+        }
+    }
+}
+
+impl From<ArchiveError> for SourceError {
+    fn from(error: ArchiveError) -> Self {
+        Self::Open(error.into())
+    }
+}
+
+/// The pauses between attempts.
+#[derive(Clone, Copy, Debug)]
+struct BackOff(Nanos);
+
+impl BackOff {
+    const fn new() -> Self {
+        Self(PAUSE_MIN)
+    }
+
+    fn next(&mut self) -> Nanos {
+        let pause = self.0;
+        self.0 = (pause * 2).min(PAUSE_MAX);
+        pause
+    }
+}
+
+/// What a session with a camera wakes for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    Socket,
+    Stop,
+    Disks,
+    Track(usize, Kind),
+}
+
+/// A source at work.
+pub(super) struct Worker {
+    pub(super) spec: SourceSpec,
+    config: SourcesConfig,
+    archives: Arc<Archives>,
+    /// Signalled when it is to end, and never drained.
+    stop: EventFd,
+    status: Mutex<Status>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        spec: SourceSpec,
+        config: SourcesConfig,
+        archives: Arc<Archives>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            spec,
+            config,
+            archives,
+            stop: EventFd::new()?,
+            status: Mutex::default(),
+        })
+    }
+
+    fn now(&self) -> MutexGuard<'_, Status> {
+        // Numbers are numbers after any panic.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.now().clone()
+    }
+
+    /// Tells it to end; it does so as soon as what has come is durable.
+    pub(super) fn stop(&self) {
+        self.stop.signal();
+    }
+
+    /// Pulls until it is told to end.
+    pub(super) fn run(&self) {
+        let mut back_off = BackOff::new();
+        loop {
+            let error = self.record(&mut back_off);
+            if matches!(error, SourceError::Stopped)
+                || self.pause(&error, &mut back_off, None).is_err()
+            {
+                break;
+            }
+        }
+        self.now().state = State::Ended;
+    }
+
+    /// Says why it does not record, and sleeps for a while.
+    fn pause(
+        &self,
+        error: &SourceError,
+        back_off: &mut BackOff,
+        tape: Option<&mut Tape<'_>>,
+    ) -> Result<(), SourceError> {
+        let pause = match error {
+            // Known already: it goes on at once.
+            SourceError::Changed => Nanos::ZERO,
+            _ => back_off.next(),
+        };
+        let (name, camera) = (&self.spec.name, self.spec.address.shown());
+        tracing::warn!(source = %name, %camera, %error, again_in = %pause, "nothing comes from a source");
+        {
+            let mut now = self.now();
+            now.reason = Some(error.to_string());
+            now.state = match error {
+                SourceError::Refused(_) => State::Refused,
+                _ => State::Waiting,
+            };
+        }
+        let until = clock::now().saturating_add(pause);
+        self.meanwhile(tape).sleep(None, until).map(drop)
+    }
+
+    fn meanwhile<'w, 's>(&'w self, tape: Option<&'w mut Tape<'s>>) -> Meanwhile<'w, 's> {
+        Meanwhile {
+            stop: &self.stop,
+            tape,
+        }
+    }
+
+    /// Connects, and asks what there is.
+    fn describe(&self, tape: Option<&mut Tape<'_>>) -> Result<(Camera, Description), SourceError> {
+        self.now().state = State::Connecting;
+        let mut meanwhile = self.meanwhile(tape);
+        let mut camera = Camera::connect(&self.spec.address, &mut meanwhile)?;
+        let description = camera.describe(&mut meanwhile)?;
+        Ok((camera, description))
+    }
+
+    /// What is reserved for what a camera describes, and the description that says so.
+    fn reserve(
+        &self,
+        description: Description,
+    ) -> Result<(Stream, Writing, Description), SourceError> {
+        let description = match self.spec.rate {
+            Some(rate) => description.needing_just(rate)?,
+            None => description.needing(self.config.rate)?,
+        };
+        let said = description.rate().unwrap_or(self.config.rate);
+        let rate = self.spec.rate.unwrap_or(said);
+        let archive = self
+            .archives
+            .open(&self.spec.volume, Some(self.config.block))?;
+        let writing = archive.record()?;
+        let stream = self.stream(&archive, rate)?;
+        Ok((stream, writing, description))
+    }
+
+    fn stream(&self, archive: &Archive, rate: BytesPerSecond) -> Result<Stream, Refusal> {
+        self.archives.pool().reserve(StreamSpec {
+            name: format!("source {} records {}", self.spec.name, self.spec.volume),
+            volume: Arc::clone(archive.volume()),
+            range: Some(archive.range()),
+            rate,
+            block: Bytes(archive.header().block_bytes),
+            op: Op::Write,
+            span: None,
+            wraps: true,
+        })
+    }
+
+    /// Makes one recording, over as many sessions with the camera as it takes; why it has ended.
+    fn record(&self, back_off: &mut BackOff) -> SourceError {
+        let begun = self.describe(None).and_then(|(camera, described)| {
+            let (stream, writing, description) = self.reserve(described)?;
+            Ok((camera, stream, writing, description))
+        });
+        let (camera, stream, writing, description) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return error,
+        };
+        let number = writing.number();
+        let mut tape = match Tape::new(&stream, writing, &description) {
+            Ok(tape) => tape,
+            Err(error) => return error.into(),
+        };
+        tape.follow();
+        let ended = self.sessions(&mut tape, number, camera, &description, back_off);
+        // Whatever ended it: what has come is written, and durable.
+        let finished = tape.finish();
+        stream.close();
+        match finished {
+            Ok((report, tally)) => {
+                self.now().tally = tally;
+                tracing::info!(
+                    source = %self.spec.name, volume = %self.spec.volume, recording = number, packets = tally.packets,
+                    bytes = tally.bytes, lost = tally.lost, strangers = tally.strangers, too_long = tally.too_long,
+                    blocks = report.blocks, missed = report.misses, "a recording of a source ended"
+                );
+                ended
+            }
+            Err(error) if matches!(ended, SourceError::Stopped) => {
+                tracing::error!(source = %self.spec.name, %error, "a recording of a source did not end well");
+                ended
+            }
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Session after session, until there can be none that belongs to the same recording.
+    fn sessions(
+        &self,
+        tape: &mut Tape<'_>,
+        number: u64,
+        camera: Camera,
+        description: &Description,
+        back_off: &mut BackOff,
+    ) -> SourceError {
+        let mut camera = Some(camera);
+        loop {
+            let camera = camera
+                .take()
+                .map_or_else(|| self.again(tape, description), Ok);
+            let error = match camera {
+                Ok(camera) => self.session(tape, number, camera, description, back_off),
+                Err(error) => error,
+            };
+            let is_over = matches!(
+                error,
+                SourceError::Stopped | SourceError::Record(_) | SourceError::Changed
+            );
+            // Who has sent nothing holds nothing.
+            if is_over || tape.heard().is_none() {
+                return error;
+            }
+            if let Err(error) = self.pause(&error, back_off, Some(tape)) {
+                return error;
+            }
+            // What lies in a block for long is written.
+            if let Err(error) = tape.make_any_room() {
+                return error.into();
+            }
+        }
+    }
+
+    /// The camera, once more, if it still shows the same.
+    fn again(&self, tape: &mut Tape<'_>, description: &Description) -> Result<Camera, SourceError> {
+        let (camera, described) = self.describe(Some(tape))?;
+        match description.is_like(&described) {
+            true => Ok(camera),
+            false => Err(SourceError::Changed),
+        }
+    }
+
+    /// A session with a camera, from SETUP on; why it has ended.
+    fn session(
+        &self,
+        tape: &mut Tape<'_>,
+        number: u64,
+        mut camera: Camera,
+        description: &Description,
+        back_off: &mut BackOff,
+    ) -> SourceError {
+        let gap = tape.heard();
+        if gap.is_some() {
+            tape.restart();
+        }
+        let mut meanwhile = self.meanwhile(Some(tape));
+        let set_up = camera.set_up(description, self.spec.lower, &mut meanwhile);
+        let transports = set_up.and_then(|transports| {
+            camera.play(description, &mut meanwhile)?;
+            Ok(transports)
+        });
+        let error = match transports {
+            Ok(transports) => {
+                let mut session = Session {
+                    worker: self,
+                    number,
+                    gap,
+                    known: tape.tally().packets,
+                    transports,
+                    back_off,
+                    next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
+                };
+                match session.move_packets(tape, &mut camera) {
+                    Ok(never) => match never {},
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        camera.tear_down();
+        error
+    }
+}
+
+/// A session with a camera that was told to send.
+struct Session<'a> {
+    worker: &'a Worker,
+    number: u64,
+    /// When something came last, in the session before.
+    gap: Option<Time>,
+    /// Packets that had come before, or have been told of.
+    known: u64,
+    transports: Vec<Option<Transport>>,
+    back_off: &'a mut BackOff,
+    next_keep_alive: Time,
+}
+
+impl Session<'_> {
+    /// Receives until something ends it.
+    fn move_packets(
+        &mut self,
+        tape: &mut Tape<'_>,
+        camera: &mut Camera,
+    ) -> Result<std::convert::Infallible, SourceError> {
+        let mut partial = None;
+        loop {
+            tape.advance()?;
+            let has_room = tape.make_any_room()?;
+            let ready = self.sleep(tape, camera, has_room)?;
+            if ready.contains(&Wakes::Disks) {
+                tape.writer().drain();
+            }
+            if ready.contains(&Wakes::Stop) {
+                return Err(SourceError::Stopped);
+            }
+            for of in &ready {
+                if let Wakes::Track(track, kind) = of {
+                    camera
+                        .receiver()
+                        .udp(tape, &self.transports, *track, *kind)?;
+                }
+            }
+            let received = match ready.contains(&Wakes::Socket) {
+                true => self.receive(tape, camera, &mut partial),
+                false => Ok(()),
+            };
+            self.note(tape);
+            received?;
+            self.keep_time(tape, camera)?;
+        }
+    }
+
+    fn sleep(
+        &self,
+        tape: &Tape<'_>,
+        camera: &Camera,
+        has_room: bool,
+    ) -> Result<Vec<Wakes>, SourceError> {
+        let mut wait = Wait::new();
+        wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
+        wait.readable(tape.writer().event(), Wakes::Disks);
+        if has_room || self.worker.spec.lower == Lower::Udp {
+            wait.readable(camera.socket().as_fd(), Wakes::Socket);
+        }
+        for (track, transport) in self.transports.iter().enumerate() {
+            if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
+                && has_room
+            {
+                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
+                wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
+            }
+        }
+        let silent = camera.heard.saturating_add(self.worker.config.timeout);
+        let due = camera.answers_by().unwrap_or(self.next_keep_alive);
+        let until = tape
+            .writer()
+            .next_at()
+            .into_iter()
+            .fold(silent.min(due), Time::min);
+        Ok(wait.sleep(tape.writer().arm(), Some(until))?)
+    }
+
+    /// Receives what has come in the connection.
+    fn receive(
+        &self,
+        tape: &mut Tape<'_>,
+        camera: &mut Camera,
+        partial: &mut Option<Partial>,
+    ) -> Result<(), SourceError> {
+        loop {
+            match camera.receiver().between(tape, &self.transports, partial)? {
+                Came::Response(said) => {
+                    camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
+                }
+                // It can live without what it asks for.
+                Came::Request(_) => {}
+                Came::Nothing | Came::NoRoom => return Ok(()),
+                Came::End => return Err(SourceError::Closed),
+            }
+        }
+    }
+
+    /// Tells of what has come.
+    fn note(&mut self, tape: &Tape<'_>) {
+        let tally = tape.tally();
+        let mut now = self.worker.now();
+        now.tally = tally;
+        if tally.packets == self.known {
+            return;
+        }
+        self.known = tally.packets;
+        if now.state == State::Recording {
+            return;
+        }
+        now.state = State::Recording;
+        now.reason = None;
+        *self.back_off = BackOff::new();
+        let (source, recording) = (&self.worker.spec.name, self.number);
+        let gap = self.gap.take().zip(tape.heard());
+        match gap.map(|(from, to)| to.saturating_since(from)) {
+            None => {
+                now.recording = Some(recording);
+                (now.gaps, now.gap_ns) = (0, 0);
+                tracing::info!(%source, volume = %self.worker.spec.volume, recording, "a recording of a source begins");
+            }
+            Some(gap) => {
+                now.gaps += 1;
+                now.gap_ns = now.gap_ns.saturating_add(gap.get());
+                tracing::warn!(%source, recording, %gap, "a recording of a source goes on after a gap");
+            }
+        }
+    }
+
+    /// Keeps the session alive, and looks whether the camera is.
+    fn keep_time(&mut self, tape: &mut Tape<'_>, camera: &mut Camera) -> Result<(), SourceError> {
+        let now = clock::now();
+        let timeout = self.worker.config.timeout;
+        if now >= camera.heard.saturating_add(timeout) {
+            return Err(SourceError::Silent(timeout));
+        }
+        if let Some(until) = camera.answers_by() {
+            return match now >= until {
+                true => Err(SourceError::Late(camera::ANSWER_WITHIN)),
+                false => Ok(()),
+            };
+        }
+        if now >= self.next_keep_alive {
+            camera.keep_alive(&mut self.worker.meanwhile(Some(tape)))?;
+            self.next_keep_alive = now.saturating_add(camera.keep_alive_interval());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_and_who_and_shows_no_password() {
+        let address =
+            Address::parse("rtsp://ad%6Din:p%40ss%3A@cam.example:8554/a?b=c&d=1").unwrap();
+        assert_eq!(address.shown(), "rtsp://cam.example:8554/a?b=c&d=1");
+        assert_eq!(
+            (address.host.as_str(), address.port),
+            ("cam.example", 8_554)
+        );
+        let credentials = address.credentials().unwrap();
+        assert_eq!(
+            (&*credentials.user, &*credentials.password),
+            ("admin", "p@ss:")
+        );
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let address = Address::parse("rtsp://[::1]/x").unwrap();
+        assert_eq!((address.host.as_str(), address.port), ("::1", 554));
+        assert_eq!(address.credentials(), None);
+        for (text, error) in [
+            ("rtsps://h/x", AddressError::Scheme("rtsps".to_owned())),
+            ("http://h/x", AddressError::Scheme("http".to_owned())),
+            ("rtsp:/x", AddressError::Host),
+            ("rtsp://u:%ff@h/x", AddressError::Credentials),
+        ] {
+            assert_eq!(Address::parse(text), Err(error), "{text}");
+        }
+        assert!(matches!(
+            Address::parse("cam"),
+            Err(AddressError::Syntax(_))
+        ));
+    }
+
+    #[test]
+    fn pauses_double_up_to_half_a_minute() {
+        let mut back_off = BackOff::new();
+        let pauses: Vec<u64> = (0..7)
+            .map(|_| back_off.next().get() / 1_000_000_000)
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    }
+}

@@ -1,0 +1,572 @@
+//! A connection to a camera, as its client: what is asked of it, and what it answers.
+//!
+//! Whatever is waited for here ends at once when the source does, and what is recorded goes on to the disks meanwhile.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::clock;
+use engine::event::EventFd;
+use rtsp_types::headers::{
+    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, PUBLIC, SESSION, TRANSPORT,
+    Transports, USER_AGENT, WWW_AUTHENTICATE,
+};
+use rtsp_types::{Method, Request, Response, StatusCode, Url, Version};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sched::units::{Nanos, Time};
+
+use super::login::Login;
+use super::{Address, Lower, SourceError};
+use crate::media::description::Description;
+use crate::media::input::{Input, Next};
+use crate::media::poll::Wait;
+use crate::media::receive::Receiver;
+use crate::media::record::Tape;
+use crate::media::transport::Transport;
+
+/// How long a camera may take for anything that it is asked.
+pub(super) const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
+
+/// The session's timeout where the camera does not say one (RFC 2326, section 12.37).
+const TIMEOUT_DEFAULT: Nanos = Nanos::from_secs(60);
+
+/// The shortest that is believed: a session is not kept alive more often than twice a second.
+const TIMEOUT_MIN: Nanos = Nanos::from_secs(1);
+
+/// The longest: who says more is asked as often as who says an hour.
+const TIMEOUT_SECONDS_MAX: u64 = 3_600;
+
+/// An answer, with its body.
+pub(super) type Said = Response<Vec<u8>>;
+
+/// Who waits for a camera, and what goes on meanwhile.
+pub(super) struct Meanwhile<'w, 's> {
+    /// Signalled when the source ends.
+    pub(super) stop: &'w EventFd,
+    /// What has been recorded is on its way to the disks.
+    pub(super) tape: Option<&'w mut Tape<'s>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    Stop,
+    Disks,
+    Ready,
+}
+
+impl Meanwhile<'_, '_> {
+    /// Sleeps until it is ready; `false`: it was not by then.
+    ///
+    /// # Errors
+    /// When the source ends, or the disks fail.
+    pub(super) fn sleep(
+        &mut self,
+        ready: Option<(BorrowedFd<'_>, PollFlags)>,
+        until: Time,
+    ) -> Result<bool, SourceError> {
+        loop {
+            let mut wait = Wait::new();
+            let (mut armed, mut wake) = (true, until);
+            wait.readable(self.stop.as_fd(), Wakes::Stop);
+            if let Some((fd, flags)) = ready {
+                wait.add(fd, flags, Wakes::Ready);
+            }
+            if let Some(tape) = &mut self.tape {
+                tape.advance()?;
+                armed = tape.writer().arm();
+                wake = tape.writer().next_at().into_iter().fold(wake, Time::min);
+            }
+            if let Some(tape) = &self.tape {
+                wait.readable(tape.writer().event(), Wakes::Disks);
+            }
+            let woken = wait.sleep(armed, Some(wake))?;
+            if woken.contains(&Wakes::Stop) {
+                return Err(SourceError::Stopped);
+            }
+            if let Some(tape) = &self.tape
+                && woken.contains(&Wakes::Disks)
+            {
+                tape.writer().drain();
+            }
+            if woken.contains(&Wakes::Ready) {
+                return Ok(true);
+            }
+            if clock::now() >= until {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// What was asked, and not answered yet.
+struct Asked {
+    number: u32,
+    method: Method,
+    uri: String,
+    headers: Vec<(HeaderName, String)>,
+    until: Time,
+    /// Whether it said who asks.
+    had_login: bool,
+}
+
+/// A camera that is connected to.
+pub(super) struct Camera {
+    socket: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+    input: Input,
+    pub(super) heard: Time,
+    number: u32,
+    url: Url,
+    login: Login,
+    session: Option<String>,
+    timeout: Nanos,
+    keeps_alive_by: Method,
+    asked: Option<Asked>,
+    /// What the presentation is called, and what its tracks' names are relative to.
+    base: String,
+}
+
+impl Camera {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub(super) fn connect(
+        address: &Address,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Self, SourceError> {
+        let mut last = SourceError::NoAddress(address.host.clone());
+        for peer in resolve(address, meanwhile)? {
+            match connected(peer, meanwhile) {
+                Ok(socket) => return Self::new(address, socket, peer),
+                Err(error @ SourceError::Connect(..)) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    fn new(address: &Address, socket: TcpStream, peer: SocketAddr) -> Result<Self, SourceError> {
+        socket.set_nodelay(true)?;
+        Ok(Self {
+            local: socket.local_addr()?,
+            socket,
+            peer,
+            input: Input::default(),
+            heard: clock::now(),
+            number: 0,
+            url: address.url.clone(),
+            login: Login::new(address.credentials.clone()),
+            session: None,
+            timeout: TIMEOUT_DEFAULT,
+            keeps_alive_by: Method::Options,
+            asked: None,
+            base: address.url.as_str().to_owned(),
+        })
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub(super) fn receiver(&mut self) -> Receiver<'_> {
+        Receiver {
+            socket: &self.socket,
+            input: &mut self.input,
+            heard: &mut self.heard,
+        }
+    }
+
+    /// What it can be asked for, and what it shows.
+    ///
+    /// # Errors
+    /// When it says no, or something that cannot be recorded.
+    pub(super) fn describe(
+        &mut self,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Description, SourceError> {
+        let uri = self.url.as_str().to_owned();
+        let options = self.ask(Method::Options, &uri, Vec::new(), meanwhile)?;
+        let can = options.header(&PUBLIC).map_or("", |public| public.as_str());
+        if can
+            .split(',')
+            .any(|method| method.trim() == "GET_PARAMETER")
+        {
+            self.keeps_alive_by = Method::GetParameter;
+        }
+        let accept = vec![(rtsp_types::headers::ACCEPT, "application/sdp".to_owned())];
+        let said = self.ask(Method::Describe, &uri, accept, meanwhile)?;
+        let base = said
+            .header(&CONTENT_BASE)
+            .or(said.header(&CONTENT_LOCATION));
+        if let Some(base) = base
+            .map(|base| base.as_str())
+            .filter(|base| base.contains("://"))
+        {
+            base.clone_into(&mut self.base);
+        }
+        let description = Description::parse(said.body())?;
+        Ok(description)
+    }
+
+    /// What a part of the presentation is called (RFC 2326, appendix C.1.1).
+    fn named(&self, control: Option<&str>) -> String {
+        match control {
+            None | Some("*" | "") => self.base.clone(),
+            Some(control) if control.contains("://") => control.to_owned(),
+            Some(control) if self.base.ends_with('/') => format!("{}{control}", self.base),
+            Some(control) => format!("{}/{control}", self.base),
+        }
+    }
+
+    /// A transport for each track.
+    ///
+    /// # Errors
+    /// When it has none that can be had.
+    pub(super) fn set_up(
+        &mut self,
+        description: &Description,
+        lower: Lower,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Vec<Option<Transport>>, SourceError> {
+        let mut transports = Vec::new();
+        for (number, track) in description.tracks().iter().enumerate() {
+            let uri = self.named(track.control.as_deref());
+            transports.push(Some(match lower {
+                Lower::Tcp => self.set_up_tcp(number, &uri, meanwhile)?,
+                Lower::Udp => self.set_up_udp(&uri, meanwhile)?,
+            }));
+        }
+        Ok(transports)
+    }
+
+    fn set_up_tcp(
+        &mut self,
+        number: usize,
+        uri: &str,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Transport, SourceError> {
+        // There are no more than 16 tracks.
+        let first = 2 * number as u8;
+        let asked = format!("RTP/AVP/TCP;unicast;interleaved={first}-{}", first + 1);
+        let said = self.ask(Method::Setup, uri, vec![(TRANSPORT, asked)], meanwhile)?;
+        let (rtp, rtcp) = chosen(&said)?.interleaved.unwrap_or((first, None));
+        let rtcp = rtcp.unwrap_or(rtp.wrapping_add(1));
+        Ok(Transport::Interleaved { rtp, rtcp })
+    }
+
+    fn set_up_udp(
+        &mut self,
+        uri: &str,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Transport, SourceError> {
+        let pair = Transport::pair(self.local.ip()).map_err(SourceError::Ports)?;
+        let ports = (pair.0.local_addr()?.port(), pair.1.local_addr()?.port());
+        let asked = format!("RTP/AVP;unicast;client_port={}-{}", ports.0, ports.1);
+        let said = self.ask(Method::Setup, uri, vec![(TRANSPORT, asked)], meanwhile)?;
+        let Some((first, second)) = chosen(&said)?.server_port else {
+            return Err(SourceError::NoPorts);
+        };
+        let ports = (first, second.unwrap_or(first.wrapping_add(1)));
+        Transport::connected(pair, self.peer.ip(), ports).map_err(SourceError::Ports)
+    }
+
+    /// Asks it to send; the answer comes among the packets.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub(super) fn play(
+        &mut self,
+        description: &Description,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<(), SourceError> {
+        let uri = self.named(description.control());
+        self.heard = clock::now();
+        self.send(Method::Play, uri, Vec::new(), meanwhile)
+    }
+
+    /// Tells it that somebody is still there; the answer comes among the packets.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub(super) fn keep_alive(
+        &mut self,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<(), SourceError> {
+        let uri = self.base.clone();
+        self.send(self.keeps_alive_by.clone(), uri, Vec::new(), meanwhile)
+    }
+
+    /// How often that is.
+    pub(super) fn keep_alive_interval(&self) -> Nanos {
+        Nanos(self.timeout.get() / 2)
+    }
+
+    /// Says good-bye, as far as it listens.
+    pub(super) fn tear_down(&mut self) {
+        if self.session.is_some() {
+            let uri = self.base.clone();
+            if let Ok((bytes, _)) = self.request(&Method::Teardown, &uri, &[]) {
+                // One that does not take it will find out.
+                let _ = rustix::io::write(&self.socket, &bytes);
+            }
+        }
+    }
+
+    /// When an answer is late; `None`: none is waited for.
+    pub(super) fn answers_by(&self) -> Option<Time> {
+        self.asked.as_ref().map(|asked| asked.until)
+    }
+
+    /// Takes in an answer that has come: `Some` if it is a good one to what was asked.
+    ///
+    /// # Errors
+    /// When it is a bad one.
+    pub(super) fn answered(
+        &mut self,
+        said: Said,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Option<Said>, SourceError> {
+        let number = said
+            .header(&CSEQ)
+            .and_then(|number| number.as_str().trim().parse().ok());
+        let Some(asked) = self.asked.take_if(|asked| number == Some(asked.number)) else {
+            return Ok(None);
+        };
+        if said.status() == StatusCode::Unauthorized {
+            let challenge = said
+                .header(&WWW_AUTHENTICATE)
+                .map_or("", |value| value.as_str());
+            self.login.ask(challenge, asked.had_login)?;
+            self.send(asked.method, asked.uri, asked.headers, meanwhile)?;
+            return Ok(None);
+        }
+        let is_good = said.status().is_success();
+        // Who does not know how it is kept alive is alive.
+        let keeps_alive = matches!(asked.method, Method::Options | Method::GetParameter);
+        if !is_good && (!keeps_alive || said.status() == StatusCode::SessionNotFound) {
+            let reason = said
+                .reason_phrase()
+                .chars()
+                .filter(|of| !of.is_control())
+                .collect();
+            return Err(SourceError::Status(
+                asked.method,
+                said.status().into(),
+                reason,
+            ));
+        }
+        self.note_session(&said);
+        Ok(Some(said))
+    }
+
+    fn note_session(&mut self, said: &Said) {
+        let Some(session) = said.header(&SESSION).map(|session| session.as_str()) else {
+            return;
+        };
+        let mut parts = session.split(';').map(str::trim);
+        if let Some(id) = parts.next().filter(|id| !id.is_empty()) {
+            self.session = Some(id.to_owned());
+        }
+        let said = parts.find_map(|part| part.strip_prefix("timeout=")?.trim().parse().ok());
+        if let Some(seconds) = said {
+            let seconds = TIMEOUT_SECONDS_MAX.min(seconds);
+            self.timeout = Nanos::from_secs(seconds).max(TIMEOUT_MIN);
+        }
+    }
+
+    /// Asks and waits for the answer.
+    fn ask(
+        &mut self,
+        method: Method,
+        uri: &str,
+        headers: Vec<(HeaderName, String)>,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<Said, SourceError> {
+        self.send(method, uri.to_owned(), headers, meanwhile)?;
+        loop {
+            match self.input.next_item()? {
+                Next::Response(said) => {
+                    if let Some(said) = self.answered(*said, meanwhile)? {
+                        return Ok(said);
+                    }
+                }
+                Next::Request(_) => {}
+                Next::Packet { len, .. } => self.discard(len, meanwhile)?,
+                Next::More => self.wait_for_bytes(meanwhile)?,
+            }
+        }
+    }
+
+    fn discard(
+        &mut self,
+        len: usize,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<(), SourceError> {
+        let mut left = len;
+        let mut scratch = [0; 4_096];
+        while left > 0 {
+            let most = left.min(scratch.len());
+            let taken = self.input.take(&mut scratch[..most]);
+            left -= taken;
+            if taken == 0 {
+                self.wait_for_bytes(meanwhile)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_bytes(&mut self, meanwhile: &mut Meanwhile<'_, '_>) -> Result<(), SourceError> {
+        let until = self.answers_by().unwrap_or_else(clock::now);
+        loop {
+            let ready = Some((self.socket.as_fd(), PollFlags::IN));
+            if !meanwhile.sleep(ready, until)? {
+                return Err(SourceError::Late(ANSWER_WITHIN));
+            }
+            match self.receiver().receive(4_096)? {
+                None => {}
+                Some(0) => return Err(SourceError::Closed),
+                Some(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// A request, and whether it says who asks.
+    fn request(
+        &mut self,
+        method: &Method,
+        uri: &str,
+        headers: &[(HeaderName, String)],
+    ) -> Result<(Vec<u8>, bool), SourceError> {
+        self.number += 1;
+        let url = Url::parse(uri).map_err(|_| SourceError::Control(uri.to_owned()))?;
+        let login = self.login.header(method.into(), url.as_str())?;
+        let had_login = login.is_some();
+        let mut request = Request::builder(method.clone(), Version::V1_0)
+            .request_uri(url)
+            .header(CSEQ, self.number.to_string())
+            .header(USER_AGENT, concat!("clockwise/", env!("CARGO_PKG_VERSION")));
+        if let Some(session) = &self.session {
+            request = request.header(SESSION, session.as_str());
+        }
+        if let Some(login) = login {
+            request = request.header(AUTHORIZATION, login);
+        }
+        for (name, value) in headers {
+            request = request.header(name.clone(), value.as_str());
+        }
+        let mut bytes = Vec::new();
+        let written = request.empty().write(&mut bytes);
+        written.map_err(|_| SourceError::Control(uri.to_owned()))?;
+        Ok((bytes, had_login))
+    }
+
+    fn send(
+        &mut self,
+        method: Method,
+        uri: String,
+        headers: Vec<(HeaderName, String)>,
+        meanwhile: &mut Meanwhile<'_, '_>,
+    ) -> Result<(), SourceError> {
+        let (bytes, had_login) = self.request(&method, &uri, &headers)?;
+        let until = clock::now().saturating_add(ANSWER_WITHIN);
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match rustix::io::write(&self.socket, &bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let ready = Some((self.socket.as_fd(), PollFlags::OUT));
+                    if !meanwhile.sleep(ready, until)? {
+                        return Err(SourceError::Late(ANSWER_WITHIN));
+                    }
+                }
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        self.asked = Some(Asked {
+            number: self.number,
+            method,
+            uri,
+            headers,
+            until,
+            had_login,
+        });
+        Ok(())
+    }
+}
+
+/// What a camera has chosen of what it was offered.
+fn chosen(
+    said: &Said,
+) -> Result<rtsp_types::headers::transport::RtpTransportParameters, SourceError> {
+    let transports = said.typed_header::<Transports>().ok().flatten();
+    let first = transports.and_then(|transports| transports.first().cloned());
+    match first {
+        Some(rtsp_types::headers::transport::Transport::Rtp(rtp)) => Ok(rtp.params),
+        _ => Err(SourceError::Transport),
+    }
+}
+
+/// The addresses of a camera, which is asked for where it may take its time: the resolver cannot be told to stop.
+fn resolve(
+    address: &Address,
+    meanwhile: &mut Meanwhile<'_, '_>,
+) -> Result<Vec<SocketAddr>, SourceError> {
+    if let Ok(ip) = address.host.parse() {
+        return Ok(vec![SocketAddr::new(ip, address.port)]);
+    }
+    type Found = io::Result<Vec<SocketAddr>>;
+    let found: Arc<(EventFd, Mutex<Option<Found>>)> = Arc::new((EventFd::new()?, Mutex::default()));
+    let (asking, asked) = (Arc::clone(&found), (address.host.clone(), address.port));
+    std::thread::Builder::new()
+        .name("resolver".to_owned())
+        .spawn(move || {
+            let addresses = asked.to_socket_addrs().map(Iterator::collect);
+            *asking.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
+            asking.0.signal();
+        })?;
+    let until = clock::now().saturating_add(ANSWER_WITHIN);
+    meanwhile.sleep(Some((found.0.as_fd(), PollFlags::IN)), until)?;
+    let found = found
+        .1
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let unknown = |error| SourceError::Unknown(address.host.clone(), error);
+    found
+        .unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(unknown)
+}
+
+/// A connection to an address.
+fn connected(
+    peer: SocketAddr,
+    meanwhile: &mut Meanwhile<'_, '_>,
+) -> Result<TcpStream, SourceError> {
+    let failed = |error: io::Error| SourceError::Connect(peer, error);
+    let family = match peer {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+        .map_err(io::Error::from)?;
+    match rustix::net::connect(&socket, &peer) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(error) => return Err(failed(error.into())),
+    }
+    let until = clock::now().saturating_add(ANSWER_WITHIN);
+    if !meanwhile.sleep(Some((socket.as_fd(), PollFlags::OUT)), until)? {
+        return Err(failed(io::ErrorKind::TimedOut.into()));
+    }
+    match rustix::net::sockopt::socket_error(&socket).map_err(io::Error::from)? {
+        Ok(()) => Ok(socket.into()),
+        Err(error) => Err(failed(error.into())),
+    }
+}

@@ -1,0 +1,376 @@
+//! Cameras that are pulled from: what they send is recorded as it is, whatever becomes of the connection meanwhile.
+
+mod common;
+mod rtsp_support;
+
+use std::net::SocketAddr;
+
+use common::{Site, until};
+use rtsp_support::camera::{Camera, Visit};
+use rtsp_support::{Client, TCP, publisher, rtp, sdp, serve, serving};
+use serde_json::Value;
+
+/// A source called `door`, recorded in `cam`.
+fn add(site: &Site, url: &str, more: &[&str]) -> Value {
+    site.json(&[&["source", "add", "door", url, "--volume", "cam"], more].concat())
+}
+
+fn shown(site: &Site) -> Value {
+    site.json(&["source", "show", "door"])
+}
+
+/// Waits until a source is so.
+#[track_caller]
+fn is(site: &Site, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let mut last = Value::Null;
+    until(what, || {
+        last = shown(site);
+        is(&last)
+    });
+    last
+}
+
+/// Waits until so many packets have come.
+#[track_caller]
+fn has(site: &Site, packets: u64) -> Value {
+    is(site, "the packets have come", |of| of["packets"] == packets)
+}
+
+/// Waits until it says why it does not record.
+#[track_caller]
+fn says(site: &Site, state: &str, word: &str) -> Value {
+    let what = format!("it is {state} and says {word:?}");
+    let says = |of: &Value| of["reason"].as_str().is_some_and(|of| of.contains(word));
+    is(site, &what, |of| of["state"] == state && says(of))
+}
+
+/// Packets with these numbers, a millisecond apart.
+fn packets(numbers: std::ops::Range<u16>, ssrc: u32) -> Vec<Vec<u8>> {
+    let packet = |number: u16| rtp(number, u32::from(number), ssrc, &[number as u8; 1_000]);
+    numbers.map(packet).collect()
+}
+
+fn send(visit: &mut Visit, packets: &[Vec<u8>]) {
+    for packet in packets {
+        visit.packet(packet);
+    }
+}
+
+/// All packets of the newest recording of `cam`.
+fn played(address: SocketAddr, count: usize) -> Vec<Vec<u8>> {
+    let mut client = Client::connect(address);
+    client.ask("SETUP", "cam/track0", TCP, "").is(200);
+    client.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
+    client.packets_on(0, count)
+}
+
+#[test]
+fn what_a_camera_sends_is_recorded_as_it_is() {
+    for transport in ["tcp", "udp"] {
+        let (site, server, address) = serving("");
+        let camera = Camera::new();
+        let added = add(&site, &camera.url(""), &["--transport", transport]);
+        assert_eq!(
+            (&added["name"], &added["transport"]),
+            (&"door".into(), &transport.into())
+        );
+        let mut visit = camera.visit();
+        let play = visit.plays(&sdp(2_000));
+        assert_eq!(play.uri, format!("{}/", camera.url("")));
+        let sent = packets(0..300, 7);
+        // By UDP not faster than they are taken.
+        for some in sent.chunks(50) {
+            send(&mut visit, some);
+            let last = some.last().expect("some");
+            has(&site, u64::from(last[3]) + 256 * u64::from(last[2]) + 1);
+        }
+        let keep_alive = visit.wants("GET_PARAMETER");
+        visit.does(&keep_alive, "");
+        let now = shown(&site);
+        assert_eq!(
+            (&now["state"], &now["recording"]),
+            (&"recording".into(), &1.into())
+        );
+        assert_eq!((&now["gaps"], &now["lost"]), (&0.into(), &0.into()));
+        let removed = site.json(&["source", "remove", "door"]);
+        assert_eq!(removed["state"], "ended");
+        visit.is_left();
+        assert_eq!(site.json(&["source", "list"]), serde_json::json!([]));
+        assert_eq!(
+            site.json(&["recording", "list", "cam"])[0]["is_recorded"],
+            false
+        );
+        assert!(played(address, 300) == sent, "{transport}");
+        server.terminate();
+    }
+}
+
+#[test]
+fn a_camera_that_is_back_goes_on_in_the_same_recording() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let first = packets(0..20, 7);
+    send(&mut visit, &first);
+    has(&site, 20);
+    drop(visit);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let second = packets(10..30, 8);
+    send(&mut visit, &second);
+    let now = has(&site, 40);
+    assert_eq!((&now["gaps"], &now["recording"]), (&1.into(), &1.into()));
+    let gap_ns = now["gap_ns"].as_u64().expect("a number");
+    // The first pause is a second.
+    assert!(gap_ns >= 1_000_000_000, "{now}");
+    // It begins anew without leaving: the camera has another name.
+    let third = packets(5_000..5_010, 9);
+    send(&mut visit, &third);
+    let now = has(&site, 50);
+    assert_eq!((&now["gaps"], &now["lost"]), (&1.into(), &0.into()));
+    site.json(&["source", "remove", "door"]);
+    let recordings = site.json(&["recording", "list", "cam"]);
+    assert_eq!(recordings.as_array().map(Vec::len), Some(1));
+    let length_ns = recordings[0]["length_ns"].as_u64().expect("a number");
+    assert!(length_ns >= gap_ns, "{recordings} {gap_ns}");
+    assert!(played(address, 50) == [first, second, third].concat());
+    server.terminate();
+}
+
+/// What a camera asks for that wants to know who asks.
+const DIGEST: &str = "WWW-Authenticate: Digest realm=\"cam\", nonce=\"1a2b\"";
+
+#[test]
+fn a_camera_is_told_who_asks_in_the_way_that_it_asks_for() {
+    let (site, server, _) = serving("");
+    for (challenge, word) in [
+        (format!("{DIGEST}\r\n"), "response="),
+        (
+            format!("{DIGEST}, qop=\"auth,auth-int\", algorithm=MD5\r\n"),
+            "qop=auth,",
+        ),
+        (
+            format!("{DIGEST}, qop=\"auth\", algorithm=SHA-256\r\n{DIGEST}, qop=\"auth\"\r\n"),
+            "SHA-256",
+        ),
+        (
+            "WWW-Authenticate: Basic realm=\"cam\"\r\n".to_owned(),
+            "Basic YWRtaW46cEBzcw==",
+        ),
+    ] {
+        let camera = Camera::new();
+        let added = add(&site, &camera.url("admin:p%40ss@"), &[]);
+        assert_eq!(
+            (&added["user"], &added["url"]),
+            (&"admin".into(), &camera.url("").into())
+        );
+        assert!(!added.to_string().contains("p@ss") && !added.to_string().contains("p%40ss"));
+        let mut visit = camera.visit();
+        loop {
+            let wanted = visit.wanted().expect("it goes on up to PLAY");
+            let said = wanted.header("Authorization").unwrap_or_default();
+            if said.is_empty() && wanted.method != "OPTIONS" {
+                visit.answer(&wanted, "401 Unauthorized", &challenge, "");
+                continue;
+            }
+            if !said.is_empty() {
+                assert!(said.contains(word), "{said}");
+                let is_basic = said.starts_with("Basic");
+                assert!(is_basic || wanted.is_by("admin", "p@ss"), "{wanted:?}");
+            }
+            visit.does(&wanted, &sdp(800));
+            if wanted.method == "PLAY" {
+                break;
+            }
+        }
+        send(&mut visit, &packets(0..5, 7));
+        has(&site, 5);
+        let show = site.run(&["source", "show", "door"]).done();
+        assert!(
+            show.out.contains("admin") && !show.out.contains("p@ss"),
+            "{show:?}"
+        );
+        site.run(&["source", "remove", "door"]).done();
+    }
+    server.terminate();
+}
+
+#[test]
+fn a_wrong_password_is_told_and_never_shown() {
+    let (site, server) = {
+        let (site, ready, _) = serving("");
+        ready.terminate();
+        let server = site.serve();
+        (site, server)
+    };
+    let camera = Camera::new();
+    add(&site, &camera.url("admin:secret@"), &[]);
+    let mut visit = camera.visit();
+    for _ in 0..2 {
+        let wanted = visit.wants("OPTIONS");
+        visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    }
+    visit.is_left();
+    says(&site, "waiting", "refuses the password of user \"admin\"");
+    site.run(&["source", "remove", "door"]).done();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    let wanted = visit.wants("OPTIONS");
+    visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    says(&site, "waiting", "asks for a user and a password");
+    let listed = site.run(&["source", "list"]).done().out;
+    assert!(listed.contains("waiting: it asks for a user"), "{listed}");
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0));
+    assert!(
+        log.contains("refuses the password") && !log.contains("secret"),
+        "{log}"
+    );
+}
+
+#[test]
+fn whatever_a_camera_says_does_not_hurt() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    let long = "x".repeat(70_000);
+    let well = "RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\n";
+    let answers: [(&str, String); 5] = [
+        (
+            "404",
+            format!("{well}RTSP/1.0 404 Not Found\r\nCSeq: 2\r\n\r\n"),
+        ),
+        ("not understood", "HTTP/1.1 200 OK\r\n\r\n".to_owned()),
+        ("not understood", format!("RTSP/1.0 200 OK\r\nX: {long}")),
+        (
+            "cannot be recorded",
+            "RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n".to_owned(),
+        ),
+        (
+            "not known",
+            "RTSP/1.0 401 No\r\nCSeq: 1\r\nWWW-Authenticate: Digest , ,=\r\n\r\n".to_owned(),
+        ),
+    ];
+    let who = camera.url("u:p@");
+    for (word, answer) in answers {
+        // Each is met for the first time, so nobody waits long.
+        add(&site, &who, &[]);
+        let mut visit = camera.visit();
+        visit.wants("OPTIONS");
+        visit.send(answer.as_bytes());
+        says(&site, "waiting", word);
+        site.run(&["source", "remove", "door"]).done();
+    }
+    // Among packets.
+    add(&site, &who, &[]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..5, 7));
+    has(&site, 5);
+    visit.send(&[1, 2, 3]);
+    says(&site, "waiting", "not understood");
+    site.run(&["source", "remove", "door"]).done();
+    // Nobody is there.
+    let nobody = camera.url("");
+    drop(camera);
+    add(&site, &nobody, &[]);
+    says(&site, "waiting", "cannot be reached");
+    server.terminate();
+}
+
+#[test]
+fn what_the_disks_cannot_carry_is_told_and_holds_nothing() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &["--rate", "9GB/s"]);
+    let mut visit = camera.visit();
+    for _ in ["OPTIONS", "DESCRIBE"] {
+        let wanted = visit.wanted().expect("it asks");
+        visit.does(&wanted, &sdp(800));
+    }
+    visit.is_left();
+    says(&site, "refused", "");
+    // Somebody else has the volume and its disks.
+    let mut other = publisher(address, TCP);
+    other.packet(0, &rtp(0, 0, 1, b"x"));
+    other.ask("TEARDOWN", "cam", "", "").is(200);
+    site.run(&["source", "remove", "door"]).done();
+    server.terminate();
+}
+
+#[test]
+fn sources_survive_the_server() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url("u:p%22w@"), &["--rate", "100KB/s"]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..5, 7));
+    has(&site, 5);
+    let before = shown(&site);
+    // It ends while packets come, and while it is being waited for.
+    server.terminate();
+    visit.is_left();
+    let (server, _) = serve(&site);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..3, 7));
+    let now = has(&site, 3);
+    assert_eq!((&now["recording"], &now["gaps"]), (&2.into(), &0.into()));
+    for member in [
+        "url",
+        "user",
+        "volume",
+        "transport",
+        "rate_bytes_per_second",
+    ] {
+        assert_eq!(now[member], before[member]);
+    }
+    drop((visit, camera));
+    is(&site, "it waits", |of| of["state"] == "waiting");
+    let exists = site.run(&["source", "add", "door", "rtsp://h/", "--volume", "cam"]);
+    exists.fails(1, &["already"]);
+    let nowhere = site.run(&["source", "add", "x", "rtsp://h/", "--volume", "none"]);
+    nowhere.fails(2, &["none"]);
+    site.run(&["source", "show", "x"])
+        .fails(2, &["source list"]);
+    site.run(&["source", "remove", "x"])
+        .fails(2, &["no source"]);
+    let secret = site.run(&[
+        "source",
+        "add",
+        "x",
+        "http://u:secret@h/",
+        "--volume",
+        "cam",
+    ]);
+    secret.fails(2, &["rtsp"]);
+    assert!(!secret.err.contains("secret"), "{secret:?}");
+    server.terminate();
+}
+
+/// Another Clockwise is a camera as well.
+#[test]
+fn one_server_pulls_from_another() {
+    let (far, far_server, far_address) = serving("");
+    let mut source = publisher(far_address, TCP);
+    let sent = packets(0..200, 7);
+    for packet in &sent {
+        source.packet(0, packet);
+    }
+    source.ask("TEARDOWN", "cam", "", "").is(200);
+    let (site, server, address) = serving("");
+    for transport in ["tcp", "udp"] {
+        let url = format!("rtsp://{far_address}/cam");
+        add(&site, &url, &["--transport", transport]);
+        is(&site, "all packets have come", |of| {
+            of["packets"].as_u64() >= Some(200)
+        });
+        site.run(&["source", "remove", "door"]).done();
+        assert!(played(address, 200) == sent, "{transport}");
+    }
+    server.terminate();
+    far_server.terminate();
+    drop(far);
+}

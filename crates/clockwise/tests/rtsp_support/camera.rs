@@ -1,0 +1,240 @@
+//! A camera that does what a test says: each request is seen, and answered well or badly.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Instant;
+
+use md5::{Digest, Md5};
+use rustix::event::{PollFd, PollFlags, poll};
+use sha2::Sha256;
+
+use crate::common::WITHIN;
+
+/// A camera that is switched on.
+pub(crate) struct Camera {
+    listener: TcpListener,
+}
+
+impl Camera {
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self { listener }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().expect("it is bound")
+    }
+
+    /// Its URL for somebody.
+    pub(crate) fn url(&self, who: &str) -> String {
+        format!("rtsp://{who}{}/live?channel=1", self.address())
+    }
+
+    /// The next one that connects.
+    #[track_caller]
+    pub(crate) fn visit(&self) -> Visit {
+        let until = Instant::now() + WITHIN;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = left.try_into().expect("a time that can be waited");
+            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) => panic!("nobody connects to the camera"),
+                Ok(_) => break,
+                Err(error) => assert_eq!(error, rustix::io::Errno::INTR),
+            }
+        }
+        let (socket, _) = self.listener.accept().expect("somebody connects");
+        socket.set_read_timeout(Some(WITHIN)).expect("a time");
+        Visit {
+            socket,
+            bytes: Vec::new(),
+            udp: None,
+            setups: 0,
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) method: String,
+    pub(crate) uri: String,
+    pub(crate) head: String,
+}
+
+impl Wanted {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value.trim())
+        })
+    }
+
+    fn login(&self, name: &str) -> Option<&str> {
+        let login = self.header("Authorization")?.strip_prefix("Digest ")?;
+        let parts = login
+            .split(',')
+            .filter_map(|part| part.trim().split_once('='));
+        let mut values = parts.filter(|(key, _)| *key == name);
+        values.next().map(|(_, value)| value.trim_matches('"'))
+    }
+
+    /// Whether it comes from somebody who knows the password, as RFC 2069, 2617 and 7616 compute it.
+    pub(crate) fn is_by(&self, user: &str, password: &str) -> bool {
+        let said = |name| self.login(name).unwrap_or_default();
+        let hash = |text: String| match said("algorithm") {
+            "SHA-256" => hex(&Sha256::digest(text)),
+            _ => hex(&Md5::digest(text)),
+        };
+        let who = hash(format!("{user}:{}:{password}", said("realm")));
+        let what = hash(format!("{}:{}", self.method, said("uri")));
+        let response = match self.login("qop") {
+            None => hash(format!("{who}:{}:{what}", said("nonce"))),
+            Some(qop) => hash(format!(
+                "{who}:{}:{}:{}:{qop}:{what}",
+                said("nonce"),
+                said("nc"),
+                said("cnonce")
+            )),
+        };
+        said("username") == user && said("uri") == self.uri && said("response") == response
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Somebody who is connected to a camera.
+pub(crate) struct Visit {
+    pub(crate) socket: TcpStream,
+    bytes: Vec<u8>,
+    /// Where packets go that do not go in the connection, from a socket of the camera's.
+    udp: Option<(UdpSocket, u16)>,
+    setups: u32,
+}
+
+impl Visit {
+    /// The next request; `None`: whoever it was has gone.
+    pub(crate) fn wanted(&mut self) -> Option<Wanted> {
+        loop {
+            if let Some(end) = self.bytes.windows(4).position(|of| of == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
+                self.bytes.drain(..end + 4);
+                let mut words = head.split(' ');
+                let method = words.next().expect("a method").to_owned();
+                let uri = words.next().expect("a URI").to_owned();
+                return Some(Wanted { method, uri, head });
+            }
+            let mut bytes = [0; 4_096];
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.bytes.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("nothing is asked: {error}"),
+            }
+        }
+    }
+
+    /// The next request, which is this one.
+    #[track_caller]
+    pub(crate) fn wants(&mut self, method: &str) -> Wanted {
+        let wanted = self.wanted();
+        let wanted = wanted.unwrap_or_else(|| panic!("no {method}: the connection is closed"));
+        assert_eq!(wanted.method, method, "{wanted:?}");
+        wanted
+    }
+
+    /// Waits until the other side has gone; it may say good-bye before.
+    #[track_caller]
+    pub(crate) fn is_left(&mut self) {
+        while let Some(wanted) = self.wanted() {
+            assert_eq!(wanted.method, "TEARDOWN", "{wanted:?}");
+        }
+    }
+
+    /// Sends bytes as they are, whether they are taken or not.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let _ = self.socket.write_all(bytes);
+    }
+
+    pub(crate) fn answer(&mut self, to: &Wanted, status: &str, headers: &str, body: &str) {
+        let number = to.header("CSeq").expect("a number").to_owned();
+        let text = format!(
+            "RTSP/1.0 {status}\r\nCSeq: {number}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.send(text.as_bytes());
+    }
+
+    /// Answers whatever comes as a camera does that is well, up to PLAY, whose request it returns.
+    #[track_caller]
+    pub(crate) fn plays(&mut self, sdp: &str) -> Wanted {
+        loop {
+            let wanted = self.wanted().expect("it goes on up to PLAY");
+            self.does(&wanted, sdp);
+            if wanted.method == "PLAY" {
+                return wanted;
+            }
+        }
+    }
+
+    /// Answers a request as a camera does that is well.
+    #[track_caller]
+    pub(crate) fn does(&mut self, wanted: &Wanted, sdp: &str) {
+        let session = "Session: 12345678;timeout=2\r\n";
+        match wanted.method.as_str() {
+            "OPTIONS" => {
+                let can = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER, TEARDOWN\r\n";
+                self.answer(wanted, "200 OK", can, "");
+            }
+            "DESCRIBE" => {
+                let kind = format!(
+                    "Content-Type: application/sdp\r\nContent-Base: {}/\r\n",
+                    wanted.uri
+                );
+                self.answer(wanted, "200 OK", &kind, sdp);
+            }
+            "SETUP" => {
+                let transport = self.transport(wanted);
+                let headers = format!("Transport: {transport}\r\n{session}");
+                self.answer(wanted, "200 OK", &headers, "");
+            }
+            "PLAY" | "GET_PARAMETER" | "TEARDOWN" => {
+                assert_eq!(wanted.header("Session"), Some("12345678"), "{wanted:?}");
+                self.answer(wanted, "200 OK", session, "");
+            }
+            _ => self.answer(wanted, "501 Not Implemented", "", ""),
+        }
+    }
+
+    fn transport(&mut self, wanted: &Wanted) -> String {
+        self.setups += 1;
+        let asked = wanted.header("Transport").expect("a transport");
+        let Some((_, ports)) = asked.split_once("client_port=") else {
+            assert!(asked.starts_with("RTP/AVP/TCP;"), "{asked}");
+            return asked.to_owned();
+        };
+        let (rtp, _) = ports.split_once('-').expect("two ports");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let port = socket.local_addr().expect("it is bound").port();
+        self.udp = Some((socket, rtp.parse().expect("a port")));
+        format!("{asked};server_port={port}-{}", port.wrapping_add(1))
+    }
+
+    /// Sends a packet of the first track, the way that was agreed on.
+    pub(crate) fn packet(&mut self, packet: &[u8]) {
+        match &self.udp {
+            Some((socket, port)) => {
+                socket
+                    .send_to(packet, ("127.0.0.1", *port))
+                    .expect("it is sent");
+            }
+            None => {
+                let [high, low] = (packet.len() as u16).to_be_bytes();
+                self.send(&[&[b'$', 0, high, low], packet].concat());
+            }
+        }
+    }
+}
