@@ -131,6 +131,60 @@ fn what_was_at_one_time_is_played_at_one_time() {
 }
 
 #[test]
+fn what_is_reserved_is_told_and_changed() {
+    let (site, serve, address) = serving("");
+    let reserved = || {
+        let status = call(&site, "GET", "/v1/status", "").1;
+        status["streams"][0]["rate_bytes_per_second"].as_u64()
+    };
+    const TYPE: &str = "Content-Type: text/parameters\r\n";
+    let mut client = Client::connect(address);
+    client
+        .ask("SET_PARAMETER", "cam", TYPE, "rate: 1\r\n")
+        .is(455);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    let moves = |client: &mut Client, rate: u64| {
+        let said = client.ask("GET_PARAMETER", "cam", TYPE, "rate\r\nblock\r\n");
+        assert_eq!(
+            said.is(200).body,
+            format!("rate: {rate}\r\nblock: 65536\r\n")
+        );
+        let more = format!("rate: {}\r\n", rate + 5);
+        client.ask("SET_PARAMETER", "cam", TYPE, &more).is(200);
+        until("it is changed", || reserved() == Some(rate + 5));
+        let refused = client.ask("SET_PARAMETER", "cam", TYPE, "rate: 900000000\r\n");
+        assert!(refused.is(453).body.contains("would fit"));
+        for (text, status) in [
+            ("rate: much\r\n", 400),
+            ("rate\r\n", 400),
+            ("block: 5\r\n", 458),
+            ("colour: red\r\n", 451),
+        ] {
+            client.ask("SET_PARAMETER", "cam", TYPE, text).is(status);
+        }
+        assert_eq!(reserved(), Some(rate + 5), "it keeps what it had");
+    };
+    moves(&mut client, 110_000);
+    client.ask("RECORD", "cam", "", "").is(200);
+    moves(&mut client, 110_005);
+    (0..20).for_each(|number| client.packet(0, &rtp(number, 1_000 * u32::from(number), 1, b"x")));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    moves(&mut player, 110_000);
+    player.ask("PLAY", "cam", "", "").is(200);
+    moves(&mut player, 110_005);
+    player.ask("PAUSE", "cam", "", "").is(200);
+    // It is what is reserved from now on.
+    player.ask("PLAY", "cam", "", "").is(200);
+    assert_eq!(reserved(), Some(110_010));
+    serve.terminate();
+}
+
+#[test]
 fn a_recording_that_is_paused_goes_on_as_another() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address, TCP);

@@ -11,12 +11,14 @@
 //! state is answered with 455 and changes nothing.
 
 mod answer;
+mod parameters;
 mod playing;
 mod recording;
 mod reports;
 mod setup;
 mod wanted;
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -81,7 +83,7 @@ enum Role {
         description: Box<Description>,
         reserved: Stream,
         /// What is reserved for playing it as it was.
-        rate: BytesPerSecond,
+        rate: Cell<BytesPerSecond>,
         /// It begins with what is being recorded unless it says otherwise.
         is_live: bool,
     },
@@ -299,7 +301,7 @@ impl<'a> Connection<'a> {
                 false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
             },
             Method::GetParameter | Method::SetParameter => {
-                next(self.in_session(request, StatusCode::Ok))
+                next(self.parameters_in_session(request))
             }
             Method::Teardown => {
                 let said = self.in_session(request, StatusCode::Ok);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use engine::clock;
 use engine::event::EventFd;
-use engine::stream::Stream;
 use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
+use super::parameters::{Held, parameters};
 use super::wanted::{Playable, Unwanted, Wanted};
 use super::{Asked, Connection, Ended, Role, Session, Then};
 use crate::media::archive::{Archive, ArchiveError};
@@ -132,7 +132,7 @@ impl Connection<'_> {
                 return (said.because(error.to_string()), Then::Next);
             }
         };
-        let speed = self.speed(request, reserved, *rate);
+        let speed = self.speed(request, reserved, rate.get());
         wanted.manner.speed = speed.unwrap_or(Permille::ONE);
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
         if let Some(info) = self.rtp_info(request, archive, &wanted) {
@@ -155,9 +155,13 @@ impl Connection<'_> {
         session.paused = None;
         let Session {
             id,
-            role: Role::Player {
-                archive, reserved, ..
-            },
+            role:
+                Role::Player {
+                    archive,
+                    reserved,
+                    rate,
+                    ..
+                },
             transports,
             ..
         } = &session
@@ -166,7 +170,11 @@ impl Connection<'_> {
         };
         let volume = archive.volume().name();
         tracing::info!(peer = %self.peer, volume, recording = wanted.recording.number, "playing begins");
-        let after = self.move_out(reserved, archive, transports, wanted, id)?;
+        let held = Held {
+            stream: reserved,
+            rate: Some(rate),
+        };
+        let after = self.move_out(held, archive, transports, wanted, id)?;
         match after {
             After::Closed => Ok(false),
             After::Goes => {
@@ -201,7 +209,7 @@ impl Connection<'_> {
 
     fn move_out(
         &mut self,
-        stream: &Stream,
+        held: Held<'_>,
         archive: &Archive,
         transports: &[Option<Transport>],
         wanted: Wanted,
@@ -216,7 +224,7 @@ impl Connection<'_> {
         } = wanted;
         let client = &self.shared.client;
         let mut out = Outgoing {
-            playback: Playback::new(stream, archive, client, recording, start, manner)?,
+            playback: Playback::new(held.stream, archive, client, recording, start, manner)?,
             transports,
             sent: vec![Sent::default(); transports.len()],
             gone: 0,
@@ -252,7 +260,7 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&Wakes::Socket) {
-                match self.asked_while_playing(&mut out, id)? {
+                match self.asked_while_playing(&mut out, held, id)? {
                     After::Goes => {}
                     other => {
                         self.flush(&mut out)?;
@@ -431,7 +439,12 @@ impl Connection<'_> {
     }
 
     /// What is asked for while packets go.
-    fn asked_while_playing(&mut self, out: &mut Outgoing<'_>, id: &str) -> Result<After, Ended> {
+    fn asked_while_playing(
+        &mut self,
+        out: &mut Outgoing<'_>,
+        held: Held<'_>,
+        id: &str,
+    ) -> Result<After, Ended> {
         match self.receive(4_096)? {
             None => return Ok(After::Goes),
             Some(0) => return Ok(After::Closed),
@@ -459,7 +472,9 @@ impl Connection<'_> {
                 }
                 Method::Play => return Ok(After::Again(request)),
                 Method::Options => options(&request),
-                Method::GetParameter | Method::SetParameter => in_session(StatusCode::Ok),
+                Method::GetParameter | Method::SetParameter => {
+                    parameters(&request, Some(held)).session(id, self.shared.config.timeout)
+                }
                 _ => in_session(StatusCode::MethodNotValidInThisState),
             };
             let mut bytes = Vec::new();

@@ -3,10 +3,12 @@
 use std::os::fd::AsFd;
 
 use engine::clock;
+use engine::stream::Stream;
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
 
 use super::answer::{answer, options};
+use super::parameters::{Held, parameters};
 use super::reports::Reports;
 use super::{Asked, Connection, Ended, Role, Session, Then};
 use crate::media::block::Kind;
@@ -71,7 +73,7 @@ impl Connection<'_> {
         let volume = writing.archive().volume().name().to_owned();
         tracing::info!(peer = %self.peer, %volume, recording = number, "a recording begins");
         let mut tape = Tape::new(&stream, writing, description)?;
-        let moved = self.move_packets(&mut tape, transports, id);
+        let moved = self.move_packets(&mut tape, &stream, transports, id);
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
         let Tally {
@@ -105,6 +107,7 @@ impl Connection<'_> {
     fn move_packets(
         &mut self,
         tape: &mut Tape<'_>,
+        stream: &Stream,
         transports: &[Option<Transport>],
         id: &str,
     ) -> Result<Option<Box<Asked>>, Ended> {
@@ -134,7 +137,7 @@ impl Connection<'_> {
                             if matches!(request.method(), Method::Teardown | Method::Pause) {
                                 return Ok(Some(request));
                             }
-                            let said = self.while_recording(&request, id);
+                            let said = self.while_recording(&request, stream, id);
                             self.tell(&said)?;
                         }
                         Came::Response(_) => {}
@@ -185,13 +188,14 @@ impl Connection<'_> {
         Ok(wait.sleep(tape.writer().arm(), until)?)
     }
 
-    fn while_recording(&mut self, request: &Asked, id: &str) -> Response<Vec<u8>> {
+    fn while_recording(&self, request: &Asked, stream: &Stream, id: &str) -> Response<Vec<u8>> {
         let timeout = self.shared.config.timeout;
         match request.method() {
             Method::Options => options(request).done(),
-            Method::GetParameter | Method::SetParameter => answer(Some(request), StatusCode::Ok)
-                .session(id, timeout)
-                .done(),
+            Method::GetParameter | Method::SetParameter => {
+                let held = Held { stream, rate: None };
+                parameters(request, Some(held)).session(id, timeout).done()
+            }
             _ => answer(Some(request), StatusCode::MethodNotValidInThisState)
                 .session(id, timeout)
                 .done(),

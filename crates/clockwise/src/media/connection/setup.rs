@@ -1,5 +1,6 @@
 //! ANNOUNCE, DESCRIBE and SETUP: what a session is about, and whether the disks carry it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use engine::stream::{Refusal, Stream, StreamSpec};
@@ -53,7 +54,7 @@ pub(super) fn target(request: &Asked) -> Option<Target> {
 }
 
 /// Why not, for the peer.
-fn refused(request: &Asked, refusal: &Refusal) -> Answer {
+pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
     let status = match refusal {
         Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
             StatusCode::NotEnoughBandwidth
@@ -275,7 +276,7 @@ impl Connection<'_> {
             recording,
             description: Box::new(description),
             reserved,
-            rate,
+            rate: Cell::new(rate),
             is_live,
         };
         let begun = self.begin(request, role, tracks);
