@@ -223,6 +223,7 @@ impl Clock {
     pub fn restart(&mut self) {
         self.is_restarted = true;
         self.is_synchronised = false;
+        self.early = None;
     }
 
     fn ns(&self, units: i64) -> i128 {
@@ -255,9 +256,6 @@ impl Clock {
 
     /// When a packet of this timestamp would be played.
     fn at(&self, timestamp: u32) -> Option<i128> {
-        if self.is_restarted {
-            return None;
-        }
         Some(self.base_ns + self.ns(self.units(timestamp)?))
     }
 }
