@@ -350,6 +350,83 @@ fn sources_survive_the_server() {
     server.terminate();
 }
 
+#[test]
+fn a_camera_that_falls_silent_is_called_again() {
+    let (site, server, _) = serving("timeout = \"2s\"");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..5, 7));
+    has(&site, 5);
+    // It goes on answering, and sends nothing.
+    while let Some(wanted) = visit.wanted() {
+        visit.does(&wanted, "");
+    }
+    says(&site, "waiting", "nothing has come");
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(5..7, 7));
+    let now = has(&site, 7);
+    assert_eq!((&now["gaps"], &now["recording"]), (&1.into(), &1.into()));
+    server.terminate();
+}
+
+#[test]
+fn a_camera_that_shows_something_else_is_another_recording() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..5, 7));
+    has(&site, 5);
+    drop(visit);
+    let other = sdp(800).replace("X-TEST/1000", "X-TEST/2000");
+    let mut visit = camera.visit();
+    for _ in ["OPTIONS", "DESCRIBE"] {
+        let wanted = visit.wanted().expect("it asks");
+        visit.does(&wanted, &other);
+    }
+    visit.is_left();
+    let mut visit = camera.visit();
+    visit.plays(&other);
+    send(&mut visit, &packets(0..4, 7));
+    let now = has(&site, 4);
+    assert_eq!((&now["gaps"], &now["recording"]), (&0.into(), &2.into()));
+    site.run(&["source", "remove", "door"]).done();
+    let recordings = site.json(&["recording", "list", "cam"]);
+    assert_eq!(recordings.as_array().map(Vec::len), Some(2));
+    server.terminate();
+}
+
+/// What is waited for ends when the source does: neither the answer nor its lateness has come then.
+#[test]
+fn a_source_ends_whatever_it_waits_for() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    for asked in 0..3 {
+        add(&site, &camera.url(""), &[]);
+        let mut visit = camera.visit();
+        for _ in 0..asked {
+            let wanted = visit.wanted().expect("it asks");
+            visit.does(&wanted, &sdp(800));
+        }
+        visit.wanted().expect("it asks, and is not answered");
+        let removed = site.json(&["source", "remove", "door"]);
+        assert_eq!(
+            (&removed["state"], &removed["reason"]),
+            (&"ended".into(), &Value::Null)
+        );
+        visit.is_left();
+    }
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.wanted().expect("it asks, and is not answered");
+    server.terminate();
+    visit.is_left();
+}
+
 /// Another Clockwise is a camera as well.
 #[test]
 fn one_server_pulls_from_another() {

@@ -1,5 +1,5 @@
-//! Packets from a peer into a recording: between the messages of a connection, or by UDP. It makes no difference whether
-//! the peer publishes or is pulled from.
+//! Packets from a peer into a recording: between the messages of a connection, or by UDP. It makes no difference
+//! whether the peer publishes or is pulled from.
 
 use std::io::{self, IoSliceMut};
 use std::net::TcpStream;

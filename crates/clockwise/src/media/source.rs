@@ -6,8 +6,8 @@
 //!    +------------------- back-off: 1 s, 2 s, ... 30 s <------+  the recording and its reservation stay
 //! ```
 //!
-//! What is reserved is held from before the first packet until the source is removed or the server ends, so that a camera
-//! that starts anew finds its place. A camera that has sent nothing holds nothing. One that describes something else
+//! What is reserved is held from before the first packet until the source is removed or the server ends, so that a
+//! camera that starts anew finds its place. A camera that has sent nothing holds nothing. One that describes something else
 //! when it is back has a new recording.
 
 mod camera;

@@ -1,10 +1,11 @@
-//! The sources of a server: cameras that are pulled from, each by a thread of its own, and the file that remembers them.
+//! The sources of a server: cameras that are pulled from, each by a thread of its own, and the file that remembers
+//! them.
 //!
 //! # The file
 //!
 //! JSON, read when the server starts and replaced whole, durably, before a change is answered. It has the cameras'
-//! passwords, as Digest needs them as they are, so only its owner may read it. It is no part of the pool: disks that are
-//! sold or lent must not take passwords along, and a pool that is opened elsewhere must not begin to call cameras.
+//! passwords, as Digest needs them as they are, so only its owner may read it. It is no part of the pool: disks that
+//! are sold or lent must not take passwords along, and a pool that is opened elsewhere must not begin to call cameras.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -330,6 +331,13 @@ impl Sources {
                 tracing::error!(source = name, "the thread of a source has failed");
             }
         }
+    }
+}
+
+impl Drop for Sources {
+    /// Ends all, where a server that could not be started has not.
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Logging in at a camera: Digest (RFC 2069, 2617 and 7616, MD5 and SHA-256) or Basic, whichever is the best it asks for.
+//! Logging in at a camera: Digest (RFC 2069, 2617 and 7616, MD5 and SHA-256) or Basic, whichever is the best it asks
+//! for.
 
 use std::fmt::{self, Formatter};
 
