@@ -27,7 +27,7 @@ pub enum SourceCommand {
         /// How packets come.
         #[arg(long, value_enum, default_value_t)]
         transport: SourceTransport,
-        /// What is reserved, such as 500KB/s [default: what the camera says it needs, or `rate` under [rtsp]].
+        /// What is reserved, such as 500KB/s [default: what the camera says it needs, or `rate` of the configuration].
         #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
         rate: Option<BytesPerSecond>,
     },
