@@ -126,14 +126,7 @@ impl ApiClient {
                 .help(STRANGER)
             });
         }
-        Err(match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => problem.into_failure(),
-            Err(_) => Failure::failed(format!(
-                "the server answers {status}: {}",
-                String::from_utf8_lossy(&body)
-            ))
-            .help(STRANGER),
-        })
+        Err(refused(status, &body))
     }
 
     async fn exchange(
@@ -142,6 +135,20 @@ impl ApiClient {
         path: &str,
         body: Vec<u8>,
     ) -> Answer<(StatusCode, Bytes)> {
+        let (stream, request) = self.ready(method, path, body).await?;
+        match answer(stream, request).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.lost(&error).await),
+        }
+    }
+
+    /// A connection, and what is to be said on it.
+    async fn ready(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Answer<(tokio::net::UnixStream, Request<Full<Bytes>>)> {
         let stream = self
             .connect()
             .await
@@ -153,10 +160,44 @@ impl ApiClient {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failure::bug(format!("{path} is not a path of the API: {error}")))?;
-        match answer(stream, request).await {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(self.lost(&error).await),
+        Ok((stream, request))
+    }
+
+    /// Reads what is no JSON and may be long; `take` is given its pieces. How many bytes that were.
+    ///
+    /// # Errors
+    /// When the server is not there, says no or ends before its end, or `take` fails.
+    pub async fn download(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Answer<u64> {
+        let (stream, request) = self.ready(Method::GET, path, Vec::new()).await?;
+        let begun = begin(stream, request).await;
+        let (status, mut body, _driver) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Err(self.lost(&error).await),
+        };
+        if !status.is_success() {
+            let text = match body.collect().await {
+                Ok(text) => text.to_bytes(),
+                Err(error) => return Err(self.lost(&error).await),
+            };
+            return Err(refused(status, &text));
         }
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            match frame.map(hyper::body::Frame::into_data) {
+                Ok(Ok(piece)) => {
+                    bytes += piece.len() as u64;
+                    take(&piece)?;
+                }
+                // Nothing that is wanted.
+                Ok(Err(_)) => {}
+                Err(error) => return Err(self.lost(&error).await),
+            }
+        }
+        Ok(bytes)
     }
 
     /// What to tell of a connection that ended before the answer did.
@@ -225,20 +266,46 @@ impl ApiClient {
     }
 }
 
+/// The server's account of why not.
+fn refused(status: StatusCode, body: &[u8]) -> Failure {
+    match serde_json::from_slice::<Problem>(body) {
+        Ok(problem) => problem.into_failure(),
+        Err(_) => Failure::failed(format!(
+            "the server answers {status}: {}",
+            String::from_utf8_lossy(body)
+        ))
+        .help(STRANGER),
+    }
+}
+
+/// What does the work of a connection, as long as it is kept.
+struct Driver(tokio::task::JoinHandle<Result<(), hyper::Error>>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One request on a connection of its own, and how its answer begins.
+async fn begin(
+    stream: tokio::net::UnixStream,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, hyper::body::Incoming, Driver), hyper::Error> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = Driver(tokio::spawn(connection));
+    let response = sender.send_request(request).await?;
+    Ok((response.status(), response.into_body(), driver))
+}
+
 /// One request on a connection of its own, and its answer.
 async fn answer(
     stream: tokio::net::UnixStream,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), hyper::Error> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let driver = tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = response.into_body().collect().await?.to_bytes();
-    drop(sender);
-    driver.abort();
-    Ok((status, body))
+    let (status, body, _driver) = begin(stream, request).await?;
+    Ok((status, body.collect().await?.to_bytes()))
 }
 
 /// Whether what listens at a socket answers, but not in HTTP, as those of byte streams and NBD do.

@@ -51,6 +51,8 @@ struct File {
     #[serde(default)]
     rtsp: rtsp::Section,
     #[serde(default)]
+    http: Http,
+    #[serde(default)]
     pool: PoolSection,
     #[serde(default)]
     memory: Memory,
@@ -129,6 +131,12 @@ fn memory_total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Byt
     Ok(Some(total))
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Http {
+    listen: Option<Spanned<String>>,
+}
+
 /// A configuration that makes sense.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -146,6 +154,8 @@ pub struct Config {
     pub rtsp: Option<MediaConfig>,
     /// How cameras are pulled from.
     pub sources: SourcesConfig,
+    /// The TCP address where recordings are served to browsers, if they are to be.
+    pub http: Option<std::net::SocketAddr>,
     /// Disk time reserved for exports.
     pub nbd_reservations: Vec<ExportReservation>,
     /// The extent size, for `pool create`.
@@ -207,6 +217,12 @@ impl Config {
                 .transpose()?,
             rtsp,
             sources,
+            http: file
+                .http
+                .listen
+                .as_ref()
+                .map(|address| tcp(source, address))
+                .transpose()?,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
             open: OpenOptions {

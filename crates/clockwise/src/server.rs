@@ -12,7 +12,7 @@ use std::time::Duration;
 use engine::pool::{OpenOptions, Pool};
 use engine::rt;
 use engine::status::Warning;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -45,6 +45,7 @@ pub struct Server {
     app: Arc<App>,
     nbd: Option<nbd::Server>,
     rtsp: Option<media::Server>,
+    http: Option<std::net::SocketAddr>,
     ending: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     sockets: Vec<SocketFile>,
@@ -68,6 +69,11 @@ impl Server {
         let nbd = start_nbd(config, &pool)?;
         let archives = Arc::new(Archives::new(Arc::clone(&pool)));
         let rtsp = start_rtsp(config, &archives)?;
+        let browsers = match config.http {
+            Some(address) => Some(listen_http(address).await?),
+            None => None,
+        };
+        let http = browsers.as_ref().and_then(|of| of.local_addr().ok());
         let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
         let sources = start_sources(config, &archives)?;
         let app = Arc::new(App::new(
@@ -81,7 +87,7 @@ impl Server {
             tracing::warn!("{}", Warning { what, concerns });
         }
         let (ending, ended) = watch::channel(false);
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(api::serve(
                 api,
                 http::router(Arc::clone(&app)),
@@ -94,12 +100,22 @@ impl Server {
                 data::Limits::of(descriptors),
                 ended.clone(),
             )),
-            tokio::spawn(expire(Arc::clone(&app), ended)),
+            tokio::spawn(expire(Arc::clone(&app), ended.clone())),
         ];
+        if let Some(listener) = browsers {
+            let router = http::media::router(Arc::clone(&app));
+            tasks.push(tokio::spawn(api::serve(
+                listener,
+                router,
+                api::HEAD_WITHIN,
+                ended,
+            )));
+        }
         Ok(Self {
             app,
             nbd,
             rtsp,
+            http,
             ending,
             tasks,
             sockets: vec![api_file, data_file],
@@ -124,6 +140,12 @@ impl Server {
         self.rtsp.as_ref().map(media::Server::address)
     }
 
+    /// Where recordings are served to browsers, with the port that was taken.
+    #[must_use]
+    pub fn http(&self) -> Option<std::net::SocketAddr> {
+        self.http
+    }
+
     /// Ends it: no new calls, streams and exports end, everything acknowledged is made durable.
     ///
     /// # Errors
@@ -133,6 +155,7 @@ impl Server {
             app,
             nbd,
             rtsp,
+            http: _,
             ending,
             tasks,
             sockets,
@@ -236,6 +259,13 @@ fn start_rtsp(config: &Config, archives: &Arc<Archives>) -> Result<Option<media:
                 "name another address under [rtsp], end what uses it, or see that it may be used",
             )
         })
+}
+
+async fn listen_http(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::failed(format!("cannot listen at {address} for HTTP: {error}"))
+            .help("name another address under [http], end what uses it, or see that it may be used")
+    })
 }
 
 /// Resolves when the server ends.

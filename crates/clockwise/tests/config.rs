@@ -110,6 +110,11 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["`everywhere` is not an address"],
         ),
         (
+            format!("[http]\nlisten = \"everywhere\"\n{disk}"),
+            ":2:10",
+            &["`everywhere` is not an address"],
+        ),
+        (
             format!("[rtsp]\nblock = \"100KiB\"\n{disk}"),
             ":1:1",
             &["`block` is 100", "power of two"],
@@ -389,11 +394,12 @@ fn the_example_is_a_configuration() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
     ("rtsp", "[rtsp]"),
+    ("http", "[http]"),
     ("pool", "[pool]"),
     ("memory", "[memory]"),
     ("scheduler", "[scheduler]"),

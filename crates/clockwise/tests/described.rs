@@ -97,9 +97,12 @@ fn every_answer_is_as_it_is_described() {
     ask(200, "POST", of_move, ["v", "", placement]);
     ask(200, "DELETE", of_volume, ["v", "", ""]);
     a_move_is_watched_and_stopped(&site, &described);
-    described.all_are_answered();
+    described.all_are_answered(&[RECORDING, CHECK]);
     assert_eq!(server.terminate().0, Some(0));
 }
+
+const RECORDING: &str = "/v1/volumes/{name}/recordings/{number}";
+const CHECK: &str = "/v1/volumes/{name}/recordings/{number}/check";
 
 #[test]
 fn recordings_are_listed_as_described() {
@@ -115,6 +118,10 @@ fn recordings_are_listed_as_described() {
         listed[0]["is_recorded"] == false
     });
     assert_eq!(listed[0]["tracks"], json!(["X-TEST"]));
+    let shown = described.ask(200, "GET", RECORDING, ["cam/1", "", ""]);
+    assert_eq!(shown["tracks"][0]["encoding"], "X-TEST");
+    described.ask(404, "GET", RECORDING, ["cam/2", "", ""]);
+    described.ask(200, "GET", CHECK, ["cam/1", "", ""]);
     server.terminate();
 }
 

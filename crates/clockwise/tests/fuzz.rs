@@ -22,7 +22,7 @@ use seed::seed;
 type Target = (&'static str, fn(&[u8]), usize);
 
 // Text takes longer to read.
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
     ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
     ("data_greeting", session::fuzzing::data_greeting, 200_000),
@@ -35,6 +35,7 @@ const TARGETS: [Target; 13] = [
     ("rtp_packet", media::fuzzing::packet, 200_000),
     ("media_block", media::fuzzing::block, 100_000),
     ("media_index", media::fuzzing::index, 100_000),
+    ("media_export", media::fuzzing::export, 50_000),
     ("experiment", sim::experiment::fuzzing::experiment, 10_000),
 ];
 

@@ -61,6 +61,8 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/move
     get /v1/volumes/{name}/places
     get /v1/volumes/{name}/recordings
+    get /v1/volumes/{name}/recordings/{number}
+    get /v1/volumes/{name}/recordings/{number}/check
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
     post /v1/sources

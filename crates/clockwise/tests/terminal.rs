@@ -244,8 +244,14 @@ fn every_commands_result_is_json_for_programs() {
     let experiment = "../../examples/experiments/figure-6.4.toml";
     let ran = json(&["sim", "run", experiment, "--out", &out]);
     assert_eq!(ran["runs"][0]["measured"]["missed"], 0);
-    // These two take long: theirs are looked at where demos are run and figures are measured.
-    for name in ["demo", "sim figure"] {
+    // These are looked at where demos are run, figures are measured, and there are recordings.
+    for name in [
+        "demo",
+        "sim figure",
+        "recording show",
+        "recording export",
+        "recording check",
+    ] {
         asked.borrow_mut().insert(name.to_owned());
     }
     assert_eq!(asked.into_inner(), all);

@@ -1,17 +1,21 @@
 //! `clockwise recording`.
 
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use clap::Subcommand;
-use sched::units::Nanos;
+use clap::{Args, Subcommand};
+use sched::units::{Bytes, Nanos};
+use serde::Serialize;
 
-use super::output::table;
-use super::{Output, block_on};
+use super::output::{list, table};
+use super::stream::target::Target;
+use super::{Output, block_on, printable};
 use crate::client::ApiClient;
-use crate::failure::Failure;
-use crate::http::recordings::RecordingView;
-use crate::quantity::Span;
+use crate::failure::{Failure, FailureKind};
+use crate::http::recordings::{RecordedTrack, RecordingCheck, RecordingDetail, RecordingView};
+use crate::quantity::{Size, Span, parse_time};
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
@@ -21,6 +25,58 @@ pub enum RecordingCommand {
         /// The volume.
         volume: String,
     },
+    /// Show a recording and what can be made of it.
+    Show {
+        /// The volume.
+        volume: String,
+        /// Its number there.
+        number: u64,
+    },
+    /// Write a recording to a file, without encoding it anew: what is read takes what the streams leave.
+    Export(ExportArgs),
+    /// Read all of a recording, and say what of it is damaged.
+    Check {
+        /// The volume.
+        volume: String,
+        /// Its number there.
+        number: u64,
+    },
+}
+
+/// Options of `clockwise recording export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The volume.
+    volume: String,
+    /// Its number there.
+    number: u64,
+    /// The file, or `-` for standard output.
+    #[arg(long)]
+    to: PathBuf,
+    /// From which time of the recording on, such as 1h or 90s: from the key frame before [default: its beginning].
+    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
+    from: Option<Nanos>,
+    /// Up to which time of the recording [default: its end].
+    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
+    until: Option<Nanos>,
+    /// This track alone and as it was sent (H.264, H.265, AAC, Motion JPEG, sound that is not compressed), instead of
+    /// MP4.
+    #[arg(long)]
+    track: Option<u64>,
+}
+
+/// What was exported.
+#[derive(Serialize)]
+struct Exported {
+    to: String,
+    bytes: u64,
+}
+
+fn path(volume: &str, number: u64) -> Result<String, Failure> {
+    Ok(format!(
+        "{}/recordings/{number}",
+        super::volume::path(volume)?
+    ))
 }
 
 pub(super) fn run(
@@ -28,11 +84,172 @@ pub(super) fn run(
     command: &RecordingCommand,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
-    let RecordingCommand::List { volume } = command;
-    let path = format!("{}/recordings", super::volume::path(volume)?);
-    let recordings: Vec<RecordingView> = block_on(client.get(&path))?;
-    output.result(&recordings, || text(&recordings))?;
+    match command {
+        RecordingCommand::List { volume } => {
+            let path = format!("{}/recordings", super::volume::path(volume)?);
+            let recordings: Vec<RecordingView> = block_on(client.get(&path))?;
+            output.result(&recordings, || text(&recordings))?;
+        }
+        RecordingCommand::Show { volume, number } => {
+            let of: RecordingDetail = block_on(client.get(&path(volume, *number)?))?;
+            output.result(&of, || shown(&of))?;
+        }
+        RecordingCommand::Export(args) => return export(client, args, output),
+        RecordingCommand::Check { volume, number } => {
+            let path = format!("{}/check", path(volume, *number)?);
+            let of: RecordingCheck =
+                output.during("reading the recording", || block_on(client.get(&path)))?;
+            output.result(&of, || checked(&of))?;
+            if !of.is_sound {
+                return Ok(FailureKind::Failed.exit_code());
+            }
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<ExitCode, Failure> {
+    if let (Some(from), Some(until)) = (args.from, args.until)
+        && until <= from
+    {
+        return Err(Failure::bad_input(format!(
+            "--until {} is not after --from {}",
+            Span(until),
+            Span(from)
+        ))
+        .help("give both from the beginning of the recording on"));
+    }
+    let path = path(&args.volume, args.number)?;
+    // The same names as in the API, in a part of it that is no JSON.
+    let path = path
+        .replacen("/v1/volumes/", "/media/", 1)
+        .replacen("/recordings/", "/", 1);
+    let mut path = match args.track {
+        Some(track) => format!("{path}/track{track}?"),
+        None => format!("{path}/recording.mp4?stream=true"),
+    };
+    for (name, time) in [("from_ns", args.from), ("to_ns", args.until)] {
+        if let Some(time) = time {
+            path.push_str(&format!("&{name}={}", time.get()));
+        }
+    }
+    let mut target = Target::open(&args.to, io::stdout())?;
+    let bar = output.byte_progress(None, "exporting");
+    let mut is_begun = false;
+    let download = client.download(&path, |bytes| {
+        if !std::mem::replace(&mut is_begun, true) {
+            target.begin()?;
+        }
+        let written = target.write_all(bytes);
+        written.map_err(|error| target.failure("standard output", &error))?;
+        bar.inc(bytes.len() as u64);
+        Ok(())
+    });
+    let bytes = block_on(download);
+    bar.finish_and_clear();
+    let bytes = bytes?;
+    let flushed = target.flush();
+    flushed.map_err(|error| target.failure("standard output", &error))?;
+    let exported = Exported {
+        to: args.to.display().to_string(),
+        bytes,
+    };
+    let said = || {
+        format!(
+            "{} written to {}",
+            Size(Bytes(bytes)),
+            printable(&exported.to)
+        )
+    };
+    if target.is_standard() {
+        output.aside(&exported, said)?;
+    } else {
+        output.result(&exported, said)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(of: &RecordingDetail) -> String {
+    let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
+    let length = of.ends_ns.saturating_sub(of.begins_ns);
+    let mut rows = vec![
+        ("recording", of.number.to_string()),
+        ("begun", humantime::format_rfc3339_millis(begun).to_string()),
+        ("length", Span(Nanos(length)).to_string()),
+    ];
+    if of.begins_ns > 0 {
+        rows.push((
+            "from",
+            format!("{} of its time on", Span(Nanos(of.begins_ns))),
+        ));
+    }
+    let bytes = of.blocks.saturating_mul(of.block_bytes);
+    rows.push((
+        "on disk",
+        format!(
+            "{}, {} blocks of {}",
+            Size(Bytes(bytes)),
+            of.blocks,
+            Size(Bytes(of.block_bytes))
+        ),
+    ));
+    rows.push((
+        "state",
+        if of.is_recorded { "goes on" } else { "ended" }.to_owned(),
+    ));
+    let row = |track: &RecordedTrack| {
+        [
+            track.number.to_string(),
+            match &*track.encoding {
+                "" => "?".to_owned(),
+                name => printable(name).into_owned(),
+            },
+            track.clock_rate.to_string(),
+            if track.mp4 { "yes" } else { "no" }.to_owned(),
+            track.raw.clone().unwrap_or_else(|| "no".to_owned()),
+        ]
+    };
+    let tracks = table(
+        ["TRACK", "ENCODING", "CLOCK", "MP4", "ALONE"],
+        &[0, 2],
+        of.tracks.iter().map(row),
+    );
+    format!("{}\n\n{tracks}\n", list(&rows))
+}
+
+fn checked(of: &RecordingCheck) -> String {
+    let sound = if of.is_sound { "sound" } else { "damaged" };
+    let mut out = format!(
+        "{sound}: {} blocks, {} packets, {}; {} packets never came\n",
+        of.blocks,
+        of.packets,
+        Size(Bytes(of.bytes)),
+        of.lost
+    );
+    if of.damaged > 0 {
+        let at: Vec<String> = of.damaged_at.iter().map(u64::to_string).collect();
+        out.push_str(&format!(
+            "{} blocks are damaged or gone: {}\n",
+            of.damaged,
+            at.join(", ")
+        ));
+    }
+    if of.impossible > 0 {
+        out.push_str(&format!("{} packets make no sense\n", of.impossible));
+    }
+    if of.sections_wrong > 0 {
+        out.push_str(&format!(
+            "{} sections of the index are wrong\n",
+            of.sections_wrong
+        ));
+    }
+    if of.sections_missing > 0 {
+        out.push_str(&format!(
+            "{} sections of the index are missing, as after a crash: times are found without them\n",
+            of.sections_missing
+        ));
+    }
+    out
 }
 
 fn text(recordings: &[RecordingView]) -> String {

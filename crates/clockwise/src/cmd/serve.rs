@@ -79,6 +79,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
             nbd_unix = config.nbd_unix.as_ref().map(|path| path.display().to_string()),
             nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
             rtsp = server.rtsp().map(|address| address.to_string()),
+            http = server.http().map(|address| address.to_string()),
             "serving"
         );
         if output.is_json() {
@@ -90,6 +91,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
                 "nbd_unix": config.nbd_unix,
                 "nbd_tcp": server.nbd_tcp(),
                 "rtsp": server.rtsp(),
+                "http": server.http(),
             });
             output.result(&serving, String::new)?;
         }

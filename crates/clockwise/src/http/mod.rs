@@ -8,6 +8,7 @@
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
 //! | `GET /v1/volumes/{name}/recordings` | what was recorded there over RTSP |
+//! | `GET /v1/volumes/{name}/recordings/{number}`, `/check` | one of them, and whether it is sound |
 //! | `GET`, `POST /v1/sources` | lists the cameras that are pulled from, adds one |
 //! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
@@ -17,6 +18,8 @@
 //! | `POST /v1/window` | begins a new window for best-effort latency |
 //! | `GET /v1/openapi.json` | this, for programs |
 //!
+//! Recordings as files are under `/media`, see [`media`].
+//!
 //! The pool's own calls may wait for disks, and an admission test may take milliseconds, so every
 //! handler does its work on a thread where waiting harms nobody. Data of streams never comes through
 //! here, see [`crate::session`].
@@ -24,6 +27,7 @@
 pub mod ask;
 mod disks;
 mod errors;
+pub mod media;
 mod problem;
 pub mod recordings;
 pub mod sources;
@@ -72,6 +76,8 @@ pub struct App {
     pub reserved_exports: Vec<String>,
     /// Moves under way, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
+    /// What is known of the recordings that are served over HTTP.
+    pub media: media::Media,
 }
 
 impl App {
@@ -92,6 +98,7 @@ impl App {
             data_socket,
             reserved_exports,
             moves: Mutex::default(),
+            media: media::Media::default(),
         }
     }
 
@@ -123,6 +130,7 @@ impl App {
         {
             one.stop();
         }
+        self.media.close();
         self.sessions.close();
     }
 }
@@ -243,8 +251,16 @@ async fn answer<T: Send + 'static>(
     app: Shared,
     work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
 ) -> Answer<T> {
+    apart(app, work).await.map(Json)
+}
+
+/// The same, whatever it answers.
+async fn apart<T: Send + 'static>(
+    app: Shared,
+    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
     match tokio::task::spawn_blocking(move || work(&app)).await {
-        Ok(result) => result.map(Json),
+        Ok(result) => result,
         Err(error) => {
             tracing::error!(%error, "a call of the API panicked");
             Err(Problem::new(
@@ -308,11 +324,16 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 pub fn router(app: Shared) -> Router {
     let (router, description) = routes().split_for_parts();
     let description = Arc::new(errors::with_errors(description));
+    let router = router.merge(media::routes()).route(
+        "/v1/openapi.json",
+        axum::routing::get(move || async move { Json((*description).clone()) }),
+    );
+    with_fallbacks(router).with_state(app)
+}
+
+/// What is answered where there is nothing.
+fn with_fallbacks(router: Router<Shared>) -> Router<Shared> {
     router
-        .route(
-            "/v1/openapi.json",
-            axum::routing::get(move || async move { Json((*description).clone()) }),
-        )
         .fallback(|request: Request| async move {
             Problem::new(
                 StatusCode::NOT_FOUND,
@@ -331,7 +352,6 @@ pub fn router(app: Shared) -> Router {
                 "GET /v1/openapi.json lists what there is",
             )
         })
-        .with_state(app)
 }
 
 #[cfg(test)]

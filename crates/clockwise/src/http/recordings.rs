@@ -1,5 +1,9 @@
 //! Recordings: what is in a volume that was recorded to over RTSP.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -10,6 +14,8 @@ use utoipa_axum::routes;
 use super::{Answer, PathPart, Problem, Shared, answer};
 use crate::media::archive::ArchiveError;
 use crate::media::archives::{Described, OpenError};
+use crate::media::check::{Report, check};
+use crate::media::export::exports;
 
 /// A recording, as much of it as has not been overwritten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -42,8 +48,172 @@ impl From<Described> for RecordingView {
     }
 }
 
+/// A track of a recording.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RecordedTrack {
+    /// Its number, from 0.
+    pub number: u64,
+    /// The name of its encoding; empty where nothing is known of it.
+    pub encoding: String,
+    /// How many units of its timestamps a second has.
+    pub clock_rate: u32,
+    /// Whether it can be in an MP4 file.
+    pub mp4: bool,
+    /// What a file of it alone is, if there can be one: `h264`, `h265`, `aac`, `mjpeg`, `s16be`, `mulaw` or `alaw`.
+    pub raw: Option<String>,
+}
+
+/// A recording and what it consists of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RecordingDetail {
+    /// Its number in its volume, from 1.
+    pub number: u64,
+    /// When it began, in nanoseconds since 1970.
+    pub begun_unix_ns: u64,
+    /// When what is left of it begins and ends, in nanoseconds of its time.
+    pub begins_ns: u64,
+    /// See `begins_ns`.
+    pub ends_ns: u64,
+    /// Blocks of it, and bytes of each.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub block_bytes: u64,
+    /// Its tracks; none where that is damaged.
+    pub tracks: Vec<RecordedTrack>,
+    /// Whether it goes on.
+    pub is_recorded: bool,
+    /// Its description (SDP) as players are given it.
+    pub description: String,
+}
+
+/// What an examination of a recording found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RecordingCheck {
+    /// Whether it is as it was recorded.
+    pub is_sound: bool,
+    /// Blocks that were read.
+    pub blocks: u64,
+    /// Blocks that are damaged.
+    pub damaged: u64,
+    /// The first 100 of them, by their places in the recording, from 0.
+    pub damaged_at: Vec<u64>,
+    /// Packets that are not what their block says.
+    pub impossible: u64,
+    /// RTP packets.
+    pub packets: u64,
+    /// Bytes of all packets, without the fixed headers of RTP.
+    pub bytes: u64,
+    /// RTP packets that never came.
+    pub lost: u64,
+    /// Sections of the index that are there.
+    pub sections: u64,
+    /// Sections that are missing, as after a crash: what they say is found otherwise.
+    pub sections_missing: u64,
+    /// Sections that say something else than the blocks that they are about.
+    pub sections_wrong: u64,
+}
+
+impl From<Report> for RecordingCheck {
+    fn from(of: Report) -> Self {
+        Self {
+            is_sound: of.is_sound(),
+            blocks: of.blocks,
+            damaged: of.damaged,
+            damaged_at: of.damaged_at,
+            impossible: of.impossible,
+            packets: of.packets,
+            bytes: of.bytes,
+            lost: of.lost,
+            sections: of.sections,
+            sections_missing: of.sections_missing,
+            sections_wrong: of.sections_wrong,
+        }
+    }
+}
+
 pub(super) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(list))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show))
+        .routes(routes!(examine))
+}
+
+/// A recording and what it consists of.
+#[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}",
+    params(("name" = String, Path), ("number" = u64, Path)),
+    responses((status = 200, body = RecordingDetail), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+async fn show(
+    state: State<Shared>,
+    PathPart((name, number)): PathPart<(String, u64)>,
+) -> Answer<RecordingDetail> {
+    answer(state.0, move |app| {
+        let (archive, recording) = app.archives.recording(&name, number)?;
+        let of = app.archives.describe(&archive, recording)?;
+        let tracks = of.description.iter().flat_map(|of| of.tracks());
+        let tracks = (0..).zip(tracks).map(|(number, track)| {
+            let exports = exports(track);
+            RecordedTrack {
+                number,
+                encoding: track.encoding.clone(),
+                clock_rate: track.clock_rate,
+                mp4: exports.mp4,
+                raw: exports.raw.map(str::to_owned),
+            }
+        });
+        let length_ns = (!of.is_recorded).then_some(of.ends_ns);
+        let description = of.description.as_ref();
+        let text = description.map(|description| description.for_players(length_ns));
+        Ok(RecordingDetail {
+            number,
+            begun_unix_ns: recording.begun_unix_ns,
+            begins_ns: of.ends_ns - of.length_ns,
+            ends_ns: of.ends_ns,
+            blocks: recording.end - recording.first,
+            block_bytes: archive.header().block_bytes,
+            tracks: tracks.collect(),
+            is_recorded: of.is_recorded,
+            description: String::from_utf8_lossy(&text.unwrap_or_default()).into_owned(),
+        })
+    })
+    .await
+}
+
+/// Says that nobody waits any more when it is dropped.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
+/// Reads all of a recording as best effort, and compares what is said in one place with another.
+#[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}/check",
+    params(("name" = String, Path), ("number" = u64, Path)),
+    responses((status = 200, body = RecordingCheck), (status = 404, body = Problem),
+        (status = 409, body = Problem), (status = 503, body = Problem)))]
+async fn examine(
+    state: State<Shared>,
+    PathPart((name, number)): PathPart<(String, u64)>,
+) -> Answer<RecordingCheck> {
+    let is_waited_for = Arc::new(AtomicBool::new(true));
+    let _waiting = Waiting(Arc::clone(&is_waited_for));
+    answer(state.0, move |app| {
+        let (archive, recording) = app.archives.recording(&name, number)?;
+        let client = app.archives.client()?;
+        let goes_on = || is_waited_for.load(Relaxed) && !app.media.is_closed();
+        let report = check(&archive, &client, &recording, goes_on).map_err(OpenError::from)?;
+        let ends = || {
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server ends, and the recording was not examined to its end",
+                "ask again when it is back",
+            )
+        };
+        report.map(RecordingCheck::from).ok_or_else(ends)
+    })
+    .await
 }
 
 /// The recordings in a volume, the oldest first; none where nothing was written.
@@ -66,6 +236,11 @@ impl From<OpenError> for Problem {
         match error {
             OpenError::Pool(error) => error.into(),
             OpenError::Memory(refusal) => refusal.into(),
+            error @ OpenError::NoRecording { .. } => Self::new(
+                StatusCode::NOT_FOUND,
+                error.to_string(),
+                "`clockwise recording list` shows those that there are",
+            ),
             OpenError::Archive(error) => {
                 let (status, help) = match error {
                     ArchiveError::Io { .. } => (

@@ -512,7 +512,7 @@ impl Archive {
     }
 
     /// The section of the index that is in a block of a recording.
-    fn section(
+    pub(super) fn section(
         &self,
         client: &Client,
         recording: &Recording,

@@ -25,6 +25,14 @@ pub enum OpenError {
     /// What is in it.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// There is no such recording.
+    #[error("volume {volume:?} has no recording {number}, or none any more")]
+    NoRecording {
+        /// Where.
+        volume: String,
+        /// Which.
+        number: u64,
+    },
     /// There is no memory to look.
     #[error(transparent)]
     Memory(#[from] Refusal),
@@ -52,6 +60,8 @@ pub struct Described {
     pub description: Option<Description>,
     /// How long it is, as much of it as is there, in nanoseconds.
     pub length_ns: u64,
+    /// When it ends, in nanoseconds of its time.
+    pub ends_ns: u64,
     /// Whether it goes on.
     pub is_recorded: bool,
 }
@@ -117,6 +127,24 @@ impl Archives {
         Ok(archive)
     }
 
+    /// A recording by its number, and its archive.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn recording(
+        &self,
+        volume: &str,
+        number: u64,
+    ) -> Result<(Arc<Archive>, Recording), OpenError> {
+        let archive = self.open(volume, None)?;
+        let recording = archive.recording(Some(number));
+        let recording = recording.ok_or_else(|| OpenError::NoRecording {
+            volume: volume.to_owned(),
+            number,
+        })?;
+        Ok((archive, recording))
+    }
+
     /// What a recording consists of.
     ///
     /// # Errors
@@ -145,6 +173,7 @@ impl Archives {
             recording,
             description,
             length_ns: extent.end.saturating_sub(extent.start),
+            ends_ns: extent.end,
             is_recorded: archive.goes_on(&recording),
         })
     }

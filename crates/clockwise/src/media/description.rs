@@ -40,6 +40,12 @@ pub struct Track {
     pub encoding: String,
     /// How many units of its timestamps a second has.
     pub clock_rate: u32,
+    /// The payload type of its packets, if it is a number.
+    pub payload_type: Option<u8>,
+    /// How many channels it has, if it is sound.
+    pub channels: u8,
+    /// What else is said of its format (`a=fmtp`).
+    pub parameters: String,
 }
 
 /// A description that makes sense.
@@ -80,13 +86,25 @@ fn track(media: &Media) -> Track {
         let mut parts = encoding.split('/');
         let name = parts.next()?.trim().to_ascii_uppercase();
         let rate = parts.next()?.trim().parse().ok().filter(|rate| *rate > 0)?;
-        Some((name, rate))
+        let channels = parts.next().and_then(|of| of.trim().parse().ok());
+        Some((name, rate, channels.unwrap_or(1)))
     });
-    let known = payload_type.and_then(|of| well_known(of.parse().ok()?));
-    let known = known.map(|(name, rate)| (name.to_owned(), rate));
-    let (encoding, clock_rate) = mapped
+    let number: Option<u8> = payload_type.and_then(|of| of.parse().ok());
+    let known = number.and_then(well_known).map(|(name, rate)| {
+        // Type 10 has two channels.
+        (
+            name.to_owned(),
+            rate,
+            if number == Some(10) { 2 } else { 1 },
+        )
+    });
+    let (encoding, clock_rate, channels) = mapped
         .or(known)
-        .unwrap_or_else(|| (String::new(), CLOCK_RATE_DEFAULT));
+        .unwrap_or_else(|| (String::new(), CLOCK_RATE_DEFAULT, 1));
+    let parameters = media.attributes.iter().find_map(|attribute| {
+        let (of, said) = attribute.value.as_deref()?.split_once(' ')?;
+        (attribute.attribute == "fmtp" && Some(of) == payload_type).then(|| said.to_owned())
+    });
     let control = media.attributes.iter();
     let control = control
         .filter(|attribute| attribute.attribute == "control")
@@ -95,6 +113,9 @@ fn track(media: &Media) -> Track {
         control,
         encoding,
         clock_rate,
+        payload_type: number,
+        channels,
+        parameters: parameters.unwrap_or_default(),
     }
 }
 
@@ -297,14 +318,17 @@ mod tests {
     #[test]
     fn what_an_encoder_announces_is_understood() {
         let description = Description::parse(TWO).unwrap();
-        let of = |control: &str, encoding: &str, clock_rate| Track {
-            control: Some(control.to_owned()),
+        let of = |payload_type, encoding: &str, clock_rate, channels, parameters: &str| Track {
+            control: Some(format!("streamid={}", payload_type - 96)),
             encoding: encoding.to_owned(),
             clock_rate,
+            payload_type: Some(payload_type),
+            channels,
+            parameters: parameters.to_owned(),
         };
         let expected = [
-            of("streamid=0", "H264", 90_000),
-            of("streamid=1", "MPEG4-GENERIC", 44_100),
+            of(96, "H264", 90_000, 1, "packetization-mode=1"),
+            of(97, "MPEG4-GENERIC", 44_100, 2, ""),
         ];
         assert_eq!(description.tracks(), expected);
         // 928 kbit/s and a tenth.

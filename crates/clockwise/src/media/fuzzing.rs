@@ -1,7 +1,11 @@
 //! What the fuzz targets call: bytes of a peer, or of a disk.
 
+use sched::units::Nanos;
+
 use super::block::{Block, Header, Trailer, mend};
 use super::description::Description;
+use super::export::mp4;
+use super::export::track::Track;
 use super::index::Index;
 use super::input::{Input, Next};
 use super::packet;
@@ -48,6 +52,83 @@ pub fn login(data: &[u8]) {
         let said = said.map_or_else(|error| error.to_string(), Option::unwrap_or_default);
         assert!(!said.contains("never shown"), "{said:?}");
     }
+}
+
+/// Of what is exported: an encoding, its clock rate, its format's parameters.
+const ENCODINGS: [(&str, &str); 6] = [
+    ("H264/90000", "packetization-mode=1"),
+    ("H265/90000", "sprop-max-don-diff=0"),
+    (
+        "MPEG4-GENERIC/48000/2",
+        "sizelength=13;indexlength=3;indexdeltalength=3;config=1190",
+    ),
+    ("JPEG/90000", "x"),
+    ("OPUS/48000/2", "x"),
+    ("L16/44100", "x"),
+];
+
+/// Packets of any content become files: an encoding (1), and packets, each of flags (1: 1 is the marker, 2 another time,
+/// 4 and 8 a number that is further on or back), a length (1) and a body. No more comes out than went in, but for what
+/// goes around it.
+///
+/// # Panics
+/// When that does not hold.
+pub fn export(data: &[u8]) {
+    let Some((kind, mut rest)) = data.split_first() else {
+        return;
+    };
+    let (encoding, parameters) = ENCODINGS[usize::from(*kind) % ENCODINGS.len()];
+    let text = format!(
+        "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 {encoding}\r\n\
+         a=fmtp:96 {parameters}\r\n"
+    );
+    let description = Description::parse(text.as_bytes()).expect("a description");
+    let new = || Track::new(0, &description.tracks()[0], Nanos(5)).expect("it can be exported");
+    let (mut track, mut alone) = (new(), new());
+    let (mut sequence, mut timestamp, mut bytes) = (65_530_u16, u32::MAX - 9_000, 0);
+    while let [flags, length, behind @ ..] = rest {
+        let (body, behind) = behind.split_at(behind.len().min(usize::from(*length)));
+        rest = behind;
+        let step = u16::from(flags >> 2 & 1) * 3 + 1;
+        sequence = match flags & 8 {
+            0 => sequence.wrapping_add(step),
+            _ => sequence.wrapping_sub(step),
+        };
+        timestamp = timestamp.wrapping_add(u32::from(flags >> 1 & 1) * 3_600);
+        let mut header = [0x80, 96 | flags << 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        header[2..4].copy_from_slice(&sequence.to_be_bytes());
+        header[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        track.push(header, body, u64::from(timestamp));
+        alone.push(header, body, u64::from(timestamp));
+        bytes += body.len();
+    }
+    track.finish();
+    alone.finish();
+    let all = 0..u64::MAX;
+    let units = track.take(&all);
+    let mut raw = alone.raw_head();
+    for unit in alone.take(&all) {
+        alone.raw(unit, &mut raw);
+    }
+    // Twice: parameters go before all else as well. An image has 623 bytes of headers, and its tables may be another's.
+    assert!(
+        raw.len() <= 2 * (bytes + bytes * 4) + (units.len() + 1) * 1_024,
+        "{} of {bytes}",
+        raw.len()
+    );
+    let samples: Vec<_> = units.into_iter().map(|unit| track.sample(unit)).collect();
+    if let Some(head) = track.head() {
+        let _ = mp4::init(&[head], None);
+    }
+    let run = mp4::Run {
+        id: 1,
+        samples: &samples,
+        next_ticks: None,
+        usual_ticks: track.usual_ticks(),
+    };
+    let written = mp4::fragment(1, &[run]);
+    let held: usize = samples.iter().map(|sample| sample.data.len()).sum();
+    assert!(written.is_ok_and(|written| written.len() > held));
 }
 
 /// A description is one or an error; what players are given is one again.

@@ -22,8 +22,10 @@
 pub mod archive;
 pub mod archives;
 pub mod block;
+pub mod check;
 mod connection;
 pub mod description;
+pub mod export;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;

@@ -21,6 +21,7 @@ pub struct Header {
     pub ssrc: u32,
     contributors: usize,
     has_extension: bool,
+    is_padded: bool,
 }
 
 impl Header {
@@ -39,7 +40,20 @@ impl Header {
             ssrc: u32::from_be_bytes([c0, c1, c2, c3]),
             contributors: usize::from(first & 0x0f),
             has_extension: first & 0x10 != 0,
+            is_padded: first & 0x20 != 0,
         })
+    }
+
+    /// A payload without the padding at its end.
+    #[must_use]
+    pub fn unpadded<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
+        match payload.last() {
+            Some(padding) if self.is_padded => {
+                let end = payload.len().saturating_sub(usize::from(*padding));
+                &payload[..end]
+            }
+            _ => payload,
+        }
     }
 
     /// What of the body is payload; padding is left at its end. `None`: it is shorter than its header says.

@@ -1,4 +1,4 @@
-//! The control API's connections: taken, served, and closed when the server ends or nothing comes.
+//! The connections of the control API and of browsers: taken, served, and closed when the server ends or nothing comes.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,8 @@ use axum::Router;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -19,9 +20,39 @@ pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// The pause after a connection that could not be taken, for want of a descriptor as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
+/// Where connections come from.
+pub(super) trait Listener: Send {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// What connects, for the log.
+    const TO: &str;
+
+    /// The next one.
+    fn next(&self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+    const TO: &str = "the control socket";
+
+    async fn next(&self) -> std::io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    const TO: &str = "HTTP";
+
+    async fn next(&self) -> std::io::Result<TcpStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
 /// Serves what connects until the server ends, and then what has been asked by then.
-pub(super) async fn serve(
-    listener: UnixListener,
+pub(super) async fn serve<L: Listener>(
+    listener: L,
     router: Router,
     head_within: Duration,
     ended: watch::Receiver<bool>,
@@ -29,13 +60,13 @@ pub(super) async fn serve(
     let (mut connections, mut seldom) = (JoinSet::new(), Seldom::default());
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+            accepted = listener.next() => match accepted {
+                Ok(stream) => {
                     connections.spawn(one(stream, router.clone(), head_within, ended.clone()));
                 }
                 Err(error) => {
                     if let Some(untold) = seldom.turn(Instant::now()) {
-                        tracing::warn!(%error, untold, "a connection to the control socket could not be taken");
+                        tracing::warn!(%error, untold, "a connection to {} could not be taken", L::TO);
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -49,8 +80,8 @@ pub(super) async fn serve(
 }
 
 /// Serves one connection to its end.
-async fn one(
-    stream: UnixStream,
+async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
     router: Router,
     head_within: Duration,
     ended: watch::Receiver<bool>,
@@ -68,7 +99,7 @@ async fn one(
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection to the control socket ended early");
+        tracing::debug!(%error, "a connection ended early");
     }
 }
 

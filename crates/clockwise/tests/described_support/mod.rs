@@ -139,10 +139,12 @@ impl<'a> Described<'a> {
     #[track_caller]
     pub(crate) fn ask(&self, wanted: u16, method: &str, template: &str, parts: [&str; 3]) -> Value {
         let [name, query, body] = parts;
+        // Of a part of a volume, both.
+        let (name, number) = name.split_once('/').unwrap_or((name, name));
         let path = template
             .replace("{name}", name)
             .replace("{id}", name)
-            .replace("{number}", name);
+            .replace("{number}", number);
         let query = format!("{path}{query}");
         let sent = call_with(self.site, method, &query, "application/json", body);
         self.check(wanted, method, template, sent)
@@ -171,9 +173,17 @@ impl<'a> Described<'a> {
         answer
     }
 
-    /// Checks that every call that is described has been answered with what it was asked for.
+    /// Checks that every call that is described has been answered with what it was asked for, but for those that other
+    /// tests ask.
     #[track_caller]
-    pub(crate) fn all_are_answered(&self) {
+    pub(crate) fn all_are_answered(&self, elsewhere: &[&str]) {
+        for path in elsewhere {
+            let asked = ((*path).to_owned(), "get".to_owned());
+            assert!(
+                self.answered.borrow_mut().insert(asked),
+                "{path} is asked here"
+            );
+        }
         let paths = self.description["paths"].as_object().expect("paths");
         let described = paths.iter().flat_map(|(path, methods)| {
             let methods = methods.as_object().expect("methods").keys();

@@ -4,7 +4,7 @@ mod blocks;
 mod peer;
 mod report;
 mod session;
-mod target;
+pub(super) mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 
 /// Where bytes go: a file, or what `-` stands for.
-pub(super) struct Target {
+pub(in crate::cmd) struct Target {
     to: To,
     path: PathBuf,
     /// Whether the file was made for this, and nothing has gone there: then it goes away again.
@@ -23,7 +23,7 @@ enum To {
 impl Target {
     /// A file that can be written, with its content as it is, or for `-` what stands for it. What cannot
     /// be written is bad input.
-    pub(super) fn open(
+    pub(in crate::cmd) fn open(
         path: &Path,
         standard: impl Write + Send + 'static,
     ) -> Result<Self, Failure> {
@@ -57,7 +57,7 @@ impl Target {
     }
 
     /// Whether it is what `-` stands for.
-    pub(super) fn is_standard(&self) -> bool {
+    pub(in crate::cmd) fn is_standard(&self) -> bool {
         matches!(self.to, To::Standard(_))
     }
 
@@ -70,7 +70,7 @@ impl Target {
     }
 
     /// Takes away what was in it; from now on it is the stream's.
-    pub(super) fn begin(&mut self) -> Result<(), Failure> {
+    pub(in crate::cmd) fn begin(&mut self) -> Result<(), Failure> {
         let emptied = match (self.has_content(), &self.to) {
             (Ok(true), To::File(file)) => file.set_len(0),
             (has_content, _) => has_content.map(drop),
@@ -81,7 +81,7 @@ impl Target {
     }
 
     /// The failure of writing to it, where `standard` is what `-` stands for.
-    pub(super) fn failure(&self, standard: &str, error: &io::Error) -> Failure {
+    pub(in crate::cmd) fn failure(&self, standard: &str, error: &io::Error) -> Failure {
         match &self.to {
             To::Standard(_) => host_failure(&format!("write to {standard}"), error),
             To::File(_) => io_failure("write", &self.path, error),

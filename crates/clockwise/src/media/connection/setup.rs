@@ -72,7 +72,8 @@ fn unopened(request: &Asked, error: &OpenError) -> Answer {
             ArchiveError::Foreign(_) | ArchiveError::Small { .. } | ArchiveError::Busy(_),
         ) => StatusCode::Forbidden,
         OpenError::Archive(_) => StatusCode::InternalServerError,
-        OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. }) => StatusCode::NotFound,
+        OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. })
+        | OpenError::NoRecording { .. } => StatusCode::NotFound,
         OpenError::Pool(_) | OpenError::Memory(_) => StatusCode::ServiceUnavailable,
     };
     answer(Some(request), status).reason(error.to_string())

@@ -1,0 +1,242 @@
+//! Where a recording can be divided: at key frames, one for each so much time of it.
+//!
+//! Which those are depends on the recording alone and not on where one begins to look, so that whoever asks twice is told
+//! the same, also when the oldest part has been overwritten meanwhile.
+
+use std::collections::VecDeque;
+
+use super::super::archive::{ArchiveError, Recording};
+use super::super::block::{Block, Kind};
+use super::super::index::{self, GROUP, Index};
+use super::super::play;
+use super::Source;
+
+/// A packet's place in a recording.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Place {
+    /// The serial of its block.
+    pub serial: u64,
+    /// Its number in that.
+    pub packet: u32,
+}
+
+/// Where a recording can be divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cut {
+    /// The packet with which the key frame begins.
+    pub place: Place,
+    /// When it is to be played, in nanoseconds of the recording.
+    pub media_ns: u64,
+}
+
+/// Finds one after another.
+#[derive(Debug)]
+pub struct Cuts {
+    first: Cut,
+    /// One is given for each of these.
+    cut_ns: u64,
+    track: u8,
+    /// Whether there are frames that need others.
+    has_keys: bool,
+    /// The serial of the block after those that were looked at.
+    next: u64,
+    found: VecDeque<Cut>,
+    last: Cut,
+}
+
+impl Cuts {
+    /// Those after the one from which what is shown at a time can be decoded.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ArchiveError> {
+        let track = source.description.video_track();
+        let (archive, client) = (&source.archive, &source.client);
+        let start = play::start_at(
+            archive,
+            client,
+            &source.recording,
+            from_ns,
+            usize::from(track),
+        )?;
+        let place = Place {
+            serial: start.serial,
+            packet: start.packet as u32,
+        };
+        let first = Cut {
+            place,
+            media_ns: start.media_ns,
+        };
+        let mut cuts = Self {
+            first,
+            cut_ns,
+            track,
+            has_keys: source.description.has_video(),
+            next: place.serial,
+            found: VecDeque::new(),
+            last: first,
+        };
+        // What begins later than what is asked for begins with what can be decoded there.
+        let begins = Place {
+            serial: source.recording.first,
+            packet: 0,
+        };
+        if place == begins {
+            let end = ((begins.serial / GROUP + 1) * GROUP).min(source.recording.end);
+            cuts.look(source, end)?;
+            cuts.first = cuts.found.front().copied().unwrap_or(first);
+            cuts.last = cuts.first;
+            cuts.first = heard_before(source, cuts.first, track)?;
+            cuts.next = end;
+        }
+        Ok(cuts)
+    }
+
+    /// The one before all others.
+    #[must_use]
+    pub fn first(&self) -> Cut {
+        self.first
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn next_cut(&mut self, source: &mut Source) -> Result<Option<Cut>, ArchiveError> {
+        loop {
+            while let Some(found) = self.found.pop_front() {
+                let is_new = found.media_ns / self.cut_ns > self.last.media_ns / self.cut_ns;
+                if is_new && found.place > self.last.place {
+                    self.last = found;
+                    return Ok(Some(found));
+                }
+            }
+            if self.next >= source.recording.end {
+                return Ok(None);
+            }
+            let group = self.next / GROUP;
+            let end = ((group + 1) * GROUP).min(source.recording.end);
+            self.look(source, end)?;
+            self.next = end;
+        }
+    }
+
+    /// Looks at the blocks up to this one, which are of one group.
+    fn look(&mut self, source: &mut Source, end: u64) -> Result<(), ArchiveError> {
+        if let Some(index) = section(source, end)? {
+            let is_of_track = index.track == self.track && !index.is_thinned;
+            if !self.has_keys {
+                let records = (index.first..).zip(&index.records);
+                self.found.extend(records.map(|(serial, record)| Cut {
+                    place: Place { serial, packet: 0 },
+                    media_ns: record.media_ns,
+                }));
+                return Ok(());
+            }
+            if is_of_track && index.first <= self.next.max(source.recording.first) {
+                self.found.extend(index.keys.iter().map(|key| Cut {
+                    place: Place {
+                        serial: key.serial,
+                        packet: key.packet,
+                    },
+                    media_ns: key.media_ns,
+                }));
+                return Ok(());
+            }
+        }
+        self.scan(source, end)
+    }
+
+    /// The same by the blocks themselves.
+    fn scan(&mut self, source: &mut Source, end: u64) -> Result<(), ArchiveError> {
+        let mut begun: Option<Cut> = None;
+        // A frame that begins in the last one may be known for a key frame in the next.
+        let behind = source.recording.end.min(end + 1);
+        for serial in self.next..behind {
+            if !source.load(serial)? {
+                continue;
+            }
+            let Some(block) = source
+                .kept
+                .as_ref()
+                .and_then(|(_, bytes)| Block::parse(bytes).ok())
+            else {
+                continue;
+            };
+            if !self.has_keys {
+                if serial < end {
+                    self.found.push_back(Cut {
+                        place: Place { serial, packet: 0 },
+                        media_ns: block.trailer.media_ns,
+                    });
+                }
+                continue;
+            }
+            for number in 0..block.len() {
+                let Some((entry, _)) = block.packet(number) else {
+                    continue;
+                };
+                if entry.kind != Kind::Rtp || entry.track != self.track {
+                    continue;
+                }
+                if entry.begins_frame {
+                    begun = (serial < end).then_some(Cut {
+                        place: Place {
+                            serial,
+                            packet: number as u32,
+                        },
+                        media_ns: entry.media_ns,
+                    });
+                }
+                if entry.is_key
+                    && let Some(cut) = begun.take()
+                {
+                    self.found.push_back(cut);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The beginning of a recording, with the sound that came before its first picture.
+fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, ArchiveError> {
+    let serial = source.recording.first;
+    if first.place.serial != serial || !source.load(serial)? {
+        return Ok(first);
+    }
+    let Some(block) = source
+        .kept
+        .as_ref()
+        .and_then(|(_, bytes)| Block::parse(bytes).ok())
+    else {
+        return Ok(first);
+    };
+    let before = (0..first.place.packet as usize).filter_map(|number| block.packet(number));
+    let is_seen = before
+        .clone()
+        .any(|(entry, _)| entry.track == track && entry.kind == Kind::Rtp);
+    let all = (0..block.len()).filter_map(|number| block.packet(number));
+    let heard = all.filter(|(entry, _)| entry.kind == Kind::Rtp);
+    let earliest = heard.map(|(entry, _)| entry.media_ns).min();
+    Ok(match is_seen {
+        // What cannot be decoded is before it.
+        true => first,
+        false => Cut {
+            place: Place { serial, packet: 0 },
+            media_ns: earliest.unwrap_or(first.media_ns).min(first.media_ns),
+        },
+    })
+}
+
+/// The section of the index about the blocks of a group up to `end`, if there is one.
+fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, ArchiveError> {
+    let Recording { first, .. } = source.recording;
+    let has_one = index::ends_group(end - 1) || !source.archive.goes_on(&source.recording);
+    match has_one && end > first {
+        true => source
+            .archive
+            .section(&source.client, &source.recording, end - 1),
+        false => Ok(None),
+    }
+}

@@ -1,0 +1,313 @@
+//! Motion JPEG (RFC 2435): images from packets, with the headers that are left out on the way.
+
+use super::unit::{Packet, Unit};
+
+/// The largest image, in bytes.
+const IMAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Quantisation tables for a quality of 50 (ITU-T T.81, tables K.1 and K.2), in zigzag order.
+const LUMINANCE: [u8; 64] = [
+    16, 11, 12, 14, 12, 10, 16, 14, 13, 14, 18, 17, 16, 19, 24, 40, 26, 24, 22, 22, 24, 49, 35, 37,
+    29, 40, 58, 51, 61, 60, 57, 51, 56, 55, 64, 72, 92, 78, 64, 68, 87, 69, 55, 56, 80, 109, 81,
+    87, 95, 98, 103, 104, 103, 62, 77, 113, 121, 112, 100, 120, 92, 101, 103, 99,
+];
+const CHROMINANCE: [u8; 64] = [
+    17, 18, 18, 24, 21, 24, 47, 26, 26, 47, 99, 66, 56, 66, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99,
+    99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99,
+    99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99, 99,
+];
+
+/// Huffman tables (ITU-T T.81, K.3): how many codes of each length there are, and what they stand for.
+const LUMINANCE_DC: ([u8; 16], &[u8]) = (
+    [0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+    &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+);
+const CHROMINANCE_DC: ([u8; 16], &[u8]) = (
+    [0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0],
+    &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+);
+const LUMINANCE_AC: ([u8; 16], &[u8]) = (
+    [0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125],
+    &[
+        0x01, 0x02, 0x03, 0x00, 0x04, 0x11, 0x05, 0x12, 0x21, 0x31, 0x41, 0x06, 0x13, 0x51, 0x61,
+        0x07, 0x22, 0x71, 0x14, 0x32, 0x81, 0x91, 0xa1, 0x08, 0x23, 0x42, 0xb1, 0xc1, 0x15, 0x52,
+        0xd1, 0xf0, 0x24, 0x33, 0x62, 0x72, 0x82, 0x09, 0x0a, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x25,
+        0x26, 0x27, 0x28, 0x29, 0x2a, 0x34, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3a, 0x43, 0x44, 0x45,
+        0x46, 0x47, 0x48, 0x49, 0x4a, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x63, 0x64,
+        0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7a, 0x83,
+        0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8a, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99,
+        0x9a, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6,
+        0xb7, 0xb8, 0xb9, 0xba, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xca, 0xd2, 0xd3,
+        0xd4, 0xd5, 0xd6, 0xd7, 0xd8, 0xd9, 0xda, 0xe1, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8,
+        0xe9, 0xea, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa,
+    ],
+);
+const CHROMINANCE_AC: ([u8; 16], &[u8]) = (
+    [0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119],
+    &[
+        0x00, 0x01, 0x02, 0x03, 0x11, 0x04, 0x05, 0x21, 0x31, 0x06, 0x12, 0x41, 0x51, 0x07, 0x61,
+        0x71, 0x13, 0x22, 0x32, 0x81, 0x08, 0x14, 0x42, 0x91, 0xa1, 0xb1, 0xc1, 0x09, 0x23, 0x33,
+        0x52, 0xf0, 0x15, 0x62, 0x72, 0xd1, 0x0a, 0x16, 0x24, 0x34, 0xe1, 0x25, 0xf1, 0x17, 0x18,
+        0x19, 0x1a, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3a, 0x43, 0x44,
+        0x45, 0x46, 0x47, 0x48, 0x49, 0x4a, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x63,
+        0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x73, 0x74, 0x75, 0x76, 0x77, 0x78, 0x79, 0x7a,
+        0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8a, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97,
+        0x98, 0x99, 0x9a, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xb2, 0xb3, 0xb4,
+        0xb5, 0xb6, 0xb7, 0xb8, 0xb9, 0xba, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xca,
+        0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7, 0xd8, 0xd9, 0xda, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7,
+        0xe8, 0xe9, 0xea, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa,
+    ],
+);
+
+/// The tables that a quality from 1 to 99 stands for (RFC 2435, 4.2).
+fn tables_of(quality: u8) -> Vec<u8> {
+    let quality = u32::from(quality.clamp(1, 99));
+    let factor = match quality {
+        1..50 => 5_000 / quality,
+        _ => 200 - quality * 2,
+    };
+    let base = LUMINANCE.iter().chain(&CHROMINANCE);
+    base.map(|of| ((u32::from(*of) * factor + 50) / 100).clamp(1, 255) as u8)
+        .collect()
+}
+
+/// What the packets of an image say of it.
+#[derive(Clone, Debug)]
+struct Head {
+    kind: u8,
+    width: u16,
+    height: u16,
+    restart_interval: Option<u16>,
+    tables: Vec<u8>,
+    /// Entries of the tables that have two bytes, a bit for each table.
+    precision: u8,
+}
+
+impl Head {
+    /// The headers of the image (ITU-T T.81, B.2).
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0xff, 0xd8];
+        let mut rest = &self.tables[..];
+        for number in 0..2_u8 {
+            let wide = self.precision >> number & 1;
+            let length = 64 << wide;
+            // One table serves all.
+            let (table, behind) = rest.split_at_checked(length).unwrap_or((rest, rest));
+            rest = if behind.is_empty() { table } else { behind };
+            segment(&mut out, 0xdb, &[&[wide << 4 | number], table]);
+        }
+        let [h1, h0] = self.height.to_be_bytes();
+        let [w1, w0] = self.width.to_be_bytes();
+        let sampling = if self.kind & 1 == 0 { 0x21 } else { 0x22 };
+        let frame = [8, h1, h0, w1, w0, 3, 1, sampling, 0, 2, 0x11, 1, 3, 0x11, 1];
+        segment(&mut out, 0xc0, &[&frame]);
+        let codes = [
+            (0x00, LUMINANCE_DC),
+            (0x10, LUMINANCE_AC),
+            (0x01, CHROMINANCE_DC),
+            (0x11, CHROMINANCE_AC),
+        ];
+        for (of, (counts, symbols)) in codes {
+            segment(&mut out, 0xc4, &[&[of], &counts, symbols]);
+        }
+        if let Some(interval) = self.restart_interval {
+            segment(&mut out, 0xdd, &[&interval.to_be_bytes()]);
+        }
+        segment(&mut out, 0xda, &[&[3, 1, 0, 2, 0x11, 3, 0x11, 0, 63, 0]]);
+        out
+    }
+}
+
+fn segment(out: &mut Vec<u8>, marker: u8, parts: &[&[u8]]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(&[0xff, marker]);
+    out.extend_from_slice(&(length as u16 + 2).to_be_bytes());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Puts images together.
+#[derive(Debug, Default)]
+pub struct Jpeg {
+    /// Tables that came with an earlier image, by its quality: they need not come again.
+    tables: Option<(u8, u8, Vec<u8>)>,
+    /// The image, and how much of it after its headers has come.
+    open: Option<(Unit, usize)>,
+    /// Images that were left out: parts of them are missing, or they are of no kind that is known.
+    pub left_out: u64,
+}
+
+/// What a packet says.
+struct Part<'a> {
+    offset: usize,
+    head: Head,
+    data: &'a [u8],
+}
+
+impl Jpeg {
+    /// Takes the next packet, and gives the image that is whole now.
+    pub fn push(&mut self, packet: &Packet<'_>) -> Option<Unit> {
+        let timestamp = packet.header.timestamp;
+        let Some(part) = self.part(packet.payload) else {
+            self.drop_open();
+            self.left_out += 1;
+            return None;
+        };
+        if part.offset == 0 {
+            self.drop_open();
+            let unit = Unit {
+                data: part.head.encode(),
+                timestamp,
+                media_ns: packet.media_ns,
+                is_key: true,
+            };
+            self.open = Some((unit, 0));
+        }
+        let (unit, come) = self.open.as_mut()?;
+        let is_next = unit.timestamp == timestamp && *come == part.offset;
+        if !is_next || packet.is_after_loss && part.offset > 0 || *come > IMAGE_BYTES_MAX {
+            self.drop_open();
+            return None;
+        }
+        unit.data.extend_from_slice(part.data);
+        *come += part.data.len();
+        if !packet.header.marker {
+            return None;
+        }
+        let (mut unit, _) = self.open.take()?;
+        if !unit.data.ends_with(&[0xff, 0xd9]) {
+            unit.data.extend_from_slice(&[0xff, 0xd9]);
+        }
+        Some(unit)
+    }
+
+    fn drop_open(&mut self) {
+        if self.open.take().is_some() {
+            self.left_out += 1;
+        }
+    }
+
+    /// What a packet says; the tables of its image only in the first one of that.
+    fn part<'a>(&mut self, payload: &'a [u8]) -> Option<Part<'a>> {
+        let (head, mut data) = payload.split_first_chunk::<8>()?;
+        let [_, o2, o1, o0, kind, quality, width, height] = *head;
+        let offset = u32::from_be_bytes([0, o2, o1, o0]) as usize;
+        let mut restart_interval = None;
+        if (64..128).contains(&kind) {
+            let (restart, rest) = data.split_first_chunk::<4>()?;
+            restart_interval = Some(u16::from_be_bytes([restart[0], restart[1]]));
+            data = rest;
+        }
+        if kind & 0x3f > 1 || kind >= 128 {
+            return None;
+        }
+        let mut head = Head {
+            kind,
+            width: u16::from(width) * 8,
+            height: u16::from(height) * 8,
+            restart_interval,
+            tables: Vec::new(),
+            precision: 0,
+        };
+        if offset == 0 {
+            data = self.tables(quality, data, &mut head)?;
+        }
+        Some(Part { offset, head, data })
+    }
+
+    fn tables<'a>(&mut self, quality: u8, data: &'a [u8], head: &mut Head) -> Option<&'a [u8]> {
+        if quality < 128 {
+            head.tables = tables_of(quality);
+            return Some(data);
+        }
+        let (said, rest) = data.split_first_chunk::<4>()?;
+        let length = usize::from(u16::from_be_bytes([said[2], said[3]]));
+        let (tables, rest) = rest.split_at_checked(length)?;
+        if !tables.is_empty() {
+            let first = 64 << (said[1] & 1);
+            let second = 64 << (said[1] >> 1 & 1);
+            if length != first && length != first + second {
+                return None;
+            }
+            self.tables = Some((quality, said[1], tables.to_vec()));
+        }
+        let (_, precision, tables) = self.tables.as_ref().filter(|(of, ..)| *of == quality)?;
+        (head.tables, head.precision) = (tables.clone(), *precision);
+        Some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::packet::Header;
+    use super::*;
+
+    fn push(jpeg: &mut Jpeg, marker: bool, payload: &[u8]) -> Option<Unit> {
+        let marker = if marker { 0x9a } else { 0x1a };
+        let header = Header::parse(&[0x80, marker, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1]).unwrap();
+        jpeg.push(&Packet {
+            header,
+            payload,
+            media_ns: 5,
+            is_after_loss: false,
+        })
+    }
+
+    #[test]
+    fn images_get_their_headers_back() {
+        let mut jpeg = Jpeg::default();
+        assert_eq!(
+            push(&mut jpeg, false, &[0, 0, 0, 0, 1, 50, 4, 3, 10, 11]),
+            None
+        );
+        let image = push(&mut jpeg, true, &[0, 0, 0, 2, 1, 50, 4, 3, 12]).unwrap();
+        assert!(
+            image
+                .data
+                .starts_with(&[0xff, 0xd8, 0xff, 0xdb, 0, 67, 0, 16, 11])
+        );
+        assert!(image.data.ends_with(&[0, 63, 0, 10, 11, 12, 0xff, 0xd9]));
+        let frame = [0xff, 0xc0, 0, 17, 8, 0, 24, 0, 32, 3, 1, 0x22, 0];
+        assert!(image.data.windows(frame.len()).any(|of| of == frame));
+        // Tables that come with the image, which the next one needs not have.
+        let mut first = vec![0, 0, 0, 0, 64, 255, 4, 3, 0, 7, 0xff, 0xff, 0, 0, 0, 128];
+        first.extend((0..128).map(|of| of + 1));
+        first.push(99);
+        let image = push(&mut jpeg, true, &first).unwrap();
+        assert!(
+            image
+                .data
+                .windows(6)
+                .any(|of| of == [0xff, 0xdd, 0, 4, 0, 7])
+        );
+        let again = push(
+            &mut jpeg,
+            true,
+            &[0, 0, 0, 0, 64, 255, 4, 3, 0, 7, 0xff, 0xff, 0, 0, 0, 0, 99],
+        );
+        assert_eq!(again, Some(image));
+        assert_eq!(jpeg.left_out, 0);
+    }
+
+    #[test]
+    fn of_what_is_missing_nothing_is_made_up() {
+        let mut jpeg = Jpeg::default();
+        // Without its first part, with a part missing, without tables, of an unknown kind, cut short.
+        assert_eq!(push(&mut jpeg, true, &[0, 0, 0, 2, 1, 50, 4, 3, 12]), None);
+        push(&mut jpeg, false, &[0, 0, 0, 0, 1, 50, 4, 3, 10]);
+        assert_eq!(push(&mut jpeg, true, &[0, 0, 0, 2, 1, 50, 4, 3, 12]), None);
+        assert_eq!(
+            push(&mut jpeg, true, &[0, 0, 0, 0, 1, 255, 4, 3, 0, 0, 0, 0]),
+            None
+        );
+        assert_eq!(push(&mut jpeg, true, &[0, 0, 0, 0, 9, 50, 4, 3, 1]), None);
+        assert_eq!(push(&mut jpeg, true, &[0, 0, 0]), None);
+        assert_eq!(jpeg.left_out, 4);
+    }
+
+    #[test]
+    fn qualities_scale_the_tables() {
+        assert_eq!(tables_of(50)[..64], LUMINANCE);
+        assert_eq!(tables_of(99)[..3], [1, 1, 1]);
+        assert_eq!(tables_of(25)[64..66], [34, 36]);
+    }
+}

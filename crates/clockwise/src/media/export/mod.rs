@@ -1,0 +1,566 @@
+//! Recordings as files: MP4 without encoding anything anew, or one track as it was sent.
+//!
+//! # Way
+//!
+//! ```text
+//! blocks, without a deadline -> packets -> in order -> frames -> fragments, or bytes
+//! ```
+//!
+//! A recording is divided at key frames ([`cuts`]), and what lies between two of them is made alone: a segment. A file is
+//! what goes before them and one segment after another, so any part of it can be made without what is before, and what a
+//! browser plays are the same segments. Blocks are read one after another as best effort: an export takes what the
+//! streams leave. Nothing is kept but a block and the frames of a fragment, however long the recording is.
+//!
+//! What is missing of a recording is missing in the file: of a frame what has come, of a NAL unit or an image all or
+//! nothing.
+//!
+//! # Deliberately absent
+//!
+//! Decoding, and encodings that cameras do not send: what is not known is left out of an MP4 file, and can be played over
+//! RTSP as it was recorded.
+
+pub mod aac;
+pub mod cuts;
+pub mod jpeg;
+pub mod mp4;
+pub mod nal;
+pub mod track;
+pub mod unit;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use engine::front::Client;
+use sched::units::Nanos;
+
+use super::archive::{Archive, ArchiveError, Recording};
+use super::block::{Block, Entry, Kind};
+use super::description::Description;
+use super::play;
+use cuts::{Cut, Cuts, Place};
+use mp4::{Run, Sample, TrackHead};
+use track::Track;
+pub use track::exports;
+
+/// Fragments of a file begin with the first key frame of each of these times.
+pub const FILE_CUT_NS: u64 = 2_000_000_000;
+
+/// A fragment ends when it has so many bytes, wherever that is.
+const FRAGMENT_BYTES_MAX: usize = 32 << 20;
+
+/// In so many blocks it must be said how a picture is to be decoded.
+const HEAD_BLOCKS_MAX: u64 = 64;
+
+/// Packets lie in the order in which they came: so much after the end of what is wanted, nothing of that comes any more.
+const BEHIND_NS: u64 = 2_000_000_000;
+
+/// Why a recording is not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// It could not be read.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The blocks that could say what it consists of are damaged.
+    #[error("the blocks that say what the recording consists of are damaged")]
+    Undescribed,
+    /// There is no such track.
+    #[error("the recording has no track {0}: it has {1}, counted from 0")]
+    NoTrack(usize, usize),
+    /// Nothing of it can be in such a file.
+    #[error("nothing of the recording can be in {form}: it has {tracks}")]
+    Nothing {
+        /// In what.
+        form: &'static str,
+        /// What it has.
+        tracks: String,
+    },
+    /// How to decode it is not said.
+    #[error(
+        "how track {0} is to be decoded is said neither in its description nor in what was recorded there"
+    )]
+    Parameters(usize),
+    /// Nothing lies between those times.
+    #[error("nothing was recorded between those times")]
+    Empty,
+    /// More than a file can say.
+    #[error("a fragment cannot be written: {0}")]
+    Fragment(#[from] mp4_atom::Error),
+}
+
+/// Bytes of base64 (RFC 4648), as a description has them.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let config = base64::engine::GeneralPurposeConfig::new()
+        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
+    let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, config);
+    engine.decode(text).ok()
+}
+
+/// A recording that is read to be exported.
+#[derive(Debug)]
+pub struct Source {
+    archive: Arc<Archive>,
+    client: Arc<Client>,
+    recording: Recording,
+    description: Description,
+    /// What was read last: where a segment ends, the next one begins.
+    kept: Option<(u64, Vec<u8>)>,
+    /// Blocks that were damaged, or overwritten meanwhile.
+    pub missing_blocks: u64,
+    /// Frames, images and NAL units that were left out, as parts of them are missing or of no kind that is known.
+    pub left_out: u64,
+}
+
+/// What lies between two places, of what is played between two times.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The first packet, and that which is the first of another.
+    pub places: Range<Place>,
+    /// What is to be played at other times is left out, in nanoseconds of the recording.
+    pub times_ns: Range<u64>,
+    /// What is time 0, in nanoseconds of the recording.
+    pub origin_ns: u64,
+    /// The number of its first fragment.
+    pub number: u32,
+}
+
+/// Takes the bytes of a file one after another, until it says that it wants no more.
+pub type Emit<'a> = dyn FnMut(Vec<u8>) -> ControlFlow<()> + 'a;
+
+impl Source {
+    /// A recording of an archive.
+    #[must_use]
+    pub fn new(
+        archive: Arc<Archive>,
+        client: Arc<Client>,
+        recording: Recording,
+        description: Description,
+    ) -> Self {
+        Self {
+            archive,
+            client,
+            recording,
+            description,
+            kept: None,
+            missing_blocks: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Which recording.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// What it consists of.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Makes a block the one that is kept; `false`: it is damaged, or not there any more.
+    fn load(&mut self, serial: u64) -> Result<bool, ArchiveError> {
+        if self.kept.as_ref().is_some_and(|(of, _)| *of == serial) {
+            return Ok(true);
+        }
+        self.kept = None;
+        match self.archive.read_block(&self.client, serial)? {
+            Some(bytes) => self.kept = Some((serial, bytes)),
+            None => self.missing_blocks += 1,
+        }
+        Ok(self.kept.is_some())
+    }
+
+    /// Each RTP packet between two places that is there, until no more are wanted.
+    fn packets<E: From<ArchiveError>>(
+        &mut self,
+        places: &Range<Place>,
+        until_ns: u64,
+        mut take: impl FnMut(&Entry, &[u8]) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        let end = places.end.serial + u64::from(places.end.packet > 0);
+        let first = places.start.serial.max(self.recording.first);
+        for serial in first..end.min(self.recording.end) {
+            if !self.load(serial)? {
+                continue;
+            }
+            let Some((_, bytes)) = &self.kept else {
+                continue;
+            };
+            // It was found to be one when it was read.
+            let Ok(block) = Block::parse(bytes) else {
+                continue;
+            };
+            if block.trailer.media_ns > until_ns.saturating_add(BEHIND_NS) {
+                break;
+            }
+            let from = if serial == places.start.serial {
+                places.start.packet
+            } else {
+                0
+            };
+            let to = if serial == places.end.serial {
+                places.end.packet as usize
+            } else {
+                block.len()
+            };
+            for number in from as usize..to {
+                if let Some((entry, body)) = block.packet(number)
+                    && entry.kind == Kind::Rtp
+                    && take(&entry, &bytes[body])?.is_break()
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tracks that can be in an MP4 file.
+    fn mp4_tracks(&self, origin_ns: u64) -> Result<Vec<Track>, ExportError> {
+        let described = self.description.tracks().iter().enumerate();
+        let tracks: Vec<Track> = described
+            .filter(|(_, track)| exports(track).mp4)
+            .filter_map(|(number, track)| Track::new(number, track, Nanos(origin_ns)))
+            .collect();
+        match tracks.is_empty() {
+            true => Err(self.nothing("an MP4 file")),
+            false => Ok(tracks),
+        }
+    }
+
+    fn nothing(&self, form: &'static str) -> ExportError {
+        let tracks = self.description.tracks().iter();
+        let names = tracks.map(|track| match &*track.encoding {
+            "" => "an unknown encoding",
+            name => name,
+        });
+        ExportError::Nothing {
+            form,
+            tracks: names.collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// What an MP4 file says of its tracks before all else; from a place on, where it is not in the description.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
+        let mut tracks = self.mp4_tracks(0)?;
+        let is_known = |tracks: &[Track]| tracks.iter().all(|track| track.head().is_some());
+        if !is_known(&tracks) {
+            let end = Place {
+                serial: from.serial.saturating_add(HEAD_BLOCKS_MAX),
+                packet: 0,
+            };
+            self.packets(&(from..end), u64::MAX, |entry, body| {
+                push(&mut tracks, entry, body);
+                Ok::<_, ExportError>(match is_known(&tracks) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })?;
+        }
+        let heads = tracks.iter().map(|track| {
+            let head = track.head();
+            head.ok_or(ExportError::Parameters(track.number))
+        });
+        heads.collect()
+    }
+
+    /// Makes the fragments of a segment.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn segment(
+        &mut self,
+        segment: &Segment,
+        emit: &mut Emit<'_>,
+    ) -> Result<ControlFlow<()>, ExportError> {
+        let mut tracks = self.mp4_tracks(segment.origin_ns)?;
+        let mut muxer = Muxer {
+            waiting: tracks.iter().map(|_| Vec::new()).collect(),
+            number: segment.number,
+            ..Muxer::default()
+        };
+        let mut flow = ControlFlow::Continue(());
+        self.packets(&segment.places, segment.times_ns.end, |entry, body| {
+            if let Some(place) = push(&mut tracks, entry, body) {
+                flow = muxer.take(&mut tracks, place, &segment.times_ns, emit)?;
+            }
+            Ok::<_, ExportError>(flow)
+        })?;
+        for place in 0..tracks.len() {
+            tracks[place].finish();
+            if flow.is_continue() {
+                flow = muxer.take(&mut tracks, place, &segment.times_ns, emit)?;
+            }
+        }
+        self.left_out += tracks.iter().map(Track::left_out).sum::<u64>();
+        match flow {
+            ControlFlow::Continue(()) => muxer.cut(&tracks, None, emit),
+            flow @ ControlFlow::Break(()) => Ok(flow),
+        }
+    }
+
+    /// The segments of what is played between two times, beginning with the key frame before.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn segments(
+        &mut self,
+        times_ns: &Range<u64>,
+        cut_ns: u64,
+    ) -> Result<Segments, ExportError> {
+        self.reaches(times_ns.start)?;
+        let cuts = Cuts::new(self, times_ns.start, cut_ns)?;
+        Ok(Segments {
+            first: cuts.first(),
+            times_ns: times_ns.clone(),
+            cuts,
+            number: 1,
+            next: None,
+            is_over: false,
+        })
+    }
+
+    /// That something is played at this time or later.
+    fn reaches(&self, from_ns: u64) -> Result<(), ExportError> {
+        let end = play::extent(&self.archive, &self.client, &self.recording)?.end;
+        match from_ns <= end {
+            true => Ok(()),
+            false => Err(ExportError::Empty),
+        }
+    }
+
+    /// An MP4 file of what is played between two times, beginning with the key frame before.
+    ///
+    /// # Errors
+    /// When there is nothing, or it cannot be read.
+    pub fn file(&mut self, times_ns: &Range<u64>, emit: &mut Emit<'_>) -> Result<(), ExportError> {
+        let mut segments = self.segments(times_ns, FILE_CUT_NS)?;
+        let head = self.file_head(&segments)?;
+        if emit(head).is_break() {
+            return Ok(());
+        }
+        let mut is_empty = true;
+        while let Some((_, segment)) = segments.next_segment(self)? {
+            let mut emit = |bytes| {
+                is_empty = false;
+                emit(bytes)
+            };
+            if self.segment(&segment, &mut emit)?.is_break() {
+                return Ok(());
+            }
+        }
+        match is_empty {
+            true => Err(ExportError::Empty),
+            false => Ok(()),
+        }
+    }
+
+    /// What such a file begins with.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn file_head(&mut self, segments: &Segments) -> Result<Vec<u8>, ExportError> {
+        let first = segments.first();
+        let heads = self.heads(first.place)?;
+        let end = play::extent(&self.archive, &self.client, &self.recording)?.end;
+        let end = end.min(segments.times_ns.end);
+        let length_ms = end.saturating_sub(first.media_ns) / 1_000_000;
+        Ok(mp4::init(&heads, Some(length_ms))?)
+    }
+
+    /// What is played of one track between two times, as it was sent; of the first that can be a file of its own if none
+    /// is named.
+    ///
+    /// # Errors
+    /// When there is nothing, or it cannot be read.
+    pub fn raw(
+        &mut self,
+        track: Option<usize>,
+        times_ns: &Range<u64>,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), ExportError> {
+        let mut track = self.raw_track(track)?;
+        self.reaches(times_ns.start)?;
+        let cuts = Cuts::new(self, times_ns.start, FILE_CUT_NS)?;
+        let first = cuts.first();
+        let end = Place {
+            serial: self.recording.end,
+            packet: 0,
+        };
+        let times_ns = first.media_ns.min(times_ns.start)..times_ns.end;
+        let mut is_begun = false;
+        let mut write = |track: &mut Track| {
+            for unit in track.take(&times_ns) {
+                if !(is_begun || unit.is_key) {
+                    continue;
+                }
+                let mut out = Vec::new();
+                if !std::mem::replace(&mut is_begun, true) {
+                    out = track.raw_head();
+                }
+                track.raw(unit, &mut out);
+                if emit(out).is_break() {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        self.packets(&(first.place..end), times_ns.end, |entry, body| {
+            if usize::from(entry.track) != track.number {
+                return Ok(ControlFlow::Continue(()));
+            }
+            track.push(entry.header, body, entry.media_ns);
+            Ok::<_, ExportError>(write(&mut track))
+        })?;
+        track.finish();
+        let _ = write(&mut track);
+        self.left_out += track.left_out();
+        match is_begun {
+            true => Ok(()),
+            false => Err(ExportError::Empty),
+        }
+    }
+
+    /// Whether a track can be a file of its own.
+    ///
+    /// # Errors
+    /// When it cannot, or there is none.
+    pub fn can_be_raw(&self, track: usize) -> Result<(), ExportError> {
+        self.raw_track(Some(track)).map(|_| ())
+    }
+
+    fn raw_track(&self, wanted: Option<usize>) -> Result<Track, ExportError> {
+        let described = self.description.tracks();
+        let has_raw = |number: &usize| exports(&described[*number]).raw.is_some();
+        let found = match wanted {
+            Some(number) if number >= described.len() => {
+                return Err(ExportError::NoTrack(number, described.len()));
+            }
+            Some(number) => Some(number).filter(has_raw),
+            None => (0..described.len()).find(has_raw),
+        };
+        let track = found.and_then(|number| Track::new(number, &described[number], Nanos::ZERO));
+        track.ok_or_else(|| self.nothing("a file of its own"))
+    }
+}
+
+/// Gives a packet to its track, and says which that is.
+fn push(tracks: &mut [Track], entry: &Entry, body: &[u8]) -> Option<usize> {
+    let place = tracks
+        .iter()
+        .position(|track| track.number == usize::from(entry.track))?;
+    tracks[place].push(entry.header, body, entry.media_ns);
+    Some(place)
+}
+
+/// Segments one after another.
+#[derive(Debug)]
+pub struct Segments {
+    first: Cut,
+    times_ns: Range<u64>,
+    cuts: Cuts,
+    number: u32,
+    /// Where the next one begins; `None`: with the first.
+    next: Option<Cut>,
+    is_over: bool,
+}
+
+impl Segments {
+    /// Where the first one begins.
+    #[must_use]
+    pub fn first(&self) -> Cut {
+        self.first
+    }
+
+    /// The next one, and when it begins.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn next_segment(
+        &mut self,
+        source: &mut Source,
+    ) -> Result<Option<(Cut, Segment)>, ExportError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let from = self.next.unwrap_or(self.first);
+        let next = self.cuts.next_cut(source)?;
+        let next = next.filter(|next| next.media_ns < self.times_ns.end);
+        self.is_over = next.is_none();
+        let end = Place {
+            serial: source.recording.end,
+            packet: 0,
+        };
+        let segment = Segment {
+            places: from.place..next.map_or(end, |next| next.place),
+            times_ns: self.first.media_ns..self.times_ns.end,
+            origin_ns: self.first.media_ns,
+            number: self.number,
+        };
+        self.number = self.number.wrapping_add(1);
+        self.next = next;
+        Ok(Some((from, segment)))
+    }
+}
+
+/// What waits for its fragment.
+#[derive(Debug, Default)]
+struct Muxer {
+    /// Of each track.
+    waiting: Vec<Vec<Sample>>,
+    waiting_bytes: usize,
+    number: u32,
+}
+
+impl Muxer {
+    /// Takes what is whole of a track.
+    fn take(
+        &mut self,
+        tracks: &mut [Track],
+        place: usize,
+        times_ns: &Range<u64>,
+        emit: &mut Emit<'_>,
+    ) -> Result<ControlFlow<()>, ExportError> {
+        for unit in tracks[place].take(times_ns) {
+            let sample = tracks[place].sample(unit);
+            if self.waiting_bytes + sample.data.len() > FRAGMENT_BYTES_MAX
+                && self
+                    .cut(tracks, Some((place, sample.ticks)), emit)?
+                    .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.waiting_bytes += sample.data.len();
+            self.waiting[place].push(sample);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Ends a fragment; `next` is the sample that comes after it, of which track and when.
+    fn cut(
+        &mut self,
+        tracks: &[Track],
+        next: Option<(usize, i64)>,
+        emit: &mut Emit<'_>,
+    ) -> Result<ControlFlow<()>, ExportError> {
+        let runs = tracks.iter().enumerate().map(|(place, track)| Run {
+            id: track.id(),
+            samples: &self.waiting[place],
+            next_ticks: next.filter(|(of, _)| *of == place).map(|(_, ticks)| ticks),
+            usual_ticks: track.usual_ticks(),
+        });
+        let runs: Vec<Run<'_>> = runs.filter(|run| !run.samples.is_empty()).collect();
+        if runs.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let flow = emit(mp4::fragment(self.number, &runs)?);
+        self.waiting.iter_mut().for_each(Vec::clear);
+        self.waiting_bytes = 0;
+        Ok(flow)
+    }
+}

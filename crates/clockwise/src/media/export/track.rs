@@ -1,0 +1,257 @@
+//! A track of a recording on its way into a file.
+
+use std::ops::Range;
+
+use sched::units::Nanos;
+
+use super::super::description::Track as Described;
+use super::super::packet::Header;
+use super::aac::{self, Aac};
+use super::jpeg::Jpeg;
+use super::mp4::{Sample, TrackHead};
+use super::nal::{self, Codec, Nals, Parameters};
+use super::unit::{Packet, Reorder, Timeline, Unit};
+
+/// What packets of a track carry.
+#[derive(Debug)]
+enum Payload {
+    Video(Nals),
+    Aac(Aac),
+    Jpeg(Jpeg),
+    /// A packet is a piece of sound.
+    Sound,
+}
+
+/// What can be made of a track.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exports {
+    /// It can be in an MP4 file.
+    pub mp4: bool,
+    /// It can be a file of its own, of this kind.
+    pub raw: Option<&'static str>,
+}
+
+/// What can be made of a track that was described like this.
+#[must_use]
+pub fn exports(track: &Described) -> Exports {
+    let (mp4, raw) = match &*track.encoding {
+        "H264" => (true, Some("h264")),
+        "H265" => (true, Some("h265")),
+        "MPEG4-GENERIC" if aac::Config::parse(&track.parameters).is_some() => (true, Some("aac")),
+        "JPEG" => (false, Some("mjpeg")),
+        "OPUS" => (true, None),
+        "L16" => (false, Some("s16be")),
+        "PCMU" => (false, Some("mulaw")),
+        "PCMA" => (false, Some("alaw")),
+        _ => (false, None),
+    };
+    Exports { mp4, raw }
+}
+
+/// What a description says of a picture's parameters (RFC 6184, 8.1; RFC 7798, 7.1).
+fn parameters(codec: Codec, said: &str) -> Parameters {
+    let mut parameters = Parameters::default();
+    let names: &[&str] = match codec {
+        Codec::Avc => &["sprop-parameter-sets"],
+        Codec::Hevc => &["sprop-vps", "sprop-sps", "sprop-pps"],
+    };
+    let values = names.iter().filter_map(|name| aac::parameter(said, name));
+    for text in values.flat_map(|value| value.split(',')) {
+        if let Some(unit) = super::base64(text.trim()) {
+            parameters.note(codec, &unit);
+        }
+    }
+    parameters
+}
+
+/// A track, and what has come of it.
+#[derive(Debug)]
+pub struct Track {
+    /// Its number in the recording, from 0.
+    pub number: usize,
+    payload_type: Option<u8>,
+    clock_rate: u32,
+    channels: u8,
+    payload: Payload,
+    reorder: Reorder,
+    timeline: Timeline,
+    units: Vec<Unit>,
+    /// Units that are to be played later than what is wanted, and are only if others that are wanted come after them.
+    late: Vec<Unit>,
+}
+
+impl Track {
+    /// Of what was described; `None`: nothing can be made of it. Its times count from `origin`, in nanoseconds of the
+    /// recording.
+    #[must_use]
+    pub fn new(number: usize, described: &Described, origin: Nanos) -> Option<Self> {
+        let video = |codec| {
+            let parameters = parameters(codec, &described.parameters);
+            Payload::Video(Nals::new(codec, parameters))
+        };
+        let payload = match &*described.encoding {
+            "H264" => video(Codec::Avc),
+            "H265" => video(Codec::Hevc),
+            "MPEG4-GENERIC" => Payload::Aac(Aac::new(aac::Config::parse(&described.parameters)?)),
+            "JPEG" => Payload::Jpeg(Jpeg::default()),
+            "OPUS" | "L16" | "PCMU" | "PCMA" => Payload::Sound,
+            _ => return None,
+        };
+        Some(Self {
+            number,
+            payload_type: described.payload_type,
+            clock_rate: described.clock_rate,
+            channels: described.channels,
+            payload,
+            reorder: Reorder::default(),
+            timeline: Timeline::new(described.clock_rate, origin.get()),
+            units: Vec::new(),
+            late: Vec::new(),
+        })
+    }
+
+    /// Its number in a file, from 1.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.number as u32 + 1
+    }
+
+    /// Takes a packet of it.
+    pub fn push(&mut self, header: [u8; 12], body: &[u8], media_ns: u64) {
+        let Some(header) = Header::parse(&header) else {
+            return;
+        };
+        let Some(payload) = header.payload(body) else {
+            return;
+        };
+        if self
+            .payload_type
+            .is_some_and(|of| of != header.payload_type)
+        {
+            return;
+        }
+        let payload = header.unpadded(payload);
+        let Self {
+            payload: of,
+            units,
+            clock_rate,
+            ..
+        } = self;
+        let mut take = |packet: &Packet<'_>| of.push(packet, *clock_rate, units);
+        self.reorder.push(header, payload, media_ns, &mut take);
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) {
+        let Self {
+            payload: of,
+            units,
+            clock_rate,
+            ..
+        } = self;
+        let mut take = |packet: &Packet<'_>| of.push(packet, *clock_rate, units);
+        self.reorder.flush(&mut take);
+        if let Payload::Video(nals) = of {
+            units.extend(nals.finish());
+        }
+    }
+
+    /// What is whole now of what is to be played at these times, in nanoseconds of the recording; with what is decoded
+    /// before it and played after it.
+    pub fn take(&mut self, times_ns: &Range<u64>) -> Vec<Unit> {
+        let mut wanted = Vec::new();
+        for unit in self.units.drain(..) {
+            if unit.media_ns >= times_ns.end {
+                self.late.push(unit);
+            } else if unit.media_ns >= times_ns.start {
+                wanted.append(&mut self.late);
+                wanted.push(unit);
+            }
+        }
+        wanted
+    }
+
+    /// A unit as it is in an MP4 file.
+    pub fn sample(&mut self, unit: Unit) -> Sample {
+        Sample {
+            ticks: self.timeline.ticks(unit.timestamp, unit.media_ns),
+            data: unit.data,
+            is_key: unit.is_key,
+        }
+    }
+
+    /// Units that were left out, as parts of them are missing or of no kind that is known.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        match &self.payload {
+            Payload::Video(nals) => nals.left_out,
+            Payload::Aac(aac) => aac.left_out,
+            Payload::Jpeg(jpeg) => jpeg.left_out,
+            Payload::Sound => 0,
+        }
+    }
+
+    /// What an MP4 file says of it; `None`: that is not known yet.
+    #[must_use]
+    pub fn head(&self) -> Option<TrackHead> {
+        let (id, rate) = (self.id(), self.clock_rate);
+        match &self.payload {
+            Payload::Video(nals) if nals.parameters.is_whole(nals.codec()) => {
+                TrackHead::video(id, rate, nals.codec(), &nals.parameters)
+            }
+            Payload::Aac(aac) => Some(TrackHead::aac(id, rate, &aac.config)),
+            Payload::Sound => Some(TrackHead::opus(id, rate, self.channels)),
+            Payload::Video(_) | Payload::Jpeg(_) => None,
+        }
+    }
+
+    /// How long a sample is of which nothing else is known, in units of its time.
+    #[must_use]
+    pub fn usual_ticks(&self) -> u32 {
+        match &self.payload {
+            Payload::Aac(_) => aac::FRAME_SAMPLES,
+            // 25 a second, or 50 packets of sound.
+            Payload::Video(_) | Payload::Jpeg(_) => self.clock_rate / 25,
+            Payload::Sound => self.clock_rate / 50,
+        }
+    }
+
+    /// What goes before everything in a file of this track alone.
+    #[must_use]
+    pub fn raw_head(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Payload::Video(nals) = &self.payload {
+            for unit in nals.parameters.units() {
+                out.extend_from_slice(&[0, 0, 0, 1]);
+                out.extend_from_slice(unit);
+            }
+        }
+        out
+    }
+
+    /// A unit as it is in a file of this track alone.
+    pub fn raw(&self, mut unit: Unit, out: &mut Vec<u8>) {
+        match &self.payload {
+            Payload::Video(_) => nal::to_annex_b(&mut unit.data),
+            Payload::Aac(aac) => out.extend_from_slice(&aac.config.adts(unit.data.len())),
+            Payload::Jpeg(_) | Payload::Sound => {}
+        }
+        out.append(&mut unit.data);
+    }
+}
+
+impl Payload {
+    fn push(&mut self, packet: &Packet<'_>, clock_rate: u32, units: &mut Vec<Unit>) {
+        match self {
+            Self::Video(nals) => units.extend(nals.push(packet)),
+            Self::Aac(aac) => aac.push(packet, clock_rate, units),
+            Self::Jpeg(jpeg) => units.extend(jpeg.push(packet)),
+            Self::Sound => units.push(Unit {
+                data: packet.payload.to_vec(),
+                timestamp: packet.header.timestamp,
+                media_ns: packet.media_ns,
+                is_key: true,
+            }),
+        }
+    }
+}
