@@ -68,6 +68,7 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
         most_of_what_fits_is_promised(phase);
         one_more_is_refused(phase);
         all_bytes_are_right(phase);
+        all_frames_are_right(phase);
         assert!(number(phase, "blocks") > 0, "{phase:#}");
         let latency = &phase["best_effort"];
         let [p50, p99, max] = ["p50_ns", "p99_ns", "max_ns"].map(|key| number(latency, key));
@@ -102,7 +103,8 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
 /// promised is in that proportion.
 #[track_caller]
 fn most_of_what_fits_is_promised(phase: &Value) {
-    let streams = number(phase, "recorded") + number(phase, "played");
+    // A camera and its player stand for one.
+    let streams = number(phase, "recorded") + number(phase, "played") + number(phase, "cameras");
     let capacity = number(phase, "capacity");
     let disks = list(phase, "disks");
     // Each drive's part is 80 % of what it carries, rounded up to whole streams.
@@ -114,15 +116,15 @@ fn most_of_what_fits_is_promised(phase: &Value) {
     let names: Vec<_> = disks.iter().map(|disk| &disk["name"]).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     // What is promised beside the floor, scaled to as many streams as fit, leaves room for none: what
-    // one stream takes of a drive is less than a tenth.
+    // one stream takes of a drive is less than a tenth. A camera and its player take somewhat more than a stream.
     let of_streams = |disk| share(disk, "utilization_promised") - share(disk, "floor");
     let promised: f64 = disks.iter().map(of_streams).sum();
     let room: f64 = disks.iter().map(|disk| 1.0 - share(disk, "floor")).sum();
     let full = promised / room * capacity as f64 / streams as f64;
-    assert!((0.9..=1.01).contains(&full), "{full} of all: {disks:#?}");
+    assert!((0.9..=1.05).contains(&full), "{full} of all: {disks:#?}");
     for disk in disks {
         let promised = share(disk, "utilization_promised");
-        assert!((0.72..=0.86).contains(&promised), "{disk:#}");
+        assert!((0.72..=0.9).contains(&promised), "{disk:#}");
     }
 }
 
@@ -153,6 +155,23 @@ fn all_bytes_are_right(phase: &Value) {
     for recording in recordings {
         assert_eq!(number(recording, "different"), 0, "{phase:#}");
         assert!(number(recording, "bytes") > 1_000_000, "{phase:#}");
+    }
+}
+
+/// Checks that cameras recorded over RTSP and what they recorded was played, each frame as it was published.
+#[track_caller]
+fn all_frames_are_right(phase: &Value) {
+    if !have("ffmpeg") {
+        assert_eq!(phase["filmed"], Value::Null);
+        return;
+    }
+    assert_eq!(number(phase, "cameras"), 2, "{phase:#}");
+    let filmed = &phase["filmed"];
+    for frames in ["recorded_frames", "played_frames", "blocks"] {
+        assert!(number(filmed, frames) > 0, "{filmed:#}");
+    }
+    for wrong in ["recorded_different", "played_different"] {
+        assert_eq!(number(filmed, wrong), 0, "{filmed:#}");
     }
 }
 

@@ -81,7 +81,10 @@ fn sums(input: &str, how: &[&str]) -> Vec<String> {
             .args(how)
             .args(["-f", "framemd5", "-"]),
     );
-    let said = said.done().out;
+    sums_in(&said.done().out)
+}
+
+fn sums_in(said: &str) -> Vec<String> {
     let lines = said.lines().filter(|line| !line.starts_with('#'));
     lines
         .filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned()))
@@ -534,5 +537,108 @@ fn what_is_damaged_is_named() {
         (&false.into(), &1.into())
     );
     assert_eq!(damaged["damaged_at"], serde_json::json!([2]));
+    serve.terminate();
+}
+
+/// Of each payload that cameras and encoders send, what is published is what a player of RTSP gets, from TCP and UDP.
+#[test]
+fn every_payload_is_played_as_it_was_published() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = serving("rate = \"400KB/s\"");
+    let kinds: [(&str, &[&str]); 5] = [
+        (
+            "h264.mkv",
+            &[
+                "-c:v",
+                "libx264",
+                "-preset",
+                "ultrafast",
+                "-g",
+                "25",
+                "-bf",
+                "0",
+                "-c:a",
+                "pcm_mulaw",
+                "-ar",
+                "8000",
+            ],
+        ),
+        (
+            "h265.mkv",
+            &[
+                "-c:v",
+                "libx265",
+                "-preset",
+                "ultrafast",
+                "-x265-params",
+                "log-level=none:keyint=25:bframes=0",
+                "-c:a",
+                "libopus",
+            ],
+        ),
+        (
+            "jpeg.nut",
+            &[
+                "-c:v",
+                "mjpeg",
+                "-q:v",
+                "14",
+                "-pix_fmt",
+                "yuvj420p",
+                "-huffman",
+                "default",
+                "-c:a",
+                "pcm_s16be",
+            ],
+        ),
+        (
+            "mpeg4.mp4",
+            &["-c:v", "mpeg4", "-q:v", "8", "-g", "25", "-c:a", "aac"],
+        ),
+        (
+            "vp8.mkv",
+            &[
+                "-c:v",
+                "libvpx",
+                "-b:v",
+                "500k",
+                "-deadline",
+                "realtime",
+                "-g",
+                "25",
+                "-c:a",
+                "libopus",
+            ],
+        ),
+    ];
+    let ways = [("tcp", "udp"), ("udp", "tcp")].into_iter().cycle();
+    for ((name, encoded), (publish, play)) in kinds.into_iter().zip(ways) {
+        let clip = clip(&site, name, 3, encoded);
+        let number = record(&site, address, &clip, publish);
+        let url = format!("rtsp://{address}/cam/{number}");
+        let got = |how: &[&str]| {
+            let input = ["-rtsp_transport", play, "-i", &url];
+            let said = outcome(ffmpeg().args(input).args(how).args(["-f", "framemd5", "-"]));
+            sums_in(&said.done().out)
+        };
+        assert_eq!(
+            got(&SEEN),
+            sums(&clip, &SEEN),
+            "{name} published by {publish}"
+        );
+        // Samples that are not compressed come in other pieces than they were read in.
+        if encoded.contains(&"libopus") || encoded.contains(&"aac") {
+            is_heard(&got(&HEARD), &sums(&clip, &HEARD));
+        } else {
+            let decoded = ["-map", "0:a", "-af", "asetnsamples=n=800:p=0"];
+            assert_eq!(
+                got(&decoded),
+                sums(&clip, &decoded),
+                "{name} published by {publish}"
+            );
+        }
+    }
     serve.terminate();
 }

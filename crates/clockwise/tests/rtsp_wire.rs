@@ -79,6 +79,41 @@ fn packets_come_back_as_they_came_and_once() {
     serve.terminate();
 }
 
+/// A camera's clock that is set, forward or back, by seconds or by days, is no reason to wait, or to lose anything.
+#[test]
+fn clocks_that_jump_are_played_as_if_they_had_gone_on() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    let begins = [
+        0,
+        0x7000_0000,
+        0x9000_0000,
+        5,
+        0xffff_ff00,
+        8_000 * 3_600,
+        0,
+    ];
+    let mut sent = Vec::new();
+    for (part, begin) in (0_u16..).zip(begins) {
+        for number in 0..20_u16 {
+            let sequence = part * 20 + number;
+            let timestamp = u32::wrapping_add(begin, u32::from(number) * 8);
+            sent.push(rtp(sequence, timestamp, 7, &[part as u8; 900]));
+        }
+    }
+    for packet in &sent {
+        client.packet(0, packet);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let recording = &call(&site, "GET", "/v1/volumes/cam/recordings", "").1[0];
+    let length_ns = recording["length_ns"].as_u64().expect("a length");
+    // A jump of less than ten seconds is a pause, as far as anybody can tell: none of these is one.
+    assert!(length_ns < 10_000_000_000, "{recording}");
+    assert_eq!(played(address, "cam/1", "", sent.len()), sent);
+    serve.terminate();
+}
+
 /// When a track's timestamp is, by the only sender report among these, in nanoseconds.
 fn time_of(reports: &[Vec<u8>], timestamp: u32, clock_rate: i128) -> i128 {
     let report = &reports[0];

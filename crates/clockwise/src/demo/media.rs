@@ -28,6 +28,8 @@ pub(super) struct Clip {
     pub(super) name: String,
     /// What it is.
     pub(super) bytes: Arc<Vec<u8>>,
+    /// Where it is, if it is video.
+    pub(super) path: PathBuf,
 }
 
 /// Where the clips came from.
@@ -86,6 +88,7 @@ pub(super) fn clips(
     let clips = (0..2u64).map(|number| Clip {
         name: format!("bytes-{number}"),
         bytes: Arc::new(synthetic(number)),
+        path: PathBuf::new(),
     });
     let what =
         "synthetic bytes, not video: there is no ../shared/data/video and no ffmpeg".to_owned();
@@ -120,6 +123,7 @@ fn read_clip(file: &Path) -> Result<Clip, Failure> {
     Ok(Clip {
         name,
         bytes: Arc::new(bytes),
+        path: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()),
     })
 }
 
@@ -144,9 +148,15 @@ async fn generate_all(interrupt: &Interrupt, scratch: &Path) -> Result<Vec<Clip>
             "-t",
             "4",
             "-c:v",
-            "mpeg4",
-            "-q:v",
-            "5",
+            "libx264",
+            "-preset",
+            "ultrafast",
+            "-b:v",
+            "1200k",
+            "-g",
+            "25",
+            "-bf",
+            "0",
             "-y",
             &path,
         ];
@@ -289,6 +299,7 @@ mod tests {
     #[test]
     fn played_bytes_are_compared_across_every_seam() {
         let clip = Clip {
+            path: PathBuf::new(),
             name: "c".to_owned(),
             bytes: Arc::new((0..7).collect()),
         };

@@ -8,6 +8,7 @@
 //! Whatever happens, Ctrl-C included, nothing is left behind: what was started is owned by values
 //! that end it when they are dropped, in the reverse order of its making.
 
+mod cameras;
 mod files;
 mod interrupt;
 mod measure;
@@ -152,6 +153,7 @@ fn play(
         interrupt,
         scratch: scratch.path(),
         clips: &clips,
+        is_video: source.is_video,
         repository,
     };
     stage.make_pool()?;
@@ -167,8 +169,12 @@ fn play(
         phases.push(run.phase);
     }
     // What plain EDF misses is no promise of ours: it blocks for as long as best effort takes.
-    let is_kept = phases.first().is_some_and(|phase| phase.misses == 0)
-        && phases.iter().all(|phase| phase.different() == 0);
+    let is_kept = phases
+        .first()
+        .is_some_and(|phase| phase.misses == 0 && phase.filmed.is_none_or(|of| of.misses == 0))
+        && phases.iter().all(|phase| {
+            phase.different() == 0 && phase.filmed.is_none_or(|of| of.different() == 0)
+        });
     let block = phases.first().map_or(0, |phase| phase.block_bytes);
     Ok(Report {
         scratch: scratch.path().display().to_string(),

@@ -3,6 +3,7 @@
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use super::cameras::Cameras;
 use super::files::{self, FileLoad, Target};
 use super::interrupt::Interrupt;
 use super::measure::Measured;
@@ -94,12 +95,20 @@ impl Stage<'_> {
         let (mounted, target) =
             output.step("Preparing the file load", || self.make_files(is_first))?;
         self.make_recordings(&serving, scheduler, seconds)?;
+        let cameras = match self.has_cameras() {
+            true => output.step("Starting two cameras, which publish over RTSP", || {
+                self.start_cameras(&serving, scheduler)
+            })?,
+            false => None,
+        };
+        let filming = cameras.as_ref().map_or(0, Cameras::count);
         let streams = output.step("Starting the streams", || {
-            self.start_streams(&serving, scheduler, &capacity)
+            self.start_streams(&serving, scheduler, &capacity, filming)
         })?;
         let promise = Promise {
             recorded: streams.recorded(),
             played: streams.played(),
+            cameras: filming,
             capacity: capacity.iter().sum(),
         };
         let too_much = self.ask_too_much(&serving, &capacity, streams.block())?;
@@ -112,10 +121,16 @@ impl Stage<'_> {
         let file_load = load.end(&self.interrupt)?;
         let ended = self.end_streams(&serving, streams)?;
         let recordings = self.compare_all(&serving, &ended)?;
+        let filmed = cameras.map(|cameras| self.end_cameras(&serving, cameras));
+        let filmed = filmed.transpose()?;
+        let filmed = filmed.map(|filmed| filmed.with_blocks(&measured.status));
         drop(mounted);
         let warnings = serving.get::<StatusView>("/v1/status")?.warnings;
         serving.close()?;
-        let phase = concluded(promise, measured, &ended, recordings, file_load, too_much);
+        let phase = Phase {
+            filmed,
+            ..concluded(promise, measured, &ended, recordings, file_load, too_much)
+        };
         Ok(Run { phase, warnings })
     }
 
@@ -197,6 +212,7 @@ fn concluded(
         file_load,
         too_much,
         recordings,
+        filmed: None,
         played_bytes: ended.played_bytes,
         played_different: ended.played_different,
     }

@@ -48,6 +48,15 @@ pub(super) const FILES: Bytes = Bytes(2_000_000_000);
 /// The volume that other machines read and write over NBD.
 pub(super) const DESKS: Bytes = Bytes::from_mib(256);
 
+/// What is reserved for a camera that does not say what it needs.
+pub(super) const CAMERA_RATE: BytesPerSecond = BytesPerSecond(200_000);
+
+/// The blocks of what cameras record: at their rates a second or two.
+pub(super) const CAMERA_BLOCK: Bytes = Bytes::from_kib(128);
+
+/// The volume of a camera, which begins anew when it is full.
+pub(super) const CAMERA_BYTES: Bytes = Bytes::from_mib(256);
+
 /// Memory for buffers: two blocks for each stream that admission allows, and the file system's part.
 pub(super) const MEMORY: Bytes = Bytes::from_mib(1_792);
 

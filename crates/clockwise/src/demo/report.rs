@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::cameras::Filmed;
 use super::files::FileLoad;
 use super::media::ClipSource;
 use crate::http::RefusalView;
@@ -36,6 +37,8 @@ pub(super) struct Promise {
     pub recorded: u64,
     /// Streams that play.
     pub played: u64,
+    /// Cameras that record over RTSP, each with a player.
+    pub cameras: u64,
     /// Streams of this kind that the disks would have carried, as admission found.
     pub capacity: u64,
 }
@@ -78,6 +81,8 @@ pub(super) struct Phase {
     pub too_much: TooMuch,
     /// What was recorded, compared.
     pub recordings: Vec<Recording>,
+    /// What cameras recorded over RTSP and players played, if there were any.
+    pub filmed: Option<Filmed>,
     /// Bytes played.
     pub played_bytes: u64,
     /// Bytes played that are not those that were recorded.

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::interrupt::Interrupt;
 use super::media::Clip;
-use super::plan::{DRIVE, DRIVES, MEMORY};
+use super::plan::{CAMERA_BLOCK, CAMERA_RATE, DRIVE, DRIVES, MEMORY};
 use crate::client::ApiClient;
 use crate::cmd::Output;
 use crate::config::Config;
@@ -27,6 +27,8 @@ pub(super) struct Stage<'a> {
     pub(super) interrupt: Interrupt,
     pub(super) scratch: &'a Path,
     pub(super) clips: &'a [Clip],
+    /// Whether those are video, and not only bytes.
+    pub(super) is_video: bool,
     /// To be cloned onto a mounted file system; without it there is none.
     pub(super) repository: Option<PathBuf>,
 }
@@ -35,8 +37,11 @@ impl Stage<'_> {
     /// The configuration of a run.
     fn config(&self, scheduler: &str) -> Result<Config, Failure> {
         let mut text = format!(
-            "[server]\napi = \"api.sock\"\n[nbd]\nunix = \"nbd.sock\"\n[pool]\nname = \"demo\"\n\
+            "[server]\napi = \"api.sock\"\n[nbd]\nunix = \"nbd.sock\"\n[rtsp]\nlisten = \"0\"\n\
+             rate = \"{}B/s\"\nblock = \"{}\"\n[pool]\nname = \"demo\"\n\
              [memory]\ntotal = \"{}\"\n[scheduler]\npolicy = \"{scheduler}\"\n",
+            CAMERA_RATE.get(),
+            CAMERA_BLOCK.get(),
             MEMORY.get()
         );
         for drive in 0..DRIVES {
@@ -99,6 +104,11 @@ impl Serving<'_> {
             Some(server) => self.runtime.block_on(server.close()),
             None => Ok(()),
         }
+    }
+
+    /// Where RTSP is served.
+    pub(super) fn rtsp(&self) -> Option<std::net::SocketAddr> {
+        self.server.as_ref().and_then(Server::rtsp)
     }
 
     /// Reads a resource of the API.

@@ -182,12 +182,14 @@ impl Stage<'_> {
         Ok(capacity)
     }
 
-    /// Reserves all streams, then begins all of them at once, and returns when all play.
+    /// Reserves all streams, then begins all of them at once, and returns when all play. A drive on which a camera is
+    /// recorded and played, of which there are `cameras`, plays one less: those two take about as much.
     pub(super) fn start_streams(
         &self,
         serving: &Serving<'_>,
         scheduler: &str,
         capacity: &[u64],
+        cameras: u64,
     ) -> Result<Streams, Failure> {
         let mut reserved = Vec::new();
         for (number, clip) in self.clips.iter().enumerate() {
@@ -197,7 +199,8 @@ impl Stage<'_> {
             reserved.push((stream, Some(volume), clip));
         }
         for (drive, fits) in capacity.iter().enumerate() {
-            let recorded = (drive..self.clips.len()).step_by(DRIVES).count();
+            let of_drive = |all: usize| (drive..all).step_by(DRIVES).count();
+            let recorded = of_drive(self.clips.len()) + of_drive(cameras as usize);
             let wanted = (fits * CAPACITY_PERCENT).div_ceil(100) as usize;
             for number in 0..wanted.saturating_sub(recorded) {
                 self.interrupt.check()?;

@@ -17,14 +17,22 @@ fn span(nanos: u64) -> String {
 impl Promise {
     /// How many streams of how many.
     pub(super) fn text(&self) -> String {
-        format!(
+        let mut text = format!(
             "Admission allows {} streams of {}; {} of them run: {} record and {} play.",
             self.capacity,
             Rate(RATE),
             self.recorded + self.played,
             self.recorded,
             self.played,
-        )
+        );
+        if self.cameras > 0 {
+            let _ = write!(
+                text,
+                "\nIn place of {0} more, ffmpeg publishes {0} videos over RTSP, and plays them while they are recorded.",
+                self.cameras
+            );
+        }
+        text
     }
 }
 
@@ -122,6 +130,18 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
         ("played", Size(Bytes(phase.played_bytes)).to_string()),
         ("  every byte compared", wrong(phase.played_different)),
     ]);
+    if let Some(filmed) = &phase.filmed {
+        rows.extend([
+            (
+                "RTSP, deadlines missed",
+                format!("{} of {}", filmed.misses, filmed.blocks),
+            ),
+            ("  frames recorded", filmed.recorded_frames.to_string()),
+            ("  every frame compared", wrong(filmed.recorded_different)),
+            ("  frames played", filmed.played_frames.to_string()),
+            ("  every frame compared", wrong(filmed.played_different)),
+        ]);
+    }
     rows
 }
 
@@ -320,6 +340,14 @@ fn verdict(report: &Report) -> String {
                 phase.different()
             );
         }
+        if let Some(filmed) = phase.filmed.filter(|filmed| filmed.different() > 0) {
+            let _ = writeln!(
+                text,
+                "With scheduler {}, {} frames are not those that were published over RTSP.",
+                phase.scheduler,
+                filmed.different()
+            );
+        }
     }
     text
 }
@@ -338,6 +366,7 @@ mod tests {
             promise: Promise {
                 recorded: 2,
                 played: 73,
+                cameras: 2,
                 capacity: 93,
             },
             promised_bytes_per_second: 300_000_000,
@@ -358,6 +387,7 @@ mod tests {
                 refusal: None,
             },
             recordings: Vec::new(),
+            filmed: None,
             played_bytes: 0,
             played_different: 0,
         }
