@@ -22,6 +22,7 @@ use crate::export::nbd;
 use crate::failure::{Failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
+use crate::media::access::{REALM, UsersError};
 use crate::media::sources::Sources;
 use crate::media::{self, archives::Archives};
 use crate::socket::{self, SocketFile};
@@ -255,9 +256,18 @@ fn start_rtsp(config: &Config, archives: &Arc<Archives>) -> Result<Option<media:
     media::Server::start(Arc::clone(archives), rtsp)
         .map(Some)
         .map_err(|error| {
-            Failure::failed(error.to_string()).help(
-                "name another address under [rtsp], end what uses it, or see that it may be used",
-            )
+            let failed = Failure::failed(error.to_string());
+            match error {
+                media::StartError::Users(UsersError::Open(path, _)) => {
+                    failed.help(format!("let its owner alone read it: chmod 600 {}", path.display()))
+                }
+                media::StartError::Users(_) => failed.help(format!(
+                    "`htdigest -c FILE {REALM} NAME` makes such a file, of this server's user alone; name it in [rtsp] as `users`"
+                )),
+                _ => failed.help(
+                    "name another address under [rtsp], end what uses it, or see that it may be used",
+                ),
+            }
         })
 }
 

@@ -125,6 +125,18 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["`timeout` is 1.00 s", "at least 2.00 s"],
         ),
         (
+            format!(
+                "[rtsp]\nusers = \"u\"\n[[rtsp.permit]]\nuser = \"a\"\nmay = [\"delete\"]\n{disk}"
+            ),
+            ":5:8",
+            &["unknown variant `delete`", "`play` or `record`"],
+        ),
+        (
+            format!("[[rtsp.permit]]\nuser = \"a\"\nmay = []\n{disk}"),
+            ":2:8",
+            &["nobody is asked", "`users`"],
+        ),
+        (
             format!("[rtsp]\nrate = \"0MB/s\"\n{disk}"),
             ":2:8",
             &["0MB/s"],
@@ -394,12 +406,13 @@ fn the_example_is_a_configuration() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 10] = [
+const SECTIONS: [(&str, &str); 11] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
     ("rtsp", "[rtsp]"),
     ("http", "[http]"),
+    ("permit", "[[rtsp.permit]]"),
     ("pool", "[pool]"),
     ("memory", "[memory]"),
     ("scheduler", "[scheduler]"),

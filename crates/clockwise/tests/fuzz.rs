@@ -22,7 +22,7 @@ use seed::seed;
 type Target = (&'static str, fn(&[u8]), usize);
 
 // Text takes longer to read.
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
     ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
     ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
     ("data_greeting", session::fuzzing::data_greeting, 200_000),
@@ -32,6 +32,7 @@ const TARGETS: [Target; 14] = [
     ("rtsp_input", media::fuzzing::input, 50_000),
     ("sdp", media::fuzzing::description, 50_000),
     ("rtsp_login", media::fuzzing::login, 50_000),
+    ("rtsp_credentials", media::fuzzing::credentials, 100_000),
     ("rtp_packet", media::fuzzing::packet, 200_000),
     ("media_block", media::fuzzing::block, 100_000),
     ("media_index", media::fuzzing::index, 100_000),

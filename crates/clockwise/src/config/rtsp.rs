@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::{head_of, tcp};
 use crate::failure::{Failure, SourceFile};
 use crate::media::MediaConfig;
+use crate::media::access::{AccessConfig, Permit, Right};
 use crate::media::block::BLOCK_BYTES;
 use crate::media::sources::SourcesConfig;
 use crate::quantity::{self, Span};
@@ -36,6 +37,18 @@ pub(super) struct Section {
     #[serde(default, deserialize_with = "quantity::optional_text")]
     timeout: Option<Nanos>,
     sources: Option<PathBuf>,
+    users: Option<PathBuf>,
+    #[serde(default)]
+    permit: Vec<PermitSection>,
+}
+
+/// What a user may do: `[[rtsp.permit]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PermitSection {
+    user: Spanned<String>,
+    may: Vec<Right>,
+    volumes: Option<Vec<String>>,
 }
 
 impl Section {
@@ -63,11 +76,13 @@ impl Section {
         }
         let listen = self.listen.as_ref();
         let listen = listen.map(|listen| tcp(source, listen)).transpose()?;
+        let access = self.access(source, folder)?;
         let served = listen.map(|listen| MediaConfig {
             listen,
             rate,
             block,
             timeout: Duration::from_nanos(timeout.get()),
+            access,
         });
         let file = self.sources.as_deref();
         let file = folder.join(file.unwrap_or(Path::new(SOURCES_DEFAULT)));
@@ -78,5 +93,34 @@ impl Section {
             timeout,
         };
         Ok((served, pulled))
+    }
+
+    /// Who may do what; `None`: everybody everything.
+    fn access(
+        &self,
+        source: &SourceFile<'_>,
+        folder: &Path,
+    ) -> Result<Option<AccessConfig>, Failure> {
+        let Some(users) = &self.users else {
+            let Some(first) = self.permit.first() else {
+                return Ok(None);
+            };
+            let what = format!(
+                "`{}` may do something, but nobody is asked who he is",
+                first.user.get_ref()
+            );
+            return Err(source
+                .wrong(first.user.span(), what)
+                .help("name a file of users in [rtsp] as `users`, or take the permit out"));
+        };
+        let permits = self.permit.iter().map(|permit| Permit {
+            user: permit.user.get_ref().clone(),
+            may: permit.may.clone(),
+            volumes: permit.volumes.clone(),
+        });
+        Ok(Some(AccessConfig {
+            users: folder.join(users),
+            permits: permits.collect(),
+        }))
     }
 }

@@ -11,6 +11,7 @@
 //! state is answered with 455 and changes nothing.
 
 mod answer;
+mod login;
 mod parameters;
 mod playing;
 mod recording;
@@ -31,6 +32,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use sched::units::{BytesPerSecond, Nanos, Time};
 
+use super::access::Guard;
 use super::archive::{Archive, Recording, Writing};
 use super::description::Description;
 use super::input::{Input, InputError, Next};
@@ -65,6 +67,10 @@ pub(super) enum Ended {
     Silent(Nanos),
     #[error("it does not take its answers")]
     Slow,
+    #[error("it has said too often who it is not")]
+    Guessing,
+    #[error("the server ends")]
+    Stopped,
 }
 
 /// What a session does.
@@ -106,6 +112,7 @@ pub(super) struct Connection<'a> {
     local: SocketAddr,
     peer: SocketAddr,
     input: Input,
+    guard: Guard,
     session: Option<Session>,
     /// When something was heard last.
     heard: Time,
@@ -141,6 +148,7 @@ impl<'a> Connection<'a> {
             local,
             peer,
             input: Input::default(),
+            guard: Guard::default(),
             session: None,
             heard: clock::now(),
         }
@@ -152,7 +160,10 @@ impl<'a> Connection<'a> {
             let Some(request) = self.idle()? else {
                 return Ok(());
             };
-            let (said, then) = self.handle(&request);
+            let (said, then) = match self.admit(&request)? {
+                Some(refused) => (refused.done(), Then::Next),
+                None => self.handle(&request),
+            };
             self.tell(&said)?;
             let again = match then {
                 Then::Next => true,

@@ -131,6 +131,20 @@ pub fn export(data: &[u8]) {
     assert!(written.is_ok_and(|written| written.len() > held));
 }
 
+/// What a client says of itself, and a file of users: understood or refused.
+pub fn credentials(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = super::access::parse(text);
+        if let Ok(users) = super::access::parse_users(text) {
+            assert!(
+                users
+                    .keys()
+                    .all(|name| !name.is_empty() && !name.contains(':'))
+            );
+        }
+    }
+}
+
 /// A description is one or an error; what players are given is one again.
 pub fn description(data: &[u8]) {
     if let Ok(description) = Description::parse(data) {

@@ -19,6 +19,7 @@
 //!
 //! Decoding. Multicast. Sessions that outlive their connection.
 
+pub mod access;
 pub mod archive;
 pub mod archives;
 pub mod block;

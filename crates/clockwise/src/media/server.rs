@@ -12,6 +12,7 @@ use engine::event::EventFd;
 use engine::front::Client;
 use sched::units::{Bytes, BytesPerSecond};
 
+use super::access::{Access, AccessConfig, UsersError};
 use super::archives::Archives;
 use super::connection::Connection;
 use super::poll::Wait;
@@ -33,6 +34,8 @@ pub struct MediaConfig {
     pub block: Bytes,
     /// How long a session may say nothing.
     pub timeout: Duration,
+    /// Who may do what; everybody everything when absent.
+    pub access: Option<AccessConfig>,
 }
 
 /// Why the RTSP server does not start.
@@ -44,12 +47,16 @@ pub enum StartError {
     /// Memory or descriptors.
     #[error("RTSP cannot be served: {0}")]
     Host(String),
+    /// Who may use it.
+    #[error(transparent)]
+    Users(#[from] UsersError),
 }
 
 /// What all connections share.
 pub(super) struct Shared {
     pub(super) archives: Arc<Archives>,
     pub(super) config: MediaConfig,
+    pub(super) access: Option<Access>,
     /// Reads what is not played.
     pub(super) client: Arc<Client>,
     /// Signalled when the server ends, and never drained.
@@ -75,10 +82,15 @@ impl Server {
         let listener = TcpListener::bind(config.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let access = config.access.as_ref().map(Access::open).transpose()?;
+        if access.is_none() && !address.ip().is_loopback() {
+            tracing::warn!(%address, "whoever reaches this address can record and play: [rtsp] has no `users`");
+        }
         let client = archives.client().map_err(|error| host(&error))?;
         let shared = Arc::new(Shared {
             archives,
             config: config.clone(),
+            access,
             client,
             stop: EventFd::new().map_err(|error| host(&error))?,
             connections: AtomicUsize::new(0),

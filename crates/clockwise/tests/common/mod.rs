@@ -207,17 +207,18 @@ impl Site {
                 log_so_far.push('\n');
                 if is_ready {
                     // A test that gave up does not wait for it.
-                    let _ = sender.send(());
+                    let _ = sender.send(line);
                 }
             }
             let _ = whole.send(log_so_far);
         });
         let serve = Serve {
             child,
+            ready: String::new(),
             log: log_at_end,
         };
         match ready.recv_timeout(WITHIN) {
-            Ok(()) => serve,
+            Ok(ready) => Serve { ready, ..serve },
             Err(error) => panic!("the server is not ready ({error}): {}", serve.kill()),
         }
     }
@@ -252,6 +253,8 @@ impl Ready {
 /// A server that does not outlive its test.
 pub(crate) struct Serve {
     child: Process,
+    /// What it says when it is ready.
+    pub(crate) ready: String,
     /// All of it, once it has ended.
     log: mpsc::Receiver<String>,
 }

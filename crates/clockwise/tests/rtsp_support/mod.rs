@@ -6,8 +6,11 @@ pub(crate) mod camera;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Ready, Site, WITHIN, read_text};
+use md5::{Digest, Md5};
+
+use crate::common::{Ready, Serve, Site, WITHIN, read_text};
 
 /// A site whose server has RTSP at a port of its own, with small blocks.
 pub(crate) fn with_rtsp(site: &Site, more: &str) {
@@ -33,6 +36,28 @@ pub(crate) fn serve(site: &Site) -> (Ready, SocketAddr) {
     let address = serve.said["rtsp"].as_str().map(str::parse);
     let address = address.unwrap_or_else(|| panic!("no RTSP: {}", serve.said));
     (serve, address.expect("an address"))
+}
+
+/// Serves it, and where its RTSP is, with what it logs.
+pub(crate) fn serve_logged(site: &Site) -> (Serve, SocketAddr) {
+    let serve = site.serve();
+    let address = serve.ready.split("rtsp=\"").nth(1);
+    let address = address.and_then(|rest| rest.split('"').next()?.parse().ok());
+    let address = address.unwrap_or_else(|| panic!("no RTSP: {}", serve.ready));
+    (serve, address)
+}
+
+/// A file of users of that name, as htdigest writes it.
+pub(crate) fn users(site: &Site, name: &str, of: &[(&str, &str)]) {
+    let mut text = String::new();
+    for (user, password) in of {
+        let secret = Md5::digest(format!("{user}:clockwise:{password}"));
+        let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        text += &format!("{user}:clockwise:{secret}\n");
+    }
+    let path = site.path(name);
+    std::fs::write(&path, text).expect("it can be written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
 }
 
 /// One track's packets in the connection.

@@ -463,19 +463,21 @@ impl Connection<'_> {
                 Next::Request(request) => request,
             };
             self.heard = clock::now();
+            let refused = self.admit(&request)?;
             let in_session = |status| -> Answer {
                 answer(Some(&request), status).session(id, self.shared.config.timeout)
             };
-            let said = match request.method() {
-                Method::Teardown | Method::Pause => {
+            let said = match (refused, request.method()) {
+                (Some(refused), _) => refused,
+                (None, Method::Teardown | Method::Pause) => {
                     return Ok(After::Ends(request, None));
                 }
-                Method::Play => return Ok(After::Again(request)),
-                Method::Options => options(&request),
-                Method::GetParameter | Method::SetParameter => {
+                (None, Method::Play) => return Ok(After::Again(request)),
+                (None, Method::Options) => options(&request),
+                (None, Method::GetParameter | Method::SetParameter) => {
                     parameters(&request, Some(held)).session(id, self.shared.config.timeout)
                 }
-                _ => in_session(StatusCode::MethodNotValidInThisState),
+                (None, _) => in_session(StatusCode::MethodNotValidInThisState),
             };
             let mut bytes = Vec::new();
             said.done()

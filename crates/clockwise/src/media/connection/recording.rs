@@ -134,6 +134,10 @@ impl Connection<'_> {
                     match self.receiver().between(tape, transports, &mut partial)? {
                         Came::Request(request) => {
                             self.finish_reports(&mut reports)?;
+                            if let Some(refused) = self.admit(&request)? {
+                                self.tell(&refused.done())?;
+                                continue;
+                            }
                             if matches!(request.method(), Method::Teardown | Method::Pause) {
                                 return Ok(Some(request));
                             }

@@ -11,6 +11,7 @@ use sched::units::{Bytes, BytesPerSecond};
 
 use super::answer::{Answer, answer};
 use super::{Asked, Connection, Role, Session};
+use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::archives::OpenError;
 use crate::media::description::{self, Description};
@@ -89,6 +90,9 @@ impl Connection<'_> {
             return answer(Some(request), StatusCode::NotFound)
                 .reason("name a volume: rtsp://HOST/VOLUME");
         };
+        if let Err(said) = self.may(request, Right::Record, &target.volume) {
+            return said;
+        }
         let kind = request.header(&CONTENT_TYPE).map(|kind| kind.as_str());
         if kind.is_some_and(|kind| !kind.starts_with("application/sdp")) {
             return answer(Some(request), StatusCode::UnsupportedMediaType);
@@ -160,6 +164,7 @@ impl Connection<'_> {
         let missing = |why: String| answer(Some(request), StatusCode::NotFound).reason(why);
         let target = target(request)
             .ok_or_else(|| missing("name a volume: rtsp://HOST/VOLUME".to_owned()))?;
+        self.may(request, Right::Play, &target.volume)?;
         let archive = self.shared.archives.open(&target.volume, None);
         let archive = archive.map_err(|error| unopened(request, &error))?;
         let recording = archive.recording(target.number).ok_or_else(|| {

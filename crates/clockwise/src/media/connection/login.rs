@@ -1,0 +1,98 @@
+//! Whether a request is by somebody who may ask for that.
+
+use engine::clock;
+use rtsp_types::headers::{AUTHORIZATION, WWW_AUTHENTICATE};
+use rtsp_types::{Method, StatusCode};
+
+use super::answer::{Answer, answer};
+use super::{Asked, Connection, Ended};
+use crate::media::access::{Refused, Right};
+use crate::media::poll::Wait;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stop;
+
+impl Connection<'_> {
+    /// Whether a request is by somebody who is known, if that is asked for; what it is answered if it is not.
+    ///
+    /// # Errors
+    /// When the connection has failed too often.
+    pub(super) fn admit(&mut self, request: &Asked) -> Result<Option<Answer>, Ended> {
+        let Some(access) = &self.shared.access else {
+            return Ok(None);
+        };
+        // What it says everybody may know, and clients ask for it before anything.
+        if *request.method() == Method::Options {
+            return Ok(None);
+        }
+        let said = request.header(&AUTHORIZATION).map(|value| value.as_str());
+        let (method, uri, now) = (request.method().into(), request.request_uri(), clock::now());
+        let was_known = self.guard.user().is_some();
+        let Err(refused) = self.guard.check(access, said, method, uri, now) else {
+            if !was_known {
+                tracing::info!(peer = %self.peer, user = ?self.guard.user(), "somebody has logged in");
+            }
+            return Ok(None);
+        };
+        let peer = self.peer;
+        let why = match &refused {
+            Refused::Nobody => "this needs a user and a password".to_owned(),
+            Refused::Stale => "the nonce is used up: here is another one".to_owned(),
+            Refused::Syntax(what) => {
+                tracing::warn!(%peer, what, "a login is refused: Authorization makes no sense");
+                format!("Authorization is not understood: {what}")
+            }
+            Refused::Wrong(user) => {
+                tracing::warn!(%peer, ?user, "a login is refused: a wrong password, or no such user");
+                "there is no such user, or the password is another one".to_owned()
+            }
+            Refused::Other(user) => {
+                tracing::warn!(%peer, ?user, "a login is refused: the connection is somebody else's");
+                "somebody else has logged in on this connection: open another one".to_owned()
+            }
+        };
+        if !matches!(refused, Refused::Nobody | Refused::Stale) {
+            self.wait_as_a_penalty()?;
+        }
+        if self.guard.is_shut() {
+            return Err(Ended::Guessing);
+        }
+        let challenge = self.guard.challenge(&refused, now)?;
+        let said = answer(Some(request), StatusCode::Unauthorized);
+        Ok(Some(said.header(WWW_AUTHENTICATE, challenge).reason(why)))
+    }
+
+    /// Lets who has failed wait. Who has a session has had the right password, and its packets do not wait.
+    fn wait_as_a_penalty(&self) -> Result<(), Ended> {
+        let Some(access) = &self.shared.access else {
+            return Ok(());
+        };
+        let now = clock::now();
+        let until = now.saturating_add(access.failed(self.peer.ip(), now));
+        while self.guard.user().is_none() && clock::now() < until {
+            let mut wait = Wait::new();
+            wait.readable(std::os::fd::AsFd::as_fd(&self.shared.stop), Stop);
+            if !wait.sleep(true, Some(until))?.is_empty() {
+                return Err(Ended::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether who has logged in may do that; what it is answered if not.
+    pub(super) fn may(&self, request: &Asked, right: Right, volume: &str) -> Result<(), Answer> {
+        let (Some(access), Some(user)) = (&self.shared.access, self.guard.user()) else {
+            return Ok(());
+        };
+        if access.allows(user, right, volume) {
+            return Ok(());
+        }
+        let what = match right {
+            Right::Play => "play",
+            Right::Record => "record in",
+        };
+        tracing::info!(peer = %self.peer, user, volume, what, "somebody may not do that");
+        let why = format!("user {user:?} may not {what} volume {volume:?}");
+        Err(answer(Some(request), StatusCode::Forbidden).reason(why))
+    }
+}
