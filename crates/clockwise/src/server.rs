@@ -24,6 +24,7 @@ use crate::http::view::WarningView;
 use crate::http::{self, App};
 use crate::media::access::{REALM, UsersError};
 use crate::media::sources::Sources;
+use crate::media::tls::TlsError;
 use crate::media::{self, archives::Archives};
 use crate::socket::{self, SocketFile};
 
@@ -138,7 +139,13 @@ impl Server {
     /// Where RTSP is served, with the port that was taken.
     #[must_use]
     pub fn rtsp(&self) -> Option<std::net::SocketAddr> {
-        self.rtsp.as_ref().map(media::Server::address)
+        self.rtsp.as_ref().and_then(media::Server::address)
+    }
+
+    /// The same for RTSP by TLS.
+    #[must_use]
+    pub fn rtsps(&self) -> Option<std::net::SocketAddr> {
+        self.rtsp.as_ref().and_then(media::Server::tls_address)
     }
 
     /// Where recordings are served to browsers, with the port that was taken.
@@ -261,6 +268,12 @@ fn start_rtsp(config: &Config, archives: &Arc<Archives>) -> Result<Option<media:
                 media::StartError::Users(UsersError::Open(path, _)) => {
                     failed.help(format!("let its owner alone read it: chmod 600 {}", path.display()))
                 }
+                media::StartError::Tls(TlsError::Open(path, _)) => {
+                    failed.help(format!("keep it from others: chmod o= {}", path.display()))
+                }
+                media::StartError::Tls(_) => failed.help(
+                    "name a certificate and its key, as PEM, under [rtsp] as `certificate` and `key`",
+                ),
                 media::StartError::Users(_) => failed.help(format!(
                     "`htdigest -c FILE {REALM} NAME` makes such a file, of this server's user alone; name it in [rtsp] as `users`"
                 )),

@@ -137,6 +137,11 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["nobody is asked", "`users`"],
         ),
         (
+            format!("[rtsp]\nkey = \"k\"\ntls_listen = \"0\"\n{disk}"),
+            ":3:14",
+            &["by halves", "`certificate`"],
+        ),
+        (
             format!("[rtsp]\nrate = \"0MB/s\"\n{disk}"),
             ":2:8",
             &["0MB/s"],

@@ -80,6 +80,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
             nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
             rtsp = server.rtsp().map(|address| address.to_string()),
             http = server.http().map(|address| address.to_string()),
+            rtsps = server.rtsps().map(|address| address.to_string()),
             "serving"
         );
         if output.is_json() {
@@ -92,6 +93,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
                 "nbd_tcp": server.nbd_tcp(),
                 "rtsp": server.rtsp(),
                 "http": server.http(),
+                "rtsps": server.rtsps(),
             });
             output.result(&serving, String::new)?;
         }

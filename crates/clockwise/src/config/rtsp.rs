@@ -13,6 +13,7 @@ use crate::media::MediaConfig;
 use crate::media::access::{AccessConfig, Permit, Right};
 use crate::media::block::BLOCK_BYTES;
 use crate::media::sources::SourcesConfig;
+use crate::media::tls::TlsConfig;
 use crate::quantity::{self, Span};
 
 /// What is reserved for a recording that does not say what it needs.
@@ -38,6 +39,9 @@ pub(super) struct Section {
     timeout: Option<Nanos>,
     sources: Option<PathBuf>,
     users: Option<PathBuf>,
+    tls_listen: Option<Spanned<String>>,
+    certificate: Option<Spanned<PathBuf>>,
+    key: Option<Spanned<PathBuf>>,
     #[serde(default)]
     permit: Vec<PermitSection>,
 }
@@ -77,8 +81,11 @@ impl Section {
         let listen = self.listen.as_ref();
         let listen = listen.map(|listen| tcp(source, listen)).transpose()?;
         let access = self.access(source, folder)?;
-        let served = listen.map(|listen| MediaConfig {
+        let tls = self.tls(source, folder)?;
+        let is_served = listen.is_some() || tls.is_some();
+        let served = is_served.then_some(MediaConfig {
             listen,
+            tls,
             rate,
             block,
             timeout: Duration::from_nanos(timeout.get()),
@@ -93,6 +100,29 @@ impl Section {
             timeout,
         };
         Ok((served, pulled))
+    }
+
+    /// Where TLS is served, and as whom.
+    fn tls(&self, source: &SourceFile<'_>, folder: &Path) -> Result<Option<TlsConfig>, Failure> {
+        match (&self.tls_listen, &self.certificate, &self.key) {
+            (None, None, None) => Ok(None),
+            (Some(listen), Some(certificate), Some(key)) => Ok(Some(TlsConfig {
+                listen: tcp(source, listen)?,
+                certificate: folder.join(certificate.get_ref()),
+                key: folder.join(key.get_ref()),
+            })),
+            (listen, certificate, key) => {
+                let spans = [
+                    listen.as_ref().map(Spanned::span),
+                    certificate.as_ref().map(Spanned::span),
+                    key.as_ref().map(Spanned::span),
+                ];
+                let span = spans.into_iter().flatten().next().unwrap_or_default();
+                Err(source
+                    .wrong(span, "TLS is configured by halves")
+                    .help("give `tls_listen`, `certificate` and `key`, or none of them"))
+            }
+        }
     }
 
     /// Who may do what; `None`: everybody everything.

@@ -20,8 +20,8 @@ mod setup;
 mod wanted;
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ use engine::clock;
 use engine::stream::Stream;
 use rtsp_types::{Method, Request, Response, StatusCode};
 use rustix::event::PollFlags;
-use rustix::io::Errno;
 use sched::units::{BytesPerSecond, Nanos, Time};
 
 use super::access::Guard;
 use super::archive::{Archive, Recording, Writing};
 use super::description::Description;
 use super::input::{Input, InputError, Next};
+use super::link::Link;
 use super::play::{PlayError, Start};
 use super::poll::Wait;
 use super::receive::{ReceiveError, Receiver};
@@ -49,6 +49,9 @@ type Asked = Request<Vec<u8>>;
 
 /// How long a peer may take to take what it is told.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
+
+/// How long it may take until TLS is agreed on.
+const HANDSHAKE_WITHIN: Nanos = Nanos::from_secs(10);
 
 /// Why a connection ended that its peer has not ended.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +111,7 @@ struct Session {
 /// A connection and its session.
 pub(super) struct Connection<'a> {
     shared: &'a Shared,
-    socket: TcpStream,
+    link: Link,
     local: SocketAddr,
     peer: SocketAddr,
     input: Input,
@@ -136,15 +139,10 @@ enum Then {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(
-        shared: &'a Shared,
-        socket: TcpStream,
-        local: SocketAddr,
-        peer: SocketAddr,
-    ) -> Self {
+    pub(super) fn new(shared: &'a Shared, link: Link, local: SocketAddr, peer: SocketAddr) -> Self {
         Self {
             shared,
-            socket,
+            link,
             local,
             peer,
             input: Input::default(),
@@ -180,6 +178,14 @@ impl<'a> Connection<'a> {
         Nanos(u64::try_from(self.shared.config.timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// How long it may say nothing.
+    fn patience(&self) -> Nanos {
+        match self.link.is_handshaking() {
+            true => self.timeout().min(HANDSHAKE_WITHIN),
+            false => self.timeout(),
+        }
+    }
+
     /// The next request while nothing is moved; `None`: the peer or the server has ended.
     fn idle(&mut self) -> Result<Option<Asked>, Ended> {
         loop {
@@ -212,9 +218,9 @@ impl<'a> Connection<'a> {
     /// Sleeps until something has come and takes it in; `false`: the peer or the server has ended.
     fn wait_for_bytes(&mut self) -> Result<bool, Ended> {
         loop {
-            let until = self.heard.saturating_add(self.timeout());
+            let until = self.heard.saturating_add(self.patience());
             let mut wait = Wait::new();
-            wait.readable(self.socket.as_fd(), Ready::Socket);
+            self.link.hear(&mut wait, Ready::Socket);
             wait.readable(self.shared.stop.as_fd(), Ready::Stop);
             let ready = wait.sleep(true, Some(until))?;
             if ready.contains(&Ready::Stop) {
@@ -228,7 +234,7 @@ impl<'a> Connection<'a> {
                 }
             }
             if clock::now() >= until {
-                return Err(Ended::Silent(self.timeout()));
+                return Err(Ended::Silent(self.patience()));
             }
         }
     }
@@ -236,7 +242,7 @@ impl<'a> Connection<'a> {
     /// What takes in what comes.
     fn receiver(&mut self) -> Receiver<'_> {
         Receiver {
-            socket: &self.socket,
+            link: &mut self.link,
             input: &mut self.input,
             heard: &mut self.heard,
         }
@@ -274,24 +280,21 @@ impl<'a> Connection<'a> {
     fn send_all(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
-        while sent < bytes.len() {
-            match rustix::io::write(&self.socket, &bytes[sent..]) {
-                Ok(count) => sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    let mut wait = Wait::new();
-                    wait.add(self.socket.as_fd(), PollFlags::OUT, Ready::Socket);
-                    if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
-                        return Err(Ended::Slow);
-                    }
+        loop {
+            let taken = match bytes.get(sent..).filter(|left| !left.is_empty()) {
+                Some(left) => self.link.write(left)?,
+                None if self.link.flush()? => return Ok(()),
+                None => None,
+            };
+            sent += taken.unwrap_or(0);
+            if taken.is_none() {
+                let mut wait = Wait::new();
+                wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
+                if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
+                    return Err(Ended::Slow);
                 }
-                Err(Errno::PIPE | Errno::CONNRESET) => {
-                    return Err(io::Error::from(ErrorKind::BrokenPipe).into());
-                }
-                Err(error) => return Err(io::Error::from(error).into()),
             }
         }
-        Ok(())
     }
 
     /// What a request is answered, and what follows.

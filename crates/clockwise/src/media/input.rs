@@ -33,6 +33,11 @@ pub enum InputError {
     /// It is no RTSP.
     #[error("it is no RTSP")]
     Syntax,
+    /// It is TLS.
+    #[error(
+        "it is TLS, which is not spoken at this port: rtsp:// and rtsps:// are at ports of their own"
+    )]
+    Tls,
     /// A message is too long.
     #[error("a message is longer than {MESSAGE_BYTES_MAX} bytes")]
     Long,
@@ -89,6 +94,8 @@ impl Input {
                 return Ok(Next::Packet { channel, len });
             }
             [b'$', ..] => return Ok(Next::More),
+            // A handshake of TLS 1.0 or newer.
+            [0x16, 3, ..] => return Err(InputError::Tls),
             [first, ..] if !first.is_ascii_graphic() => return Err(InputError::Syntax),
             _ => {}
         }
@@ -159,7 +166,8 @@ mod tests {
             input.add(bytes);
             input.next_item()
         };
-        assert_eq!(next(&[0x16, 3, 1, 2, 0]).unwrap_err(), InputError::Syntax);
+        assert_eq!(next(&[0x16, 3, 1, 2, 0]).unwrap_err(), InputError::Tls);
+        assert_eq!(next(&[3, 1, 2]).unwrap_err(), InputError::Syntax);
         assert_eq!(
             next(b"GET / HTTP/1.1\r\n\r\n").unwrap_err(),
             InputError::Syntax

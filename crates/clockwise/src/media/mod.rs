@@ -31,6 +31,7 @@ pub mod export;
 pub mod fuzzing;
 pub mod index;
 pub mod input;
+mod link;
 pub mod packet;
 pub mod play;
 mod poll;
@@ -40,6 +41,7 @@ pub mod record;
 mod server;
 pub mod source;
 pub mod sources;
+pub mod tls;
 mod transport;
 pub mod trick;
 

@@ -5,16 +5,14 @@
 //! is earlier goes with the one before it. Headers and bodies go out in one call, the body from where the disks put it.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use engine::buffer::{Buffer, BufferError};
 use engine::clock;
 use engine::front::Client;
 use engine::stream::{BlockReader, BlockReport, PaceError, Stream};
-use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::archive::{Archive, ArchiveError, Recording};
@@ -454,14 +452,14 @@ impl<'a> Playback<'a> {
         Some(&self.current.as_ref()?.packets.front()?.1)
     }
 
-    /// Sends what is next of the packet, from `sent` bytes of it on, behind `frame`; how many bytes went, and how many
+    /// Sends what is next of the packet with `writev`, from `sent` bytes of it on, behind `frame`; how many bytes went, and how many
     /// there are in all. `None`: not now.
     ///
     /// # Errors
     /// When the socket fails.
     pub fn send(
         &self,
-        socket: impl AsFd,
+        writev: impl FnOnce(&[IoSlice<'_>]) -> io::Result<Option<usize>>,
         frame: &[u8],
         sent: usize,
     ) -> Result<Option<(usize, usize)>, PlayError> {
@@ -482,15 +480,16 @@ impl<'a> Playback<'a> {
             ];
             let mut parts = &mut parts[..];
             IoSlice::advance_slices(&mut parts, sent);
-            rustix::io::writev(socket, parts)
+            writev(parts)
         })?;
         let all = frame.len() + header.len() + body.len();
         match written {
-            Ok(count) => Ok(Some((count, all))),
+            Ok(written) => Ok(written.map(|count| (count, all))),
             // Nobody listens at a port of the peer: it may have just closed it.
-            Err(Errno::CONNREFUSED) => Ok(Some((all - sent, all))),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(error) => Err(io::Error::from(error).into()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                Ok(Some((all - sent, all)))
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -11,6 +11,7 @@ use sched::units::{Nanos, Time};
 pub(super) struct Wait<'a, T> {
     fds: Vec<PollFd<'a>>,
     what: Vec<T>,
+    at_once: Vec<T>,
 }
 
 impl<'a, T: Copy> Wait<'a, T> {
@@ -18,6 +19,7 @@ impl<'a, T: Copy> Wait<'a, T> {
         Self {
             fds: Vec::with_capacity(8),
             what: Vec::with_capacity(8),
+            at_once: Vec::new(),
         }
     }
 
@@ -30,16 +32,22 @@ impl<'a, T: Copy> Wait<'a, T> {
         self.what.push(what);
     }
 
+    /// Something that is ready already.
+    pub(super) fn at_once(&mut self, what: T) {
+        self.at_once.push(what);
+    }
+
     /// Sleeps until one is ready, or `until`; if it may not sleep (`armed` is false), it only looks.
     pub(super) fn sleep(mut self, armed: bool, until: Option<Time>) -> std::io::Result<Vec<T>> {
         let left = until.map(|until| until.saturating_since(clock::now()));
-        let left = if armed { left } else { Some(Nanos::ZERO) };
+        let may_sleep = armed && self.at_once.is_empty();
+        let left = if may_sleep { left } else { Some(Nanos::ZERO) };
         match rustix::event::poll(&mut self.fds, left.map(clock::timespec_of).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let ready = self.fds.iter().zip(&self.what);
         let ready = ready.filter(|(fd, _)| !fd.revents().is_empty());
-        Ok(ready.map(|(_, what)| *what).collect())
+        Ok(ready.map(|(_, what)| *what).chain(self.at_once).collect())
     }
 }

@@ -2,15 +2,14 @@
 //! whether the peer publishes or is pulled from.
 
 use std::io::{self, IoSliceMut};
-use std::net::TcpStream;
 
 use engine::clock;
 use rtsp_types::{Request, Response};
-use rustix::io::Errno;
 use sched::units::Time;
 
 use super::block::Kind;
 use super::input::{Input, InputError, Next};
+use super::link::Link;
 use super::packet::HEADER_BYTES;
 use super::record::{RecordError, Tape};
 use super::transport::Transport;
@@ -69,7 +68,7 @@ pub(super) enum ReceiveError {
 
 /// A connection that packets come in, and what has come of it.
 pub(super) struct Receiver<'a> {
-    pub(super) socket: &'a TcpStream,
+    pub(super) link: &'a mut Link,
     pub(super) input: &'a mut Input,
     /// When something was heard last.
     pub(super) heard: &'a mut Time,
@@ -80,14 +79,9 @@ impl Receiver<'_> {
     pub(super) fn receive(&mut self, most: usize) -> io::Result<Option<usize>> {
         let mut bytes = [0; 4_096];
         let most = most.min(bytes.len());
-        match rustix::io::read(self.socket, &mut bytes[..most]) {
-            Ok(count) => {
-                self.input.add(&bytes[..count]);
-                Ok(Some(count))
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(error) => Err(io::Error::from(error)),
-        }
+        let count = self.link.read(&mut bytes[..most])?;
+        self.input.add(&bytes[..count.unwrap_or(0)]);
+        Ok(count)
     }
 
     pub(super) fn udp(
@@ -201,7 +195,7 @@ impl Receiver<'_> {
         if filled == 0 && !tape.make_room(body)? {
             return Ok(Some(Came::NoRoom));
         }
-        let (input, socket) = (&mut *self.input, self.socket);
+        let (input, link) = (&mut *self.input, &mut *self.link);
         let mut ahead = [0; AHEAD_BYTES];
         let mut taken = 0;
         let mut came = None;
@@ -215,23 +209,23 @@ impl Receiver<'_> {
                 IoSliceMut::new(&mut out[taken..]),
                 IoSliceMut::new(&mut ahead),
             ];
-            match rustix::io::readv(socket, &mut parts) {
-                Ok(0) => {
+            match link.readv(&mut parts).map_err(RecordError::Socket)? {
+                Some(0) => {
                     came = Some(Came::End);
                     Ok(taken)
                 }
-                Ok(count) => {
+                Some(count) => {
                     input.add(&ahead[..count.saturating_sub(left)]);
                     Ok(taken + count.min(left))
                 }
-                Err(Errno::AGAIN | Errno::INTR) => {
+                None => {
                     came = Some(Came::Nothing);
                     Ok(taken)
                 }
-                Err(error) => Err(RecordError::Socket(io::Error::from(error))),
             }
         })?;
-        tape.note_copied(taken);
+        let copied_by_tls = if self.link.is_secure() { count } else { 0 };
+        tape.note_copied(taken + copied_by_tls);
         packet.got += count;
         Ok(came)
     }

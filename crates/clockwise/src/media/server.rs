@@ -15,7 +15,9 @@ use sched::units::{Bytes, BytesPerSecond};
 use super::access::{Access, AccessConfig, UsersError};
 use super::archives::Archives;
 use super::connection::Connection;
+use super::link::Link;
 use super::poll::Wait;
+use super::tls::{self, TlsConfig, TlsError};
 
 /// The most connections at a time.
 const CONNECTIONS_MAX: usize = 1_024;
@@ -26,8 +28,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How the RTSP server works.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MediaConfig {
-    /// Where it listens.
-    pub listen: SocketAddr,
+    /// Where it listens for what is not encrypted.
+    pub listen: Option<SocketAddr>,
+    /// Where it listens for TLS, and as whom.
+    pub tls: Option<TlsConfig>,
     /// The rate that is reserved for a recording whose description does not say one.
     pub rate: BytesPerSecond,
     /// The size of the blocks of new archives.
@@ -50,6 +54,9 @@ pub enum StartError {
     /// Who may use it.
     #[error(transparent)]
     Users(#[from] UsersError),
+    /// Its certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// What all connections share.
@@ -67,7 +74,8 @@ pub(super) struct Shared {
 /// A running RTSP server. Dropping it ends it.
 pub struct Server {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
+    tls_address: Option<SocketAddr>,
     listener: Option<JoinHandle<()>>,
 }
 
@@ -77,14 +85,20 @@ impl Server {
     /// # Errors
     /// When it cannot listen there, or the host has no memory for it.
     pub fn start(archives: Arc<Archives>, config: &MediaConfig) -> Result<Self, StartError> {
-        let failed = |error: io::Error| StartError::Listen(config.listen, error);
         let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
-        let listener = TcpListener::bind(config.listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let certified = config.tls.as_ref().map(tls::server).transpose()?;
+        let plain = config.listen.map(listen).transpose()?;
+        let secure = config
+            .tls
+            .as_ref()
+            .map(|of| listen(of.listen))
+            .transpose()?;
+        let addresses = [&plain, &secure].map(|of| of.as_ref().map(|(_, address)| *address));
         let access = config.access.as_ref().map(Access::open).transpose()?;
-        if access.is_none() && !address.ip().is_loopback() {
-            tracing::warn!(%address, "whoever reaches this address can record and play: [rtsp] has no `users`");
+        for address in addresses.into_iter().flatten() {
+            if access.is_none() && !address.ip().is_loopback() {
+                tracing::warn!(%address, "whoever reaches this address can record and play: [rtsp] has no `users`");
+            }
         }
         let client = archives.client().map_err(|error| host(&error))?;
         let shared = Arc::new(Shared {
@@ -95,22 +109,35 @@ impl Server {
             stop: EventFd::new().map_err(|error| host(&error))?,
             connections: AtomicUsize::new(0),
         });
+        let mut listeners = Vec::new();
+        listeners.extend(plain.map(|(socket, _)| Listener { socket, tls: None }));
+        listeners.extend(secure.map(|(socket, _)| Listener {
+            socket,
+            tls: certified,
+        }));
         let serving = Arc::clone(&shared);
         let listener = std::thread::Builder::new()
             .name("rtsp".to_owned())
-            .spawn(move || accept(&listener, &serving))
+            .spawn(move || accept(&listeners, &serving))
             .map_err(|error| host(&error))?;
         Ok(Self {
             shared,
-            address,
+            address: addresses[0],
+            tls_address: addresses[1],
             listener: Some(listener),
         })
     }
 
     /// Where it listens, with the port that was taken.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// The same for TLS.
+    #[must_use]
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_address
     }
 
     /// How many are connected.
@@ -135,6 +162,7 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
             .field("address", &self.address)
+            .field("tls_address", &self.tls_address)
             .finish_non_exhaustive()
     }
 }
@@ -142,31 +170,41 @@ impl std::fmt::Debug for Server {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
     Stop,
-    Connection,
+    /// At a listener, by its place.
+    Connection(usize),
+}
+
+/// Where connections come in, and whether by TLS.
+struct Listener {
+    socket: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |error: io::Error| StartError::Listen(address, error);
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
 /// Takes connections until the server ends, and waits for theirs.
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listeners: &[Listener], shared: &Arc<Shared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     loop {
         let mut wait = Wait::new();
         wait.readable(shared.stop.as_fd(), Ready::Stop);
-        wait.readable(listener.as_fd(), Ready::Connection);
+        for (place, listener) in listeners.iter().enumerate() {
+            wait.readable(listener.socket.as_fd(), Ready::Connection(place));
+        }
         let ready = wait.sleep(true, None).unwrap_or_default();
         if ready.contains(&Ready::Stop) {
             break;
         }
         threads.retain(|thread| !thread.is_finished());
-        match listener.accept() {
-            Ok((socket, peer)) => match spawn(socket, peer, shared) {
-                Ok(thread) => threads.extend(thread),
-                Err(error) => tracing::warn!(%peer, %error, "an RTSP connection cannot be served"),
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                tracing::warn!(%error, "an RTSP connection could not be taken");
-                // Until somebody has given a descriptor back.
-                std::thread::sleep(ACCEPT_PAUSE);
+        for of in ready {
+            if let Ready::Connection(place) = of {
+                threads.extend(take(&listeners[place], shared));
             }
         }
     }
@@ -175,10 +213,28 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
+/// Takes a connection, if there is one.
+fn take(listener: &Listener, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
+    match listener.socket.accept() {
+        Ok((socket, peer)) => spawn(socket, peer, listener, shared).unwrap_or_else(|error| {
+            tracing::warn!(%peer, %error, "an RTSP connection cannot be served");
+            None
+        }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(error) => {
+            tracing::warn!(%error, "an RTSP connection could not be taken");
+            // Until somebody has given a descriptor back.
+            std::thread::sleep(ACCEPT_PAUSE);
+            None
+        }
+    }
+}
+
 /// Serves a connection on a thread of its own, unless there are too many.
 fn spawn(
     socket: TcpStream,
     peer: SocketAddr,
+    listener: &Listener,
     shared: &Arc<Shared>,
 ) -> io::Result<Option<JoinHandle<()>>> {
     if shared.connections.load(Ordering::Acquire) >= CONNECTIONS_MAX {
@@ -188,13 +244,17 @@ fn spawn(
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
     let local = socket.local_addr()?;
+    let link = match &listener.tls {
+        None => Link::from(socket),
+        Some(server) => Link::secure(socket, tls::accept(server)?),
+    };
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new()
         .name("rtsp-session".to_owned())
         .spawn(move || {
             shared.connections.fetch_add(1, Ordering::AcqRel);
             let counted = Counted(&shared);
-            let ended = Connection::new(&shared, socket, local, peer).serve();
+            let ended = Connection::new(&shared, link, local, peer).serve();
             if let Err(error) = ended {
                 tracing::info!(%peer, %error, "an RTSP connection ended");
             }

@@ -582,7 +582,7 @@ impl Session<'_> {
         wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
         wait.readable(tape.writer().event(), Wakes::Disks);
         if has_room || self.worker.spec.lower == Lower::Udp {
-            wait.readable(camera.socket().as_fd(), Wakes::Socket);
+            camera.link().hear(&mut wait, Wakes::Socket);
         }
         for (track, transport) in self.transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport

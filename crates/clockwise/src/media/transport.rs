@@ -41,13 +41,19 @@ pub(super) enum TransportError {
     /// None of those that were named is known.
     #[error("RTP/AVP over UDP unicast and RTP/AVP/TCP in the connection are what there is")]
     Unsupported,
+    /// It would be open to everybody.
+    #[error(
+        "by UDP packets would not be encrypted: with rtsps ask for RTP/AVP/TCP in the connection"
+    )]
+    Open,
     /// The host has no ports left.
     #[error("no pair of UDP ports could be had: {0}")]
     Ports(io::Error),
 }
 
 impl Transport {
-    /// The first of those that are asked for that can be had; `number` is that of the track.
+    /// The first of those that are asked for that can be had; `number` is that of the track. With `is_secure` nothing goes
+    /// by UDP: it would be for everybody to see.
     ///
     /// # Errors
     /// When there is none.
@@ -56,7 +62,9 @@ impl Transport {
         local: IpAddr,
         peer: IpAddr,
         number: usize,
+        is_secure: bool,
     ) -> Result<Self, TransportError> {
+        let mut unsupported = TransportError::Unsupported;
         for one in asked {
             let Asked::Rtp(one) = one else { continue };
             if one.profile != RtpProfile::Avp || one.params.multicast {
@@ -69,6 +77,9 @@ impl Transport {
                     let rtcp = rtcp.unwrap_or(rtp.wrapping_add(1));
                     return Ok(Self::Interleaved { rtp, rtcp });
                 }
+                None | Some(RtpLowerTransport::Udp) if is_secure => {
+                    unsupported = TransportError::Open;
+                }
                 None | Some(RtpLowerTransport::Udp) => {
                     let Some((first, second)) = one.params.client_port else {
                         continue;
@@ -79,7 +90,7 @@ impl Transport {
                 Some(RtpLowerTransport::Other(_)) => {}
             }
         }
-        Err(TransportError::Unsupported)
+        Err(unsupported)
     }
 
     /// An even port and the next one, connected to those of the peer.
@@ -178,13 +189,17 @@ mod tests {
     use super::*;
 
     fn choose(header: &str) -> Result<Transport, TransportError> {
+        choose_of(header, false)
+    }
+
+    fn choose_of(header: &str, is_secure: bool) -> Result<Transport, TransportError> {
         let home = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let request =
             rtsp_types::Request::builder(rtsp_types::Method::Setup, rtsp_types::Version::V1_0)
                 .header(rtsp_types::headers::TRANSPORT, header)
                 .empty();
         let asked = Transports::from_headers(&request).unwrap().unwrap();
-        Transport::choose(&asked, home, home, 1)
+        Transport::choose(&asked, home, home, 1, is_secure)
     }
 
     #[test]
@@ -220,5 +235,15 @@ mod tests {
                 "{header}"
             );
         }
+    }
+
+    #[test]
+    fn with_tls_nothing_goes_by_udp() {
+        let udp = "RTP/AVP;unicast;client_port=5000-5001";
+        let error = choose_of(udp, true).unwrap_err();
+        assert!(matches!(error, TransportError::Open), "{error:?}");
+        let both = format!("{udp},RTP/AVP/TCP;unicast");
+        let chosen = choose_of(&both, true);
+        assert!(matches!(chosen, Ok(Transport::Interleaved { .. })));
     }
 }

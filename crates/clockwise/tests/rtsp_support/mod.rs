@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part of this")]
 
 pub(crate) mod camera;
+pub(crate) mod tls;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -101,6 +102,7 @@ impl Said {
 /// A client that does not wait for ever.
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
+    pub(crate) tls: Option<rustls::ClientConnection>,
     address: SocketAddr,
     bytes: Vec<u8>,
     number: u32,
@@ -115,6 +117,7 @@ impl Client {
         socket.set_read_timeout(Some(WITHIN)).expect("a time");
         Self {
             socket,
+            tls: None,
             address,
             bytes: Vec::new(),
             number: 0,
@@ -125,7 +128,11 @@ impl Client {
 
     /// Sends bytes as they are.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).expect("the server reads");
+        let written = match &mut self.tls {
+            None => self.socket.write_all(bytes),
+            Some(tls) => rustls::Stream::new(tls, &mut self.socket).write_all(bytes),
+        };
+        written.expect("the server reads");
     }
 
     /// Sends a packet in the connection.
@@ -138,8 +145,9 @@ impl Client {
     #[track_caller]
     pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Said {
         self.number += 1;
+        let scheme = if self.tls.is_some() { "rtsps" } else { "rtsp" };
         let mut text = format!(
-            "{method} rtsp://{}/{path} RTSP/1.0\r\nCSeq: {}\r\n{headers}",
+            "{method} {scheme}://{}/{path} RTSP/1.0\r\nCSeq: {}\r\n{headers}",
             self.address, self.number
         );
         if let Some(session) = &self.session {
@@ -203,7 +211,11 @@ impl Client {
 
     fn read(&mut self) -> bool {
         let mut bytes = [0; 65_536];
-        match self.socket.read(&mut bytes) {
+        let read = match &mut self.tls {
+            None => self.socket.read(&mut bytes),
+            Some(tls) => rustls::Stream::new(tls, &mut self.socket).read(&mut bytes),
+        };
+        match read {
             Ok(0) => false,
             Ok(count) => {
                 self.bytes.extend_from_slice(&bytes[..count]);

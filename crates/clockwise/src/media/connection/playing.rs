@@ -1,6 +1,8 @@
 //! PLAY: packets go, each when its time has come, until PAUSE, TEARDOWN, silence, or the end of the connection.
 
 use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use engine::event::EventFd;
 use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
@@ -326,11 +329,15 @@ impl Connection<'_> {
             Some(Transport::Interleaved { rtp, .. }) => {
                 let [high, low] = (len as u16).to_be_bytes();
                 let frame = [b'$', *rtp, high, low];
-                let sent = out.playback.send(&self.socket, &frame, out.gone)?;
+                let link = &mut self.link;
+                let sent = out
+                    .playback
+                    .send(|parts| link.writev(parts), &frame, out.gone)?;
                 (sent, Full::Connection)
             }
             Some(Transport::Udp { rtp, .. }) => {
-                (out.playback.send(rtp, &[], 0)?, Full::Track(track))
+                let sent = out.playback.send(|parts| datagram(rtp, parts), &[], 0)?;
+                (sent, Full::Track(track))
             }
             None => (None, Full::Connection),
         };
@@ -352,10 +359,8 @@ impl Connection<'_> {
     /// Sends what goes between packets; whether all of it has gone.
     fn send_between(&mut self, out: &mut Outgoing<'_>) -> Result<bool, Ended> {
         let bytes = out.between.make_contiguous();
-        match rustix::io::write(&self.socket, bytes) {
-            Ok(count) => drop(out.between.drain(..count)),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(std::io::Error::from(error).into()),
+        if let Some(count) = self.link.write(bytes)? {
+            drop(out.between.drain(..count));
         }
         out.full = (!out.between.is_empty()).then_some(Full::Connection);
         Ok(out.full.is_none())
@@ -394,7 +399,7 @@ impl Connection<'_> {
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
-        wait.readable(self.socket.as_fd(), Wakes::Socket);
+        self.link.hear(&mut wait, Wakes::Socket);
         wait.readable(live.as_fd(), Wakes::Live);
         let reader = out.playback.reader();
         wait.readable(reader.event(), Wakes::Disks);
@@ -421,7 +426,7 @@ impl Connection<'_> {
         };
         match track {
             Some(Transport::Udp { rtp, .. }) => rtp.as_fd(),
-            _ => self.socket.as_fd(),
+            _ => self.link.as_fd(),
         }
     }
 
@@ -482,7 +487,7 @@ impl Connection<'_> {
             let mut bytes = Vec::new();
             said.done()
                 .write(&mut bytes)
-                .map_err(|_| std::io::Error::other("an answer that is none"))?;
+                .map_err(|_| io::Error::other("an answer that is none"))?;
             out.between.extend(bytes);
         }
     }
@@ -565,6 +570,15 @@ impl Outgoing<'_> {
         let (from, ntp) = self.ntp;
         let after_ns = i128::from(at.get()) - i128::from(from.get());
         ntp.wrapping_add_signed(((after_ns << 32) / 1_000_000_000) as i64)
+    }
+}
+
+/// Sends a packet by UDP; `None`: not now.
+fn datagram(socket: &UdpSocket, parts: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    match rustix::io::writev(socket, parts) {
+        Ok(count) => Ok(Some(count)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

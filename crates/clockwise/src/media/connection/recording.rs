@@ -172,7 +172,7 @@ impl Connection<'_> {
         };
         // What comes between packets is not read either while there is no room for these.
         if has_room || !transports.iter().any(is_between) {
-            wait.readable(self.socket.as_fd(), Wakes::Socket);
+            self.link.hear(&mut wait, Wakes::Socket);
         }
         for (track, transport) in transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
@@ -184,7 +184,7 @@ impl Connection<'_> {
         }
         let report_at = reports.next_at();
         if report_at.is_none() {
-            wait.add(self.socket.as_fd(), PollFlags::OUT, Wakes::Writable);
+            wait.add(self.link.as_fd(), PollFlags::OUT, Wakes::Writable);
         }
         let silent = self.heard.saturating_add(self.timeout());
         let due = tape.writer().next_at().into_iter().chain(report_at);

@@ -1,6 +1,5 @@
 //! Receiver reports, from time to time, to who is recorded.
 
-use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::{Connection, Ended};
@@ -87,11 +86,8 @@ impl Connection<'_> {
             }
         }
         if !reports.unsent.is_empty() {
-            match rustix::io::write(&self.socket, &reports.unsent) {
-                Ok(count) => drop(reports.unsent.drain(..count)),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(std::io::Error::from(error).into()),
-            }
+            let count = self.link.write(&reports.unsent)?;
+            drop(reports.unsent.drain(..count.unwrap_or(0)));
         }
         Ok(())
     }

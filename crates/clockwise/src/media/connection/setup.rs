@@ -217,7 +217,8 @@ impl Connection<'_> {
         if self.session.as_ref().is_some_and(taken) {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
-        let transport = Transport::choose(asked, self.local.ip(), self.peer.ip(), track);
+        let is_secure = self.link.is_secure();
+        let transport = Transport::choose(asked, self.local.ip(), self.peer.ip(), track, is_secure);
         let transport = match transport {
             Ok(transport) => transport,
             Err(error) => {

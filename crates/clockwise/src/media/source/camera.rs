@@ -23,6 +23,7 @@ use super::login::Login;
 use super::{Address, Lower, SourceError};
 use crate::media::description::Description;
 use crate::media::input::{Input, Next};
+use crate::media::link::Link;
 use crate::media::poll::Wait;
 use crate::media::receive::Receiver;
 use crate::media::record::Tape;
@@ -58,6 +59,15 @@ enum Wakes {
     Ready,
 }
 
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(super) enum Ready<'a> {
+    /// Something of the kernel's.
+    Fd(BorrowedFd<'a>, PollFlags),
+    /// What comes in a connection.
+    Heard(&'a Link),
+}
+
 impl Meanwhile<'_, '_> {
     /// Sleeps until it is ready; `false`: it was not by then.
     ///
@@ -65,15 +75,17 @@ impl Meanwhile<'_, '_> {
     /// When the source ends, or the disks fail.
     pub(super) fn sleep(
         &mut self,
-        ready: Option<(BorrowedFd<'_>, PollFlags)>,
+        ready: Option<Ready<'_>>,
         until: Time,
     ) -> Result<bool, SourceError> {
         loop {
             let mut wait = Wait::new();
             let (mut armed, mut wake) = (true, until);
             wait.readable(self.stop.as_fd(), Wakes::Stop);
-            if let Some((fd, flags)) = ready {
-                wait.add(fd, flags, Wakes::Ready);
+            match ready {
+                Some(Ready::Fd(fd, flags)) => wait.add(fd, flags, Wakes::Ready),
+                Some(Ready::Heard(link)) => link.hear(&mut wait, Wakes::Ready),
+                None => {}
             }
             if let Some(tape) = &mut self.tape {
                 tape.advance()?;
@@ -115,7 +127,7 @@ struct Asked {
 
 /// A camera that is connected to.
 pub(super) struct Camera {
-    socket: TcpStream,
+    link: Link,
     local: SocketAddr,
     peer: SocketAddr,
     input: Input,
@@ -155,7 +167,7 @@ impl Camera {
         socket.set_nodelay(true)?;
         Ok(Self {
             local: socket.local_addr()?,
-            socket,
+            link: socket.into(),
             peer,
             input: Input::default(),
             heard: clock::now(),
@@ -170,13 +182,13 @@ impl Camera {
         })
     }
 
-    pub(super) fn socket(&self) -> &TcpStream {
-        &self.socket
+    pub(super) fn link(&self) -> &Link {
+        &self.link
     }
 
     pub(super) fn receiver(&mut self) -> Receiver<'_> {
         Receiver {
-            socket: &self.socket,
+            link: &mut self.link,
             input: &mut self.input,
             heard: &mut self.heard,
         }
@@ -313,7 +325,7 @@ impl Camera {
             let uri = self.base.clone();
             if let Ok((bytes, _)) = self.request(&Method::Teardown, &uri, &[]) {
                 // One that does not take it will find out.
-                let _ = rustix::io::write(&self.socket, &bytes);
+                let _ = self.link.write(&bytes);
             }
         }
     }
@@ -424,8 +436,7 @@ impl Camera {
     fn wait_for_bytes(&mut self, meanwhile: &mut Meanwhile<'_, '_>) -> Result<(), SourceError> {
         let until = self.answers_by().unwrap_or_else(clock::now);
         loop {
-            let ready = Some((self.socket.as_fd(), PollFlags::IN));
-            if !meanwhile.sleep(ready, until)? {
+            if !meanwhile.sleep(Some(Ready::Heard(&self.link)), until)? {
                 return Err(SourceError::Late(ANSWER_WITHIN));
             }
             match self.receiver().receive(4_096)? {
@@ -477,16 +488,14 @@ impl Camera {
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         while sent < bytes.len() {
-            match rustix::io::write(&self.socket, &bytes[sent..]) {
-                Ok(count) => sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    let ready = Some((self.socket.as_fd(), PollFlags::OUT));
+            match self.link.write(&bytes[sent..])? {
+                Some(count) => sent += count,
+                None => {
+                    let ready = Some(Ready::Fd(self.link.as_fd(), PollFlags::OUT));
                     if !meanwhile.sleep(ready, until)? {
                         return Err(SourceError::Late(ANSWER_WITHIN));
                     }
                 }
-                Err(error) => return Err(io::Error::from(error).into()),
             }
         }
         self.asked = Some(Asked {
@@ -532,7 +541,8 @@ fn resolve(
             asking.0.signal();
         })?;
     let until = clock::now().saturating_add(ANSWER_WITHIN);
-    meanwhile.sleep(Some((found.0.as_fd(), PollFlags::IN)), until)?;
+    let ready = Ready::Fd(found.0.as_fd(), PollFlags::IN);
+    meanwhile.sleep(Some(ready), until)?;
     let found = found
         .1
         .lock()
@@ -562,7 +572,8 @@ fn connected(
         Err(error) => return Err(failed(error.into())),
     }
     let until = clock::now().saturating_add(ANSWER_WITHIN);
-    if !meanwhile.sleep(Some((socket.as_fd(), PollFlags::OUT)), until)? {
+    let ready = Ready::Fd(socket.as_fd(), PollFlags::OUT);
+    if !meanwhile.sleep(Some(ready), until)? {
         return Err(failed(io::ErrorKind::TimedOut.into()));
     }
     match rustix::net::sockopt::socket_error(&socket).map_err(io::Error::from)? {

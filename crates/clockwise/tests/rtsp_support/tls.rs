@@ -1,0 +1,93 @@
+//! Certificates that are made for a test, and a client that checks them.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::{Client, with_rtsp};
+use crate::common::{Ready, Site, read_text};
+
+/// A certificate for this host, and its key, in PEM.
+pub(crate) struct Certificate {
+    pub(crate) der: CertificateDer<'static>,
+    pub(crate) pem: String,
+    pub(crate) key: String,
+}
+
+impl Certificate {
+    pub(crate) fn new() -> Self {
+        let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        Self {
+            der: made.cert.der().clone(),
+            pem: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
+    }
+}
+
+/// Writes a file with permissions.
+pub(crate) fn write(path: &Path, text: &str, mode: u32) {
+    std::fs::write(path, text).expect("it can be written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+/// What the configuration says of TLS.
+pub(crate) const TLS: &str = "tls_listen = \"0\"\ncertificate = \"tls.pem\"\nkey = \"tls.key\"\n";
+
+/// A site whose server has RTSP with and without TLS.
+pub(crate) fn with_tls(site: &Site, more: &str) -> Certificate {
+    let certificate = Certificate::new();
+    write(&site.path("tls.pem"), &certificate.pem, 0o644);
+    write(&site.path("tls.key"), &certificate.key, 0o640);
+    with_rtsp(site, &format!("{TLS}{more}"));
+    certificate
+}
+
+/// A pool on files with a volume for recordings, served; where RTSP is by TLS.
+pub(crate) fn serving(more: &str) -> (Site, Ready, Certificate, SocketAddr) {
+    let site = Site::new(2);
+    let certificate = with_tls(&site, more);
+    let text = read_text(&site.config()).replace("block = \"64KiB\"", "block = \"512KiB\"");
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    site.run(&["pool", "create"]).done();
+    let serve = site.serve_json();
+    let address = serve.said["rtsps"].as_str().map(str::parse);
+    let address = address.unwrap_or_else(|| panic!("no RTSP by TLS: {}", serve.said));
+    site.run(&["volume", "create", "cam", "--size", "60MiB"])
+        .done();
+    (site, serve, certificate, address.expect("an address"))
+}
+
+/// A client that takes this certificate alone.
+pub(crate) fn connect(address: SocketAddr, certificate: &Certificate) -> Client {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der.clone()).expect("a certificate");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::from(address.ip());
+    let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut client = Client::connect(address);
+    client.tls = Some(tls);
+    client
+}
+
+/// A client that has only said that it begins.
+pub(crate) fn half_connect(address: SocketAddr) -> TcpStream {
+    let mut socket = TcpStream::connect(address).expect("the server listens");
+    socket
+        .set_read_timeout(Some(crate::common::WITHIN))
+        .expect("a time");
+    // A record of a handshake that is longer than what comes of it.
+    std::io::Write::write_all(&mut socket, &[22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3])
+        .expect("it is taken");
+    socket
+}

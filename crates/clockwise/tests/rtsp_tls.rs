@@ -1,0 +1,330 @@
+//! RTSP by TLS: by hand, with ffmpeg and with GStreamer, and what is no TLS, or half of it.
+
+mod common;
+mod rtsp_support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::skip::{have, tool};
+use common::{Site, WITHIN, call, outcome, until};
+use rtsp_support::tls::{self, Certificate, connect, half_connect, with_tls, write};
+use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve_logged, users};
+
+fn reservations(site: &Site) -> usize {
+    let status = call(site, "GET", "/v1/status", "").1;
+    status["streams"].as_array().map_or(0, Vec::len)
+}
+
+/// Begins to record.
+fn records(client: &mut Client, kbit: u64) {
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(kbit)).is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+}
+
+#[test]
+fn packets_come_back_as_they_came_and_none_goes_by_udp() {
+    let (site, serve, certificate, address) = tls::serving("");
+    let mut client = connect(address, &certificate);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let udp = "Transport: RTP/AVP;unicast;client_port=5000-5001\r\n";
+    let said = client.ask("SETUP", "cam/one", udp, "").is(461);
+    assert!(said.body.contains("would not be encrypted"), "{said:?}");
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    // Many in one record of TLS, of which what is left is taken without anything more that comes; and one in many.
+    let packet = |number: u16| rtp(number, 0, 1, &[number as u8; 700]);
+    let framed = |packet: &[u8]| {
+        let [high, low] = (packet.len() as u16).to_be_bytes();
+        [&[b'$', 0, high, low], packet].concat()
+    };
+    let all: Vec<u8> = (0..20).flat_map(|number| framed(&packet(number))).collect();
+    let session = client.session.clone().expect("a session");
+    let ends =
+        format!("TEARDOWN rtsps://{address}/cam RTSP/1.0\r\nCSeq: 9\r\nSession: {session}\r\n\r\n");
+    for piece in framed(&packet(20)).chunks(90) {
+        client.send(piece);
+    }
+    client.send(&[&all, ends.as_bytes()].concat());
+    assert_eq!(client.answer().expect("an answer").status, 200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let mut player = connect(address, &certificate);
+    let said = player.ask("DESCRIBE", "cam", "", "").is(200);
+    let base = said.header("Content-Base").expect("a base");
+    assert!(base.starts_with("rtsps://"), "{base}");
+    player.ask("SETUP", "cam/track0", udp, "").is(461);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    let expected: Vec<_> = [20].into_iter().chain(0..20).map(packet).collect();
+    assert_eq!(player.packets_on(0, 21), expected);
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+    // The end is said as TLS says it.
+    assert!(player.answer().is_none());
+}
+
+#[test]
+fn who_takes_no_packets_gets_them_later() {
+    let (site, serve, certificate, address) = tls::serving("");
+    let mut client = connect(address, &certificate);
+    records(&mut client, 24_000);
+    // More than two sockets hold, and all of one moment.
+    let sent: Vec<Vec<u8>> = (0..12_000)
+        .map(|number| rtp(number, 0, 1, &[number as u8; 1_400]))
+        .collect();
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let mut player = connect(address, &certificate);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    player.packets_on(0, 1);
+    let come = || rustix::io::ioctl_fionread(&player.socket).expect("a socket");
+    until("nothing comes any more", || {
+        let came = come();
+        std::thread::sleep(Duration::from_secs(1));
+        came > 0 && come() == came
+    });
+    assert_eq!(player.packets_on(0, sent.len()), sent);
+    serve.terminate();
+}
+
+/// Whether the other side closes, and what it said before.
+fn ends(socket: &mut TcpStream) -> Vec<u8> {
+    socket.set_read_timeout(Some(WITHIN)).expect("a time");
+    let mut said = Vec::new();
+    match socket.read_to_end(&mut said) {
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => said,
+    }
+}
+
+#[test]
+fn what_is_no_tls_or_half_of_it_ends_and_holds_nothing() {
+    let site = Site::new(2);
+    let certificate = with_tls(&site, "timeout = \"2s\"\n");
+    site.run(&["pool", "create"]).done();
+    let (serve, plain) = serve_logged(&site);
+    let secure = serve
+        .ready
+        .split("rtsps=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let secure = secure
+        .and_then(|address| address.parse().ok())
+        .expect("an address");
+    site.run(&["volume", "create", "cam", "--size", "20MiB"])
+        .done();
+
+    let mut stalled = half_connect(secure);
+    let mut silent = TcpStream::connect(secure).expect("the server listens");
+    let mut wrong = TcpStream::connect(secure).expect("the server listens");
+    wrong
+        .write_all(b"OPTIONS rtsp://h/cam RTSP/1.0\r\nCSeq: 1\r\n\r\n")
+        .expect("it is taken");
+    // An alert of TLS, and no answer.
+    assert_eq!(ends(&mut wrong).first(), Some(&21));
+    // And the other way round: an answer that says why.
+    let mut reverse = half_connect(plain);
+    let said = String::from_utf8(ends(&mut reverse)).expect("text");
+    assert!(
+        said.starts_with("RTSP/1.0 400 ") && said.contains("it is TLS"),
+        "{said}"
+    );
+    // Who does not trust the server goes, and others are served meanwhile.
+    let mut distrust = connect(secure, &Certificate::new());
+    let tls = distrust.tls.as_mut().expect("TLS");
+    let error = rustls::Stream::new(tls, &mut distrust.socket)
+        .write_all(b"x")
+        .unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+    let mut good = connect(secure, &certificate);
+    records(&mut good, 800);
+    assert_eq!(reservations(&site), 1);
+    good.packet(0, &rtp(1, 0, 1, b"x"));
+    good.ask("TEARDOWN", "cam", "", "").is(200);
+    until("nothing is held", || reservations(&site) == 0);
+    for socket in [&mut stalled, &mut silent] {
+        ends(socket);
+    }
+    let (status, log) = serve.terminate();
+    assert_eq!(status, Some(0));
+    for word in [
+        "it speaks no TLS",
+        "nothing was heard of it for 2.000 s",
+        "a recording ended",
+    ] {
+        assert!(log.contains(word), "no {word:?} in {log}");
+    }
+}
+
+#[test]
+fn a_certificate_that_is_of_no_use_keeps_the_server_from_starting() {
+    let site = Site::new(1);
+    let certificate = with_tls(&site, "");
+    site.run(&["pool", "create"]).done();
+    let fails = |words: &[&str]| site.run(&["serve"]).fails(1, words);
+    let (pem, key) = (site.path("tls.pem"), site.path("tls.key"));
+    write(&key, &Certificate::new().key, 0o600);
+    fails(&[
+        "tls.key and the certificate",
+        "tls.pem",
+        "cannot be used",
+        "`certificate` and `key`",
+    ]);
+    write(&key, &certificate.key, 0o644);
+    fails(&["tls.key", "0644", "chmod o="]);
+    write(&key, "no key", 0o600);
+    fails(&["tls.key cannot be read", "none in it"]);
+    std::fs::remove_file(&key).expect("it is there");
+    fails(&["tls.key", "No such file"]);
+    write(&key, &certificate.key, 0o600);
+    write(&pem, &certificate.key, 0o600);
+    fails(&["no certificate in", "tls.pem"]);
+    write(
+        &pem,
+        "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+        0o600,
+    );
+    fails(&["tls.pem cannot be read", "no PEM"]);
+}
+
+/// A clip of three seconds.
+fn clip(site: &Site) -> String {
+    let path = site.path("clip.mp4").display().to_string();
+    let video = "testsrc2=size=320x240:rate=25:duration=3";
+    let encoded = [
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-g",
+        "25",
+        "-bf",
+        "0",
+    ];
+    let mut command = tool("ffmpeg");
+    command.args([
+        "-nostdin",
+        "-loglevel",
+        "error",
+        "-y",
+        "-f",
+        "lavfi",
+        "-i",
+        video,
+    ]);
+    outcome(command.args(encoded).arg(&path)).done();
+    path
+}
+
+/// The sum of each frame of an input.
+fn frames(input: &[&str]) -> Vec<String> {
+    let mut command = tool("ffmpeg");
+    command
+        .args(["-nostdin", "-loglevel", "error", "-y"])
+        .args(input);
+    command.args([
+        "-map",
+        "0:v",
+        "-fps_mode",
+        "passthrough",
+        "-f",
+        "framemd5",
+        "-",
+    ]);
+    let said = outcome(&mut command).done();
+    let lines = said.out.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned()))
+        .collect()
+}
+
+#[test]
+fn ffmpeg_and_gstreamer_record_and_play_by_tls() {
+    if !have("ffmpeg") || !have("gst-launch-1.0") {
+        return;
+    }
+    let site = Site::new(2);
+    with_tls(&site, "users = \"rtsp-users\"\n");
+    users(&site, "rtsp-users", &[("anna", "pass")]);
+    site.run(&["pool", "create"]).done();
+    let (serve, _) = serve_logged(&site);
+    let secure = serve
+        .ready
+        .split("rtsps=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let address = secure.expect("an address").to_owned();
+    site.run(&["volume", "create", "cam", "--size", "20MiB"])
+        .done();
+    let clip = clip(&site);
+    let expected = frames(&["-i", &clip]);
+    let url = format!("rtsps://anna:pass@{address}/cam");
+    // It has no option to have the certificate checked (5.1).
+    let mut command = tool("ffmpeg");
+    command.args([
+        "-nostdin",
+        "-loglevel",
+        "error",
+        "-re",
+        "-i",
+        &clip,
+        "-c",
+        "copy",
+        "-f",
+        "rtsp",
+    ]);
+    outcome(command.arg(&url)).done();
+    until("the recording is closed", || reservations(&site) == 0);
+    assert_eq!(frames(&["-i", &url]), expected);
+
+    let launch = |text: String| outcome(tool("gst-launch-1.0").arg("-q").args(text.split(' ')));
+    let url = format!("rtsps://{address}/cam");
+    let who = "user-id=anna user-pw=pass tls-validation-flags=0";
+    let sink = format!("rtspclientsink location={url} protocols=tcp {who}");
+    launch(format!(
+        "filesrc location={clip} ! qtdemux ! h264parse config-interval=-1 ! {sink}"
+    ))
+    .done();
+    until("the recording is closed", || reservations(&site) == 0);
+    let out = site.path("out").display().to_string();
+    let source = format!("rtspsrc location={url} {who}");
+    let stream = "video/x-h264,stream-format=byte-stream";
+    launch(format!(
+        "{source} ! rtph264depay ! h264parse ! {stream} ! filesink location={out}"
+    ))
+    .done();
+    let shown = frames(&["-f", "h264", "-i", &out]);
+    // It may leave out the last one, of whatever it plays.
+    assert!(shown.len() + 1 >= expected.len(), "{} frames", shown.len());
+    assert_eq!(shown, expected[..shown.len()]);
+
+    // What is decrypted is copied, and that is said.
+    let (_, log) = serve.terminate();
+    let ended: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("a recording ended"))
+        .collect();
+    assert_eq!(ended.len(), 2, "{log}");
+    for line in ended {
+        let number = |name: &str| -> u64 {
+            let value = line
+                .split(&format!(" {name}="))
+                .nth(1)
+                .expect("it is there");
+            value
+                .split(' ')
+                .next()
+                .and_then(|value| value.parse().ok())
+                .expect("a number")
+        };
+        let (bytes, copied, packets) = (number("bytes"), number("copied_bytes"), number("packets"));
+        assert!(copied + 12 * packets >= bytes, "{line}");
+        assert_eq!((number("lost"), number("strangers")), (0, 0), "{line}");
+    }
+}
