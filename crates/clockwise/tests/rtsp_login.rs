@@ -3,13 +3,12 @@
 mod common;
 mod rtsp_support;
 
-use std::net::SocketAddr;
-
 use common::skip::{have, tool};
 use common::{Site, call, outcome, until};
-use http_auth::{PasswordClient, PasswordParams};
+use http_auth::PasswordClient;
+use rtsp_support::login::{Known, challenge};
 use rtsp_support::{
-    Client, SDP_TYPE, Said, TCP, rtp, sdp, serve, serve_logged, serving, users, with_rtsp,
+    Client, SDP_TYPE, TCP, rtp, sdp, serve, serve_logged, serving, users, with_rtsp,
 };
 
 const USERS: &str = "users = \"rtsp-users\"\n";
@@ -36,63 +35,6 @@ fn volumes(site: &Site) {
     for volume in ["cam", "other"] {
         site.run(&["volume", "create", volume, "--size", "20MiB"])
             .done();
-    }
-}
-
-/// Somebody who knows a password.
-struct Known {
-    client: Client,
-    address: SocketAddr,
-    user: &'static str,
-    password: &'static str,
-    login: PasswordClient,
-}
-
-/// What is said to who has not said who he is.
-fn challenge(client: &mut Client) -> String {
-    let said = client.ask("DESCRIBE", "cam", "", "").is(401);
-    let challenge = said.header("WWW-Authenticate").expect("a challenge");
-    assert!(
-        challenge.starts_with("Digest realm=\"clockwise\", nonce=\""),
-        "{challenge}"
-    );
-    challenge.to_owned()
-}
-
-impl Known {
-    fn connect(address: SocketAddr, user: &'static str, password: &'static str) -> Self {
-        let mut client = Client::connect(address);
-        let login = PasswordClient::try_from(challenge(&mut client).as_str()).expect("a challenge");
-        Self {
-            client,
-            address,
-            user,
-            password,
-            login,
-        }
-    }
-
-    fn authorization(&mut self, method: &str, path: &str) -> String {
-        let said = self.login.respond(&PasswordParams {
-            username: self.user,
-            password: self.password,
-            uri: &format!("rtsp://{}/{path}", self.address),
-            method,
-            body: None,
-        });
-        format!("Authorization: {}\r\n", said.expect("an answer"))
-    }
-
-    #[track_caller]
-    fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Said {
-        let headers = self.authorization(method, path) + headers;
-        self.client.ask(method, path, &headers, body)
-    }
-
-    fn records(&mut self) {
-        self.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
-        self.ask("SETUP", "cam/one", TCP, "").is(200);
-        self.ask("RECORD", "cam", "", "").is(200);
     }
 }
 

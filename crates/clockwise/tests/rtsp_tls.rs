@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use common::skip::{have, tool};
 use common::{Site, WITHIN, call, outcome, until};
+use rtsp_support::login::Known;
 use rtsp_support::tls::{self, Certificate, connect, half_connect, with_tls, write};
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve_logged, users};
+use serde_json::Value;
 
 fn reservations(site: &Site) -> usize {
     let status = call(site, "GET", "/v1/status", "").1;
@@ -191,6 +193,144 @@ fn a_certificate_that_is_of_no_use_keeps_the_server_from_starting() {
         0o600,
     );
     fails(&["tls.pem cannot be read", "no PEM"]);
+}
+
+/// Waits until a source is so.
+#[track_caller]
+fn is(site: &Site, name: &str, what: &str, is: impl Fn(&Value) -> bool) {
+    until(what, || is(&site.json(&["source", "show", name])));
+}
+
+/// Waits until a source does not record, and says why.
+#[track_caller]
+fn waits(site: &Site, name: &str, word: &str) {
+    is(site, name, word, |of| {
+        let reason = of["reason"].as_str();
+        of["state"] == "waiting" && reason.is_some_and(|of| of.contains(word))
+    });
+}
+
+/// Another Clockwise is a camera that speaks TLS.
+#[test]
+fn a_camera_is_believed_by_its_certificate() {
+    let far = Site::new(2);
+    let certificate = with_tls(&far, "users = \"rtsp-users\"\n");
+    users(&far, "rtsp-users", &[("anna", "pass")]);
+    far.run(&["pool", "create"]).done();
+    let far_server = far.serve_json();
+    far.run(&["volume", "create", "cam", "--size", "20MiB"])
+        .done();
+    let address = far_server.said["rtsps"].as_str().expect("an address");
+    let url = format!("rtsps://anna:pass@{address}/cam");
+    // What there is to be pulled.
+    let plain = far_server.said["rtsp"].as_str().expect("an address");
+    let mut anna = Known::connect(plain.parse().expect("an address"), "anna", "pass");
+    anna.records();
+    for number in 0..50 {
+        anna.client
+            .packet(0, &rtp(number, u32::from(number), 1, &[7; 500]));
+    }
+    anna.ask("TEARDOWN", "cam", "", "").is(200);
+    until("it is recorded", || reservations(&far) == 0);
+
+    let (site, server, _, _) = tls::serving("");
+    let add = |name: &str, url: &str, more: &[&str]| {
+        site.run(&[&["source", "add", name, url, "--volume", "cam"], more].concat())
+    };
+    let file = |name: &str, text: &str| {
+        write(&site.path(name), text, 0o644);
+        site.path(name).display().to_string()
+    };
+    let (wrong, right) = (
+        file("wrong.pem", &Certificate::new().pem),
+        file("right.pem", &certificate.pem),
+    );
+    add("by-host", &url, &[]).done();
+    waits(&site, "by-host", "UnknownIssuer (--ca names");
+    add("by-another", &url, &["--ca", &wrong]).done();
+    waits(&site, "by-another", "invalid peer certificate");
+    add("no-tls", &format!("rtsps://{plain}/cam"), &["--ca", &right]).done();
+    waits(&site, "no-tls", "it speaks no TLS");
+    for name in ["by-host", "by-another", "no-tls"] {
+        site.run(&["source", "remove", name]).done();
+    }
+    for (url, more, words) in [
+        (
+            url.as_str(),
+            &["--transport", "udp"][..],
+            &["would not be encrypted"][..],
+        ),
+        (
+            url.as_str(),
+            &["--ca", "nowhere.pem"],
+            &["nowhere.pem", "No such file"],
+        ),
+        (
+            url.as_str(),
+            &["--ca", &file("none.pem", "none")],
+            &["no certificate in it"],
+        ),
+        (
+            "rtsp://h/",
+            &["--ca", &right],
+            &["has none to show", "rtsps://"],
+        ),
+    ] {
+        let failed = add("x", url, more);
+        assert!((1..=2).contains(&failed.code), "{failed:?}");
+        failed.fails(failed.code, words);
+    }
+    add("door", &url, &["--ca", &right]).done();
+    is(&site, "door", "all packets have come", |of| {
+        of["packets"].as_u64() >= Some(50)
+    });
+    // It is remembered.
+    server.terminate();
+    let server = site.serve_json();
+    is(&site, "door", "all packets have come again", |of| {
+        of["packets"].as_u64() >= Some(50)
+    });
+    assert_eq!(site.json(&["source", "show", "door"])["recording"], 2);
+    server.terminate();
+    far_server.terminate();
+}
+
+/// One that an authority has signed is believed for its name, and for no other.
+#[test]
+fn a_certificate_that_is_signed_is_good_for_its_name() {
+    for (name, is_believed) in [("127.0.0.1", true), ("cam.example", false)] {
+        let site = Site::new(2);
+        let (certificate, authority) = tls::signed(name);
+        tls::with_certificate(&site, &certificate, "");
+        write(&site.path("authority.pem"), &authority, 0o644);
+        site.run(&["pool", "create"]).done();
+        let server = site.serve_json();
+        let address = server.said["rtsps"]
+            .as_str()
+            .expect("an address")
+            .to_owned();
+        for volume in ["cam", "other"] {
+            site.run(&["volume", "create", volume, "--size", "20MiB"])
+                .done();
+        }
+        let ca = site.path("authority.pem").display().to_string();
+        let url = format!("rtsps://{address}/cam");
+        site.run(&[
+            "source", "add", "door", &url, "--volume", "other", "--ca", &ca,
+        ])
+        .done();
+        // There is nothing to be pulled, which only who is let in finds out.
+        waits(
+            &site,
+            "door",
+            if is_believed {
+                "404"
+            } else {
+                "not valid for name"
+            },
+        );
+        server.terminate();
+    }
 }
 
 /// A clip of three seconds.

@@ -1,5 +1,6 @@
 //! `clockwise source`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -8,7 +9,7 @@ use sched::units::{BytesPerSecond, Nanos};
 use super::output::{list, table};
 use super::{Output, block_on, printable};
 use crate::client::ApiClient;
-use crate::failure::Failure;
+use crate::failure::{Failure, io_failure};
 use crate::http::sources::{AddSource, SourceState, SourceTransport, SourceView};
 use crate::quantity::{Rate, Size, Span, parse_rate};
 
@@ -19,7 +20,7 @@ pub enum SourceCommand {
     Add {
         /// A name for it.
         name: String,
-        /// The camera: rtsp://USER:PASSWORD@HOST/PATH.
+        /// The camera: rtsp://USER:PASSWORD@HOST/PATH, or rtsps for TLS.
         url: String,
         /// The volume that it is recorded in.
         #[arg(long)]
@@ -30,6 +31,9 @@ pub enum SourceCommand {
         /// What is reserved, such as 500KB/s [default: what the camera says it needs, or `rate` of the configuration].
         #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
         rate: Option<BytesPerSecond>,
+        /// With rtsps: a file with the camera's certificate or those that it is signed by, as PEM [default: those of the server's host].
+        #[arg(long, value_name = "FILE")]
+        ca: Option<PathBuf>,
     },
     /// List the cameras that are recorded from.
     List,
@@ -57,6 +61,11 @@ fn path(name: &str) -> Result<String, Failure> {
     Ok(format!("/v1/sources/{name}"))
 }
 
+/// The text of a file of certificates.
+fn certificates(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| io_failure("read", path, &error))
+}
+
 pub(super) fn run(
     client: &ApiClient,
     command: &SourceCommand,
@@ -69,13 +78,16 @@ pub(super) fn run(
             volume,
             transport,
             rate,
+            ca,
         } => {
+            let certificates = ca.as_deref().map(certificates).transpose()?;
             let ask = AddSource {
                 name: name.clone(),
                 url: url.clone(),
                 volume: volume.clone(),
                 transport: *transport,
                 rate_bytes_per_second: rate.map(|rate| rate.0),
+                certificates,
             };
             let source: SourceView = block_on(client.post("/v1/sources", &ask))?;
             output.result(&source, || one(&source))?;

@@ -14,6 +14,7 @@ use super::problem::NAME_HELP;
 use super::{Answer, Body, PathPart, Problem, Shared, answer};
 use crate::media::source::{Address, Lower, SourceSpec, State as Does};
 use crate::media::sources::{Source, SourcesError};
+use crate::media::tls::Trusted;
 
 /// How packets come from a camera.
 #[derive(
@@ -34,7 +35,7 @@ pub enum SourceTransport {
 pub struct AddSource {
     /// Its name, of the form of a volume's.
     pub name: String,
-    /// Where it is: `rtsp://USER:PASSWORD@HOST/PATH`. The password is never shown again.
+    /// Where it is: `rtsp://USER:PASSWORD@HOST/PATH`, or `rtsps` for TLS. The password is never shown again.
     pub url: String,
     /// The volume that it is recorded in.
     pub volume: String,
@@ -44,6 +45,10 @@ pub struct AddSource {
     /// What is reserved; what the camera says it needs when absent.
     #[serde(default)]
     pub rate_bytes_per_second: Option<u64>,
+    /// With `rtsps`: certificates, as PEM. The camera's is one of them, or signed by one; without them by an authority that
+    /// the server's host knows.
+    #[serde(default)]
+    pub certificates: Option<String>,
 }
 
 /// What a source does.
@@ -163,8 +168,34 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
             "url",
         )
     })?;
+    let trusted = ask.certificates.as_deref().map(Trusted::parse).transpose();
+    let trusted = trusted.map_err(|error| {
+        let help = "give the camera's certificate, or those that it is signed by, as PEM";
+        wrong(
+            format!("nobody can be believed by the certificates: {error}"),
+            help,
+            "certificates",
+        )
+    })?;
+    if trusted.is_some() && !address.is_secure() {
+        let what = "there are certificates, and the camera has none to show".to_owned();
+        return Err(wrong(
+            what,
+            "write rtsps://..., or leave them out",
+            "certificates",
+        ));
+    }
+    if ask.transport == SourceTransport::Udp && address.is_secure() {
+        let what = "by UDP packets would not be encrypted".to_owned();
+        return Err(wrong(
+            what,
+            "leave the transport out, or write rtsp://...",
+            "transport",
+        ));
+    }
     Ok(SourceSpec {
         name: ask.name,
+        trusted,
         address,
         volume: ask.volume,
         lower: match ask.transport {

@@ -215,9 +215,12 @@ impl Tls {
             error,
             rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)
         );
-        let hint = match is_other && self.connection.is_handshaking() {
-            true => " (it speaks no TLS: rtsps:// and rtsp:// are at ports of their own)",
-            false => "",
+        let hint = match error {
+            _ if is_other && self.connection.is_handshaking() => {
+                " (it speaks no TLS: rtsps:// and rtsp:// are at ports of their own)"
+            }
+            rustls::Error::InvalidCertificate(_) => " (--ca names whose certificates are believed)",
+            _ => "",
         };
         io::Error::new(ErrorKind::InvalidData, format!("TLS: {error}{hint}"))
     }

@@ -35,6 +35,7 @@ use super::poll::Wait;
 use super::receive::{Came, Partial, ReceiveError};
 use super::record::{RecordError, Tally, Tape};
 use super::sources::SourcesConfig;
+use super::tls::Trusted;
 use super::transport::Transport;
 use camera::{Camera, Meanwhile};
 pub use login::Credentials;
@@ -43,6 +44,9 @@ use login::LoginError;
 
 /// The port of RTSP.
 const PORT: u16 = 554;
+
+/// The port of RTSP by TLS.
+const TLS_PORT: u16 = 322;
 
 /// The first pause before a camera is tried again; each is twice as long as the one before.
 const PAUSE_MIN: Nanos = Nanos::from_secs(1);
@@ -76,7 +80,7 @@ pub enum AddressError {
     #[error("it is no URL: {0}")]
     Syntax(String),
     /// Another protocol.
-    #[error("its scheme is {0:?}; rtsp is what is pulled from")]
+    #[error("its scheme is {0:?}; rtsp and rtsps are what is pulled from")]
     Scheme(String),
     /// No host.
     #[error("it names no host")]
@@ -87,15 +91,17 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// Of `rtsp://USER:PASSWORD@HOST/PATH`.
+    /// Of `rtsp://USER:PASSWORD@HOST/PATH`, or the same of `rtsps`.
     ///
     /// # Errors
     /// When it is no such.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let mut url = Url::parse(text).map_err(|error| AddressError::Syntax(error.to_string()))?;
-        if url.scheme() != "rtsp" {
-            return Err(AddressError::Scheme(url.scheme().to_owned()));
-        }
+        let port = match url.scheme() {
+            "rtsp" => PORT,
+            "rtsps" => TLS_PORT,
+            other => return Err(AddressError::Scheme(other.to_owned())),
+        };
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host
             .ok_or(AddressError::Host)?
@@ -118,7 +124,7 @@ impl Address {
         cleared.map_err(|()| AddressError::Host)?;
         url.set_fragment(None);
         Ok(Self {
-            port: url.port().unwrap_or(PORT),
+            port: url.port().unwrap_or(port),
             host,
             url,
             credentials,
@@ -129,6 +135,12 @@ impl Address {
     #[must_use]
     pub fn shown(&self) -> &str {
         self.url.as_str()
+    }
+
+    /// Whether it is asked by TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.url.scheme() == "rtsps"
     }
 
     /// Who asks, if anybody is named.
@@ -151,6 +163,8 @@ pub struct SourceSpec {
     pub lower: Lower,
     /// What is reserved; what the camera says it needs when absent.
     pub rate: Option<BytesPerSecond>,
+    /// By which certificates it is believed, with `rtsps`; by those of the host's authorities when absent.
+    pub trusted: Option<Trusted>,
 }
 
 /// What a source does.
@@ -362,7 +376,11 @@ impl Worker {
     fn describe(&self, tape: Option<&mut Tape<'_>>) -> Result<(Camera, Description), SourceError> {
         self.now().state = State::Connecting;
         let mut meanwhile = self.meanwhile(tape);
-        let mut camera = Camera::connect(&self.spec.address, &mut meanwhile)?;
+        let mut camera = Camera::connect(
+            &self.spec.address,
+            self.spec.trusted.as_ref(),
+            &mut meanwhile,
+        )?;
         let description = camera.describe(&mut meanwhile)?;
         Ok((camera, description))
     }
@@ -696,8 +714,11 @@ mod tests {
         let address = Address::parse("rtsp://[::1]/x").unwrap();
         assert_eq!((address.host.as_str(), address.port), ("::1", 554));
         assert_eq!(address.credentials(), None);
+        assert!(!address.is_secure());
+        let address = Address::parse("rtsps://cam/x").unwrap();
+        assert_eq!((address.is_secure(), address.port), (true, 322));
         for (text, error) in [
-            ("rtsps://h/x", AddressError::Scheme("rtsps".to_owned())),
+            ("rtspu://h/x", AddressError::Scheme("rtspu".to_owned())),
             ("http://h/x", AddressError::Scheme("http".to_owned())),
             ("rtsp:/x", AddressError::Host),
             ("rtsp://u:%ff@h/x", AddressError::Credentials),

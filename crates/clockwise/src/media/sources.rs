@@ -20,7 +20,8 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::archives::Archives;
-use super::source::{Address, AddressError, Lower, SourceSpec, Status, Worker};
+use super::source::{Address, Lower, SourceSpec, Status, Worker};
+use super::tls::Trusted;
 
 /// The most sources of a server: each has a thread.
 pub const SOURCES_MAX: usize = 1_024;
@@ -73,6 +74,8 @@ struct Remembered {
     volume: String,
     udp: bool,
     rate_bytes_per_second: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certificates: Option<String>,
 }
 
 impl From<&SourceSpec> for Remembered {
@@ -90,16 +93,21 @@ impl From<&SourceSpec> for Remembered {
             volume: spec.volume.clone(),
             udp: spec.lower == Lower::Udp,
             rate_bytes_per_second: spec.rate.map(|rate| rate.0),
+            certificates: spec.trusted.as_ref().map(|of| of.pem().to_owned()),
         }
     }
 }
 
 impl TryFrom<Remembered> for SourceSpec {
-    type Error = AddressError;
+    type Error = String;
 
-    fn try_from(of: Remembered) -> Result<Self, AddressError> {
+    fn try_from(of: Remembered) -> Result<Self, String> {
+        let address = Address::parse(&of.url);
+        let trusted = of.certificates.as_deref().map(Trusted::parse).transpose();
         Ok(Self {
-            address: Address::parse(&of.url)?,
+            address: address.map_err(|error| format!("the URL of {:?}: {error}", of.name))?,
+            trusted: trusted
+                .map_err(|error| format!("the certificates of {:?}: {error}", of.name))?,
             name: of.name,
             volume: of.volume,
             lower: if of.udp { Lower::Udp } else { Lower::Tcp },
@@ -115,11 +123,7 @@ impl TryFrom<Remembered> for SourceSpec {
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<SourceSpec>, String> {
     let remembered: Vec<Remembered> = serde_json::from_slice(bytes)
         .map_err(|error| format!("line {}, column {}", error.line(), error.column()))?;
-    let specs = remembered.into_iter().map(|of| {
-        let name = of.name.clone();
-        SourceSpec::try_from(of).map_err(|error| format!("the URL of {name:?}: {error}"))
-    });
-    specs.collect()
+    remembered.into_iter().map(SourceSpec::try_from).collect()
 }
 
 /// A file of these sources.
@@ -363,6 +367,7 @@ mod tests {
             volume: "v \"".to_owned(),
             lower: Lower::Udp,
             rate: Some(BytesPerSecond(7)),
+            trusted: None,
         };
         let other = SourceSpec {
             name: "b".to_owned(),

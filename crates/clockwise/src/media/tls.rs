@@ -1,4 +1,7 @@
-//! TLS of the server's own: its certificate and its key.
+//! TLS: as whom the server is served, and which cameras are believed to be themselves.
+//!
+//! A camera is believed by the certificates of authorities that its host knows; or, where some are given for it, by these
+//! and no others. Most cameras have made theirs themselves: one that is given is believed whatever name and time it is for.
 //!
 //! `rustls` with the cryptography of `ring`: both build with a C compiler alone. TLS 1.2 and 1.3.
 
@@ -8,9 +11,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
 
 /// Where RTSP is served by TLS, and as whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +62,7 @@ fn unread(path: &Path, error: &pem::Error) -> TlsError {
 }
 
 /// The library's cryptography.
-pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -89,5 +98,147 @@ pub(super) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> 
 /// When the library has none.
 pub(super) fn accept(server: &Arc<ServerConfig>) -> io::Result<rustls::Connection> {
     let connection = ServerConnection::new(Arc::clone(server)).map_err(io::Error::other)?;
+    Ok(connection.into())
+}
+
+/// Certificates that a camera is believed by.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Trusted {
+    pem: String,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+/// Why nobody is believed by a text.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TrustError {
+    /// It is no PEM.
+    #[error("it is no PEM: {0}")]
+    Syntax(String),
+    /// There is none.
+    #[error("there is no certificate in it, as PEM")]
+    None,
+    /// None of them can be used.
+    #[error("there is no certificate in it that can be used")]
+    Unusable,
+}
+
+impl Trusted {
+    /// Those of a text in PEM.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn parse(pem: &str) -> Result<Self, TrustError> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        let certificates = read.map_err(|error| TrustError::Syntax(error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(TrustError::None);
+        }
+        match roots(&certificates).is_empty() {
+            true => Err(TrustError::Unusable),
+            false => Ok(Self {
+                pem: pem.to_owned(),
+                certificates,
+            }),
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+}
+
+impl std::fmt::Debug for Trusted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = self.certificates.len();
+        f.debug_struct("Trusted")
+            .field("certificates", &count)
+            .finish_non_exhaustive()
+    }
+}
+
+fn roots(certificates: &[CertificateDer<'static>]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates.iter().cloned());
+    roots
+}
+
+/// Believes a certificate that was given, and one that such a one has signed.
+#[derive(Debug)]
+struct Verifier {
+    given: Vec<CertificateDer<'static>>,
+    signed: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        status: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.given.contains(certificate) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.signed
+            .verify_server_cert(certificate, others, name, status, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}
+
+/// What a camera is connected to with.
+///
+/// # Errors
+/// When the host knows no certificates of authorities, or the name cannot be one of a certificate.
+pub(super) fn connect(host: &str, trusted: Option<&Trusted>) -> io::Result<rustls::Connection> {
+    let (given, roots) = match trusted {
+        Some(of) => (of.certificates.clone(), roots(&of.certificates)),
+        None => (
+            Vec::new(),
+            roots(&rustls_native_certs::load_native_certs().certs),
+        ),
+    };
+    if roots.is_empty() {
+        return Err(io::Error::other(
+            "TLS: this host knows no authorities (ca-certificates): --ca names whose certificates are believed",
+        ));
+    }
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(io::Error::other)?;
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Verifier { given, signed }))
+        .with_no_client_auth();
+    let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     Ok(connection.into())
 }

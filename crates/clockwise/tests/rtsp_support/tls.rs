@@ -30,6 +30,24 @@ impl Certificate {
     }
 }
 
+/// A certificate for a name that an authority has signed, and that of the authority, both in PEM.
+pub(crate) fn signed(name: &str) -> (Certificate, String) {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let authority = params.self_signed(&key).expect("a certificate").pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
+    let made = params.signed_by(&key, &issuer).expect("a certificate");
+    let certificate = Certificate {
+        der: made.der().clone(),
+        pem: made.pem(),
+        key: key.serialize_pem(),
+    };
+    (certificate, authority)
+}
+
 /// Writes a file with permissions.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) {
     std::fs::write(path, text).expect("it can be written");
@@ -42,10 +60,15 @@ pub(crate) const TLS: &str = "tls_listen = \"0\"\ncertificate = \"tls.pem\"\nkey
 /// A site whose server has RTSP with and without TLS.
 pub(crate) fn with_tls(site: &Site, more: &str) -> Certificate {
     let certificate = Certificate::new();
+    with_certificate(site, &certificate, more);
+    certificate
+}
+
+/// The same with that certificate.
+pub(crate) fn with_certificate(site: &Site, certificate: &Certificate, more: &str) {
     write(&site.path("tls.pem"), &certificate.pem, 0o644);
     write(&site.path("tls.key"), &certificate.key, 0o640);
     with_rtsp(site, &format!("{TLS}{more}"));
-    certificate
 }
 
 /// A pool on files with a volume for recordings, served; where RTSP is by TLS.

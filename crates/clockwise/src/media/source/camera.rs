@@ -27,6 +27,7 @@ use crate::media::link::Link;
 use crate::media::poll::Wait;
 use crate::media::receive::Receiver;
 use crate::media::record::Tape;
+use crate::media::tls::{self, Trusted};
 use crate::media::transport::Transport;
 
 /// How long a camera may take for anything that it is asked.
@@ -150,12 +151,13 @@ impl Camera {
     /// When it cannot be reached.
     pub(super) fn connect(
         address: &Address,
+        trusted: Option<&Trusted>,
         meanwhile: &mut Meanwhile<'_, '_>,
     ) -> Result<Self, SourceError> {
         let mut last = SourceError::NoAddress(address.host.clone());
         for peer in resolve(address, meanwhile)? {
             match connected(peer, meanwhile) {
-                Ok(socket) => return Self::new(address, socket, peer),
+                Ok(socket) => return Self::new(address, trusted, socket, peer),
                 Err(error @ SourceError::Connect(..)) => last = error,
                 Err(error) => return Err(error),
             }
@@ -163,11 +165,21 @@ impl Camera {
         Err(last)
     }
 
-    fn new(address: &Address, socket: TcpStream, peer: SocketAddr) -> Result<Self, SourceError> {
+    fn new(
+        address: &Address,
+        trusted: Option<&Trusted>,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Result<Self, SourceError> {
         socket.set_nodelay(true)?;
+        let local = socket.local_addr()?;
+        let link = match address.is_secure() {
+            false => Link::from(socket),
+            true => Link::secure(socket, tls::connect(&address.host, trusted)?),
+        };
         Ok(Self {
-            local: socket.local_addr()?,
-            link: socket.into(),
+            local,
+            link,
             peer,
             input: Input::default(),
             heard: clock::now(),
