@@ -7,9 +7,7 @@ use common::skip::{have, tool};
 use common::{Site, call, outcome, until};
 use http_auth::PasswordClient;
 use rtsp_support::login::{Known, challenge};
-use rtsp_support::{
-    Client, SDP_TYPE, TCP, rtp, sdp, serve, serve_logged, serving, users, with_rtsp,
-};
+use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, serve_logged, users, with_rtsp};
 
 const USERS: &str = "users = \"rtsp-users\"\n";
 
@@ -237,22 +235,24 @@ fn who_is_added_or_removed_is_known_at_the_next_login() {
 }
 
 #[test]
-fn an_address_for_everybody_is_told_of() {
-    for (more, is_told) in [("", true), (USERS, false)] {
+fn what_is_open_to_everybody_or_to_nobody_is_told_of() {
+    let of_eve = format!("{USERS}[[rtsp.permit]]\nuser = \"eve\"\nmay = [\"play\"]\n");
+    for (more, is_open) in [("", true), (of_eve.as_str(), false)] {
         let site = site(more);
         let text = common::read_text(&site.config());
         let text = text.replace("listen = \"0\"", "listen = \"0.0.0.0:0\"");
         std::fs::write(site.config(), text).expect("it can be written");
         let (serve, _) = serve_logged(&site);
         let (_, log) = serve.terminate();
-        assert_eq!(
-            log.matches("[rtsp] has no `users`").count(),
-            usize::from(is_told),
-            "{log}"
-        );
+        let told = |words| log.matches(words).count();
+        assert_eq!(told("[rtsp] has no `users`"), usize::from(is_open), "{log}");
+        let of_nobody = "not in the file of users user=\"eve\"";
+        assert_eq!(told(of_nobody), usize::from(!is_open), "{log}");
     }
-    let (_site, serve, _) = serving("");
-    serve.terminate();
+    // On this host alone it is nobody else's.
+    let (serve, _) = serve_logged(&site(""));
+    let (_, log) = serve.terminate();
+    assert!(!log.contains("has no `users`"), "{log}");
 }
 
 /// A clip of three seconds, in packets of an encoder.

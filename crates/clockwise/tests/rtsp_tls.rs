@@ -295,14 +295,23 @@ fn a_camera_is_believed_by_its_certificate() {
     far_server.terminate();
 }
 
-/// One that an authority has signed is believed for its name, and for no other.
+/// One that an authority has signed is believed for its name, and for no other; one that is given is believed at once.
 #[test]
 fn a_certificate_that_is_signed_is_good_for_its_name() {
-    for (name, is_believed) in [("127.0.0.1", true), ("cam.example", false)] {
+    for (name, is_given, is_believed) in [
+        ("127.0.0.1", false, true),
+        ("cam.example", false, false),
+        ("cam.example", true, true),
+    ] {
         let site = Site::new(2);
         let (certificate, authority) = tls::signed(name);
         tls::with_certificate(&site, &certificate, "");
-        write(&site.path("authority.pem"), &authority, 0o644);
+        let given = if is_given {
+            &certificate.pem
+        } else {
+            &authority
+        };
+        write(&site.path("given.pem"), given, 0o644);
         site.run(&["pool", "create"]).done();
         let server = site.serve_json();
         let address = server.said["rtsps"]
@@ -313,24 +322,42 @@ fn a_certificate_that_is_signed_is_good_for_its_name() {
             site.run(&["volume", "create", volume, "--size", "20MiB"])
                 .done();
         }
-        let ca = site.path("authority.pem").display().to_string();
+        let ca = site.path("given.pem").display().to_string();
         let url = format!("rtsps://{address}/cam");
         site.run(&[
             "source", "add", "door", &url, "--volume", "other", "--ca", &ca,
         ])
         .done();
         // There is nothing to be pulled, which only who is let in finds out.
-        waits(
-            &site,
-            "door",
-            if is_believed {
-                "404"
-            } else {
-                "not valid for name"
-            },
-        );
+        let word = if is_believed {
+            "404"
+        } else {
+            "not valid for name"
+        };
+        waits(&site, "door", word);
         server.terminate();
     }
+}
+
+/// What is recorded is kept, whatever the connection becomes.
+#[test]
+fn bytes_that_are_changed_on_the_way_end_the_recording() {
+    let (site, serve, certificate, address) = tls::serving("");
+    let mut client = connect(address, &certificate);
+    records(&mut client, 800);
+    let sent: Vec<Vec<u8>> = (0..5).map(|number| rtp(number, 0, 1, &[3; 900])).collect();
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("GET_PARAMETER", "cam", "", "").is(200);
+    // A record of TLS that nobody has encrypted with the right key.
+    let forged = [&[23, 3, 3, 0, 64], &[0x5a; 64][..]].concat();
+    client.socket.write_all(&forged).expect("it is taken");
+    ends(&mut client.socket);
+    until("nothing is held", || reservations(&site) == 0);
+    let mut player = connect(address, &certificate);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    assert_eq!(player.packets_on(0, sent.len()), sent);
+    serve.terminate();
 }
 
 /// A clip of three seconds.

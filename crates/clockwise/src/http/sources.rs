@@ -45,8 +45,8 @@ pub struct AddSource {
     /// What is reserved; what the camera says it needs when absent.
     #[serde(default)]
     pub rate_bytes_per_second: Option<u64>,
-    /// With `rtsps`: certificates, as PEM. The camera's is one of them, or signed by one; without them by an authority that
-    /// the server's host knows.
+    /// With `rtsps`: certificates, as PEM. The camera's is one of them, or signed by one; without them by an authority
+    /// that the server's host knows.
     #[serde(default)]
     pub certificates: Option<String>,
 }

@@ -70,8 +70,18 @@ impl Access {
     /// # Errors
     /// When they cannot be read, or could be by others than their file's owner.
     pub(super) fn open(config: &AccessConfig) -> Result<Self, UsersError> {
+        let users = Users::open(&config.users)?;
+        for Permit { user, .. } in &config.permits {
+            // He may come later.
+            if users.secret(user).is_none() {
+                tracing::warn!(
+                    user,
+                    "[[rtsp.permit]] is for somebody who is not in the file of users"
+                );
+            }
+        }
         Ok(Self {
-            users: Users::open(&config.users)?,
+            users,
             permits: config.permits.clone(),
             penalties: Penalties::default(),
         })

@@ -15,6 +15,8 @@
 //! a buffer that the disks read into. What the processor copies on the way is counted
 //! ([`record::Tally::copied_bytes`]).
 //!
+//! Who may do what is in [access]; by [tls] the same requests and packets go encrypted.
+//!
 //! # Deliberately absent
 //!
 //! Decoding. Multicast. Sessions that outlive their connection.

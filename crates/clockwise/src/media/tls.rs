@@ -1,7 +1,8 @@
 //! TLS: as whom the server is served, and which cameras are believed to be themselves.
 //!
-//! A camera is believed by the certificates of authorities that its host knows; or, where some are given for it, by these
-//! and no others. Most cameras have made theirs themselves: one that is given is believed whatever name and time it is for.
+//! A camera is believed by the certificates of authorities that the server's host knows; or, where some are given for
+//! it, by these and no others. Most cameras have made theirs themselves: one that is given is believed whatever name and
+//! time it is for.
 //!
 //! `rustls` with the cryptography of `ring`: both build with a C compiler alone. TLS 1.2 and 1.3.
 

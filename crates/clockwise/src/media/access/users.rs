@@ -174,8 +174,8 @@ impl Users {
         })
     }
 
-    /// What is known of a user's password. A file that makes no sense any more is told of once, and those stay known who
-    /// were.
+    /// What is known of a user's password. A file that makes no sense any more is told of once, and those stay known
+    /// who were.
     pub(super) fn secret(&self, user: &str) -> Option<Secret> {
         // What is in it was read as a whole.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
