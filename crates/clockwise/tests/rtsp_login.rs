@@ -6,6 +6,7 @@ mod rtsp_support;
 use common::skip::{have, tool};
 use common::{Site, call, outcome, until};
 use http_auth::PasswordClient;
+use rtsp_support::clip::{clip, frames};
 use rtsp_support::login::{Known, challenge};
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, serve_logged, users, with_rtsp};
 
@@ -253,60 +254,6 @@ fn what_is_open_to_everybody_or_to_nobody_is_told_of() {
     let (serve, _) = serve_logged(&site(""));
     let (_, log) = serve.terminate();
     assert!(!log.contains("has no `users`"), "{log}");
-}
-
-/// A clip of three seconds, in packets of an encoder.
-fn clip(site: &Site) -> String {
-    let path = site.path("clip.mp4").display().to_string();
-    let video = "testsrc2=size=320x240:rate=25:duration=3";
-    let encoded = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-bf",
-        "0",
-    ];
-    let mut command = tool("ffmpeg");
-    command.args([
-        "-nostdin",
-        "-loglevel",
-        "error",
-        "-y",
-        "-f",
-        "lavfi",
-        "-i",
-        video,
-    ]);
-    outcome(command.args(encoded).arg(&path)).done();
-    path
-}
-
-/// The sum of each frame of an input; the error if there is none.
-fn frames(input: &[&str]) -> Result<Vec<String>, String> {
-    let mut command = tool("ffmpeg");
-    command
-        .args(["-nostdin", "-loglevel", "error", "-y"])
-        .args(input);
-    command.args([
-        "-map",
-        "0:v",
-        "-fps_mode",
-        "passthrough",
-        "-f",
-        "framemd5",
-        "-",
-    ]);
-    let said = outcome(&mut command);
-    if said.code != 0 {
-        return Err(said.err);
-    }
-    let lines = said.out.lines().filter(|line| !line.starts_with('#'));
-    Ok(lines
-        .filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned()))
-        .collect())
 }
 
 fn ffmpeg_publishes(clip: &str, transport: &str, url: &str) -> common::Outcome {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part of this")]
 
 pub(crate) mod camera;
+pub(crate) mod clip;
 pub(crate) mod login;
 pub(crate) mod tls;
 
