@@ -92,7 +92,10 @@ impl Server {
         let mut tasks = vec![
             tokio::spawn(api::serve(
                 api,
-                http::router(Arc::clone(&app)),
+                {
+                    let router = http::router(Arc::clone(&app));
+                    move |_| router.clone()
+                },
                 api::HEAD_WITHIN,
                 ended.clone(),
             )),
@@ -106,6 +109,16 @@ impl Server {
         ];
         if let Some(listener) = browsers {
             let router = http::media::router(Arc::clone(&app));
+            let access = rtsp.as_ref().and_then(media::Server::access);
+            if access.is_none() && http.is_some_and(|of| !of.ip().is_loopback()) {
+                tracing::warn!(address = ?http, "whoever reaches this address can see all recordings: [rtsp] has no `users`");
+            }
+            let router = move |peer| match (&access, peer) {
+                (Some(access), Some(peer)) => {
+                    http::media::asking(router.clone(), Arc::clone(access), peer)
+                }
+                _ => router.clone(),
+            };
             tasks.push(tokio::spawn(api::serve(
                 listener,
                 router,

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::skip::{have, tool};
 use common::{Ready, Site, outcome, until};
-use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, serving};
+use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, serve, serving, users, with_rtsp};
 
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";
@@ -641,4 +641,149 @@ fn every_payload_is_played_as_it_was_published() {
         }
     }
     serve.terminate();
+}
+
+/// Where RTSP asks who somebody is, so does what browsers reach.
+#[test]
+fn browsers_are_asked_who_they_are() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let site = Site::new(2);
+    let more = "users = \"rtsp-users\"\nrate = \"400KB/s\"\n[[rtsp.permit]]\nuser = \"anna\"\nmay = [\"play\", \"record\"]\n\
+        [[rtsp.permit]]\nuser = \"paul\"\nmay = [\"play\"]\nvolumes = [\"other\"]\n[http]\nlisten = \"0\"";
+    with_rtsp(&site, more);
+    users(
+        &site,
+        "rtsp-users",
+        &[("anna", "of-anna"), ("paul", "of-paul")],
+    );
+    site.run(&["pool", "create"]).done();
+    let (serving, address) = serve(&site);
+    site.run(&["volume", "create", "cam", "--size", "20MiB"])
+        .done();
+    let encoded = [
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-g",
+        "25",
+        "-bf",
+        "0",
+        "-an",
+    ];
+    let clip = clip(&site, "a.mp4", 3, &encoded);
+    let url = format!("rtsp://anna:of-anna@{address}/cam");
+    let to = ["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp", &url];
+    outcome(ffmpeg().args(["-re", "-i", &clip]).args(to)).done();
+    assert_eq!(closed(&site), "1");
+    let browsers = http(&serving);
+    let file = "/media/cam/1/recording.mp4";
+    let (status, head, body) = get(browsers, file, "");
+    assert_eq!(status, 401, "{}", String::from_utf8_lossy(&body));
+    let challenge = header(&head, "www-authenticate").expect("a challenge");
+    assert!(
+        challenge.starts_with("digest realm=\"clockwise\""),
+        "{challenge}"
+    );
+    // On one connection, as a nonce is of one.
+    let mut keeps = Kept::connect(browsers);
+    for (user, password, path, status) in [
+        ("anna", "wrong", file, 401),
+        ("nobody", "of-anna", file, 401),
+        ("paul", "of-paul", file, 403),
+    ] {
+        let mut keeps = Kept::connect(browsers);
+        assert_eq!(keeps.ask(path, Some((user, password))).0, status, "{user}");
+    }
+    let (status, all) = keeps.ask(file, Some(("anna", "of-anna")));
+    assert!(status == 200 && !all.is_empty());
+    assert_eq!(keeps.ask(file, None).0, 401);
+    let (status, list) = keeps.ask("/media/", Some(("anna", "of-anna")));
+    assert!(status == 200 && String::from_utf8_lossy(&list).contains("cam/1/"));
+    let mut paul = Kept::connect(browsers);
+    let (status, list) = paul.ask("/media/", Some(("paul", "of-paul")));
+    assert!(status == 200 && !String::from_utf8_lossy(&list).contains("cam/1/"));
+    // What plays it is asked and answers by itself, on as many connections as it likes.
+    let playlist = format!("http://anna:of-anna@{browsers}/media/cam/1/index.m3u8");
+    assert_eq!(sums(&playlist, &SEEN), sums(&clip, &SEEN));
+    let guessed = format!("http://anna:guess@{browsers}/media/cam/1/index.m3u8");
+    assert_ne!(
+        outcome(ffmpeg().args(["-i", &guessed, "-f", "null", "-"])).code,
+        0
+    );
+    // Who may use the control socket may do everything.
+    export(&site, "1", "out.mp4", &[]);
+    serving.terminate();
+}
+
+/// A connection that is kept, and what it was told to answer.
+struct Kept {
+    stream: TcpStream,
+    login: Option<http_auth::PasswordClient>,
+}
+
+impl Kept {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream
+            .set_read_timeout(Some(common::WITHIN))
+            .expect("a socket");
+        Self {
+            stream,
+            login: None,
+        }
+    }
+
+    /// Asks, and asks again as somebody when it is told to say who it is.
+    fn ask(&mut self, path: &str, who: Option<(&str, &str)>) -> (u16, Vec<u8>) {
+        let mut authorization = String::new();
+        for turn in 0..2 {
+            if let (Some((username, password)), Some(login)) = (who, &mut self.login) {
+                let params = http_auth::PasswordParams {
+                    username,
+                    password,
+                    uri: path,
+                    method: "GET",
+                    body: None,
+                };
+                let said = login.respond(&params).expect("an answer");
+                authorization = format!("Authorization: {said}\r\n");
+            }
+            let (status, head, body) = self.send(path, &authorization);
+            let challenge = head
+                .lines()
+                .find_map(|line| line.strip_prefix("www-authenticate: "));
+            let Some(challenge) = challenge.filter(|_| who.is_some() && turn == 0) else {
+                return (status, body);
+            };
+            self.login = Some(challenge.try_into().expect("a challenge"));
+        }
+        unreachable!("the second turn is the last")
+    }
+
+    fn send(&mut self, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
+        let text = format!("GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
+        self.stream.write_all(text.as_bytes()).expect("it takes it");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).expect("a head");
+            head.extend(byte);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|of| of.parse().ok())
+            .expect("a status");
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.and_then(|of| of.parse().ok()).expect("a length");
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).expect("a body");
+        (status, head, body)
+    }
 }

@@ -16,6 +16,7 @@
 mod file;
 mod hls;
 mod page;
+mod visitors;
 
 use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
@@ -31,6 +32,8 @@ use axum::routing::get;
 use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+pub use visitors::asking;
 
 use super::{App, PathPart, Problem, QueryPart, Shared};
 use crate::media::archive::Archive;

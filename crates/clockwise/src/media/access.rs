@@ -7,8 +7,9 @@
 mod guard;
 mod penalty;
 mod users;
+mod visitor;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use sched::units::{Nanos, Time};
 
@@ -18,6 +19,8 @@ use penalty::Penalties;
 pub(crate) use users::parse as parse_users;
 pub use users::{REALM, UsersError};
 use users::{Secret, Users};
+use visitor::Nonces;
+pub use visitor::{Turned, Visitor};
 
 /// What somebody may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
@@ -58,10 +61,11 @@ pub struct AccessConfig {
 }
 
 /// The users of a server.
-pub(super) struct Access {
+pub struct Access {
     users: Users,
     permits: Vec<Permit>,
     penalties: Penalties,
+    nonces: Nonces,
 }
 
 impl Access {
@@ -84,6 +88,7 @@ impl Access {
             users,
             permits: config.permits.clone(),
             penalties: Penalties::default(),
+            nonces: Nonces::new().map_err(|_| UsersError::Random)?,
         })
     }
 
@@ -104,6 +109,34 @@ impl Access {
     /// Notes that a login from there has failed; how long it has to wait for being told so.
     pub(super) fn failed(&self, peer: IpAddr, now: Time) -> Nanos {
         self.penalties.failed(peer, now)
+    }
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access").finish_non_exhaustive()
+    }
+}
+
+impl Refused {
+    /// Why, in words; what may be somebody who guesses is in the log.
+    pub(super) fn told(&self, peer: SocketAddr) -> &'static str {
+        match self {
+            Self::Nobody => "this needs a user and a password",
+            Self::Stale => "the nonce is used up: here is another one",
+            Self::Syntax(what) => {
+                tracing::warn!(%peer, what, "a login is refused: Authorization makes no sense");
+                what
+            }
+            Self::Wrong(user) => {
+                tracing::warn!(%peer, ?user, "a login is refused: a wrong password, or no such user");
+                "there is no such user, or the password is another one"
+            }
+            Self::Other(user) => {
+                tracing::warn!(%peer, ?user, "a login is refused: the connection is somebody else's");
+                "somebody else has logged in on this connection: open another one"
+            }
+        }
     }
 }
 

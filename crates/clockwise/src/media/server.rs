@@ -63,7 +63,7 @@ pub enum StartError {
 pub(super) struct Shared {
     pub(super) archives: Arc<Archives>,
     pub(super) config: MediaConfig,
-    pub(super) access: Option<Access>,
+    pub(super) access: Option<Arc<Access>>,
     /// Reads what is not played.
     pub(super) client: Arc<Client>,
     /// Signalled when the server ends, and never drained.
@@ -80,6 +80,12 @@ pub struct Server {
 }
 
 impl Server {
+    /// Its users, if there are any.
+    #[must_use]
+    pub fn access(&self) -> Option<Arc<Access>> {
+        self.shared.access.clone()
+    }
+
     /// Listens, and serves each connection on a thread of its own.
     ///
     /// # Errors
@@ -95,6 +101,7 @@ impl Server {
             .transpose()?;
         let addresses = [&plain, &secure].map(|of| of.as_ref().map(|(_, address)| *address));
         let access = config.access.as_ref().map(Access::open).transpose()?;
+        let access = access.map(Arc::new);
         for address in addresses.into_iter().flatten() {
             if access.is_none() && !address.ip().is_loopback() {
                 tracing::warn!(%address, "whoever reaches this address can record and play: [rtsp] has no `users`");

@@ -1,5 +1,6 @@
 //! The connections of the control API and of browsers: taken, served, and closed when the server ends or nothing comes.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -28,16 +29,18 @@ pub(super) trait Listener: Send {
     /// What connects, for the log.
     const TO: &str;
 
-    /// The next one.
-    fn next(&self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+    /// The next one, and who it is if that has an address.
+    fn next(
+        &self,
+    ) -> impl Future<Output = std::io::Result<(Self::Stream, Option<SocketAddr>)>> + Send;
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
     const TO: &str = "the control socket";
 
-    async fn next(&self) -> std::io::Result<UnixStream> {
-        Ok(self.accept().await?.0)
+    async fn next(&self) -> std::io::Result<(UnixStream, Option<SocketAddr>)> {
+        Ok((self.accept().await?.0, None))
     }
 }
 
@@ -45,15 +48,16 @@ impl Listener for TcpListener {
     type Stream = TcpStream;
     const TO: &str = "HTTP";
 
-    async fn next(&self) -> std::io::Result<TcpStream> {
-        Ok(self.accept().await?.0)
+    async fn next(&self) -> std::io::Result<(TcpStream, Option<SocketAddr>)> {
+        let (stream, peer) = self.accept().await?;
+        Ok((stream, Some(peer)))
     }
 }
 
-/// Serves what connects until the server ends, and then what has been asked by then.
+/// Serves what connects until the server ends, and then what has been asked by then. `router` is for who connects.
 pub(super) async fn serve<L: Listener>(
     listener: L,
-    router: Router,
+    router: impl Fn(Option<SocketAddr>) -> Router,
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
@@ -61,8 +65,8 @@ pub(super) async fn serve<L: Listener>(
     loop {
         tokio::select! {
             accepted = listener.next() => match accepted {
-                Ok(stream) => {
-                    connections.spawn(one(stream, router.clone(), head_within, ended.clone()));
+                Ok((stream, peer)) => {
+                    connections.spawn(one(stream, router(peer), head_within, ended.clone()));
                 }
                 Err(error) => {
                     if let Some(untold) = seldom.turn(Instant::now()) {
@@ -129,7 +133,10 @@ mod tests {
         let router = Router::new().route("/", axum::routing::get(|| async { "well" }));
         let impatient = serve(
             listener,
-            router.clone(),
+            {
+                let router = router.clone();
+                move |_| router.clone()
+            },
             Duration::from_millis(100),
             ended.clone(),
         );
@@ -147,7 +154,7 @@ mod tests {
             let _within = runtime.enter();
             UnixListener::bind(&path).unwrap()
         };
-        let patient = runtime.spawn(serve(listener, router, LONG, ended));
+        let patient = runtime.spawn(serve(listener, move |_| router.clone(), LONG, ended));
         let mut connection = std::os::unix::net::UnixStream::connect(&path).unwrap();
         connection
             .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")

@@ -1,10 +1,12 @@
 //! Pages for who has nothing but a browser.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
 use super::super::recordings::RecordingView;
+use super::visitors::Known;
 use super::{PathPart, Problem, Shared, open, plain, respond};
 
 const KIND: &str = "text/html; charset=utf-8";
@@ -52,10 +54,19 @@ pub(super) async fn one(
     .await
 }
 
-pub(super) async fn all(state: State<Shared>) -> Result<Response, Problem> {
+pub(super) async fn all(
+    state: State<Shared>,
+    visitor: Option<Extension<Known>>,
+) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut rows = String::new();
-        for volume in app.pool.volumes() {
+        let is_seen = |name: &str| visitor.as_ref().is_none_or(|of| of.may_see(name));
+        for volume in app
+            .pool
+            .volumes()
+            .into_iter()
+            .filter(|of| is_seen(&of.name))
+        {
             // Most volumes hold no recordings.
             let Ok(recordings) = app.archives.recordings(&volume.name) else {
                 continue;

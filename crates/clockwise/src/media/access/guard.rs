@@ -20,7 +20,7 @@ use super::users::{REALM, Secret};
 const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
 
 /// As many wrong answers, and a connection ends.
-const FAILURES_MAX: u32 = 5;
+pub(super) const REFUSALS_MAX: u32 = 5;
 
 /// What a client says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -140,10 +140,40 @@ impl Credentials {
         let said = self.response.to_ascii_lowercase();
         expected.ct_eq(said.as_bytes()).into()
     }
+}
 
-    /// Whether it is about what is asked for: a request that was overheard is of no use for another one.
-    fn is_about(&self, uri: Option<&Url>) -> bool {
-        Url::parse(&self.uri).is_ok_and(|said| Some(&said) == uri)
+impl Credentials {
+    /// Who says it.
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The nonce that it is made with.
+    pub(super) fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    /// What is known of the password of who says it, if that is the right one; `known` is what was known of it before.
+    ///
+    /// # Errors
+    /// When it is not, or it was said of something else than what is asked for.
+    pub(super) fn proven(
+        &self,
+        access: &Access,
+        known: Option<Secret>,
+        method: &str,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Result<Secret, Refused> {
+        let known = known.or_else(|| access.secret(&self.user));
+        // Who is not known is told so no sooner than who has another password.
+        let is_right = self.is_right(method, &known.unwrap_or_default());
+        let secret = known.filter(|_| is_right && self.realm == REALM);
+        let secret = secret.ok_or_else(|| Refused::Wrong(self.user.clone()))?;
+        // A request that was overheard is of no use for another one.
+        match is_it(&self.uri) {
+            true => Ok(secret),
+            false => Err(Refused::Syntax("its uri is not the request's")),
+        }
     }
 }
 
@@ -175,7 +205,7 @@ impl Guard {
 
     /// Whether the connection has failed too often.
     pub(in super::super) fn is_shut(&self) -> bool {
-        self.failures >= FAILURES_MAX
+        self.failures >= REFUSALS_MAX
     }
 
     /// Whether a request is taken.
@@ -214,18 +244,9 @@ impl Guard {
         if let Some(user) = self.user().filter(|user| *user != said.user) {
             return Err(Refused::Other(user.to_owned()));
         }
-        let known = match &self.logged_in {
-            Some(of) => Some(of.secret),
-            None => access.secret(&said.user),
-        };
-        // Who is not known is told so no sooner than who has another password.
-        let is_right = said.is_right(method, &known.unwrap_or_default());
-        let Some(secret) = known.filter(|_| is_right && said.realm == REALM) else {
-            return Err(Refused::Wrong(said.user.clone()));
-        };
-        if !said.is_about(uri) {
-            return Err(Refused::Syntax("its uri is not the request's"));
-        }
+        let known = self.logged_in.as_ref().map(|of| of.secret);
+        let is_it = |said: &str| Url::parse(said).is_ok_and(|said| Some(&said) == uri);
+        let secret = said.proven(access, known, method, is_it)?;
         let nonce = self.nonce.as_mut().filter(|nonce| {
             let is_new = now.saturating_since(nonce.made) < NONCE_WITHIN;
             is_new && nonce.text == said.nonce

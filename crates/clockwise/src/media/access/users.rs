@@ -34,6 +34,9 @@ pub enum UsersError {
         "{0} may be read or written by others than its owner (its mode is {1:04o}), and whoever reads it can log in"
     )]
     Open(PathBuf, u32),
+    /// The host.
+    #[error("the host has no random numbers to ask users with")]
+    Random,
     /// A line of it.
     #[error("{0}, line {1}: {2}")]
     Line(PathBuf, usize, LineError),

@@ -36,20 +36,10 @@ impl Connection<'_> {
         };
         let peer = self.peer;
         let why = match &refused {
-            Refused::Nobody => "this needs a user and a password".to_owned(),
-            Refused::Stale => "the nonce is used up: here is another one".to_owned(),
-            Refused::Syntax(what) => {
-                tracing::warn!(%peer, what, "a login is refused: Authorization makes no sense");
-                format!("Authorization is not understood: {what}")
+            Refused::Syntax(_) => {
+                format!("Authorization is not understood: {}", refused.told(peer))
             }
-            Refused::Wrong(user) => {
-                tracing::warn!(%peer, ?user, "a login is refused: a wrong password, or no such user");
-                "there is no such user, or the password is another one".to_owned()
-            }
-            Refused::Other(user) => {
-                tracing::warn!(%peer, ?user, "a login is refused: the connection is somebody else's");
-                "somebody else has logged in on this connection: open another one".to_owned()
-            }
+            refused => refused.told(peer).to_owned(),
         };
         if !matches!(refused, Refused::Nobody | Refused::Stale) {
             self.wait_as_a_penalty()?;
