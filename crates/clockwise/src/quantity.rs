@@ -104,6 +104,7 @@ const TIME_UNITS: Units = &[
     ("s", 1_000_000_000),
     ("min", 60_000_000_000),
     ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
 ];
 
 /// The most digits after the decimal point that are looked at; the 38 digits of a `u128` hold them

@@ -19,10 +19,11 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::disks::{self, Absent, OpenDisks};
 use crate::export::nbd;
-use crate::failure::{Failure, io_failure};
+use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
 use crate::media::access::{REALM, UsersError};
+use crate::media::retention::Retention;
 use crate::media::sources::Sources;
 use crate::media::tls::TlsError;
 use crate::media::{self, archives::Archives};
@@ -48,6 +49,7 @@ pub struct Server {
     nbd: Option<nbd::Server>,
     rtsp: Option<media::Server>,
     http: Option<std::net::SocketAddr>,
+    retention: Retention,
     ending: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     sockets: Vec<SocketFile>,
@@ -78,6 +80,8 @@ impl Server {
         let http = browsers.as_ref().and_then(|of| of.local_addr().ok());
         let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
         let sources = start_sources(config, &archives)?;
+        let retention = Retention::start(Arc::clone(&archives))
+            .map_err(|error| host_failure("start the thread for retention", &error))?;
         let app = Arc::new(App::new(
             pool,
             archives,
@@ -131,6 +135,7 @@ impl Server {
             nbd,
             rtsp,
             http,
+            retention,
             ending,
             tasks,
             sockets: vec![api_file, data_file],
@@ -177,6 +182,7 @@ impl Server {
             nbd,
             rtsp,
             http: _,
+            retention,
             ending,
             tasks,
             sockets,
@@ -189,6 +195,7 @@ impl Server {
             closing.sources.close();
             // Its recordings are closed then.
             drop(rtsp);
+            drop(retention);
             if let Some(nbd) = nbd {
                 nbd.shutdown(SHUTDOWN_WITHIN);
             }

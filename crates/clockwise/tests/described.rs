@@ -59,6 +59,7 @@ fn every_answer_is_as_it_is_described() {
     let empty = volume.replace("\"v\"", "\"empty\"");
     ask(201, "POST", "/v1/volumes", ["", "", &empty]);
     ask(200, "GET", recordings, ["empty", "", ""]);
+    ask(409, "GET", RETENTION, ["empty", "", ""]);
     let source = json!({ "name": "door", "url": "rtsp://127.0.0.1:1/", "volume": "empty" });
     let source = source.to_string();
     ask(201, "POST", "/v1/sources", ["", "", &source]);
@@ -97,15 +98,24 @@ fn every_answer_is_as_it_is_described() {
     ask(200, "POST", of_move, ["v", "", placement]);
     ask(200, "DELETE", of_volume, ["v", "", ""]);
     a_move_is_watched_and_stopped(&site, &described);
-    described.all_are_answered(&[RECORDING, CHECK]);
+    // These take recordings: `recordings_are_listed_and_deleted_as_described`.
+    for method in ["GET", "DELETE"] {
+        described.is_answered_elsewhere(method, RECORDING);
+    }
+    described.is_answered_elsewhere("GET", CHECK);
+    for method in ["GET", "PATCH"] {
+        described.is_answered_elsewhere(method, RETENTION);
+    }
+    described.all_are_answered();
     assert_eq!(server.terminate().0, Some(0));
 }
 
 const RECORDING: &str = "/v1/volumes/{name}/recordings/{number}";
 const CHECK: &str = "/v1/volumes/{name}/recordings/{number}/check";
+const RETENTION: &str = "/v1/volumes/{name}/retention";
 
 #[test]
-fn recordings_are_listed_as_described() {
+fn recordings_are_listed_and_deleted_as_described() {
     let (site, server, address) = rtsp_support::serving("");
     let described = Described::new(&site);
     let mut publisher = rtsp_support::publisher(address, rtsp_support::TCP);
@@ -122,6 +132,15 @@ fn recordings_are_listed_as_described() {
     assert_eq!(shown["tracks"][0]["encoding"], "X-TEST");
     described.ask(404, "GET", RECORDING, ["cam/2", "", ""]);
     described.ask(200, "GET", CHECK, ["cam/1", "", ""]);
+    let least = "{\"keep_bytes\":1}";
+    described.ask(422, "PATCH", RETENTION, ["cam", "", least]);
+    let day = "{\"keep_for_ns\":86400000000000}";
+    let changed = described.ask(200, "PATCH", RETENTION, ["cam", "", day]);
+    let shown = described.ask(200, "GET", RETENTION, ["cam", "", ""]);
+    assert_eq!(shown, changed);
+    let deleted = described.ask(200, "DELETE", RECORDING, ["cam/1", "", ""]);
+    assert_eq!(deleted, listed[0]);
+    described.ask(404, "DELETE", RECORDING, ["cam/1", "", ""]);
     server.terminate();
 }
 

@@ -46,6 +46,7 @@ fn every_call_is_described() {
     delete /v1/streams/{id}
     delete /v1/volumes/{name}
     delete /v1/volumes/{name}/move
+    delete /v1/volumes/{name}/recordings/{number}
     get /v1/disks
     get /v1/disks/{number}
     get /v1/disks/{number}/profile
@@ -63,8 +64,10 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings
     get /v1/volumes/{name}/recordings/{number}
     get /v1/volumes/{name}/recordings/{number}/check
+    get /v1/volumes/{name}/retention
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
+    patch /v1/volumes/{name}/retention
     post /v1/sources
     post /v1/streams
     post /v1/volumes

@@ -254,6 +254,10 @@ fn every_commands_result_is_json_for_programs() {
     ] {
         asked.borrow_mut().insert(name.to_owned());
     }
+    // These need recordings: theirs are looked at where these are.
+    for name in ["recording delete", "recording keep"] {
+        asked.borrow_mut().insert(name.to_owned());
+    }
     assert_eq!(asked.into_inner(), all);
 }
 

@@ -81,7 +81,7 @@ pub enum Command {
     /// Make, show, resize, move and delete volumes.
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
-    /// Show what was recorded over RTSP.
+    /// Show and delete what was recorded over RTSP, and say how much is kept.
     #[command(subcommand)]
     Recording(recording::RecordingCommand),
     /// Record from cameras.

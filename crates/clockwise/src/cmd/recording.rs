@@ -14,8 +14,10 @@ use super::stream::target::Target;
 use super::{Output, block_on, printable};
 use crate::client::ApiClient;
 use crate::failure::{Failure, FailureKind};
-use crate::http::recordings::{RecordedTrack, RecordingCheck, RecordingDetail, RecordingView};
-use crate::quantity::{Size, Span, parse_time};
+use crate::http::recordings::{
+    ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
+};
+use crate::quantity::{Size, Span, parse_size, parse_time};
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
@@ -41,6 +43,16 @@ pub enum RecordingCommand {
         /// Its number there.
         number: u64,
     },
+    /// Delete recordings; one that goes on cannot be.
+    Delete {
+        /// The volume.
+        volume: String,
+        /// Their numbers.
+        #[arg(required = true)]
+        numbers: Vec<u64>,
+    },
+    /// Say how much of what is recorded in a volume is kept, or show it.
+    Keep(KeepArgs),
 }
 
 /// Options of `clockwise recording export`.
@@ -63,6 +75,22 @@ pub struct ExportArgs {
     /// MP4.
     #[arg(long)]
     track: Option<u64>,
+}
+
+/// How much is kept.
+#[derive(clap::Args, Debug)]
+pub struct KeepArgs {
+    /// The volume.
+    volume: String,
+    /// Let go of what is older, such as 30d.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    age: Option<Nanos>,
+    /// Let go of the oldest when recordings come to more than that, such as 500GiB.
+    #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+    size: Option<Bytes>,
+    /// Keep everything until the volume is full.
+    #[arg(long, conflicts_with_all = ["age", "size"])]
+    everything: bool,
 }
 
 /// What was exported.
@@ -95,6 +123,10 @@ pub(super) fn run(
             output.result(&of, || shown(&of))?;
         }
         RecordingCommand::Export(args) => return export(client, args, output),
+        RecordingCommand::Delete { volume, numbers } => {
+            return delete(client, volume, numbers, output);
+        }
+        RecordingCommand::Keep(args) => return keep(client, args, output),
         RecordingCommand::Check { volume, number } => {
             let path = format!("{}/check", path(volume, *number)?);
             let of: RecordingCheck =
@@ -273,4 +305,50 @@ fn text(recordings: &[RecordingView]) -> String {
     };
     let head = ["RECORDING", "BEGUN", "LENGTH", "BLOCKS", "TRACKS", "STATE"];
     table(head, &[0, 2, 3], recordings.iter().map(row)) + "\n"
+}
+
+/// Deletes one after another; the first that cannot be ends it.
+fn delete(
+    client: &ApiClient,
+    volume: &str,
+    numbers: &[u64],
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let path = super::volume::path(volume)?;
+    let mut deleted: Vec<RecordingView> = Vec::new();
+    for number in numbers {
+        deleted.push(block_on(
+            client.delete(&format!("{path}/recordings/{number}")),
+        )?);
+    }
+    output.result(&deleted, || {
+        let line = |of: &RecordingView| format!("recording {} is deleted\n", of.number);
+        deleted.iter().map(line).collect()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode, Failure> {
+    let path = format!("{}/retention", super::volume::path(&args.volume)?);
+    let none = args.everything.then_some(0);
+    let change = ChangeRetention {
+        keep_for_ns: args.age.map(Nanos::get).or(none),
+        keep_bytes: args.size.map(Bytes::get).or(none),
+    };
+    let kept: RetentionView = match change == ChangeRetention::default() {
+        true => block_on(client.get(&path))?,
+        false => block_on(client.patch(&path, &change))?,
+    };
+    output.result(&kept, || {
+        let age = kept.keep_for_ns.map(|age| Span(Nanos(age)).to_string());
+        let size = kept.keep_bytes.map(|size| Size(Bytes(size)).to_string());
+        list(&[
+            ("kept for", age.unwrap_or_else(|| "any time".to_owned())),
+            (
+                "kept at most",
+                size.unwrap_or_else(|| "what the volume has room for".to_owned()),
+            ),
+        ])
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

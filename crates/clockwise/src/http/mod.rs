@@ -9,6 +9,8 @@
 //! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
 //! | `GET /v1/volumes/{name}/recordings` | what was recorded there over RTSP |
 //! | `GET /v1/volumes/{name}/recordings/{number}`, `/check` | one of them, and whether it is sound |
+//! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
+//! | `GET`, `PATCH /v1/volumes/{name}/retention` | how much of what is recorded is kept |
 //! | `GET`, `POST /v1/sources` | lists the cameras that are pulled from, adds one |
 //! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |

@@ -6,16 +6,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use sched::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, PathPart, Problem, Shared, answer};
+use super::{Answer, Body, PathPart, Problem, Shared, answer};
 use crate::media::archive::ArchiveError;
 use crate::media::archives::{Described, OpenError};
 use crate::media::check::{Report, check};
 use crate::media::export::exports;
+use crate::media::keeping::Keep;
 
 /// A recording, as much of it as has not been overwritten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -136,6 +138,8 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(list))
         .routes(routes!(show))
         .routes(routes!(examine))
+        .routes(routes!(delete))
+        .routes(routes!(show_retention, change_retention))
 }
 
 /// A recording and what it consists of.
@@ -247,6 +251,22 @@ impl From<OpenError> for Problem {
                         StatusCode::INTERNAL_SERVER_ERROR,
                         "`clockwise status` shows what its disks do",
                     ),
+                    ArchiveError::NoSuch { .. } => (
+                        StatusCode::NOT_FOUND,
+                        "`clockwise recording list` shows the recordings that there are",
+                    ),
+                    ArchiveError::GoesOn { .. } => (
+                        StatusCode::CONFLICT,
+                        "end it first, or let `clockwise recording keep` drop its oldest part",
+                    ),
+                    ArchiveError::Gaps { .. } => (
+                        StatusCode::CONFLICT,
+                        "delete recordings that lie next to deleted ones",
+                    ),
+                    ArchiveError::LittleKept { .. } => (
+                        StatusCode::UNPROCESSABLE_ENTITY,
+                        "keep at least that much, or delete the volume",
+                    ),
                     _ => (
                         StatusCode::CONFLICT,
                         "name a volume that was recorded to over RTSP",
@@ -256,4 +276,86 @@ impl From<OpenError> for Problem {
             }
         }
     }
+}
+
+/// Deletes a recording, which is durable when it is answered; what it was.
+#[utoipa::path(delete, path = "/v1/volumes/{name}/recordings/{number}",
+    params(("name" = String, Path), ("number" = u64, Path)),
+    responses((status = 200, body = RecordingView), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+async fn delete(
+    state: State<Shared>,
+    PathPart((name, number)): PathPart<(String, u64)>,
+) -> Answer<RecordingView> {
+    answer(state.0, move |app| {
+        Ok(app.archives.delete(&name, number)?.into())
+    })
+    .await
+}
+
+/// How much of what is recorded in a volume is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RetentionView {
+    /// What is older goes; when absent nothing does for that.
+    pub keep_for_ns: Option<u64>,
+    /// The oldest goes when recordings come to more than that; when absent, when the volume is full.
+    pub keep_bytes: Option<u64>,
+}
+
+impl From<Keep> for RetentionView {
+    fn from(of: Keep) -> Self {
+        Self {
+            keep_for_ns: of.age.map(Nanos::get),
+            keep_bytes: of.size.map(Bytes::get),
+        }
+    }
+}
+
+/// How much is to be kept from now on; what is absent stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChangeRetention {
+    /// What is older goes; 0: nothing does for that.
+    pub keep_for_ns: Option<u64>,
+    /// The oldest goes when recordings come to more than that, at least four blocks; 0: when the volume is full.
+    pub keep_bytes: Option<u64>,
+}
+
+/// How much of what is recorded in a volume is kept.
+#[utoipa::path(get, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
+    responses((status = 200, body = RetentionView), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+async fn show_retention(
+    state: State<Shared>,
+    PathPart(name): PathPart<String>,
+) -> Answer<RetentionView> {
+    answer(state.0, move |app| {
+        Ok(app.archives.retention(&name)?.into())
+    })
+    .await
+}
+
+/// Changes that, durably and at once: what is too old or too much goes, and does not come back.
+#[utoipa::path(patch, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
+    request_body = ChangeRetention,
+    responses((status = 200, body = RetentionView), (status = 404, body = Problem),
+        (status = 409, body = Problem), (status = 422, body = Problem)))]
+async fn change_retention(
+    state: State<Shared>,
+    PathPart(name): PathPart<String>,
+    Body(ask): Body<ChangeRetention>,
+) -> Answer<RetentionView> {
+    answer(state.0, move |app| {
+        let changed = app.archives.set_retention(&name, |mut keep| {
+            if let Some(age) = ask.keep_for_ns {
+                keep.age = Some(Nanos(age)).filter(|age| !age.is_zero());
+            }
+            if let Some(size) = ask.keep_bytes {
+                keep.size = Some(Bytes(size)).filter(|size| *size > Bytes::ZERO);
+            }
+            keep
+        })?;
+        Ok(changed.into())
+    })
+    .await
 }

@@ -7,18 +7,21 @@
 //! A volume becomes an archive when something is first recorded on it, if it is blank. One that holds something else is
 //! left alone.
 
+mod deletion;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::event::EventFd;
-use engine::front::{Client, SyncError};
+use engine::front::{Client, SyncError, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
 use sched::units::Bytes;
 
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
 use super::index::{self, GROUP, Index};
+use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;
@@ -29,6 +32,9 @@ const LOOK_BEHIND: u64 = 8;
 
 /// The fewest blocks that are an archive.
 const BLOCKS_MIN: u64 = 4;
+
+/// So many blocks are discarded at a time: whoever records waits no longer than for that.
+const DISCARD_BLOCKS: u64 = 1_024;
 
 /// Why an archive cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +80,42 @@ pub enum ArchiveError {
     /// Somebody records there.
     #[error("volume {0:?} is being recorded to; end that recording first")]
     Busy(String),
+    /// There is no such recording, or not any more.
+    #[error("there is no recording {number} in volume {volume:?}")]
+    NoSuch {
+        /// The volume.
+        volume: String,
+        /// The recording.
+        number: u64,
+    },
+    /// It is being made.
+    #[error(
+        "recording {number} in volume {volume:?} goes on; only one that has ended can be deleted"
+    )]
+    GoesOn {
+        /// The volume.
+        volume: String,
+        /// The recording.
+        number: u64,
+    },
+    /// There is no room to remember it.
+    #[error(
+        "volume {volume:?} remembers {RANGES_MAX} gaps where recordings were deleted, and has room for no more; delete recordings that lie next to those, the oldest first"
+    )]
+    Gaps {
+        /// The volume.
+        volume: String,
+    },
+    /// So little cannot be kept.
+    #[error(
+        "volume {volume:?} cannot keep less than {least} of recordings, which are {BLOCKS_MIN} blocks"
+    )]
+    LittleKept {
+        /// The volume.
+        volume: String,
+        /// The least.
+        least: Bytes,
+    },
     /// It could not be read or written.
     #[error("volume {volume:?}: {error}")]
     Io {
@@ -107,6 +149,14 @@ struct State {
     /// In order.
     recordings: Vec<Recording>,
     is_recorded: bool,
+    /// The number of the recording that is made, or was made last.
+    number: u64,
+    /// The highest number of those that were deleted before it was opened.
+    last_number: u64,
+    /// What was deleted.
+    gone: Gone,
+    /// No more blocks than these are kept.
+    most: Option<u64>,
     /// Sections of the index by the serials of their blocks, those used last at the end; `None`: there is none.
     sections: VecDeque<(u64, Option<Arc<Index>>)>,
     /// Who is told of each block and of the end.
@@ -114,6 +164,13 @@ struct State {
 }
 
 impl State {
+    /// The oldest serial that a ring of so many has, or is to have.
+    fn oldest(&self, blocks: u64) -> u64 {
+        let oldest = self.next.saturating_sub(blocks);
+        let most = self.most.map(|most| self.gone.oldest_of(self.next, most));
+        oldest.max(most.unwrap_or(0))
+    }
+
     fn tell(&mut self) {
         self.listeners.retain(|listener| {
             let listener = listener.upgrade();
@@ -131,6 +188,10 @@ pub struct Archive {
     volume: Arc<Volume>,
     header: Header,
     state: Mutex<State>,
+    /// What is on the disks of it; locked before the state, and while it is changed there.
+    kept: Mutex<Kept>,
+    /// The serial after the last one that was handed to the disks; locked while places are discarded.
+    claimed: Mutex<u64>,
     /// Reads without a deadline.
     reads: AtomicU64,
 }
@@ -151,6 +212,31 @@ impl Reader<'_> {
         })
     }
 
+    /// What is remembered of it.
+    fn kept(&self) -> Result<Kept, ArchiveError> {
+        let mut copies = vec![0; 2 * COPY_BYTES];
+        self.read(COPIES_AT[0], &mut copies)?;
+        let (first, second) = copies.split_at(COPY_BYTES);
+        let archive = self.header.archive;
+        match Kept::newest(archive, [first, second]) {
+            Err(FormatError::Damaged) => {
+                let volume = self.volume.name();
+                tracing::warn!(
+                    volume,
+                    "what was deleted there, and how long recordings are kept, is damaged in both copies and forgotten"
+                );
+                Ok(Kept {
+                    archive,
+                    ..Kept::default()
+                })
+            }
+            found => found.map_err(|error| ArchiveError::Header {
+                volume: self.volume.name().to_owned(),
+                error,
+            }),
+        }
+    }
+
     /// The trailer of the block in this place, if there is one of the archive.
     fn trailer_in(&self, place: u64) -> Result<Option<Trailer>, ArchiveError> {
         let mut bytes = [0; TRAILER_READ_BYTES as usize];
@@ -163,39 +249,32 @@ impl Reader<'_> {
     }
 }
 
-/// The trailer of the newest block of a ring of so many, given what is in each place.
+/// The serial of the newest block of a ring of so many, given those of what is in each place.
 fn newest<E>(
     blocks: u64,
-    mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
-) -> Result<Option<Trailer>, E> {
-    let ends = blocks - blocks.min(LOOK_BEHIND)..blocks;
+    mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
+) -> Result<Option<u64>, E> {
+    // What begins or ends the ring may be damaged, was being overwritten, or has been deleted.
     let mut first = None;
-    // What begins the ring may be damaged, or was being overwritten.
     for place in 0..blocks.min(LOOK_BEHIND) {
-        first = trailer_in(place)?.map(|of| (of, place));
-        if first.is_some() {
-            break;
-        }
+        first = first.max(serial_in(place)?);
     }
     let mut last = None;
-    for place in ends.rev() {
-        last = trailer_in(place)?;
-        if last.is_some() {
-            break;
-        }
+    for place in blocks - blocks.min(LOOK_BEHIND)..blocks {
+        last = last.max(serial_in(place)?);
     }
-    let Some((first, place)) = first else {
+    let Some(first) = first else {
         return Ok(last);
     };
-    let round = first.serial / blocks;
-    if last.is_some_and(|last| last.serial / blocks > round) {
+    let round = first / blocks;
+    if last.is_some_and(|last| last / blocks > round) {
         return Ok(last);
     }
     let mut in_round = |place: u64| {
-        let of = trailer_in(place)?;
-        Ok(of.filter(|of| of.serial / blocks == round))
+        let of = serial_in(place)?;
+        Ok(of.filter(|of| of / blocks == round))
     };
-    let (mut newest, mut from, mut to) = (first, place, blocks);
+    let (mut newest, mut from, mut to) = (first, first % blocks, blocks);
     loop {
         while from + 1 < to {
             let middle = from + (to - from) / 2;
@@ -218,32 +297,35 @@ fn newest<E>(
     }
 }
 
-/// All recordings up to the newest block, in order.
+/// All recordings up to the block before `next` that were not deleted as a whole, in order.
 fn recordings<E>(
-    newest: &Trailer,
+    next: u64,
     blocks: u64,
+    gone: &Gone,
     mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
 ) -> Result<Vec<Recording>, E> {
-    let oldest = (newest.serial + 1).saturating_sub(blocks);
+    let oldest = next.saturating_sub(blocks);
     let mut recordings = Vec::new();
-    let mut last = *newest;
-    'recordings: loop {
+    let mut at = next;
+    while let Some(serial) = at.checked_sub(1).filter(|serial| *serial >= oldest) {
+        if let Some(range) = gone.range_of(serial) {
+            at = range.start;
+            continue;
+        }
+        let found = trailer_in(serial % blocks)?;
+        // Blocks that are damaged are passed over.
+        let Some(last) = found.filter(|found| found.serial == serial) else {
+            at = serial;
+            continue;
+        };
         let first = last.first.max(oldest);
         recordings.push(Recording {
             number: last.recording,
             first,
-            end: last.serial + 1,
+            end: serial + 1,
             begun_unix_ns: last.begun_unix_ns,
         });
-        // Blocks that are damaged are passed over.
-        for serial in (oldest..first).rev() {
-            let found = trailer_in(serial % blocks)?;
-            if let Some(before) = found.filter(|found| found.serial == serial) {
-                last = before;
-                continue 'recordings;
-            }
-        }
-        break;
+        at = first;
     }
     recordings.reverse();
     Ok(recordings)
@@ -288,22 +370,45 @@ impl Archive {
             volume: &volume,
             header,
         };
-        let newest = newest(header.blocks, |place| reader.trailer_in(place))?;
-        let recordings = newest
-            .map(|newest| recordings(&newest, header.blocks, |place| reader.trailer_in(place)));
+        let kept = reader.kept()?;
+        let serial_in = |place: u64| {
+            let found = reader.trailer_in(place)?.map(|of| of.serial);
+            Ok(found.or_else(|| kept.gone.in_place(place, header.blocks)))
+        };
+        let newest = newest(header.blocks, serial_in)?;
+        let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
+        let recordings = recordings(next, header.blocks, &kept.gone, |place| {
+            reader.trailer_in(place)
+        })?;
+        Ok(Self::new(volume, header, kept, next, recordings))
+    }
+
+    fn new(
+        volume: Arc<Volume>,
+        header: Header,
+        kept: Kept,
+        next: u64,
+        recordings: Vec<Recording>,
+    ) -> Self {
         let state = State {
-            next: newest.map_or(0, |newest| newest.serial + 1),
-            recordings: recordings.transpose()?.unwrap_or_default(),
+            next,
+            recordings,
             is_recorded: false,
+            number: 0,
+            last_number: kept.last_number,
+            gone: kept.gone.clone(),
+            most: blocks_of(kept.keep, &header),
             sections: VecDeque::new(),
             listeners: Vec::new(),
         };
-        Ok(Self {
+        Self {
             volume,
             header,
             state: Mutex::new(state),
+            kept: Mutex::new(kept),
+            claimed: Mutex::new(next),
             reads: AtomicU64::new(0),
-        })
+        }
     }
 
     /// The same, which makes a blank volume one with blocks of this size.
@@ -344,23 +449,25 @@ impl Archive {
         let written = client.write_at(&volume, Bytes::ZERO, &header.encode());
         written.map_err(failed)?;
         client.flush(&volume).map_err(failed)?;
-        Ok(Self {
-            volume,
-            header,
-            state: Mutex::new(State {
-                next: 0,
-                recordings: Vec::new(),
-                is_recorded: false,
-                sections: VecDeque::new(),
-                listeners: Vec::new(),
-            }),
-            reads: AtomicU64::new(0),
-        })
+        let kept = Kept {
+            archive,
+            ..Kept::default()
+        };
+        Ok(Self::new(volume, header, kept, 0, Vec::new()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Numbers and lists, each changed in one step: valid after any panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claimed(&self) -> MutexGuard<'_, u64> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // It is replaced as a whole.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its volume.
@@ -392,14 +499,12 @@ impl Archive {
     #[must_use]
     pub fn recordings(&self) -> Vec<Recording> {
         let state = self.state();
-        let oldest = state.next.saturating_sub(self.header.blocks);
-        let there = state.recordings.iter().filter(|of| of.end > oldest);
-        there
-            .map(|of| Recording {
-                first: of.first.max(oldest),
-                ..*of
-            })
-            .collect()
+        let oldest = state.oldest(self.header.blocks);
+        let there = state.recordings.iter().filter_map(|of| {
+            let first = state.gone.after(of.first.max(oldest));
+            (first < of.end).then_some(Recording { first, ..*of })
+        });
+        there.collect()
     }
 
     /// A recording by its number, or the newest.
@@ -446,7 +551,9 @@ impl Archive {
             return Err(ArchiveError::Busy(self.volume.name().to_owned()));
         }
         state.is_recorded = true;
-        let number = state.recordings.last().map_or(0, |last| last.number) + 1;
+        let last = state.recordings.last().map_or(0, |last| last.number);
+        let number = last.max(state.last_number) + 1;
+        state.number = number;
         let first = state.next;
         drop(state);
         Ok(Writing {
@@ -675,6 +782,12 @@ impl Archive {
     }
 }
 
+/// Of so many blocks more than is kept is gone.
+fn blocks_of(keep: Keep, header: &Header) -> Option<u64> {
+    let size = keep.size?;
+    Some((size.get() / header.block_bytes).max(BLOCKS_MIN))
+}
+
 /// A recording that is being made.
 #[derive(Debug)]
 pub struct Writing {
@@ -714,6 +827,11 @@ impl Writing {
     #[must_use]
     pub fn begun_unix_ns(&self) -> u64 {
         self.begun_unix_ns
+    }
+
+    /// The block of that serial is handed to the disks: what was in its place before is not touched from now on.
+    pub fn claim(&self, serial: u64) {
+        *self.archive.claimed() = serial + 1;
     }
 
     /// A block of it is on the disks, the `index`th: it can be played when those before it can.
@@ -806,14 +924,21 @@ mod tests {
             Self { places }
         }
 
-        fn newest(&self) -> Option<Trailer> {
+        /// What is found when it is opened: the serial of the next block, and the recordings.
+        fn opened(&self, gone: &Gone) -> (u64, Vec<Recording>) {
+            let blocks = self.places.len() as u64;
             let read = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
-            newest(self.places.len() as u64, read).unwrap()
+            let serial = |place| {
+                let found = read(place)?.map(|of| of.serial);
+                Ok::<_, Infallible>(found.or_else(|| gone.in_place(place, blocks)))
+            };
+            let next = newest(blocks, serial).unwrap().map_or(0, |of| of + 1);
+            let next = next.max(gone.end());
+            (next, recordings(next, blocks, gone, read).unwrap())
         }
 
-        fn recordings(&self, newest: &Trailer) -> Vec<Recording> {
-            let read = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
-            recordings(newest, self.places.len() as u64, read).unwrap()
+        fn newest(&self) -> Option<u64> {
+            self.opened(&Gone::default()).0.checked_sub(1)
         }
     }
 
@@ -822,7 +947,7 @@ mod tests {
         for blocks in [4, 5, 7, 16, 33] {
             for next in 0..blocks * 5 / 2 {
                 let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
-                let found = whole.newest().map(|of| of.serial);
+                let found = whole.newest();
                 assert_eq!(
                     found,
                     next.checked_sub(1),
@@ -830,7 +955,7 @@ mod tests {
                 );
                 for damaged in next.saturating_sub(blocks)..next.saturating_sub(1) {
                     let ring = Ring::new(blocks, next, &BTreeSet::new(), Some(damaged));
-                    let found = ring.newest().map(|of| of.serial);
+                    let found = ring.newest();
                     assert_eq!(found, Some(next - 1), "{blocks}, {next}, {damaged} damaged");
                 }
             }
@@ -849,7 +974,7 @@ mod tests {
                     let unwritten = unwritten.map(|index| flushed + index).collect();
                     let torn = torn.map(|index| flushed + index);
                     let ring = Ring::new(blocks, flushed + 4, &unwritten, torn);
-                    let found = ring.newest().map(|of| of.serial);
+                    let found = ring.newest();
                     assert!(
                         found.is_some_and(|found| (flushed - 1..flushed + 4).contains(&found)),
                         "{blocks} blocks, {flushed} flushed, pattern {pattern}: {found:?}"
@@ -864,7 +989,6 @@ mod tests {
         let blocks = 9;
         for next in 1..30_u64 {
             let ring = Ring::new(blocks, next, &BTreeSet::new(), None);
-            let newest = ring.newest().unwrap();
             let oldest = next.saturating_sub(blocks);
             let mut expected: Vec<Recording> = Vec::new();
             for serial in oldest..next {
@@ -879,7 +1003,88 @@ mod tests {
                     }),
                 }
             }
-            assert_eq!(ring.recordings(&newest), expected, "{next} written");
+            assert_eq!(
+                ring.opened(&Gone::default()),
+                (next, expected),
+                "{next} written"
+            );
+        }
+    }
+
+    /// What is deleted is not found again, whether its places were discarded or not, and everything else is: the newest block
+    /// too, and with it the serial that comes next.
+    #[test]
+    fn what_was_deleted_is_gone_after_a_restart_and_nothing_else_is() {
+        for blocks in [4, 9, 16, 33] {
+            for next in 1..blocks * 5 / 2 {
+                let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
+                let (_, all) = whole.opened(&Gone::default());
+                let oldest = next.saturating_sub(blocks);
+                for pattern in 0..1_u32 << all.len().min(5) {
+                    for until in [0, oldest + 1, oldest + 2] {
+                        let mut gone = Gone::default();
+                        gone.add(0..until.min(next));
+                        for (place, of) in all.iter().rev().enumerate() {
+                            if pattern >> place & 1 == 1 {
+                                gone.add(of.first..of.end);
+                            }
+                        }
+                        reopened(&whole, next, &all, &gone);
+                    }
+                }
+            }
+        }
+    }
+
+    fn reopened(whole: &Ring, next: u64, all: &[Recording], gone: &Gone) {
+        let blocks = whole.places.len() as u64;
+        let left = |found: &[Recording]| -> Vec<(u64, u64, u64)> {
+            let left = found.iter().filter_map(|of| {
+                let first = gone.after(of.first);
+                (first < of.end).then_some((of.number, first, of.end))
+            });
+            left.collect()
+        };
+        let mut places = whole.places.clone();
+        for place in &mut places {
+            *place = place.filter(|of| gone.range_of(of.serial).is_none());
+        }
+        for ring in [
+            Ring { places },
+            Ring {
+                places: whole.places.clone(),
+            },
+        ] {
+            let (found_next, found) = ring.opened(gone);
+            assert_eq!(found_next, next, "{blocks} blocks, {gone:?} gone");
+            assert_eq!(left(&found), left(all), "{blocks} blocks, {next}, {gone:?}");
+        }
+    }
+
+    /// A ring goes on over what was deleted: what is remembered of it misleads nobody, whatever a crash has left of the
+    /// newest blocks.
+    #[test]
+    fn what_is_recorded_over_deleted_blocks_is_found() {
+        for blocks in [8, 12, 19] {
+            for deleted in 1..2_u64 * blocks {
+                let mut gone = Gone::default();
+                gone.add(deleted.saturating_sub(3)..deleted);
+                for next in deleted..deleted + 2 * blocks {
+                    for torn in [None, next.checked_sub(2), next.checked_sub(1)] {
+                        let torn = torn.filter(|torn| *torn >= deleted);
+                        let mut ring = Ring::new(blocks, next, &BTreeSet::new(), torn);
+                        for place in &mut ring.places {
+                            *place = place.filter(|of| gone.range_of(of.serial).is_none());
+                        }
+                        let found = ring.opened(&gone).0;
+                        let expected = match torn {
+                            Some(torn) if torn + 1 == next => next - 1,
+                            _ => next,
+                        };
+                        assert_eq!(found, expected, "{blocks}, {gone:?}, {next}, {torn:?}");
+                    }
+                }
+            }
         }
     }
 }

@@ -11,7 +11,9 @@ use sched::units::Bytes;
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::Block;
 use super::description::Description;
+use super::keeping::Keep;
 use super::play;
+use super::retention::Looks;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 const DESCRIBED_WITHIN: usize = 4;
@@ -49,6 +51,7 @@ struct State {
 pub struct Archives {
     pool: Arc<Pool>,
     state: Mutex<State>,
+    looks: Looks,
 }
 
 /// A recording, and what it consists of.
@@ -73,6 +76,7 @@ impl Archives {
         Self {
             pool,
             state: Mutex::default(),
+            looks: Looks::default(),
         }
     }
 
@@ -80,6 +84,12 @@ impl Archives {
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// When which of them are looked at for what is too old.
+    #[must_use]
+    pub fn looks(&self) -> &Looks {
+        &self.looks
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -191,6 +201,62 @@ impl Archives {
         recordings
             .map(|recording| self.describe(&archive, recording))
             .collect()
+    }
+}
+
+impl Archives {
+    /// Deletes a recording; what it was.
+    ///
+    /// # Errors
+    /// When there is none of that number, it goes on, or that cannot be written.
+    pub fn delete(&self, volume: &str, number: u64) -> Result<Described, OpenError> {
+        let archive = match self.open(volume, None) {
+            Err(OpenError::Archive(ArchiveError::Empty(volume))) => {
+                return Err(ArchiveError::NoSuch { volume, number }.into());
+            }
+            other => other?,
+        };
+        let client = self.client()?;
+        let described = archive.recording(Some(number));
+        let described = described.map(|recording| self.describe(&archive, recording));
+        let recording = archive.delete(&client, number)?;
+        match described {
+            Some(described) => described,
+            None => self.describe(&archive, recording),
+        }
+    }
+
+    /// Whether there is something in a volume that the server has to see to by itself.
+    pub(super) fn is_retained(&self, volume: &str) -> Result<bool, OpenError> {
+        let opened = self.pool.open_volume_for(volume, "recordings")?;
+        let client = self.client()?;
+        let found = Archive::peek(&client, &opened)?;
+        Ok(found.is_some_and(|(keep, is_deleted)| keep != Keep::default() || is_deleted))
+    }
+
+    /// How much of what is recorded in a volume is kept.
+    ///
+    /// # Errors
+    /// When nothing has been recorded there, or it cannot be read.
+    pub fn retention(&self, volume: &str) -> Result<Keep, OpenError> {
+        Ok(self.open(volume, None)?.retention())
+    }
+
+    /// Changes how much of what is recorded in a volume is kept; how much it is then.
+    ///
+    /// # Errors
+    /// When nothing has been recorded there, it is too little, or cannot be written.
+    pub fn set_retention(
+        &self,
+        volume: &str,
+        change: impl FnOnce(Keep) -> Keep,
+    ) -> Result<Keep, OpenError> {
+        let archive = self.open(volume, None)?;
+        let client = self.client()?;
+        let keep = change(archive.retention());
+        archive.set_retention(&client, keep)?;
+        self.looks.look_at(volume);
+        Ok(keep)
     }
 }
 

@@ -116,7 +116,7 @@ const KIND_MASK: u8 = 0x0f;
 const KIND_KEY: u8 = 0x40;
 const KIND_FRAME: u8 = 0x80;
 
-fn checksum(parts: &[&[u8]]) -> u64 {
+pub(super) fn checksum(parts: &[&[u8]]) -> u64 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
     parts.iter().for_each(|part| digest.update(part));
     digest.finalize()

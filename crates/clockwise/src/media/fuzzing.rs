@@ -8,6 +8,7 @@ use super::export::mp4;
 use super::export::track::Track;
 use super::index::Index;
 use super::input::{Input, Next};
+use super::keeping::{COPY_BYTES, Kept};
 use super::packet;
 use super::source::{Credentials, Login};
 
@@ -193,13 +194,27 @@ pub fn index(data: &[u8]) {
     }
 }
 
-/// A block of a disk, a trailer alone, and an archive's header.
+/// A block of a disk, a trailer alone, an archive's header, and what was deleted of it.
 pub fn block(data: &[u8]) {
     understood(data);
     // Past the checksums, which no change of a bit gets past.
     let mut mended = data.to_vec();
     mend(&mut mended);
     understood(&mended);
+    let mut copy = data.to_vec();
+    copy.resize(COPY_BYTES, 0);
+    kept(&copy);
+    super::keeping::mend(&mut copy);
+    kept(&copy);
+}
+
+/// What is understood is ranges in order, and is read again as it is written.
+fn kept(copy: &[u8]) {
+    if let Ok(kept) = Kept::parse(copy) {
+        let ranges = kept.gone.ranges();
+        assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+        assert_eq!(Kept::parse(&kept.encode()), Ok(kept));
+    }
 }
 
 fn understood(data: &[u8]) {

@@ -306,6 +306,10 @@ impl<'a> Playback<'a> {
     /// When a block cannot be read.
     pub fn advance(&mut self) -> Result<Upcoming, PlayError> {
         self.read_ahead()?;
+        if !self.archive.is_there(self.recording.number) {
+            // It was deleted, or all of it was overwritten.
+            return Ok(Upcoming::Nothing);
+        }
         loop {
             if let Some(upcoming) = self.upcoming() {
                 return Ok(upcoming);

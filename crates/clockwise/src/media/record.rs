@@ -252,6 +252,7 @@ impl<'a> Tape<'a> {
         let (text, section) = (&self.text, section.unwrap_or_default());
         buffer.with_mut(|bytes| composer.seal(bytes, text, &section, &seal))?;
         let size = Bytes(buffer.size() as u64);
+        self.writing.claim(seal.serial);
         self.writer.put(buffer, size);
         if let Some(index) = index {
             self.writing.archive().keep(seal.serial, Some(index));

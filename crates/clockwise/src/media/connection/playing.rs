@@ -115,11 +115,13 @@ impl Connection<'_> {
             return (said.done(), Then::Next);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
+        let Some(recording) = archive.recording(Some(recording.number)) else {
+            let why = format!("recording {} is not there any more", recording.number);
+            return (said(StatusCode::NotFound).because(why), Then::Next);
+        };
         let of = Playable {
             archive,
-            recording: archive
-                .recording(Some(recording.number))
-                .unwrap_or(*recording),
+            recording,
             description,
             transports,
             paused: *paused,

@@ -1,0 +1,264 @@
+//! What goes from an archive before it is overwritten: recordings that are deleted, and what is older or more than is to
+//! be kept.
+//!
+//! The steps of a change, and what a crash between them leaves, are said in [`keeping`](super::super::keeping).
+
+use super::*;
+
+impl Archive {
+    /// Whether something of a recording is there.
+    #[must_use]
+    pub fn is_there(&self, number: u64) -> bool {
+        let state = self.state();
+        let place = state.recordings.partition_point(|of| of.number < number);
+        let oldest = state.oldest(self.header.blocks);
+        state
+            .recordings
+            .get(place)
+            .filter(|of| of.number == number)
+            .is_some_and(|of| state.gone.after(of.first.max(oldest)) < of.end)
+    }
+
+    /// How much is kept.
+    #[must_use]
+    pub fn retention(&self) -> Keep {
+        self.kept().keep
+    }
+
+    /// How much is kept in a volume, and whether something was deleted there, without opening the archive in it; `None`:
+    /// there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn peek(client: &Client, volume: &Volume) -> Result<Option<(Keep, bool)>, ArchiveError> {
+        let head = volume.block_status(0..HEADER_BYTES as u64, 1);
+        if head.first().is_none_or(|run| run.hole) {
+            return Ok(None);
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        let read = client.read_at(volume, Bytes::ZERO, &mut bytes);
+        read.map_err(|error| ArchiveError::Io {
+            volume: volume.name().to_owned(),
+            error,
+        })?;
+        let Ok(header) = Header::parse(&bytes) else {
+            return Ok(None);
+        };
+        let reader = Reader {
+            client,
+            volume,
+            header,
+        };
+        let kept = reader.kept()?;
+        Ok(Some((kept.keep, !kept.gone.ranges().is_empty())))
+    }
+
+    /// Deletes a recording: it is durable that it is gone when this returns. Who plays it has a proper end.
+    ///
+    /// # Errors
+    /// When there is none of that number, it goes on, or that cannot be written.
+    pub fn delete(&self, client: &Client, number: u64) -> Result<Recording, ArchiveError> {
+        let mut kept = self.kept();
+        let volume = || self.volume.name().to_owned();
+        let found = self.recording(Some(number));
+        let state = self.state();
+        if state.is_recorded && state.number == number {
+            return Err(ArchiveError::GoesOn {
+                volume: volume(),
+                number,
+            });
+        }
+        let oldest = state.oldest(self.header.blocks);
+        drop(state);
+        let found = found.ok_or_else(|| ArchiveError::NoSuch {
+            volume: volume(),
+            number,
+        })?;
+        let mut changed = kept.clone();
+        changed.gone.add(0..oldest);
+        changed.gone.add(found.first..found.end);
+        changed.last_number = changed.last_number.max(number);
+        self.write(client, &mut kept, changed)?;
+        self.discard(client, found.first..found.end);
+        Ok(found)
+    }
+
+    /// Says how much is kept from now on. What has gone does not come back.
+    ///
+    /// # Errors
+    /// When it is too little, or cannot be written.
+    pub fn set_retention(&self, client: &Client, keep: Keep) -> Result<(), ArchiveError> {
+        let least = Bytes(BLOCKS_MIN * self.header.block_bytes);
+        if keep.size.is_some_and(|size| size < least) {
+            return Err(ArchiveError::LittleKept {
+                volume: self.volume.name().to_owned(),
+                least,
+            });
+        }
+        let mut kept = self.kept();
+        let oldest = self.state().oldest(self.header.blocks);
+        let mut changed = Kept {
+            keep,
+            ..kept.clone()
+        };
+        changed.gone.add(0..oldest);
+        self.write(client, &mut kept, changed)
+    }
+
+    /// Lets go of what is older or more than is kept, at this time in nanoseconds since 1970; when the next of it will be
+    /// too old, if that is known.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn expire(&self, client: &Client, now_unix_ns: u64) -> Result<Option<u64>, ArchiveError> {
+        let keep = self.retention();
+        let mut next_ns = None;
+        let mut until = 0;
+        if let Some(age) = keep.age {
+            let (serial, ends_ns) = self.younger(client, now_unix_ns.saturating_sub(age.get()))?;
+            until = serial;
+            next_ns = ends_ns.map(|ends| ends.saturating_add(age.get()));
+        }
+        let mut kept = self.kept();
+        let state = self.state();
+        let until = until.max(state.oldest(self.header.blocks));
+        let overwritten = state.next.saturating_sub(self.header.blocks);
+        let number = state.recordings.last().map_or(0, |of| of.number);
+        drop(state);
+        let was = kept.gone.after(0);
+        if until > was.max(overwritten) {
+            let mut changed = kept.clone();
+            changed.gone.add(0..until);
+            changed.last_number = changed.last_number.max(number);
+            self.write(client, &mut kept, changed)?;
+            self.discard(client, was..until);
+        }
+        Ok(next_ns)
+    }
+
+    /// Discards again what has been deleted: a crash may have come before it.
+    pub fn discard_gone(&self, client: &Client) {
+        let ranges = self.kept().gone.ranges().to_vec();
+        ranges
+            .into_iter()
+            .for_each(|range| self.discard(client, range));
+    }
+
+    /// The first block that ends after that time, and when it does.
+    fn younger(&self, client: &Client, unix_ns: u64) -> Result<(u64, Option<u64>), ArchiveError> {
+        let mut until = 0;
+        for recording in self.recordings() {
+            let serials = recording.first..recording.end;
+            let mut last = None;
+            // One that is damaged does not say; those before it end a little earlier.
+            for serial in serials.rev().take(LOOK_BEHIND as usize) {
+                last = self.ends_unix_ns(client, &recording, serial)?;
+                if last.is_some() {
+                    break;
+                }
+            }
+            if last.is_some_and(|ends| ends <= unix_ns) {
+                until = recording.end;
+                continue;
+            }
+            let (mut from, mut to) = (recording.first, recording.end - 1);
+            let mut ends = last;
+            while from < to {
+                let middle = from + (to - from) / 2;
+                match self.ends_unix_ns(client, &recording, middle)? {
+                    Some(early) if early <= unix_ns => from = middle + 1,
+                    late => (to, ends) = (middle, late),
+                }
+            }
+            return Ok((from, ends));
+        }
+        Ok((until, None))
+    }
+
+    /// When the last packet of a block came, or the first one of the next; `None`: it is damaged.
+    fn ends_unix_ns(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        serial: u64,
+    ) -> Result<Option<u64>, ArchiveError> {
+        let begun = recording.begun_unix_ns;
+        if serial + 1 < recording.end
+            && let Some(next) = self.trailer(client, serial + 1)?
+        {
+            return Ok(Some(begun.saturating_add(next.arrival_ns)));
+        }
+        let bytes = self.read_block(client, serial)?;
+        let block = bytes.as_deref().and_then(|bytes| Block::parse(bytes).ok());
+        let last = block.and_then(|block| {
+            let packets = (0..block.len()).filter_map(|number| block.packet(number));
+            packets.map(|(entry, _)| entry.arrival_ns).max()
+        });
+        Ok(last.map(|last| begun.saturating_add(last)))
+    }
+
+    /// Replaces what is remembered, durably.
+    fn write(
+        &self,
+        client: &Client,
+        kept: &mut Kept,
+        mut changed: Kept,
+    ) -> Result<(), ArchiveError> {
+        if changed.gone.ranges().len() > RANGES_MAX {
+            return Err(ArchiveError::Gaps {
+                volume: self.volume.name().to_owned(),
+            });
+        }
+        changed.generation += 1;
+        let written = client
+            .flush(&self.volume)
+            .and_then(|()| client.write_at(&self.volume, changed.at(), &changed.encode()))
+            .and_then(|()| client.flush(&self.volume));
+        written.map_err(|error| ArchiveError::Io {
+            volume: self.volume.name().to_owned(),
+            error,
+        })?;
+        let mut state = self.state();
+        state.gone = changed.gone.clone();
+        state.most = blocks_of(changed.keep, &self.header);
+        state.tell();
+        *kept = changed;
+        Ok(())
+    }
+
+    /// Gives back what lies in the places of these serials, as far as nothing else does or is about to. What cannot be is
+    /// overwritten in its turn.
+    fn discard(&self, client: &Client, serials: std::ops::Range<u64>) {
+        let Header {
+            blocks,
+            block_bytes,
+            ..
+        } = self.header;
+        let mut at = serials.start.max(self.claimed().saturating_sub(blocks));
+        while at < serials.end {
+            let round_end = at + (blocks - at % blocks);
+            let end = serials.end.min(round_end).min(at + DISCARD_BLOCKS);
+            // Nobody writes to these places meanwhile.
+            let claimed = self.claimed();
+            let from = at.max(claimed.saturating_sub(blocks));
+            if from < end {
+                let offset = Bytes(self.range().start) + self.offset(from);
+                let len = Bytes((end - from) * block_bytes);
+                let request = VolumeRequest::command(&self.volume, VolumeOp::Discard, offset, len);
+                let done = client.execute(request).map(|done| done.result);
+                let failed = match done {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error.to_string()),
+                    Err(error) => Some(error.to_string()),
+                };
+                if let Some(error) = failed {
+                    let volume = self.volume.name();
+                    tracing::warn!(volume, %error, "deleted blocks could not be discarded");
+                    return;
+                }
+            }
+            drop(claimed);
+            at = end;
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Recordings that are deleted, or older or more than is kept, are gone: also for who plays them, and after SIGKILL.
+
+mod common;
+mod rtsp_support;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use common::{Site, call, until};
+use rtsp_support::{Client, TCP, publisher, rtp, serve, serving};
+use serde_json::Value;
+
+/// Bytes of a packet's body: 46 fill a block.
+const BODY: usize = 1_360;
+
+fn send(client: &mut Client, numbers: std::ops::Range<u16>, apart_ms: u32) {
+    for number in numbers {
+        let body = vec![number as u8; BODY];
+        client.packet(0, &rtp(number, u32::from(number) * apart_ms, 7, &body));
+    }
+}
+
+fn recordings(site: &Site) -> Vec<Value> {
+    let (status, said) = call(site, "GET", "/v1/volumes/cam/recordings", "");
+    assert_eq!(status, 200, "{said}");
+    said.as_array().expect("a list").clone()
+}
+
+fn numbers(site: &Site) -> Vec<u64> {
+    let number = |of: &Value| of["number"].as_u64().expect("a number");
+    recordings(site).iter().map(number).collect()
+}
+
+fn blocks(site: &Site) -> u64 {
+    let blocks = |of: &Value| of["blocks"].as_u64().expect("a number");
+    recordings(site).iter().map(blocks).sum()
+}
+
+/// A recording of so many packets, which has ended.
+fn record(site: &Site, address: SocketAddr, packets: u16) {
+    let mut client = publisher(address, TCP);
+    send(&mut client, 0..packets, 1);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(site).iter().all(|of| of["is_recorded"] == false)
+    });
+}
+
+/// All that is played of a recording arrives; what it is: the numbers in its packets.
+#[track_caller]
+fn plays(address: SocketAddr, number: u64, packets: u16) {
+    let path = format!("cam/{number}");
+    let mut client = Client::connect(address);
+    client.ask("DESCRIBE", &path, "", "").is(200);
+    let track = format!("{path}/track0");
+    client.ask("SETUP", &track, TCP, "").is(200);
+    client.ask("PLAY", &path, "Range: npt=0-\r\n", "").is(200);
+    let played = client.packets_on(0, usize::from(packets));
+    assert_eq!(played.len(), usize::from(packets));
+    for (number, packet) in played.iter().enumerate() {
+        assert_eq!(packet[12..], vec![number as u8; BODY], "packet {number}");
+    }
+}
+
+#[test]
+fn what_is_deleted_is_gone_for_good_and_nothing_else_is() {
+    let (site, server, address) = serving("");
+    let packets = 120;
+    (0..3).for_each(|_| record(&site, address, packets));
+    assert_eq!(numbers(&site), [1, 2, 3]);
+    let written = |site: &Site| site.json(&["volume", "show", "cam"])["written_bytes"].as_u64();
+    let before = written(&site);
+
+    let deleted = site.json(&["recording", "delete", "cam", "2"]);
+    assert_eq!(deleted[0]["number"], 2);
+    assert_eq!(numbers(&site), [1, 3]);
+    assert!(written(&site) < before, "nothing was discarded");
+    drop(server);
+    let (server, address) = serve(&site);
+    assert_eq!(numbers(&site), [1, 3]);
+    Client::connect(address)
+        .ask("DESCRIBE", "cam/2", "", "")
+        .is(404);
+    plays(address, 1, packets);
+    plays(address, 3, packets);
+
+    // The newest and all others: numbers and places go on behind them.
+    site.run(&["recording", "delete", "cam", "3", "1"]).done();
+    drop(server);
+    let (server, address) = serve(&site);
+    assert_eq!(numbers(&site), [0; 0]);
+    record(&site, address, packets);
+    assert_eq!(numbers(&site), [4]);
+    drop(server);
+    let (server, address) = serve(&site);
+    assert_eq!(numbers(&site), [4]);
+    plays(address, 4, packets);
+
+    site.run(&["recording", "delete", "cam", "3"])
+        .fails(2, &["there is no recording 3 in volume", "recording list"]);
+    let path = "/v1/volumes/cam/recordings/4x";
+    assert_eq!(call(&site, "DELETE", path, "").0, 400);
+    let path = "/v1/volumes/none/recordings/4";
+    assert_eq!(call(&site, "DELETE", path, "").0, 404);
+    server.terminate();
+}
+
+/// Whenever the server is killed, a recording is deleted or there, as a whole.
+#[test]
+fn a_deletion_that_is_killed_is_made_or_not() {
+    let (site, mut server, mut address) = serving("");
+    let packets = 60;
+    let mut there: Vec<u64> = Vec::new();
+    for round in 1..=6 {
+        record(&site, address, packets);
+        there.push(round);
+        assert_eq!(numbers(&site), there);
+        let mut socket = common::connect(&site.path("api.sock"));
+        let ask = format!(
+            "DELETE /v1/volumes/cam/recordings/{round} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        );
+        socket.write_all(ask.as_bytes()).expect("it is sent");
+        // The first is killed at once, others a while later, the last when it has answered.
+        for _ in 1..round {
+            recordings(&site);
+        }
+        let mut said = String::new();
+        if round == 6 {
+            socket.read_to_string(&mut said).expect("an answer");
+            assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        }
+        drop(server);
+        (server, address) = serve(&site);
+        let found = numbers(&site);
+        let without: Vec<u64> = there.iter().copied().filter(|of| *of != round).collect();
+        let is_deleted = found == without;
+        assert!(
+            is_deleted || (round < 6 && found == there),
+            "{found:?}, {there:?}"
+        );
+        there = found;
+        there.iter().for_each(|of| plays(address, *of, packets));
+    }
+    server.terminate();
+}
+
+#[test]
+fn one_that_goes_on_is_not_deleted_and_one_that_is_played_ends_there() {
+    let (site, server, address) = serving("");
+    let mut client = publisher(address, TCP);
+    // Seconds apart, so that whoever plays it waits in the middle of it.
+    send(&mut client, 0..120, 2_000);
+    until("a block is written", || blocks(&site) > 0);
+    site.run(&["recording", "delete", "cam", "1"])
+        .fails(1, &["recording 1 in volume", "goes on", "end it first"]);
+    assert_eq!(
+        call(&site, "DELETE", "/v1/volumes/cam/recordings/1", "").0,
+        409
+    );
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)[0]["is_recorded"] == false
+    });
+
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/1/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam/1", "", "").is(200);
+    player.packets_on(0, 1);
+    site.run(&["recording", "delete", "cam", "1"]).done();
+    // A report with the first packet, and the farewell: receiver report and BYE.
+    let reports = player.packets_on(1, 2);
+    let last = reports.last().expect("a report");
+    assert_eq!(last[9], 203, "no BYE: {last:?}");
+    let played = player.packets_on(0, 1).len();
+    assert!(played < 120, "all of it was played");
+    player.ask("PLAY", "cam/1", "", "").is(404);
+    // The session and its connection are as they were.
+    player.ask("TEARDOWN", "cam/1", "", "").is(200);
+    server.terminate();
+}
+
+#[test]
+fn no_more_than_is_to_be_kept_is_there_while_it_is_recorded_and_after_a_crash() {
+    let (site, server, address) = serving("");
+    site.run(&["recording", "keep", "cam"])
+        .fails(1, &["nothing has been recorded"]);
+    record(&site, address, 60);
+    site.run(&["recording", "keep", "cam", "--size", "64KiB"])
+        .fails(2, &["less than 256 KiB"]);
+    let kept = site.json(&["recording", "keep", "cam", "--size", "320KiB"]);
+    assert_eq!(kept["keep_bytes"], 320 << 10);
+
+    let mut client = publisher(address, TCP);
+    send(&mut client, 0..500, 1);
+    until("the first recording is too much", || numbers(&site) == [2]);
+    until("more is written than is kept", || blocks(&site) == 5);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!((numbers(&site), blocks(&site)), (vec![2], 5));
+    drop(server);
+    let (server, _) = serve(&site);
+    assert_eq!((numbers(&site), blocks(&site)), (vec![2], 5));
+    assert_eq!(site.json(&["recording", "keep", "cam"]), kept);
+    // What has gone does not come back when more is kept.
+    let kept = site.json(&["recording", "keep", "cam", "--everything"]);
+    assert_eq!(kept["keep_bytes"], Value::Null);
+    drop(server);
+    let (server, address) = serve(&site);
+    assert_eq!((numbers(&site), blocks(&site)), (vec![2], 5));
+    record(&site, address, 60);
+    assert_eq!((numbers(&site), blocks(&site)), (vec![2, 3], 7));
+    server.terminate();
+}
+
+#[test]
+fn what_is_too_old_goes_also_of_a_recording_that_goes_on() {
+    let (site, server, address) = serving("");
+    let mut client = publisher(address, TCP);
+    send(&mut client, 0..300, 1);
+    until("blocks are written", || blocks(&site) > 3);
+    let kept = site.json(&["recording", "keep", "cam", "--for", "1s"]);
+    assert_eq!(kept["keep_for_ns"], 1_000_000_000);
+    // Nothing more comes, and all that is there becomes too old.
+    until("what was recorded is gone", || blocks(&site) == 0);
+    drop(server);
+    drop(client);
+    let (server, address) = serve(&site);
+    assert_eq!(blocks(&site), 0);
+    // The policy is the volume's: it is in force after a crash without anybody saying so.
+    record(&site, address, 60);
+    until("that has gone as well", || blocks(&site) == 0);
+    site.run(&["volume", "delete", "cam"]).done();
+    server.terminate();
+}
