@@ -144,6 +144,39 @@ fn a_deletion_that_is_killed_is_made_or_not() {
     server.terminate();
 }
 
+/// In a ring of nine blocks, over which three recordings go that are deleted while the next one is made.
+#[test]
+fn what_is_recorded_over_and_beside_deleted_blocks_is_whole() {
+    let (site, mut server, mut address) = serving("");
+    site.run(&["volume", "delete", "cam"]).done();
+    site.run(&["volume", "create", "cam", "--size", "640KiB"])
+        .done();
+    let packets = 120;
+    for round in 1..=7 {
+        let mut client = publisher(address, TCP);
+        send(&mut client, 0..60, 1);
+        until("a block is written", || numbers(&site).contains(&round));
+        if round > 1 {
+            let before = (round - 1).to_string();
+            site.run(&["recording", "delete", "cam", &before]).done();
+        }
+        send(&mut client, 60..packets, 1);
+        client.ask("TEARDOWN", "cam", "", "").is(200);
+        until("the recording is closed", || {
+            recordings(&site)
+                .iter()
+                .all(|of| of["is_recorded"] == false)
+        });
+        if round % 2 == 0 {
+            drop(server);
+            (server, address) = serve(&site);
+        }
+        assert_eq!((numbers(&site), blocks(&site)), (vec![round], 3));
+        plays(address, round, packets);
+    }
+    server.terminate();
+}
+
 #[test]
 fn one_that_goes_on_is_not_deleted_and_one_that_is_played_ends_there() {
     let (site, server, address) = serving("");
