@@ -7,7 +7,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use common::{Site, WITHIN, call, until};
-use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serving, with_rtsp};
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_rtsp,
+};
 
 /// What a player gets of `path` in the connection, so many packets.
 fn played(address: SocketAddr, path: &str, range: &str, count: usize) -> Vec<Vec<u8>> {
@@ -77,6 +79,31 @@ fn packets_come_back_as_they_came_and_once() {
         assert!(answer.body.contains(said), "{path}: {answer:?}");
     }
     serve.terminate();
+}
+
+/// What did not come is said by its numbers, each once, and what came late is not.
+#[test]
+fn packets_that_are_missing_are_named() {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve_logged(&site);
+    site.run(&["volume", "create", "cam", "--size", "20MiB"])
+        .done();
+    let mut client = publisher(address, TCP);
+    for number in [65_533, 65_534, 2, 3, 6, 5, 9] {
+        client.packet(0, &rtp(number, 0, 7, b"a body"));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let (_, log) = serve.terminate();
+    for range in ["65535 to 1 at ", ": 4 to 4 at ", ": 7 to 8 at "] {
+        assert_eq!(log.matches(range).count(), 1, "{range}: {log}");
+    }
+    assert_eq!(log.matches(": did not come").count(), 3, "{log}");
+    assert!(
+        !log.contains("5 to 5") && log.contains("packets are missing"),
+        "{log}"
+    );
 }
 
 /// A camera's clock that is set, forward or back, by seconds or by days, is no reason to wait, or to lose anything.

@@ -270,6 +270,10 @@ impl From<ExportError> for Problem {
                 StatusCode::CONFLICT,
                 "`clockwise recording show` says when it begins and how long it is",
             ),
+            ExportError::Unwanted => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ask again when the server is back",
+            ),
             ExportError::Fragment(_) => (StatusCode::INTERNAL_SERVER_ERROR, "please report it"),
         };
         Self::new(status, error.to_string(), help)

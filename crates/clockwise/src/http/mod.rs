@@ -40,6 +40,8 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -248,6 +250,24 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for Que
     }
 }
 
+/// Somebody who waits for an answer, until this is dropped: work that takes long looks whether he still does.
+struct Waiting(Arc<AtomicBool>);
+
+impl Waiting {
+    /// He begins to wait; and what tells whether he does.
+    fn begin() -> (Self, impl Fn() -> bool + Send + 'static) {
+        let waits = Arc::new(AtomicBool::new(true));
+        let asked = Arc::clone(&waits);
+        (Self(waits), move || asked.load(Relaxed))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
 /// Does `work` where it may wait.
 async fn answer<T: Send + 'static>(
     app: Shared,
@@ -299,7 +319,7 @@ async fn window(state: State<Shared>) -> Answer<StatusView> {
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Clockwise control API",
-    description = "Served on a unix socket; the permissions of its file say who may use it. Times are in nanoseconds, sizes in bytes, shares of 1. Every error is a problem object, `application/problem+json`. A path that is not described here is answered with status 404, a method that a path does not take with 405.",
+    description = "Served on a unix socket; the permissions of its file say who may use it. Times are in nanoseconds, sizes in bytes, shares of 1. Every error is a problem object, `application/problem+json`. Recordings as files are under `/media/`, see the reference. Any other path that is not described here is answered with status 404, a method that a path does not take with 405.",
     license(name = "Apache-2.0 OR MIT")
 ))]
 struct Description;

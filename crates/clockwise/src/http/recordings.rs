@@ -1,9 +1,5 @@
 //! Recordings: what is in a volume that was recorded to over RTSP.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use sched::units::{Bytes, Nanos};
@@ -12,7 +8,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, Body, PathPart, Problem, Shared, answer};
+use super::{Answer, Body, PathPart, Problem, Shared, Waiting, answer};
 use crate::media::archive::ArchiveError;
 use crate::media::archives::{Described, OpenError};
 use crate::media::check::{Report, check};
@@ -183,15 +179,6 @@ async fn show(
     .await
 }
 
-/// Says that nobody waits any more when it is dropped.
-struct Waiting(Arc<AtomicBool>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.store(false, Relaxed);
-    }
-}
-
 /// Reads all of a recording as best effort, and compares what is said in one place with another.
 #[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}/check",
     params(("name" = String, Path), ("number" = u64, Path)),
@@ -201,12 +188,11 @@ async fn examine(
     state: State<Shared>,
     PathPart((name, number)): PathPart<(String, u64)>,
 ) -> Answer<RecordingCheck> {
-    let is_waited_for = Arc::new(AtomicBool::new(true));
-    let _waiting = Waiting(Arc::clone(&is_waited_for));
+    let (_waiting, is_waited_for) = Waiting::begin();
     answer(state.0, move |app| {
         let (archive, recording) = app.archives.recording(&name, number)?;
         let client = app.archives.client()?;
-        let goes_on = || is_waited_for.load(Relaxed) && !app.media.is_closed();
+        let goes_on = || is_waited_for() && !app.media.is_closed();
         let report = check(&archive, &client, &recording, goes_on).map_err(OpenError::from)?;
         let ends = || {
             Problem::new(

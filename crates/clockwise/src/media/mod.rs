@@ -35,6 +35,7 @@ pub mod index;
 pub mod input;
 pub mod keeping;
 mod link;
+pub mod missing;
 pub mod packet;
 pub mod play;
 mod poll;

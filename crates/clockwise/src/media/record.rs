@@ -19,6 +19,7 @@ use super::archive::Writing;
 use super::block::{Composer, Entry, Kind, Seal};
 use super::description::Description;
 use super::index::{self, Indexer};
+use super::missing::{Missing, Range, Why};
 use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
 use super::reception::{ReceiverReport, Reception};
 
@@ -40,6 +41,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Packets that did not come, by the numbers of those that did.
     pub lost: u64,
+    /// Those of them before which there was no free buffer for some time.
+    pub lost_without_buffer: u64,
     /// Packets that came twice, whose second was left out.
     pub duplicates: u64,
     /// Packets of somebody else, or that were none.
@@ -58,6 +61,8 @@ struct Track {
     reception: Reception,
     /// Whose packets they were before.
     before: Option<u32>,
+    /// There was no free buffer since its last packet.
+    starved: bool,
 }
 
 /// A recording on its way to the disks.
@@ -77,6 +82,7 @@ pub struct Tape<'a> {
     /// A body of an unknown length that does not fit where it should lie.
     overflow: Vec<u8>,
     tally: Tally,
+    missing: Missing,
 }
 
 /// Why a recording ended early.
@@ -119,6 +125,7 @@ impl<'a> Tape<'a> {
                     frames: Frames::default(),
                     reception: Reception::new(track.clock_rate),
                     before: None,
+                    starved: false,
                 })
                 .collect(),
             begun: clock::now(),
@@ -127,6 +134,7 @@ impl<'a> Tape<'a> {
             filling: None,
             overflow: vec![0; PACKET_BYTES_MAX],
             tally: Tally::default(),
+            missing: Missing::default(),
         })
     }
 
@@ -177,6 +185,7 @@ impl<'a> Tape<'a> {
     pub fn advance(&mut self) -> Result<(), RecordError> {
         let (writer, writing) = (&mut self.writer, &mut self.writing);
         writer.advance(&mut |block: &BlockReport| writing.written(block.index))?;
+        self.tell_missing(false);
         Ok(())
     }
 
@@ -205,6 +214,11 @@ impl<'a> Tape<'a> {
             };
             let composer = Composer::new(buffer.size(), self.text.len(), index);
             self.filling = Some((buffer, composer));
+        }
+        if self.filling.is_none() {
+            for track in &mut self.tracks {
+                track.starved = true;
+            }
         }
         Ok(self.filling.is_some())
     }
@@ -372,6 +386,10 @@ impl<'a> Tape<'a> {
         };
         let Some((buffer, composer)) = &mut self.filling else {
             self.tally.lost += 1;
+            if let Some(parsed) = Header::parse(header).filter(|_| kind == Kind::Rtp) {
+                self.tracks[track].starved = true;
+                self.note_missing(track, parsed.sequence.wrapping_add(1), 1, arrival_ns);
+            }
             return Ok(());
         };
         if !composer.takes(entry.arrival_ns, entry.media_ns) {
@@ -439,8 +457,11 @@ impl<'a> Tape<'a> {
             self.clocks.restart(track);
         }
         match of.sequence.take(&parsed) {
-            Order::Next { lost } => entry.lost = lost,
-            Order::Late => {}
+            Order::Next { lost } => {
+                entry.lost = lost;
+                self.note_missing(track, parsed.sequence, lost, arrival_ns);
+            }
+            Order::Late => self.missing.came(track, parsed.sequence),
             Order::Duplicate => {
                 self.tally.duplicates += 1;
                 return Ok(None);
@@ -450,6 +471,7 @@ impl<'a> Tape<'a> {
                 return Ok(None);
             }
         }
+        let of = &mut self.tracks[track];
         of.reception.packet(&parsed, clock::now());
         entry.begins_frame = of.frames.begins(&parsed);
         entry.is_key = is_key;
@@ -457,11 +479,48 @@ impl<'a> Tape<'a> {
         Ok(Some(entry))
     }
 
+    /// Notes the packets that are missing before the one with this number.
+    fn note_missing(&mut self, track: usize, next: u16, lost: u32, arrival_ns: u64) {
+        let starved = std::mem::take(&mut self.tracks[track].starved);
+        if lost == 0 {
+            return;
+        }
+        let why = if starved { Why::NoBuffer } else { Why::Never };
+        if starved {
+            self.tally.lost_without_buffer += u64::from(lost);
+        }
+        let range = Range {
+            track,
+            first: next.wrapping_sub(lost as u16),
+            last: next.wrapping_sub(1),
+            at: Nanos(arrival_ns),
+            why,
+        };
+        self.missing.note(range, clock::now());
+    }
+
+    /// Says in the log which packets are missing, if it is time for that.
+    fn tell_missing(&mut self, ends: bool) {
+        let ranges = self.missing.tell(clock::now(), ends);
+        if ranges.is_empty() {
+            return;
+        }
+        let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+        let volume = self.writing.archive().volume().name();
+        tracing::warn!(
+            volume,
+            recording = self.writing.number(),
+            "packets are missing: {}",
+            ranges.join("; ")
+        );
+    }
+
     /// Ends the recording: what was received is written and durable then.
     ///
     /// # Errors
     /// When a block fails.
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
+        self.tell_missing(true);
         self.seal(true)?;
         let Self {
             writer,

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::super::Waiting;
 use super::{Opened, PathPart, Problem, QueryPart, Shared, Times, open, plain, respond, streamed};
 use crate::media::export::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
 
@@ -31,7 +32,12 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(source: &mut Source, times: &Range<u64>) -> Result<Self, ExportError> {
+    /// Of what is played between two times, as long as somebody waits for it.
+    fn new(
+        source: &mut Source,
+        times: &Range<u64>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ExportError> {
         let mut segments = source.segments(times, FILE_CUT_NS)?;
         let head = source.file_head(&segments)?;
         let mut parts = Vec::new();
@@ -40,9 +46,14 @@ impl Plan {
             let begin = end;
             let flow = source.segment(&segment, &mut |bytes| {
                 end += bytes.len() as u64;
-                ControlFlow::Continue(())
+                match goes_on() {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
             })?;
-            debug_assert!(flow.is_continue());
+            if flow.is_break() {
+                return Err(ExportError::Unwanted);
+            }
             if end > begin {
                 parts.push((segment, end));
             }
@@ -180,13 +191,17 @@ pub(super) async fn mp4(
     QueryPart(times): QueryPart<Times>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let (_waiting, is_waited_for) = Waiting::begin();
     respond(state.0, move |app| {
         let range = times.range()?;
         let permit = app.media.permit()?;
         let opened = open(app, &volume, number)?;
         match times.stream {
             true => stream(app, permit, opened, range),
-            false => parts(app, permit, opened, &range, &headers),
+            false => {
+                let goes_on = || is_waited_for() && !app.media.is_closed();
+                parts(app, permit, opened, (&range, &headers), &goes_on)
+            }
         }
     })
     .await
@@ -210,15 +225,15 @@ fn parts(
     app: &Shared,
     permit: OwnedSemaphorePermit,
     opened: Opened,
-    times: &Range<u64>,
-    headers: &HeaderMap,
+    (times, headers): (&Range<u64>, &HeaderMap),
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Response, Problem> {
     let tag = tag(&opened, times);
     let mut source = opened.source;
     let plan = match app.media.plans.get(&tag) {
         Some(plan) => plan,
         None => {
-            let plan = Arc::new(Plan::new(&mut source, times)?);
+            let plan = Arc::new(Plan::new(&mut source, times, goes_on)?);
             app.media.plans.keep(&tag, &plan);
             plan
         }

@@ -79,6 +79,7 @@ impl Connection<'_> {
         let Tally {
             packets,
             lost,
+            lost_without_buffer,
             duplicates,
             strangers,
             too_long,
@@ -86,7 +87,7 @@ impl Connection<'_> {
             copied_bytes,
         } = tally;
         tracing::info!(
-            peer = %self.peer, %volume, recording = number, packets, bytes, lost, duplicates, strangers, too_long, copied_bytes,
+            peer = %self.peer, %volume, recording = number, packets, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();

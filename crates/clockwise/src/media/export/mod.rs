@@ -83,6 +83,9 @@ pub enum ExportError {
     /// Nothing lies between those times.
     #[error("nothing was recorded between those times")]
     Empty,
+    /// Nobody waits for it.
+    #[error("nobody waits for the file any more, or the server ends")]
+    Unwanted,
     /// More than a file can say.
     #[error("a fragment cannot be written: {0}")]
     Fragment(#[from] mp4_atom::Error),
