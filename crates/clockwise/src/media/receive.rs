@@ -99,7 +99,7 @@ impl Receiver<'_> {
             Kind::Rtcp => rtcp,
         };
         for _ in 0..AT_A_TIME {
-            if !tape.make_any_room()? || !tape.receive(socket, track, kind)? {
+            if !tape.make_any_room() || !tape.receive(socket, track, kind)? {
                 return Ok(());
             }
             *self.heard = clock::now();
@@ -159,7 +159,7 @@ impl Receiver<'_> {
                 *self.heard = clock::now();
                 if let Some((track, kind)) = packet.of {
                     let body = packet.len - packet.head();
-                    tape.packet(track, kind, &packet.header, body)?;
+                    tape.packet(track, kind, &packet.header, body);
                 }
                 *partial = None;
             }
@@ -192,7 +192,7 @@ impl Receiver<'_> {
             return self.pass_over(packet);
         }
         // A block that is begun for this body is not sealed before it is whole.
-        if filled == 0 && !tape.make_room(body)? {
+        if filled == 0 && !tape.make_room(body) {
             return Ok(Some(Came::NoRoom));
         }
         let (input, link) = (&mut *self.input, &mut *self.link);

@@ -9,9 +9,8 @@ use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::buffer::{Buffer, BufferError};
 use engine::clock;
-use engine::stream::{BlockReport, BlockWriter, PaceError, PaceReport, Stream};
+use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceReport, Stream};
 use rustix::io::Errno;
 use sched::units::{Bytes, Nanos, Time};
 
@@ -78,7 +77,7 @@ pub struct Tape<'a> {
     heard: Option<Time>,
     /// A sender that goes on under another name is still the sender.
     follows: bool,
-    filling: Option<(Buffer, Composer)>,
+    filling: Option<(BlockBuffer, Composer)>,
     /// A body of an unknown length that does not fit where it should lie.
     overflow: Vec<u8>,
     tally: Tally,
@@ -91,9 +90,6 @@ pub enum RecordError {
     /// A block.
     #[error(transparent)]
     Pace(#[from] PaceError),
-    /// A buffer was taken away.
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
     /// A socket.
     #[error("receiving: {0}")]
     Socket(#[from] io::Error),
@@ -191,28 +187,25 @@ impl<'a> Tape<'a> {
 
     /// Whether a body as long as `least` can be received now: there is a block with room for it. What is filled is
     /// sealed if it has too little.
-    ///
-    /// # Errors
-    /// When a buffer was taken away.
-    pub fn make_room(&mut self, least: usize) -> Result<bool, RecordError> {
+    pub fn make_room(&mut self, least: usize) -> bool {
         let now_ns = clock::now().saturating_since(self.begun).get();
-        let is_full = |(_, composer): &(Buffer, Composer)| {
+        let is_full = |(_, composer): &(BlockBuffer, Composer)| {
             let begins = composer.begins_ns();
             let is_old =
                 begins.is_some_and(|begins| now_ns.saturating_sub(begins) > BLOCK_MAX.get());
             (composer.room().len() < least || is_old) && !composer.is_empty()
         };
         if self.filling.as_ref().is_some_and(is_full) {
-            self.seal(false)?;
+            self.seal(false);
         }
         if self.filling.is_none()
             && let Some(buffer) = self.writer.take()
         {
             let index = match index::ends_group(self.indexer.serial()) {
-                true => index::section_bytes_max(buffer.size()),
+                true => index::section_bytes_max(buffer.len()),
                 false => 0,
             };
-            let composer = Composer::new(buffer.size(), self.text.len(), index);
+            let composer = Composer::new(buffer.len(), self.text.len(), index);
             self.filling = Some((buffer, composer));
         }
         if self.filling.is_none() {
@@ -220,14 +213,11 @@ impl<'a> Tape<'a> {
                 track.starved = true;
             }
         }
-        Ok(self.filling.is_some())
+        self.filling.is_some()
     }
 
     /// The same for a packet whose length is not known.
-    ///
-    /// # Errors
-    /// When a buffer was taken away.
-    pub fn make_any_room(&mut self) -> Result<bool, RecordError> {
+    pub fn make_any_room(&mut self) -> bool {
         self.make_room(ROOM_MIN)
     }
 
@@ -245,13 +235,13 @@ impl<'a> Tape<'a> {
     }
 
     /// Hands over the block that is being filled.
-    fn seal(&mut self, is_last: bool) -> Result<(), RecordError> {
+    fn seal(&mut self, is_last: bool) {
         let Some((mut buffer, composer)) = self.filling.take() else {
-            return Ok(());
+            return;
         };
         if composer.is_empty() {
             self.writer.give_back(buffer);
-            return Ok(());
+            return;
         }
         let seal = Seal {
             archive: self.writing.archive().header().archive,
@@ -264,14 +254,13 @@ impl<'a> Tape<'a> {
         let section = self.indexer.block(is_last, composer.index_room());
         let (section, index) = section.unzip();
         let (text, section) = (&self.text, section.unwrap_or_default());
-        buffer.with_mut(|bytes| composer.seal(bytes, text, &section, &seal))?;
-        let size = Bytes(buffer.size() as u64);
+        composer.seal(&mut buffer, text, &section, &seal);
+        let size = Bytes(buffer.len() as u64);
         self.writing.claim(seal.serial);
         self.writer.put(buffer, size);
         if let Some(index) = index {
             self.writing.archive().keep(seal.serial, Some(index));
         }
-        Ok(())
     }
 
     /// Receives into the next body, from `filled` of it on, with what `receive` does; there has to be
@@ -289,7 +278,7 @@ impl<'a> Tape<'a> {
             return Ok(0);
         };
         let from = composer.room().start;
-        buffer.with_mut(|bytes| receive(&mut bytes[from + filled..from + len]))?
+        receive(&mut buffer[from + filled..from + len])
     }
 
     /// Notes that so much of a body was copied.
@@ -313,19 +302,16 @@ impl<'a> Tape<'a> {
         let room = composer.room();
         let mut header = [0; HEADER_BYTES];
         let overflow = &mut self.overflow;
-        let received = buffer.with_mut(|bytes| {
-            let mut parts = [
-                IoSliceMut::new(&mut header),
-                IoSliceMut::new(&mut bytes[room.clone()]),
-                IoSliceMut::new(overflow),
-            ];
-            let parts = match kind {
-                Kind::Rtp => &mut parts[..],
-                Kind::Rtcp => &mut parts[1..],
-            };
-            rustix::io::readv(socket, parts)
-        })?;
-        let count = match received {
+        let mut parts = [
+            IoSliceMut::new(&mut header),
+            IoSliceMut::new(&mut buffer[room.clone()]),
+            IoSliceMut::new(overflow),
+        ];
+        let parts = match kind {
+            Kind::Rtp => &mut parts[..],
+            Kind::Rtcp => &mut parts[1..],
+        };
+        let count = match rustix::io::readv(socket, parts) {
             Ok(count) => count,
             // A peer whose port is closed is told of here; it may open it.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => return Ok(false),
@@ -344,45 +330,35 @@ impl<'a> Tape<'a> {
             return Ok(true);
         }
         if len > room.len() {
-            self.move_on(room, len)?;
+            self.move_on(room, len);
         }
-        self.packet(track, kind, &header, len)?;
+        self.packet(track, kind, &header, len);
         Ok(true)
     }
 
     /// A body was longer than the room that was left: it goes to the beginning of the next block.
-    fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) -> Result<(), RecordError> {
+    fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) {
         let Some((buffer, _)) = &self.filling else {
-            return Ok(());
+            return;
         };
-        let mut body = buffer.with(|bytes| bytes[room.clone()].to_vec())?;
+        let mut body = buffer[room.clone()].to_vec();
         body.extend_from_slice(&self.overflow[..len - room.len()]);
-        self.seal(false)?;
+        self.seal(false);
         // With no buffer free it is lost, as what comes after it is.
-        if self.make_room(len)? {
+        if self.make_room(len)
+            && let Some((buffer, composer)) = &mut self.filling
+        {
             self.tally.copied_bytes += len as u64;
-            self.fill(0, len, |out| {
-                out.copy_from_slice(&body);
-                Ok(len)
-            })?;
+            let from = composer.room().start;
+            buffer[from..from + len].copy_from_slice(&body);
         }
-        Ok(())
     }
 
     /// A packet is there whose body, `len` long, is in its place.
-    ///
-    /// # Errors
-    /// When a buffer was taken away.
-    pub fn packet(
-        &mut self,
-        track: usize,
-        kind: Kind,
-        header: &[u8; HEADER_BYTES],
-        len: usize,
-    ) -> Result<(), RecordError> {
+    pub fn packet(&mut self, track: usize, kind: Kind, header: &[u8; HEADER_BYTES], len: usize) {
         let arrival_ns = clock::now().saturating_since(self.begun).get();
-        let Some(mut entry) = self.entry(track, kind, header, len, arrival_ns)? else {
-            return Ok(());
+        let Some(mut entry) = self.entry(track, kind, header, len, arrival_ns) else {
+            return;
         };
         let Some((buffer, composer)) = &mut self.filling else {
             self.tally.lost += 1;
@@ -390,20 +366,19 @@ impl<'a> Tape<'a> {
                 self.tracks[track].starved = true;
                 self.note_missing(track, parsed.sequence.wrapping_add(1), 1, arrival_ns);
             }
-            return Ok(());
+            return;
         };
         if !composer.takes(entry.arrival_ns, entry.media_ns) {
             // A clock that was set by more than an entry can say.
             entry.media_ns = entry.arrival_ns;
         }
         entry.header = *header;
-        buffer.with_mut(|bytes| composer.push(bytes, len, &entry))?;
+        composer.push(buffer, len, &entry);
         self.indexer.packet(&entry, len);
         self.heard = Some(clock::now());
         self.tally.packets += 1;
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
         self.tally.lost += u64::from(entry.lost);
-        Ok(())
     }
 
     /// What is to be noted of a packet; `None`: it is not to be recorded.
@@ -414,7 +389,7 @@ impl<'a> Tape<'a> {
         header: &[u8; HEADER_BYTES],
         len: usize,
         arrival_ns: u64,
-    ) -> Result<Option<Entry>, RecordError> {
+    ) -> Option<Entry> {
         let mut entry = Entry {
             track: track as u8,
             kind,
@@ -426,29 +401,27 @@ impl<'a> Tape<'a> {
             lost: 0,
         };
         let Some((buffer, composer)) = &self.filling else {
-            return Ok(Some(entry));
+            return Some(entry);
         };
         let from = composer.room().start;
         if kind == Kind::Rtcp {
-            let report = buffer.with(|bytes| sender_report(&bytes[from..from + len]))?;
-            if let Some(report) = report {
+            if let Some(report) = sender_report(&buffer[from..from + len]) {
                 self.tracks[track]
                     .reception
                     .sender_report(&report, clock::now());
                 self.clocks.synchronise(track, report);
             }
-            return Ok(Some(entry));
+            return Some(entry);
         }
         let of = &mut self.tracks[track];
         let parsed = Header::parse(header);
         let encoding = &of.encoding;
-        let is_key = buffer.with(|bytes| {
-            let payload = parsed?.payload(&bytes[from..from + len])?;
-            Some(packet::is_key(encoding, payload))
-        })?;
+        let body = &buffer[from..from + len];
+        let payload = parsed.and_then(|parsed| parsed.payload(body));
+        let is_key = payload.map(|payload| packet::is_key(encoding, payload));
         let (Some(parsed), Some(is_key)) = (parsed, is_key) else {
             self.tally.strangers += 1;
-            return Ok(None);
+            return None;
         };
         let ssrc = of.sequence.ssrc().filter(|ssrc| *ssrc != parsed.ssrc);
         if ssrc.is_some() && self.follows && of.before != Some(parsed.ssrc) {
@@ -464,11 +437,11 @@ impl<'a> Tape<'a> {
             Order::Late => self.missing.came(track, parsed.sequence),
             Order::Duplicate => {
                 self.tally.duplicates += 1;
-                return Ok(None);
+                return None;
             }
             Order::Stranger => {
                 self.tally.strangers += 1;
-                return Ok(None);
+                return None;
             }
         }
         let of = &mut self.tracks[track];
@@ -476,7 +449,7 @@ impl<'a> Tape<'a> {
         entry.begins_frame = of.frames.begins(&parsed);
         entry.is_key = is_key;
         entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
-        Ok(Some(entry))
+        Some(entry)
     }
 
     /// Notes the packets that are missing before the one with this number.
@@ -521,7 +494,7 @@ impl<'a> Tape<'a> {
     /// When a block fails.
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
         self.tell_missing(true);
-        self.seal(true)?;
+        self.seal(true);
         let Self {
             writer,
             mut writing,

@@ -485,9 +485,7 @@ impl Worker {
                 return error;
             }
             // What lies in a block for long is written.
-            if let Err(error) = tape.make_any_room() {
-                return error.into();
-            }
+            tape.make_any_room();
         }
     }
 
@@ -565,7 +563,7 @@ impl Session<'_> {
         let mut partial = None;
         loop {
             tape.advance()?;
-            let has_room = tape.make_any_room()?;
+            let has_room = tape.make_any_room();
             let ready = self.sleep(tape, camera, has_room)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();

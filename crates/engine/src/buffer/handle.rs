@@ -328,6 +328,26 @@ impl Buffer {
         Ok(writer(bytes))
     }
 
+    /// Keeps it for the processor to write, until it is full: it is not taken away meanwhile, though it may be
+    /// [wanted back](Self::is_wanted_back).
+    ///
+    /// # Errors
+    /// When it has been taken, something else is using it, or it has 4 GiB and more.
+    pub fn fill(self) -> Result<Filling, BufferError> {
+        if u32::try_from(self.size).is_err() {
+            return Err(BufferError::Range);
+        }
+        self.inner().slots[self.slot as usize].begin(Use::Exclusive)?;
+        Ok(Filling {
+            guard: Exclusive {
+                inner: Arc::clone(self.inner()),
+                slot: self.slot,
+                is_over: false,
+            },
+            buffer: self,
+        })
+    }
+
     /// A range of it, for a transfer in the direction of `op` (`Read`: from a disk or socket into the
     /// buffer). The memory is held until the segments are dropped.
     ///
@@ -349,6 +369,76 @@ impl Buffer {
 
     pub(super) fn offset(&self) -> usize {
         self.offset
+    }
+}
+
+/// The processor's exclusive use of a buffer, for as long as it takes to fill it.
+#[derive(Debug)]
+struct Exclusive {
+    inner: Arc<Inner>,
+    slot: u32,
+    /// It has become another use.
+    is_over: bool,
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.inner.end_use(self.slot, Use::Exclusive);
+        }
+    }
+}
+
+/// A buffer that is being filled, as bytes. Its memory stays until this is dropped or what comes of it is.
+#[derive(Debug)]
+pub struct Filling {
+    /// Ends before the buffer does.
+    guard: Exclusive,
+    buffer: Buffer,
+}
+
+impl Filling {
+    /// Whether it has been taken back, or will be: the thing to do is to be done with it.
+    #[must_use]
+    pub fn is_wanted_back(&self) -> bool {
+        self.buffer.is_wanted_back()
+    }
+
+    /// The buffer, of which nothing is to be written.
+    #[must_use]
+    pub fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+
+    /// All of it, for a transfer out of it. What is in it can be had until the segments are dropped, whoever
+    /// wants it back.
+    #[must_use]
+    pub fn into_source(mut self) -> (Buffer, Segments) {
+        self.guard.inner.slots[self.guard.slot as usize].turn_to_source();
+        self.guard.is_over = true;
+        let segments = Segments::begun(&self.buffer);
+        (self.buffer, segments)
+    }
+}
+
+impl std::ops::Deref for Filling {
+    type Target = [u8];
+
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &[u8] {
+        let at = self.guard.inner.mapping.at(self.buffer.offset);
+        // SAFETY: the bytes belong to this buffer and are initialised (the kernel maps zeros). While the guard
+        // lives, as it does here, the slot lets nobody else use them and does not let their pages go.
+        unsafe { std::slice::from_raw_parts(at, self.buffer.size) }
+    }
+}
+
+impl std::ops::DerefMut for Filling {
+    #[allow(unsafe_code)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let at = self.guard.inner.mapping.at(self.buffer.offset);
+        // SAFETY: as in `deref`, and this is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(at, self.buffer.size) }
     }
 }
 

@@ -43,7 +43,7 @@ use crate::event::Doorbell;
 use crate::handoff::IndexStack;
 use crate::rt;
 
-pub use handle::{Account, Buffer};
+pub use handle::{Account, Buffer, Filling};
 pub(crate) use segments::INLINE_IOVECS;
 pub use segments::Segments;
 pub use transfer::{HEADER_BYTES_MAX, Place, SendQueue, receive_into};

@@ -104,6 +104,20 @@ impl Segments {
         Ok(())
     }
 
+    /// All of a buffer out of which a transfer has been begun, which ends with this.
+    pub(super) fn begun(buffer: &Buffer) -> Self {
+        let mut all = Self::empty(Op::Write);
+        all.adopt(Some(buffer.account()), buffer.inner());
+        all.size = buffer.size();
+        all.parts.push(Part {
+            slot: buffer.slot(),
+            offset: buffer.offset(),
+            // A buffer of 4 GiB would not have been filled: see `Buffer::fill`.
+            size: buffer.size() as u32,
+        });
+        all
+    }
+
     /// Adds `size` bytes at the end that read as zeros, or swallow what is read.
     ///
     /// # Errors

@@ -131,6 +131,13 @@ impl Slot {
         result.map(|_| ()).map_err(|_| BufferError::InUse)
     }
 
+    /// Turns the processor's exclusive use, which the caller is in the middle of, into a transfer out of the buffer;
+    /// goes on even when the buffer is being revoked.
+    pub(crate) fn turn_to_source(&self) {
+        let before = self.0.fetch_sub(EXCLUSIVE - SOURCE, Ordering::AcqRel);
+        debug_assert!(before & EXCLUSIVE != 0, "nothing to turn");
+    }
+
     /// Ends a use. True: this was what kept the memory; the caller must hand it back.
     #[must_use]
     pub(crate) fn end(&self, how: Use) -> bool {
@@ -246,6 +253,17 @@ mod tests {
         }
         let idle = Slot::default();
         assert!(idle.drop_handle());
+    }
+
+    #[test]
+    fn what_is_written_becomes_what_is_sent_without_a_moment_in_between() {
+        let slot = Slot::default();
+        slot.begin(Use::Exclusive).unwrap();
+        assert!(!slot.revoke());
+        slot.turn_to_source();
+        assert_eq!(slot.begin_again(Use::Source), Ok(()));
+        assert!(!slot.end(Use::Source));
+        assert!(slot.end(Use::Source));
     }
 
     #[test]

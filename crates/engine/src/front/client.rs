@@ -1,5 +1,6 @@
 //! A client: an account of buffers and a queue of completions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::op::Op;
 use super::request::{IoFailure, SubmitError, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
 use super::share::ReservedShare;
 use super::submit::{self, Entry};
-use crate::buffer::{Account, BufferError, MemoryError};
+use crate::buffer::{Account, AccountId, BufferError, MemoryError};
 use crate::clock;
 use crate::event::{Doorbell, EventFd};
 use crate::handoff::IndexStack;
@@ -80,11 +81,53 @@ impl Table {
     }
 }
 
+/// Accounts beside a client's own whose buffers it may use as well.
+#[derive(Default)]
+pub(crate) struct MoreAccounts {
+    accounts: Mutex<Vec<Account>>,
+    /// Of all that there ever were: what lies in a buffer of one that is gone is still on its way.
+    ids: Mutex<BTreeSet<AccountId>>,
+    /// How often they have changed.
+    changes: AtomicUsize,
+}
+
+impl MoreAccounts {
+    pub(crate) fn changes(&self) -> usize {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn accounts(&self) -> Vec<Account> {
+        self.accounts.lock().clone()
+    }
+
+    fn has(&self, id: AccountId) -> bool {
+        self.ids.lock().contains(&id)
+    }
+
+    pub(crate) fn add(&self, accounts: Vec<Account>) {
+        self.ids.lock().extend(accounts.iter().map(Account::id));
+        self.accounts.lock().extend(accounts);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Keeps so many of them.
+    pub(crate) fn shorten(&self, count: usize) {
+        let mut accounts = self.accounts.lock();
+        let gone = accounts.len().min(count);
+        // An account is closed outside of the lock.
+        let gone = accounts.split_off(gone);
+        drop(accounts);
+        drop(gone);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// What the parts of a client share.
 pub(crate) struct ClientCore {
     pub(crate) name: String,
     pub(crate) pool: Arc<PoolCore>,
     pub(crate) account: Account,
+    pub(crate) more: MoreAccounts,
     /// On whose account its requests without a stream are.
     pub(crate) charge: Charge,
     limit: usize,
@@ -147,6 +190,22 @@ impl ClientCore {
         self.finished.push(op.slot);
     }
 
+    /// Whether it may use an account's buffers.
+    pub(crate) fn may_use(&self, id: AccountId) -> bool {
+        id == self.account.id() || self.more.has(id)
+    }
+
+    /// The most requests that it may have in flight.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Wakes whoever sleeps until something is complete, though nothing is, or keeps it from falling asleep:
+    /// it may be between looking at what this is about and announcing its sleep.
+    pub(crate) fn nudge(&self) {
+        self.bell.event().signal();
+    }
+
     /// Tells the client that ops have finished, if it sleeps.
     pub(crate) fn tell(&self) {
         self.bell.ring();
@@ -191,6 +250,7 @@ impl Client {
             name: name.to_owned(),
             pool,
             account,
+            more: MoreAccounts::default(),
             charge,
             limit: limit as usize,
             table: Mutex::default(),
@@ -375,10 +435,8 @@ impl Client {
         Ok(self.execute(request)?.result?)
     }
 
-    /// Wakes whoever sleeps until something is complete, though nothing is, or keeps it from falling asleep:
-    /// it may be between looking at what this is about and announcing its sleep.
-    pub(crate) fn nudge(&self) {
-        self.core.bell.event().signal();
+    pub(crate) fn core(&self) -> &Arc<ClientCore> {
+        &self.core
     }
 }
 

@@ -292,8 +292,11 @@ impl Plan<'_> {
             });
         };
         let sink: Arc<dyn Sink> = Arc::<Op>::clone(self.op);
+        // The client may use it: that was looked at when the request came.
+        let account = memory.account();
+        let account = account.unwrap_or(self.op.client.account.id());
         let io = Io {
-            account: self.op.client.account.id(),
+            account,
             op: direction,
             start: part.start,
             count: part.count,

@@ -16,7 +16,7 @@
 
 mod after;
 pub(crate) mod charge;
-mod client;
+pub(crate) mod client;
 mod issue;
 mod op;
 mod request;

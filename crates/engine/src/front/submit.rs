@@ -219,10 +219,7 @@ fn check_memory(client: &ClientCore, request: &VolumeRequest<'_>) -> Result<(), 
     if data.op() != direction {
         return Err(SubmitError::WrongDirection);
     }
-    if data
-        .account()
-        .is_some_and(|owner| owner != client.account.id())
-    {
+    if data.account().is_some_and(|owner| !client.may_use(owner)) {
         return Err(SubmitError::ForeignBuffer);
     }
     Ok(())

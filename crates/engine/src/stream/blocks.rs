@@ -14,18 +14,21 @@ use std::os::fd::BorrowedFd;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 
+use super::buffers::{BlockBuffer, BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
 use super::reserve::Stream;
-use super::session::{Finished, Pace, Session};
+use super::session::{Finished, Held, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 
 /// Writes blocks of a stream one after another, each when its turn has come.
 pub struct BlockWriter<'a> {
     session: Session<'a>,
-    free: Vec<Buffer>,
-    /// Full, waiting for their time, with how many bytes of them count.
-    ready: VecDeque<(Buffer, u64)>,
+    buffers: Buffers<'a>,
+    /// How many may be borrowed.
+    borrow_most: usize,
+    /// Full, waiting for their time.
+    ready: VecDeque<Held>,
     pace: Pace,
 }
 
@@ -38,28 +41,60 @@ impl<'a> BlockWriter<'a> {
     pub fn new(stream: &'a Stream, offset: Bytes) -> Result<Self, PaceError> {
         let session = Session::new(stream, offset, Direction::Write)?;
         Ok(Self {
-            free: session.buffers()?,
+            buffers: Buffers::new(&session)?,
+            borrow_most: 0,
             ready: VecDeque::new(),
             pace: Pace::new(session.begin),
             session,
         })
     }
 
-    /// A buffer to be filled; `None` while all of them are full or on their way.
-    pub fn take(&mut self) -> Option<Buffer> {
-        self.free.pop()
+    /// Lets it borrow so many buffers beside the stream's own, while nobody else wants their memory: for blocks that
+    /// come faster than they may be written. Each goes back when it is written. What is wanted back before has its
+    /// blocks handed over before their time, where they do nobody harm, and is kept until they are written.
+    pub fn borrow_at_most(&mut self, count: usize) {
+        self.borrow_most = count;
+    }
+
+    /// A buffer to be filled; `None` while all of them are full or on their way and none can be borrowed.
+    pub fn take(&mut self) -> Option<BlockBuffer> {
+        self.buffers.look();
+        self.buffers.fill(self.borrow_most)
     }
 
     /// Takes back a buffer of which nothing is to be written.
-    pub fn give_back(&mut self, buffer: Buffer) {
-        self.free.push(buffer);
+    pub fn give_back(&mut self, block: BlockBuffer) {
+        let buffer = block.filling.into_buffer();
+        self.buffers.emptied(buffer, block.is_borrowed);
+    }
+
+    /// How many buffers there are, and how many of them are in use.
+    #[must_use]
+    pub fn buffers(&self) -> BufferUse {
+        BufferUse {
+            own: self.buffers.own(),
+            borrowed: self.buffers.borrowed,
+            full: self.ready.len() + self.session.in_flight(),
+        }
+    }
+
+    /// Whether borrowed buffers are wanted back: one that is being filled should be put.
+    #[must_use]
+    pub fn are_wanted_back(&self) -> bool {
+        self.buffers.are_wanted_back()
     }
 
     /// The next block: so many bytes of a buffer that was taken, which is what follows in it filled up with to the end
     /// of a physical sector.
-    pub fn put(&mut self, buffer: Buffer, bytes: Bytes) {
+    pub fn put(&mut self, block: BlockBuffer, bytes: Bytes) {
         self.session.report.bytes += bytes.0;
-        self.ready.push_back((buffer, bytes.0));
+        let (buffer, memory) = block.filling.into_source();
+        self.ready.push_back(Held {
+            buffer,
+            memory,
+            bytes: bytes.0,
+            is_borrowed: block.is_borrowed,
+        });
     }
 
     /// Does what there is to do: takes back buffers that are written, hands over blocks whose turn has come, and has
@@ -70,19 +105,25 @@ impl<'a> BlockWriter<'a> {
     /// more.
     pub fn advance(&mut self, on_block: &mut dyn FnMut(&BlockReport)) -> Result<(), PaceError> {
         while let Some(done) = self.session.poll(on_block)? {
-            self.free.push(done.buffer);
+            self.buffers.emptied(done.buffer, done.is_borrowed);
         }
         if self.session.is_failing() {
             return Ok(());
         }
-        while let Some((buffer, bytes)) = self.ready.pop_front() {
+        self.buffers.look();
+        while self.session.has_place() {
             let now = clock::now();
-            if now < self.pace.next(self.session.period()) {
-                self.ready.push_front((buffer, bytes));
+            let is_due = self.pace.next(self.session.period()) <= now;
+            if !is_due && !self.buffers.are_wanted_back() {
                 break;
             }
-            if !self.session.submit(buffer, bytes)? {
+            let Some(block) = self.ready.pop_front() else {
+                break;
+            };
+            let (bytes, is_borrowed) = (block.bytes, block.is_borrowed);
+            if !self.session.submit_held(block)? {
                 self.session.report.bytes -= bytes;
+                self.buffers.dropped(is_borrowed);
             }
             self.pace.step(now, self.session.period());
         }
@@ -95,7 +136,8 @@ impl<'a> BlockWriter<'a> {
         if self.session.is_failing() {
             return None;
         }
-        let due = (!self.ready.is_empty()).then(|| self.pace.next(self.session.period()));
+        let may = !self.ready.is_empty() && self.session.has_place();
+        let due = may.then(|| self.pace.next(self.session.period()));
         due.into_iter().chain(self.session.flush_at()).min()
     }
 
@@ -163,7 +205,7 @@ pub struct ReadBlock {
 /// Reads blocks of a stream in any order that is asked for, one a period.
 pub struct BlockReader<'a> {
     session: Session<'a>,
-    free: Vec<Buffer>,
+    buffers: Buffers<'a>,
     /// Offsets that are asked for and not handed to the disks yet.
     asked: VecDeque<u64>,
     /// Offsets of those that are, by index.
@@ -181,7 +223,7 @@ impl<'a> BlockReader<'a> {
     pub fn new(stream: &'a Stream) -> Result<Self, PaceError> {
         let session = Session::new(stream, Bytes::ZERO, Direction::Read)?;
         Ok(Self {
-            free: session.buffers()?,
+            buffers: Buffers::new(&session)?,
             asked: VecDeque::new(),
             offsets: BTreeMap::new(),
             read: BTreeMap::new(),
@@ -212,7 +254,7 @@ impl<'a> BlockReader<'a> {
     /// How many blocks it can hold at a time.
     #[must_use]
     pub fn buffers(&self) -> usize {
-        self.free.len() + self.offsets.len()
+        self.buffers.own()
     }
 
     /// Does what there is to do: takes in what is read, asks the disks for blocks whose turn has come.
@@ -223,17 +265,18 @@ impl<'a> BlockReader<'a> {
         while let Some(done) = self.session.poll(on_block)? {
             self.read.insert(done.index, done);
         }
+        self.buffers.look();
         while let Some(at) = self.next_at() {
             let now = clock::now();
             if now < at {
                 break;
             }
-            let (Some(offset), Some(buffer)) = (self.asked.pop_front(), self.free.pop()) else {
+            let (Some(offset), Some(buffer)) = (self.asked.pop_front(), self.buffers.take()) else {
                 break;
             };
             self.session.go_to(Bytes(offset));
             let Some(bytes) = self.session.len_after(0) else {
-                self.free.push(buffer);
+                self.buffers.give_back(buffer);
                 continue;
             };
             let index = self.session.submitted();
@@ -248,7 +291,10 @@ impl<'a> BlockReader<'a> {
     /// When [`advance`](Self::advance) has something to do unless the event comes before.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
-        let may = !self.session.is_failing() && !self.asked.is_empty() && !self.free.is_empty();
+        let may = !self.session.is_failing()
+            && !self.asked.is_empty()
+            && self.buffers.has_free()
+            && self.session.has_place();
         may.then(|| self.pace.next(self.session.period()))
     }
 
@@ -266,7 +312,7 @@ impl<'a> BlockReader<'a> {
 
     /// Takes back the buffer of a block that has been used.
     pub fn give_back(&mut self, buffer: Buffer) {
-        self.free.push(buffer);
+        self.buffers.give_back(buffer);
     }
 
     /// Forgets what has been asked for and waits for what is on its way: the next that is asked for is the next that
@@ -283,8 +329,9 @@ impl<'a> BlockReader<'a> {
             }
         }
         let read = std::mem::take(&mut self.read);
-        self.free
-            .extend(read.into_values().map(|block| block.buffer));
+        for block in read.into_values() {
+            self.buffers.give_back(block.buffer);
+        }
         self.offsets.clear();
         self.next = self.session.submitted();
         Ok(())

@@ -223,6 +223,11 @@ impl StreamCore {
         }
     }
 
+    /// Whether new blocks are held back.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.flow.lock().changing
+    }
+
     pub(crate) fn resume(&self) {
         self.attention.store(false, SeqCst);
         // Looked at afterwards: what begins to close meanwhile has attention of its own.

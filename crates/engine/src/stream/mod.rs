@@ -6,6 +6,8 @@
 //! [`BlockReader`] whoever has an event loop of its own fills and uses its blocks itself.
 
 mod blocks;
+mod buffers;
+mod change;
 pub(crate) mod core;
 pub mod needs;
 pub(crate) mod open;
@@ -16,5 +18,7 @@ pub(crate) mod reserve;
 mod session;
 
 pub use blocks::{BlockReader, BlockWriter, ReadBlock};
+pub use buffers::{BlockBuffer, BufferUse};
+pub use change::{BUFFERS_MAX, Change, Changer, Wish};
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
 pub use reserve::{Culprit, CulpritKind, DiskRefusal, Refusal, Span, Stream, StreamSpec};

@@ -8,7 +8,6 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::core::StreamCore;
-use super::open;
 use crate::front::Client;
 use crate::pool::{PoolError, Volume};
 use crate::status::StreamStatus;
@@ -286,19 +285,6 @@ impl Stream {
     #[must_use]
     pub fn wraps(&self) -> bool {
         self.core.wraps
-    }
-
-    /// Changes its rate; it keeps the old one when there is no room for the new one. Blocks submitted
-    /// meanwhile wait until those in flight are complete.
-    ///
-    /// # Errors
-    /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
-    /// that is not served any more, is closed with that.
-    pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
-        let changed = open::change_rate(&self.core, rate);
-        // Whoever sleeps until the next block looks again when that is, or whether there is one.
-        self.client.nudge();
-        changed
     }
 
     /// What happened to its blocks so far.

@@ -12,7 +12,7 @@ use sched::units::{Bytes, Nanos, Time};
 use super::core::op_name;
 use super::pace::{BlockReport, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Segments};
 use crate::clock;
 use crate::front::{IoFailure, VolumeCompletion, VolumeOp, VolumeRequest};
 
@@ -87,6 +87,15 @@ struct Flight {
     offset: u64,
     bytes: u64,
     buffer: Buffer,
+    is_borrowed: bool,
+}
+
+/// A block that is full, whose memory is held until it is written.
+pub(super) struct Held {
+    pub(super) buffer: Buffer,
+    pub(super) memory: Segments,
+    pub(super) bytes: u64,
+    pub(super) is_borrowed: bool,
 }
 
 /// A block that is done.
@@ -96,6 +105,7 @@ pub(super) struct Finished {
     /// When the disks were done with it.
     pub(super) completed: Time,
     pub(super) buffer: Buffer,
+    pub(super) is_borrowed: bool,
 }
 
 impl<'a> Session<'a> {
@@ -187,12 +197,38 @@ impl<'a> Session<'a> {
     /// Hands the next block of `bytes`, filled up with what follows in the buffer, to the disks. Says
     /// whether it went: none does after the end of the reservation.
     pub(super) fn submit(&mut self, buffer: Buffer, bytes: u64) -> Result<bool, PaceError> {
-        let Some(offset) = self.at.filter(|_| !self.is_over()) else {
+        let Some((offset, len)) = self.next_place(bytes) else {
             return Ok(false);
         };
-        let volume = self.stream.volume();
-        let len = self.filled_up(offset, bytes) - offset;
         let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
+        self.submit_at(offset, memory, bytes, buffer, false)
+    }
+
+    /// The same of a block whose buffer is held already, all of it.
+    pub(super) fn submit_held(&mut self, block: Held) -> Result<bool, PaceError> {
+        let Some((offset, len)) = self.next_place(block.bytes) else {
+            return Ok(false);
+        };
+        let memory = block.memory.slice(0..len as usize)?;
+        self.submit_at(offset, memory, block.bytes, block.buffer, block.is_borrowed)
+    }
+
+    /// Where the next block begins, and how long it is filled up; `None`: none goes any more.
+    fn next_place(&self, bytes: u64) -> Option<(u64, u64)> {
+        let offset = self.at.filter(|_| !self.is_over())?;
+        Some((offset, self.filled_up(offset, bytes) - offset))
+    }
+
+    fn submit_at(
+        &mut self,
+        offset: u64,
+        memory: Segments,
+        bytes: u64,
+        buffer: Buffer,
+        is_borrowed: bool,
+    ) -> Result<bool, PaceError> {
+        let volume = self.stream.volume();
+        let len = memory.size() as u64;
         let op = match self.stream.op() {
             Direction::Read => VolumeOp::Read,
             Direction::Write => VolumeOp::Write { durable: false },
@@ -211,6 +247,7 @@ impl<'a> Session<'a> {
             offset,
             bytes,
             buffer,
+            is_borrowed,
         });
         self.submitted_bytes += bytes;
         self.next_index += 1;
@@ -240,6 +277,14 @@ impl<'a> Session<'a> {
     pub(super) fn period(&self) -> Nanos {
         let period = self.stream.rate().period_of(self.stream.block());
         period.unwrap_or(Nanos::MAX)
+    }
+
+    /// Whether another block can be handed over: not while the rate is being changed, or as many are in flight as the
+    /// stream was admitted with buffers.
+    pub(super) fn has_place(&self) -> bool {
+        let of_flush = 1;
+        let places = self.stream.client().core().limit() - of_flush;
+        self.in_flight.len() < places && !self.stream.is_changing()
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -403,6 +448,7 @@ impl<'a> Session<'a> {
             bytes: flight.bytes,
             completed: completion.completed,
             buffer: flight.buffer,
+            is_borrowed: flight.is_borrowed,
         })
     }
 

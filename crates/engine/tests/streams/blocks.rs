@@ -6,10 +6,12 @@ use std::sync::Arc;
 use engine::clock;
 use engine::disk::Durability;
 use engine::pool::{Pool, Volume};
-use engine::stream::{BlockReader, BlockReport, BlockWriter, PaceError, Stream, StreamSpec};
+use engine::stream::{
+    BlockReader, BlockReport, BlockWriter, Change, PaceError, Refusal, Stream, StreamSpec, Wish,
+};
 use rustix::event::{PollFd, PollFlags};
 use sched::request::Op;
-use sched::units::{Bytes, Time};
+use sched::units::{Bytes, BytesPerSecond, Time};
 
 use super::common::{MIB, Rig, client, stream_spec, volume};
 
@@ -45,7 +47,7 @@ fn write(stream: &Stream, offset: u64, count: u8) -> Vec<BlockReport> {
         while next < count
             && let Some(mut buffer) = writer.take()
         {
-            buffer.with_mut(|bytes| bytes.fill(next)).unwrap();
+            buffer.fill(next);
             writer.put(buffer, Bytes(BLOCK));
             next += 1;
         }
@@ -144,4 +146,188 @@ fn a_session_of_the_other_direction_is_none() {
     reader.ask(Bytes(MIB));
     reader.advance(&mut |_| {}).unwrap();
     assert!(reader.take().is_none());
+}
+
+/// Fills and puts so many blocks, block `n` of the byte `first + n`, as fast as there are buffers; how many were
+/// borrowed at most.
+fn burst(writer: &mut BlockWriter<'_>, first: u8, count: u8) -> usize {
+    let (mut next, mut borrowed) = (0, 0);
+    while next < count {
+        writer.advance(&mut |_| {}).unwrap();
+        while next < count
+            && let Some(mut block) = writer.take()
+        {
+            block.fill(first + next);
+            writer.put(block, Bytes(BLOCK));
+            next += 1;
+            borrowed = borrowed.max(writer.buffers().borrowed);
+        }
+        if next < count {
+            let armed = writer.arm();
+            sleep(writer.event(), armed, writer.next_at());
+            writer.drain();
+        }
+    }
+    borrowed
+}
+
+#[test]
+fn a_burst_borrows_buffers_and_gives_each_back_when_it_is_written() {
+    let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 3 * MIB);
+    let recorder = reserved(&pool, &ring, Op::Write);
+    let variable = || {
+        let usage = rig.memory.usage();
+        usage.iter().map(|of| of.variable.0).sum::<u64>()
+    };
+    let mut writer = BlockWriter::new(&recorder, Bytes(0)).unwrap();
+    let own = writer.buffers().own;
+    assert_eq!(own, 6);
+    // Without leave to borrow there are no more than the stream's own.
+    let taken: Vec<_> = std::iter::from_fn(|| writer.take()).collect();
+    assert_eq!(taken.len(), own);
+    taken.into_iter().for_each(|block| writer.give_back(block));
+    writer.borrow_at_most(4);
+    assert_eq!(burst(&mut writer, 0, 10), 4);
+    assert!(writer.take().is_none());
+    assert!(variable() >= 4 * BLOCK, "{}", variable());
+    let used = writer.buffers();
+    assert_eq!((used.own, used.full), (6, 10));
+    let report = writer.finish(&mut |_| {}).unwrap();
+    assert_eq!((report.blocks, report.misses), (10, 0));
+    assert_eq!(variable(), 0);
+    drop(recorder);
+    let player = reserved(&pool, &ring, Op::Read);
+    let mut reader = BlockReader::new(&player).unwrap();
+    let all: Vec<u64> = (0..10).collect();
+    assert_eq!(read(&mut reader, &all), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn what_is_borrowed_and_wanted_back_is_written_first_and_lost_never() {
+    let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 12 * MIB);
+    // One block a second: so long nobody waits for memory.
+    let slow = StreamSpec {
+        wraps: true,
+        ..stream_spec(&ring, Op::Write, BLOCK, BLOCK)
+    };
+    let recorder = pool.reserve(slow).unwrap();
+    let mut writer = BlockWriter::new(&recorder, Bytes(0)).unwrap();
+    writer.borrow_at_most(150);
+    assert_eq!(burst(&mut writer, 0, 155), 149);
+    // One more is being filled.
+    let mut last = writer.take().unwrap();
+    last.fill(155);
+    assert!(!writer.are_wanted_back() && !last.is_wanted_back());
+    let opened = std::thread::scope(|scope| {
+        let memory = rig.memory.clone();
+        let all = memory.promisable();
+        let opening = scope.spawn(move || memory.open_account("who needs it all", all));
+        let mut filling = Some(last);
+        while !opening.is_finished() {
+            writer.advance(&mut |_| {}).unwrap();
+            if writer.are_wanted_back()
+                && let Some(block) = filling.take()
+            {
+                writer.put(block, Bytes(BLOCK));
+            }
+            let armed = writer.arm();
+            let soon = clock::now() + sched::units::Nanos::from_millis(5);
+            sleep(writer.event(), armed, Some(soon));
+            writer.drain();
+        }
+        if let Some(block) = filling {
+            writer.put(block, Bytes(BLOCK));
+        }
+        opening.join().unwrap()
+    });
+    opened.unwrap();
+    // What is kept in reserve may stay lent.
+    let lent = writer.buffers().borrowed as u64;
+    assert!(lent <= 64 * MIB / 32 / BLOCK, "{lent}");
+    recorder.change_rate(BytesPerSecond(16 << 20)).unwrap();
+    let report = writer.finish(&mut |_| {}).unwrap();
+    assert_eq!((report.blocks, report.misses), (156, 0));
+    drop(recorder);
+    let player = reserved(&pool, &ring, Op::Read);
+    let mut reader = BlockReader::new(&player).unwrap();
+    let all: Vec<u64> = (0..156).collect();
+    let bytes: Vec<u8> = (0..156).collect();
+    assert_eq!(read(&mut reader, &all), bytes);
+}
+
+#[test]
+fn rate_and_buffers_are_changed_beside_what_is_written() {
+    let (rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 2 * MIB);
+    let recorder = reserved(&pool, &ring, Op::Write);
+    let mut writer = BlockWriter::new(&recorder, Bytes(0)).unwrap();
+    let wait = |writer: &mut BlockWriter<'_>, change: &Change| loop {
+        writer.advance(&mut |_| {}).unwrap();
+        if let Some(changed) = change.take() {
+            return changed;
+        }
+        let armed = writer.arm();
+        sleep(writer.event(), armed, writer.next_at());
+        writer.drain();
+    };
+    let begin = |wish| recorder.changer().begin(wish).unwrap();
+    let rate = |rate| Wish {
+        rate: Some(BytesPerSecond(rate)),
+        buffers: None,
+    };
+    let buffers = |count| Wish {
+        rate: None,
+        buffers: Some(count),
+    };
+    burst(&mut writer, 0, 4);
+    wait(&mut writer, &begin(rate(8 << 20))).unwrap();
+    assert_eq!(recorder.rate(), BytesPerSecond(8 << 20));
+    let fixed = || -> u64 { rig.memory.usage().iter().map(|of| of.fixed.0).sum() };
+    let before = fixed();
+    wait(&mut writer, &begin(buffers(9))).unwrap();
+    assert_eq!((recorder.buffers(), writer.buffers().own), (9, 9));
+    assert_eq!(fixed(), before + 5 * BLOCK);
+    burst(&mut writer, 4, 9);
+    // Fewer than the disks need, more than there can be, or more than there is memory for: as it was.
+    for count in [3, 0, 1_025] {
+        let refused = wait(&mut writer, &begin(buffers(count))).unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                Refusal::Invalid {
+                    what: "the buffers",
+                    ..
+                }
+            ),
+            "{refused}"
+        );
+    }
+    let all = Bytes(rig.memory.promisable().0 - 2 * BLOCK);
+    let account = rig.memory.open_account("most of it", all).unwrap();
+    let refused = wait(&mut writer, &begin(buffers(12))).unwrap_err();
+    assert!(matches!(refused, Refusal::Memory { .. }), "{refused}");
+    assert_eq!(recorder.buffers(), 9);
+    drop(account);
+    // All of it or nothing.
+    let both = Wish {
+        rate: Some(BytesPerSecond(u64::MAX)),
+        buffers: Some(12),
+    };
+    wait(&mut writer, &begin(both)).unwrap_err();
+    assert_eq!((recorder.buffers(), recorder.rate().0), (9, 8 << 20));
+    // Those that are full when they are given back are written.
+    burst(&mut writer, 13, 9);
+    wait(&mut writer, &begin(buffers(4))).unwrap();
+    assert_eq!(writer.buffers().own, 4);
+    let report = writer.finish(&mut |_| {}).unwrap();
+    assert_eq!((report.blocks, report.misses), (22, 0));
+    assert_eq!(fixed(), before);
+    drop(recorder);
+    let player = reserved(&pool, &ring, Op::Read);
+    let mut reader = BlockReader::new(&player).unwrap();
+    let all: Vec<u64> = (0..22).collect();
+    let bytes: Vec<u8> = (0..22).collect();
+    assert_eq!(read(&mut reader, &all), bytes);
 }

@@ -117,7 +117,7 @@ impl Connection<'_> {
         loop {
             tape.advance()?;
             self.send_reports(&mut reports, tape, transports, clock::now())?;
-            let has_room = tape.make_any_room()?;
+            let has_room = tape.make_any_room();
             let ready = self.sleep(tape, transports, has_room, &reports)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();

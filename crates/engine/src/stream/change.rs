@@ -1,0 +1,175 @@
+//! Changing what a stream has reserved: its rate, and how many buffers it has.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sched::units::BytesPerSecond;
+
+use super::core::StreamCore;
+use super::open::{self, BUFFERS_PER_DISK};
+use super::reserve::{Refusal, Stream};
+use crate::front::client::ClientCore;
+use crate::pool::control::memory_refusal;
+
+/// The most buffers that a stream can have.
+pub const BUFFERS_MAX: usize = 1_024;
+
+/// What is to be reserved from now on; what is `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wish {
+    /// The rate.
+    pub rate: Option<BytesPerSecond>,
+    /// Buffers of a block each that nobody else may use: two for each disk at least, [`BUFFERS_MAX`] at most.
+    pub buffers: Option<usize>,
+}
+
+/// Changes what a stream has reserved, from any thread. Clones are of the same stream; it may have been closed.
+#[derive(Clone)]
+pub struct Changer {
+    core: Arc<StreamCore>,
+    client: Arc<ClientCore>,
+}
+
+/// A change that goes on beside whoever asked for it.
+#[derive(Clone, Debug)]
+pub struct Change(Arc<Mutex<Option<Result<(), Refusal>>>>);
+
+impl Change {
+    /// What came of it, once; `None`: it is not over. Whoever waits at the stream's client is woken when it is.
+    #[must_use]
+    pub fn take(&self) -> Option<Result<(), Refusal>> {
+        self.0.lock().take()
+    }
+}
+
+impl Stream {
+    /// What changes it.
+    #[must_use]
+    pub fn changer(&self) -> Changer {
+        Changer {
+            core: Arc::clone(self.core()),
+            client: Arc::clone(self.client().core()),
+        }
+    }
+
+    /// How many buffers nobody else may use.
+    #[must_use]
+    pub fn buffers(&self) -> usize {
+        self.changer().buffers()
+    }
+
+    /// Whether its rate is being changed: a block that is submitted now waits until that is done.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.core().is_changing()
+    }
+
+    /// Changes its rate; it keeps the old one when there is no room for the new one. Blocks submitted
+    /// meanwhile wait until those in flight are complete.
+    ///
+    /// # Errors
+    /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
+    /// that is not served any more, is closed with that.
+    pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
+        self.changer().change(Wish {
+            rate: Some(rate),
+            buffers: None,
+        })
+    }
+}
+
+impl Changer {
+    /// The present rate.
+    #[must_use]
+    pub fn rate(&self) -> BytesPerSecond {
+        self.core.rate()
+    }
+
+    /// How many buffers nobody else may use.
+    #[must_use]
+    pub fn buffers(&self) -> usize {
+        self.buffers_min() + self.client.more.accounts().len()
+    }
+
+    fn buffers_min(&self) -> usize {
+        BUFFERS_PER_DISK as usize * self.core.disk_count().max(1)
+    }
+
+    /// Has it reserve what is wished for, all of it or nothing. Waits for blocks in flight if the rate changes, and
+    /// for others who have to give back memory.
+    ///
+    /// # Errors
+    /// As [`change_rate`](Stream::change_rate), and when there is not that much memory.
+    pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
+        let before = self.buffers();
+        let changed = wish
+            .buffers
+            .map_or(Ok(()), |count| self.change_buffers(count));
+        let changed = changed.and_then(|()| {
+            let changed = wish
+                .rate
+                .map_or(Ok(()), |rate| open::change_rate(&self.core, rate));
+            if changed.is_err() && wish.buffers.is_some() {
+                // There were as many before: what was added goes, or what was given up is asked for again.
+                self.change_buffers(before)?;
+            }
+            changed
+        });
+        // Whoever sleeps until the next block looks again when that is, or whether there is one.
+        self.client.nudge();
+        changed
+    }
+
+    /// The same on a thread of its own.
+    ///
+    /// # Errors
+    /// When the host has no thread for it.
+    pub fn begin(self, wish: Wish) -> io::Result<Change> {
+        let change = Change(Arc::default());
+        let result = Arc::clone(&change.0);
+        std::thread::Builder::new()
+            .name("change".to_owned())
+            .spawn(move || {
+                let changed = self.change(wish);
+                *result.lock() = Some(changed);
+                self.client.nudge();
+            })?;
+        Ok(change)
+    }
+
+    fn change_buffers(&self, count: usize) -> Result<(), Refusal> {
+        let least = self.buffers_min();
+        if !(least..=BUFFERS_MAX).contains(&count) {
+            return Err(Refusal::Invalid {
+                what: "the buffers",
+                reason: format!(
+                    "{count} of them are not between {least}, two for each disk that the stream touches, and {BUFFERS_MAX}"
+                ),
+                remedy: "ask for that many, each of a block",
+            });
+        }
+        let more = &self.client.more;
+        more.shorten(count - least);
+        let mut added = Vec::new();
+        for _ in more.accounts().len()..count - least {
+            let block = self.core.block.0 as usize;
+            let account = self
+                .core
+                .pool
+                .memory
+                .open_account_for(&self.core.name, block, 1);
+            added.push(account.map_err(memory_refusal)?);
+        }
+        more.add(added);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Changer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Changer")
+            .field("stream", &self.core.name)
+            .finish_non_exhaustive()
+    }
+}
