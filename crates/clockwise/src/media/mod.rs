@@ -27,6 +27,7 @@ pub mod archives;
 pub mod block;
 pub mod check;
 mod connection;
+pub mod demand;
 pub mod description;
 pub mod export;
 #[doc(hidden)]

@@ -117,6 +117,9 @@ impl<'a> BlockWriter<'a> {
             if !is_due && !self.buffers.are_wanted_back() {
                 break;
             }
+            let Some(_entered) = self.session.enter() else {
+                break;
+            };
             let Some(block) = self.ready.pop_front() else {
                 break;
             };
@@ -271,6 +274,9 @@ impl<'a> BlockReader<'a> {
             if now < at {
                 break;
             }
+            let Some(_entered) = self.session.enter() else {
+                break;
+            };
             let (Some(offset), Some(buffer)) = (self.asked.pop_front(), self.buffers.take()) else {
                 break;
             };

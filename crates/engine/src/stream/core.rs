@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use sched::request::{Op as Direction, Served};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
@@ -51,6 +51,8 @@ pub(crate) struct StreamCore {
     closing: AtomicBool,
     /// Somebody wants to know when nothing of it is in flight.
     attention: AtomicBool,
+    /// Held by whoever submits a block and must not wait; locked before `flow`.
+    entering: Mutex<()>,
     flow: Mutex<Flow>,
     flow_changed: Condvar,
 }
@@ -96,6 +98,7 @@ impl StreamCore {
             evidence: Evidence::default(),
             closing: AtomicBool::new(false),
             attention: AtomicBool::new(false),
+            entering: Mutex::default(),
             flow: Mutex::default(),
             flow_changed: Condvar::new(),
         })
@@ -212,15 +215,26 @@ impl StreamCore {
 
     /// Holds new blocks back and waits until none is in flight. Ends with [`StreamCore::resume`].
     pub(crate) fn pause(&self) {
-        let mut flow = self.flow.lock();
-        while flow.changing {
+        let mut flow = loop {
+            let entering = self.entering.lock();
+            let mut flow = self.flow.lock();
+            if !flow.changing {
+                flow.changing = true;
+                break flow;
+            }
+            drop(entering);
             self.flow_changed.wait(&mut flow);
-        }
-        flow.changing = true;
+        };
         self.attention.store(true, SeqCst);
         while self.evidence.in_flight.load(SeqCst) > 0 {
             self.flow_changed.wait(&mut flow);
         }
+    }
+
+    /// Lets a block in that is submitted while this is kept, without waiting; `None`: new blocks are held back.
+    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+        let entering = self.entering.lock();
+        (!self.is_changing()).then_some(entering)
     }
 
     /// Whether new blocks are held back.

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use parking_lot::MutexGuard;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sched::request::Op as Direction;
@@ -285,6 +286,11 @@ impl<'a> Session<'a> {
         let of_flush = 1;
         let places = self.stream.client().core().limit() - of_flush;
         self.in_flight.len() < places && !self.stream.is_changing()
+    }
+
+    /// Kept while a block is handed over that must not wait; `None`: the rate is being changed.
+    pub(super) fn enter(&self) -> Option<MutexGuard<'a, ()>> {
+        self.stream.core().enter()
     }
 
     pub(super) fn in_flight(&self) -> usize {
