@@ -14,6 +14,12 @@ pub mod failure;
 pub mod http;
 pub mod media;
 pub mod quantity;
+#[cfg(test)]
+#[path = "../../sched/src/random_tests.rs"]
+mod random_tests;
+#[cfg(test)]
+#[path = "../../sched/tests/common/seed.rs"]
+mod seed;
 pub mod server;
 pub mod session;
 mod socket;

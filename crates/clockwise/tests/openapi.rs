@@ -51,6 +51,8 @@ fn every_call_is_described() {
     get /v1/disks/{number}
     get /v1/disks/{number}/profile
     get /v1/pool
+    get /v1/sessions
+    get /v1/sessions/{number}
     get /v1/sources
     get /v1/sources/{name}
     get /v1/status
@@ -65,6 +67,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings/{number}
     get /v1/volumes/{name}/recordings/{number}/check
     get /v1/volumes/{name}/retention
+    patch /v1/sessions/{number}
     patch /v1/streams/{id}
     patch /v1/volumes/{name}
     patch /v1/volumes/{name}/retention

@@ -4,11 +4,13 @@ mod common;
 mod rtsp_support;
 
 use common::skip::{have, tool};
-use common::{Site, call, outcome, until};
+use common::{Site, outcome, until};
 use http_auth::PasswordClient;
 use rtsp_support::clip::{clip, frames};
 use rtsp_support::login::{Known, challenge};
-use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, serve_logged, users, with_rtsp};
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, serve_logged, users, with_rtsp,
+};
 
 const USERS: &str = "users = \"rtsp-users\"\n";
 
@@ -35,11 +37,6 @@ fn volumes(site: &Site) {
         site.run(&["volume", "create", volume, "--size", "20MiB"])
             .done();
     }
-}
-
-fn reservations(site: &Site) -> usize {
-    let status = call(site, "GET", "/v1/status", "").1;
-    status["streams"].as_array().map_or(0, Vec::len)
 }
 
 #[test]

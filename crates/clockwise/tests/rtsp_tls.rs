@@ -8,17 +8,12 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::skip::{have, tool};
-use common::{Site, WITHIN, call, outcome, until};
+use common::{Site, WITHIN, outcome, until};
 use rtsp_support::clip::{clip, frames};
 use rtsp_support::login::Known;
 use rtsp_support::tls::{self, Certificate, connect, half_connect, with_tls, write};
-use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve_logged, users};
+use rtsp_support::{Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve_logged, users};
 use serde_json::Value;
-
-fn reservations(site: &Site) -> usize {
-    let status = call(site, "GET", "/v1/status", "").1;
-    status["streams"].as_array().map_or(0, Vec::len)
-}
 
 /// Begins to record.
 fn records(client: &mut Client, kbit: u64) {

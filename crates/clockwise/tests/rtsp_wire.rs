@@ -8,28 +8,9 @@ use std::time::Duration;
 
 use common::{Site, WITHIN, call, until};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_rtsp,
+    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serve_logged, serving,
+    with_rtsp,
 };
-
-/// What a player gets of `path` in the connection, so many packets.
-fn played(address: SocketAddr, path: &str, range: &str, count: usize) -> Vec<Vec<u8>> {
-    let mut client = Client::connect(address);
-    client.ask("DESCRIBE", path, "", "").is(200);
-    client
-        .ask("SETUP", &format!("{path}/track0"), TCP, "")
-        .is(200);
-    client.ask("PLAY", path, range, "").is(200);
-    let packets = client.packets_on(0, count);
-    client.ask("TEARDOWN", path, "", "").is(200);
-    packets
-}
-
-/// How many reservations the server has.
-fn reservations(site: &Site) -> usize {
-    let (status, said) = call(site, "GET", "/v1/status", "");
-    assert_eq!(status, 200, "{said}");
-    said["streams"].as_array().map_or(0, Vec::len)
-}
 
 #[test]
 fn packets_come_back_as_they_came_and_once() {

@@ -8,6 +8,7 @@ mod picture;
 mod pool;
 mod recording;
 mod serve;
+mod session;
 mod sim;
 mod source;
 mod status;
@@ -87,6 +88,9 @@ pub enum Command {
     /// Record from cameras.
     #[command(subcommand)]
     Source(source::SourceCommand),
+    /// Show who records and plays over RTSP, and change what they have reserved.
+    #[command(subcommand)]
+    Session(session::SessionCommand),
     /// Record to and play from volumes at a guaranteed rate.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
@@ -150,6 +154,7 @@ fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         Command::Volume(command) => volume::run(&cli.client()?, command, output),
         Command::Recording(command) => recording::run(&cli.client()?, command, output),
         Command::Source(command) => source::run(&cli.client()?, command, output),
+        Command::Session(command) => session::run(&cli.client()?, command, output),
         Command::Stream(command) => stream::run(&cli.client()?, command, output),
         Command::Status(args) => status::run(&cli.client()?, args, output),
         Command::Admit(args) => admit::run(args, output),

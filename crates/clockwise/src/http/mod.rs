@@ -13,6 +13,7 @@
 //! | `GET`, `PATCH /v1/volumes/{name}/retention` | how much of what is recorded is kept |
 //! | `GET`, `POST /v1/sources` | lists the cameras that are pulled from, adds one |
 //! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
+//! | `GET /v1/sessions`, `GET`, `PATCH /v1/sessions/{number}` | who records and plays over RTSP, and what each has reserved |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |
@@ -32,6 +33,7 @@ mod errors;
 pub mod media;
 mod problem;
 pub mod recordings;
+pub mod sessions;
 pub mod sources;
 mod streams;
 pub mod view;
@@ -333,6 +335,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(volumes::routes())
         .merge(recordings::routes())
         .merge(sources::routes())
+        .merge(sessions::routes())
         .merge(streams::routes())
 }
 

@@ -14,6 +14,7 @@ use super::description::Description;
 use super::keeping::Keep;
 use super::play;
 use super::retention::Looks;
+use super::roster::Roster;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 const DESCRIBED_WITHIN: usize = 4;
@@ -52,6 +53,7 @@ pub struct Archives {
     pool: Arc<Pool>,
     state: Mutex<State>,
     looks: Looks,
+    roster: Roster,
 }
 
 /// A recording, and what it consists of.
@@ -77,6 +79,7 @@ impl Archives {
             pool,
             state: Mutex::default(),
             looks: Looks::default(),
+            roster: Roster::default(),
         }
     }
 
@@ -90,6 +93,12 @@ impl Archives {
     #[must_use]
     pub fn looks(&self) -> &Looks {
         &self.looks
+    }
+
+    /// Who has something reserved for them.
+    #[must_use]
+    pub fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

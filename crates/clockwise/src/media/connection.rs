@@ -19,7 +19,6 @@ mod reports;
 mod setup;
 mod wanted;
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -29,7 +28,7 @@ use engine::clock;
 use engine::stream::Stream;
 use rtsp_types::{Method, Request, Response, StatusCode};
 use rustix::event::PollFlags;
-use sched::units::{BytesPerSecond, Nanos, Time};
+use sched::units::{Nanos, Time};
 
 use super::access::Guard;
 use super::archive::{Archive, Recording, Writing};
@@ -40,6 +39,7 @@ use super::play::{PlayError, Start};
 use super::poll::Wait;
 use super::receive::{ReceiveError, Receiver};
 use super::record::RecordError;
+use super::roster::Member;
 use super::server::Shared;
 use super::transport::Transport;
 use answer::{Answer, answer};
@@ -83,7 +83,7 @@ enum Role {
         archive: Arc<Archive>,
         description: Box<Description>,
         /// From the first SETUP on.
-        reserved: Option<(Stream, Writing)>,
+        reserved: Option<Reserved>,
     },
     /// It plays.
     Player {
@@ -91,11 +91,19 @@ enum Role {
         recording: Recording,
         description: Box<Description>,
         reserved: Stream,
-        /// What is reserved for playing it as it was.
-        rate: Cell<BytesPerSecond>,
+        member: Arc<Member>,
+        /// What is reserved is what somebody said it needs, or a default, not what it is known to.
+        is_guess: bool,
         /// It begins with what is being recorded unless it says otherwise.
         is_live: bool,
     },
+}
+
+/// What is reserved for a recording.
+struct Reserved {
+    stream: Stream,
+    writing: Writing,
+    member: Arc<Member>,
 }
 
 /// A session.

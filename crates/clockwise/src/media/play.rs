@@ -13,11 +13,13 @@ use engine::buffer::{Buffer, BufferError};
 use engine::clock;
 use engine::front::Client;
 use engine::stream::{BlockReader, BlockReport, PaceError, Stream};
-use sched::units::{Nanos, Time};
+use sched::units::{BytesPerSecond, Nanos, Time};
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
+use super::demand::{PlayerDemand, Seen};
 use super::index::{Index, Key};
+use super::negotiation::Negotiation;
 use super::packet::{HEADER_BYTES, Header};
 use super::trick::{Keys, Permille};
 
@@ -224,6 +226,9 @@ pub struct Playback<'a> {
     renumbered: Vec<Renumbered>,
     /// Blocks that were not what they should be.
     missing: u64,
+    stream: &'a Stream,
+    /// What has the rate follow what is read.
+    follows: Option<(PlayerDemand, Negotiation)>,
 }
 
 /// What is to be sent next.
@@ -277,7 +282,15 @@ impl<'a> Playback<'a> {
             renumbered: vec![Renumbered::default(); manner.clock_rates.len()],
             manner,
             missing: 0,
+            stream,
+            follows: None,
         })
+    }
+
+    /// Asks for another rate where it turns out to take one.
+    pub(super) fn following(mut self, demand: PlayerDemand, negotiation: Negotiation) -> Self {
+        self.follows = Some((demand, negotiation));
+        self
     }
 
     /// The stream's side of it, to be slept for.
@@ -306,6 +319,7 @@ impl<'a> Playback<'a> {
     /// When a block cannot be read.
     pub fn advance(&mut self) -> Result<Upcoming, PlayError> {
         self.read_ahead()?;
+        self.negotiate();
         if !self.archive.is_there(self.recording.number) {
             // It was deleted, or all of it was overwritten.
             return Ok(Upcoming::Nothing);
@@ -337,15 +351,74 @@ impl<'a> Playback<'a> {
             let packets = read.buffer.with(|bytes| {
                 let block = Block::parse(bytes).ok()?;
                 let is_it = archive.is_of(&block.trailer, serial);
-                is_it
-                    .then(|| packets_of(&block, skip, key.map(|key| (track, key.serial == serial))))
+                let seen = Seen {
+                    arrival_ns: block.trailer.arrival_ns,
+                    media_ns: block.trailer.media_ns,
+                    packets: block.len() as u64,
+                    missing: 0,
+                };
+                let frame = key.map(|key| (track, key.serial == serial));
+                is_it.then(|| (packets_of(&block, skip, frame), seen))
             })?;
-            self.missing += u64::from(packets.is_none());
+            let (packets, seen) = packets.unzip();
+            self.note_read(seen, key.is_none());
             self.current = Some(Current {
                 serial,
                 buffer: read.buffer,
                 packets: packets.unwrap_or_default(),
             });
+        }
+    }
+
+    /// A block was read, which is `None` if it was not what it should be.
+    fn note_read(&mut self, seen: Option<Seen>, is_whole: bool) {
+        self.missing += u64::from(seen.is_none());
+        let Some((demand, negotiation)) = &mut self.follows else {
+            return;
+        };
+        if let Some(seen) = seen.filter(|_| is_whole) {
+            demand.block(seen);
+        }
+        let buffers = self.reader.use_of_buffers();
+        let missing = self.missing;
+        negotiation.member().count(|counts| {
+            counts.use_buffers(buffers);
+            counts.lost = missing;
+        });
+    }
+
+    /// Has the rate follow what is read, where all of it is.
+    fn negotiate(&mut self) {
+        let speed = self.manner.speed;
+        let Some((demand, negotiation)) = self.follows.as_mut().filter(|_| self.keys.is_none())
+        else {
+            return;
+        };
+        let now = clock::now();
+        // Half as fast, half as much.
+        let fast = |rate: BytesPerSecond, per: Permille| {
+            let rate = per.of(i128::from(rate.0)).max(1);
+            BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
+        };
+        let as_it_was = |rate: BytesPerSecond| {
+            let rate = speed.time_for(i128::from(rate.0)).max(1);
+            BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
+        };
+        if let Some(outcome) = negotiation.outcome() {
+            if outcome.is_ok() {
+                let rate = as_it_was(self.stream.rate());
+                negotiation.member().promise(rate);
+            }
+            demand.answered(now, outcome.map_err(|fits| fits.map(as_it_was)));
+        }
+        let scale = self.manner.scale;
+        if scale != Permille::ONE {
+            return;
+        }
+        if let Some(rate) = demand.look(now, as_it_was(self.stream.rate()))
+            && let Err(fits) = negotiation.ask(fast(rate, speed))
+        {
+            demand.answered(now, Err(fits));
         }
     }
 
@@ -535,6 +608,17 @@ impl<'a> Playback<'a> {
                 .get_or_insert((header.sequence, header.timestamp, shown_ns));
             of.sent = of.sent.wrapping_add(1);
         }
+    }
+
+    /// The packet that was next, so long, has been sent.
+    pub(super) fn sent(&mut self, len: usize) {
+        if let Some((_, negotiation)) = &self.follows {
+            negotiation.member().count(|counts| {
+                counts.packets += 1;
+                counts.bytes += len as u64;
+            });
+        }
+        self.done();
     }
 
     /// The packet that was next has been sent, or is passed over.

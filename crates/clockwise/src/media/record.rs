@@ -7,20 +7,25 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::clock;
 use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceReport, Stream};
 use rustix::io::Errno;
-use sched::units::{Bytes, Nanos, Time};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::Writing;
 use super::block::{Composer, Entry, Kind, Seal};
+use super::demand::{Pressure, RecorderDemand, Seen};
 use super::description::Description;
 use super::index::{self, Indexer};
 use super::missing::{Missing, Range, Why};
+use super::negotiation::Negotiation;
 use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
 use super::reception::{ReceiverReport, Reception};
+use super::roster::Member;
 
 /// The longest packet there is.
 const PACKET_BYTES_MAX: usize = 65_536;
@@ -30,6 +35,12 @@ const ROOM_MIN: usize = 2_048;
 
 /// A block is written after that long even if it is not full: what is in it could be lost.
 const BLOCK_MAX: Nanos = Nanos::from_secs(60);
+
+/// So much memory a recording may borrow beside its own.
+const BORROWED_BYTES_MAX: u64 = 32 << 20;
+
+/// How many blocks that is at least and at most.
+const BORROWED: RangeInclusive<u64> = 8..=128;
 
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,7 +79,15 @@ struct Track {
 pub struct Tape<'a> {
     writer: BlockWriter<'a>,
     writing: Writing,
+    /// The description, in the blocks that are being filled and sealed.
     text: Vec<u8>,
+    /// The same for those to come, where more is reserved since.
+    next_text: Option<Vec<u8>>,
+    /// As long as it can become.
+    text_bytes_max: usize,
+    description: Description,
+    /// The most that was reserved, which the description says.
+    said: BytesPerSecond,
     tracks: Vec<Track>,
     clocks: Clocks,
     indexer: Indexer,
@@ -78,10 +97,21 @@ pub struct Tape<'a> {
     /// A sender that goes on under another name is still the sender.
     follows: bool,
     filling: Option<(BlockBuffer, Composer)>,
+    /// A part of a body lies where the next one goes; the rest of it has not come.
+    is_receiving: bool,
     /// A body of an unknown length that does not fit where it should lie.
     overflow: Vec<u8>,
     tally: Tally,
     missing: Missing,
+    stream: &'a Stream,
+    demand: RecorderDemand,
+    negotiation: Negotiation,
+    /// How many buffers it may borrow.
+    borrow_most: usize,
+    /// There was no free buffer since what it needs was looked at last.
+    starved: bool,
+    /// Of the packets in the block that is being filled, and missing among them.
+    in_block: Seen,
 }
 
 /// Why a recording ended early.
@@ -104,15 +134,33 @@ impl<'a> Tape<'a> {
         stream: &'a Stream,
         mut writing: Writing,
         description: &Description,
+        member: Arc<Member>,
     ) -> Result<Self, RecordError> {
         writing.begin(now_unix_ns());
         let offset = writing.archive().offset(writing.first());
         let tracks = description.tracks().iter();
+        let longest = description.clone().needing_just(BytesPerSecond(u64::MAX));
+        let longest = longest.map_or(0, |of| of.text().len());
+        let block = stream.block().get();
+        let most = (BORROWED_BYTES_MAX / block).clamp(*BORROWED.start(), *BORROWED.end()) as usize;
+        let mut writer = BlockWriter::new(stream, offset)?;
+        writer.borrow_at_most(most);
+        member.count(|counts| counts.borrowed_most = most);
         Ok(Self {
-            writer: BlockWriter::new(stream, offset)?,
+            writer,
+            stream,
+            demand: RecorderDemand::new(block, member.promised(), clock::now()),
+            negotiation: Negotiation::new(member),
+            borrow_most: most,
+            starved: false,
+            in_block: Seen::default(),
             indexer: Indexer::new(writing.first(), description.video_track()),
             writing,
             text: description.text().to_vec(),
+            next_text: None,
+            text_bytes_max: description.text().len().max(longest),
+            description: description.clone(),
+            said: stream.rate(),
             clocks: Clocks::new(tracks.clone().map(|track| track.clock_rate)),
             tracks: tracks
                 .map(|track| Track {
@@ -128,6 +176,7 @@ impl<'a> Tape<'a> {
             heard: None,
             follows: false,
             filling: None,
+            is_receiving: false,
             overflow: vec![0; PACKET_BYTES_MAX],
             tally: Tally::default(),
             missing: Missing::default(),
@@ -165,6 +214,7 @@ impl<'a> Tape<'a> {
     /// What comes from now on is of another session with the same source: numbers and timestamps begin anew, and the
     /// time until its first packet is a gap.
     pub fn restart(&mut self) {
+        self.is_receiving = false;
         for track in &mut self.tracks {
             track.sequence = Sequence::default();
             track.frames = Frames::default();
@@ -181,13 +231,67 @@ impl<'a> Tape<'a> {
     pub fn advance(&mut self) -> Result<(), RecordError> {
         let (writer, writing) = (&mut self.writer, &mut self.writing);
         writer.advance(&mut |block: &BlockReport| writing.written(block.index))?;
+        if let Some((block, _)) = &self.filling
+            && block.is_wanted_back()
+            && !self.is_receiving
+        {
+            self.seal(false);
+        }
+        self.negotiate();
         self.tell_missing(false);
         Ok(())
     }
 
+    /// Has the blocks to come say what is reserved now, if that is the most so far: who plays them goes by that.
+    fn say_rate(&mut self) {
+        let rate = self.stream.rate();
+        if rate <= self.said {
+            return;
+        }
+        self.said = rate;
+        // One that is too long with it stays as it is.
+        let described = self.description.clone().needing_just(rate).ok();
+        let described = described.filter(|of| of.text().len() <= self.text_bytes_max);
+        self.next_text = described.map(|of| of.text().to_vec());
+    }
+
+    /// Has the rate follow what comes, and says how full the buffers are.
+    fn negotiate(&mut self) {
+        let now = clock::now();
+        if let Some(outcome) = self.negotiation.outcome() {
+            self.demand.answered(now, outcome);
+        }
+        self.say_rate();
+        let buffers = self.writer.buffers();
+        let member = self.negotiation.member();
+        self.demand.promise(member.promised());
+        let tally = self.tally;
+        member.count(|counts| {
+            counts.use_buffers(buffers);
+            (counts.packets, counts.bytes) = (tally.packets, tally.bytes);
+            counts.lost = tally.lost;
+            counts.lost_without_buffer = tally.lost_without_buffer;
+        });
+        let pressure = Pressure {
+            full: buffers.full,
+            borrowed: buffers.borrowed,
+            most: self.borrow_most,
+            starved: std::mem::take(&mut self.starved),
+        };
+        let asked = self.demand.look(now, self.stream.rate(), pressure);
+        if let Some(rate) = asked
+            && let Err(fits) = self.negotiation.ask(rate)
+        {
+            self.demand.answered(now, Err(fits));
+        }
+    }
+
     /// Whether a body as long as `least` can be received now: there is a block with room for it. What is filled is
-    /// sealed if it has too little.
+    /// sealed if it has too little, unless a body is being received into it.
     pub fn make_room(&mut self, least: usize) -> bool {
+        if self.is_receiving {
+            return true;
+        }
         let now_ns = clock::now().saturating_since(self.begun).get();
         let is_full = |(_, composer): &(BlockBuffer, Composer)| {
             let begins = composer.begins_ns();
@@ -201,6 +305,9 @@ impl<'a> Tape<'a> {
         if self.filling.is_none()
             && let Some(buffer) = self.writer.take()
         {
+            if let Some(text) = self.next_text.take() {
+                self.text = text;
+            }
             let index = match index::ends_group(self.indexer.serial()) {
                 true => index::section_bytes_max(buffer.len()),
                 false => 0,
@@ -209,6 +316,7 @@ impl<'a> Tape<'a> {
             self.filling = Some((buffer, composer));
         }
         if self.filling.is_none() {
+            self.starved = true;
             for track in &mut self.tracks {
                 track.starved = true;
             }
@@ -226,7 +334,9 @@ impl<'a> Tape<'a> {
     pub fn body_bytes_max(&self) -> usize {
         let block = self.writing.archive().header().block_bytes as usize;
         let index = index::section_bytes_max(block);
-        Composer::new(block, self.text.len(), index).room().len()
+        Composer::new(block, self.text_bytes_max, index)
+            .room()
+            .len()
     }
 
     /// Notes a packet that is longer than that.
@@ -236,6 +346,7 @@ impl<'a> Tape<'a> {
 
     /// Hands over the block that is being filled.
     fn seal(&mut self, is_last: bool) {
+        self.is_receiving = false;
         let Some((mut buffer, composer)) = self.filling.take() else {
             return;
         };
@@ -251,6 +362,7 @@ impl<'a> Tape<'a> {
             begun_unix_ns: self.writing.begun_unix_ns(),
             is_last,
         };
+        self.demand.block(std::mem::take(&mut self.in_block));
         let section = self.indexer.block(is_last, composer.index_room());
         let (section, index) = section.unzip();
         let (text, section) = (&self.text, section.unwrap_or_default());
@@ -261,6 +373,12 @@ impl<'a> Tape<'a> {
         if let Some(index) = index {
             self.writing.archive().keep(seal.serial, Some(index));
         }
+    }
+
+    /// Whether a part of a body has come: nothing else can be received before the rest of it has.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.is_receiving
     }
 
     /// Receives into the next body, from `filled` of it on, with what `receive` does; there has to be
@@ -278,7 +396,9 @@ impl<'a> Tape<'a> {
             return Ok(0);
         };
         let from = composer.room().start;
-        receive(&mut buffer[from + filled..from + len])
+        let count = receive(&mut buffer[from + filled..from + len])?;
+        self.is_receiving = (1..len).contains(&(filled + count));
+        Ok(count)
     }
 
     /// Notes that so much of a body was copied.
@@ -296,7 +416,7 @@ impl<'a> Tape<'a> {
         track: usize,
         kind: Kind,
     ) -> Result<bool, RecordError> {
-        let Some((buffer, composer)) = &mut self.filling else {
+        let Some((buffer, composer)) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
             return Ok(false);
         };
         let room = composer.room();
@@ -375,6 +495,11 @@ impl<'a> Tape<'a> {
         entry.header = *header;
         composer.push(buffer, len, &entry);
         self.indexer.packet(&entry, len);
+        if self.in_block.packets == 0 {
+            (self.in_block.arrival_ns, self.in_block.media_ns) = (entry.arrival_ns, entry.media_ns);
+        }
+        self.in_block.packets += 1;
+        self.in_block.missing += u64::from(entry.lost);
         self.heard = Some(clock::now());
         self.tally.packets += 1;
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;

@@ -34,6 +34,7 @@ use super::input::InputError;
 use super::poll::Wait;
 use super::receive::{Came, Partial, ReceiveError};
 use super::record::{RecordError, Tally, Tape};
+use super::roster::{About, Does};
 use super::sources::SourcesConfig;
 use super::tls::Trusted;
 use super::transport::Transport;
@@ -428,7 +429,14 @@ impl Worker {
             Err(error) => return error,
         };
         let number = writing.number();
-        let mut tape = match Tape::new(&stream, writing, &description) {
+        let about = About {
+            who: self.spec.name.clone(),
+            does: Does::Pulls,
+            volume: self.spec.volume.clone(),
+            recording: number,
+        };
+        let member = self.archives.roster().join(about, &stream);
+        let mut tape = match Tape::new(&stream, writing, &description, member) {
             Ok(tape) => tape,
             Err(error) => return error.into(),
         };
@@ -603,6 +611,7 @@ impl Session<'_> {
         for (track, transport) in self.transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
                 && has_room
+                && !tape.is_receiving()
             {
                 wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use md5::{Digest, Md5};
 
-use crate::common::{Ready, Serve, Site, WITHIN, read_text};
+use crate::common::{Ready, Serve, Site, WITHIN, call, read_text};
 
 /// A site whose server has RTSP at a port of its own, with small blocks.
 pub(crate) fn with_rtsp(site: &Site, more: &str) {
@@ -278,4 +278,24 @@ pub(crate) fn rtp(sequence: u16, timestamp: u32, ssrc: u32, body: &[u8]) -> Vec<
     packet.extend(ssrc.to_be_bytes());
     packet.extend(body);
     packet
+}
+
+/// What a player gets of `path` in the connection, so many packets; `headers` are of PLAY.
+pub(crate) fn played(address: SocketAddr, path: &str, headers: &str, count: usize) -> Vec<Vec<u8>> {
+    let mut client = Client::connect(address);
+    client.ask("DESCRIBE", path, "", "").is(200);
+    client
+        .ask("SETUP", &format!("{path}/track0"), TCP, "")
+        .is(200);
+    client.ask("PLAY", path, headers, "").is(200);
+    let packets = client.packets_on(0, count);
+    client.ask("TEARDOWN", path, "", "").is(200);
+    packets
+}
+
+/// How many reservations the server has.
+pub(crate) fn reservations(site: &Site) -> usize {
+    let (status, said) = call(site, "GET", "/v1/status", "");
+    assert_eq!(status, 200, "{said}");
+    said["streams"].as_array().map_or(0, Vec::len)
 }

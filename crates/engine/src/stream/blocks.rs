@@ -260,6 +260,16 @@ impl<'a> BlockReader<'a> {
         self.buffers.own()
     }
 
+    /// How many buffers there are, and how many of them a block is read into, or has been and was not taken.
+    #[must_use]
+    pub fn use_of_buffers(&self) -> BufferUse {
+        BufferUse {
+            own: self.buffers.own(),
+            borrowed: 0,
+            full: self.offsets.len(),
+        }
+    }
+
     /// Does what there is to do: takes in what is read, asks the disks for blocks whose turn has come.
     ///
     /// # Errors

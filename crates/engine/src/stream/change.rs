@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sched::units::BytesPerSecond;
+use sched::units::{Bytes, BytesPerSecond};
 
 use super::core::StreamCore;
 use super::open::{self, BUFFERS_PER_DISK};
 use super::reserve::{Refusal, Stream};
 use crate::front::client::ClientCore;
 use crate::pool::control::memory_refusal;
+use crate::status::StreamStatus;
 
 /// The most buffers that a stream can have.
 pub const BUFFERS_MAX: usize = 1_024;
@@ -86,10 +87,22 @@ impl Changer {
         self.core.rate()
     }
 
+    /// The size of a block.
+    #[must_use]
+    pub fn block(&self) -> Bytes {
+        self.core.block
+    }
+
     /// How many buffers nobody else may use.
     #[must_use]
     pub fn buffers(&self) -> usize {
         self.buffers_min() + self.client.more.accounts().len()
+    }
+
+    /// What happened to the stream's blocks so far.
+    #[must_use]
+    pub fn status(&self) -> StreamStatus {
+        self.core.status()
     }
 
     fn buffers_min(&self) -> usize {

@@ -1,27 +1,25 @@
 //! GET_PARAMETER and SET_PARAMETER: what a session has reserved (`text/parameters`, RFC 2326, sections 10.8 and 10.9).
+//!
+//! A change takes as long as blocks are in flight, so where packets move it goes on beside them, and is answered when
+//! it is done.
 
-use std::cell::Cell;
+use std::collections::VecDeque;
 
-use engine::stream::Stream;
+use engine::stream::{Change, Refusal, Wish};
 use rtsp_types::{Method, StatusCode};
 use sched::units::BytesPerSecond;
 
 use super::answer::{Answer, answer};
 use super::setup::refused;
 use super::{Asked, Connection, Role};
-
-/// What a session has reserved.
-#[derive(Clone, Copy)]
-pub(super) struct Held<'a> {
-    pub(super) stream: &'a Stream,
-    /// What a player has for playing it as it was.
-    pub(super) rate: Option<&'a Cell<BytesPerSecond>>,
-}
+use crate::media::roster::Member;
 
 /// Bytes per second.
 const RATE: &str = "rate";
 /// Bytes that are written or read at a time.
 const BLOCK: &str = "block";
+/// Buffers of a block each that nobody else may use.
+const BUFFERS: &str = "buffers";
 
 /// The names in a body, and what they are to be.
 fn lines(body: &[u8]) -> impl Iterator<Item = (&str, Option<&str>)> {
@@ -33,82 +31,173 @@ fn lines(body: &[u8]) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// What is answered, without the session.
-pub(super) fn parameters(request: &Asked, held: Option<Held<'_>>) -> Answer {
+/// What is asked for: the answer, without the session, or a change that comes before it.
+enum Asks {
+    Said(Answer),
+    Wished(Wish),
+}
+
+fn asks(request: &Asked, member: Option<&Member>) -> Asks {
     let said = |status| answer(Some(request), status);
     if lines(request.body()).next().is_none() {
         // It keeps the session alive.
-        return said(StatusCode::Ok);
+        return Asks::Said(said(StatusCode::Ok));
     }
-    let Some(held) = held else {
-        return said(StatusCode::MethodNotValidInThisState)
-            .reason("nothing is reserved yet: SETUP a track first");
+    let Some(member) = member else {
+        let said = said(StatusCode::MethodNotValidInThisState);
+        return Asks::Said(said.reason("nothing is reserved yet: SETUP a track first"));
     };
     let unknown: Vec<&str> = lines(request.body())
         .map(|(name, _)| name)
-        .filter(|name| ![RATE, BLOCK].contains(name))
+        .filter(|name| ![RATE, BLOCK, BUFFERS].contains(name))
         .collect();
     if !unknown.is_empty() {
         let text = unknown.join("\r\n") + "\r\n";
-        return said(StatusCode::ParameterNotUnderstood).body("text/parameters", text.into_bytes());
+        let said = said(StatusCode::ParameterNotUnderstood);
+        return Asks::Said(said.body("text/parameters", text.into_bytes()));
     }
     match request.method() {
-        Method::SetParameter => set(request, held),
-        _ => get(request, held),
+        Method::SetParameter => match wish(request) {
+            Ok(wish) => Asks::Wished(wish),
+            Err(said) => Asks::Said(said),
+        },
+        _ => Asks::Said(get(request, member)),
     }
 }
 
-fn get(request: &Asked, held: Held<'_>) -> Answer {
-    let mut text = String::new();
+fn get(request: &Asked, member: &Member) -> Answer {
+    let (changer, mut text) = (member.changer(), String::new());
     for (name, _) in lines(request.body()) {
         let value = match name {
-            RATE => held.stream.rate().0,
-            _ => held.stream.block().get(),
+            RATE => changer.rate().0,
+            BUFFERS => changer.buffers() as u64,
+            _ => changer.block().get(),
         };
         text += &format!("{name}: {value}\r\n");
     }
     answer(Some(request), StatusCode::Ok).body("text/parameters", text.into_bytes())
 }
 
-fn set(request: &Asked, held: Held<'_>) -> Answer {
+fn wish(request: &Asked) -> Result<Wish, Answer> {
     let said = |status| answer(Some(request), status);
-    if lines(request.body()).any(|(name, _)| name == BLOCK) {
-        return said(StatusCode::ParameterIsReadOnly)
-            .reason("blocks are as long as the volume's first recording had them");
+    let mut wish = Wish::default();
+    for (name, value) in lines(request.body()) {
+        let number = value.and_then(|value| value.parse::<u64>().ok());
+        let number = number.filter(|number| *number > 0);
+        match (name, number) {
+            (BLOCK, _) => {
+                return Err(said(StatusCode::ParameterIsReadOnly)
+                    .reason("blocks are as long as the volume's first recording had them"));
+            }
+            (RATE, Some(rate)) => wish.rate = Some(BytesPerSecond(rate)),
+            (BUFFERS, Some(count)) => {
+                wish.buffers = Some(usize::try_from(count).unwrap_or(usize::MAX));
+            }
+            (RATE, None) => {
+                return Err(said(StatusCode::BadRequest).reason("rate: how many bytes per second?"));
+            }
+            _ => {
+                return Err(said(StatusCode::BadRequest)
+                    .reason("buffers: how many, each as long as a block?"));
+            }
+        }
     }
-    for (_, value) in lines(request.body()) {
-        let rate = value.and_then(|value| value.parse().ok());
-        let Some(rate) = rate.filter(|rate: &u64| *rate > 0).map(BytesPerSecond) else {
-            return said(StatusCode::BadRequest).reason("rate: how many bytes per second?");
+    Ok(wish)
+}
+
+/// What is said of a change.
+fn changed(request: &Asked, member: &Member, wish: Wish, changed: Result<(), Refusal>) -> Answer {
+    match changed {
+        Ok(()) => {
+            member.granted(wish);
+            answer(Some(request), StatusCode::Ok)
+        }
+        Err(refusal) => {
+            let session = member.number();
+            tracing::info!(session, %refusal, "what a session asks for is refused");
+            refused(request, &refusal)
+        }
+    }
+}
+
+/// A request, and the change that has begun for it.
+type Turn = (Box<Asked>, Option<(Wish, Change)>);
+
+/// Changes that go on beside packets, and what is asked for after them: each is answered in its turn.
+#[derive(Default)]
+pub(super) struct Changes(VecDeque<Turn>);
+
+impl Changes {
+    /// Takes a request; the answer, without the session, unless it has to wait.
+    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Member) -> Option<Answer> {
+        if !self.0.is_empty() {
+            self.0.push_back((request, None));
+            return None;
+        }
+        match begun(&request, member) {
+            Ok(change) => {
+                self.0.push_back((request, Some(change)));
+                None
+            }
+            Err(said) => Some(said),
+        }
+    }
+
+    /// The next answer that does not have to wait any more.
+    pub(super) fn answered(&mut self, member: &Member) -> Option<Answer> {
+        let (request, change) = self.0.front_mut()?;
+        let said = match change {
+            Some((wish, change)) => changed(request, member, *wish, change.take()?),
+            None => match begun(request, member) {
+                Ok(begun) => {
+                    *change = Some(begun);
+                    return None;
+                }
+                Err(said) => said,
+            },
         };
-        if let Err(refusal) = held.stream.change_rate(rate) {
-            tracing::info!(stream = held.stream.name(), %refusal, "another rate is refused");
-            return refused(request, &refusal);
-        }
-        if let Some(of_player) = held.rate {
-            of_player.set(rate);
-        }
+        self.0.pop_front();
+        Some(said)
     }
-    said(StatusCode::Ok)
+
+    /// The session ends: what those are told whose turn has not come.
+    pub(super) fn given_up(self) -> impl Iterator<Item = Answer> {
+        self.0.into_iter().map(|(request, _)| {
+            answer(Some(&request), StatusCode::ServiceUnavailable)
+                .reason("the session has ended before that was done")
+        })
+    }
+}
+
+/// A change that has begun, or what is said at once.
+fn begun(request: &Asked, member: &Member) -> Result<(Wish, Change), Answer> {
+    let wish = match asks(request, Some(member)) {
+        Asks::Said(said) => return Err(said),
+        Asks::Wished(wish) => wish,
+    };
+    let change = member.begin(wish).map_err(|error| {
+        answer(Some(request), StatusCode::InternalServerError).reason(error.to_string())
+    })?;
+    Ok((wish, change))
 }
 
 impl Connection<'_> {
     /// The same while nothing moves.
     pub(super) fn parameters_in_session(&self, request: &Asked) -> Answer {
-        let held = self
+        let member = self
             .session
             .as_ref()
             .and_then(|session| match &session.role {
-                Role::Publisher { reserved, .. } => {
-                    let (stream, _) = reserved.as_ref()?;
-                    Some(Held { stream, rate: None })
-                }
-                Role::Player { reserved, rate, .. } => Some(Held {
-                    stream: reserved,
-                    rate: Some(rate),
-                }),
+                Role::Publisher { reserved, .. } => Some(&reserved.as_ref()?.member),
+                Role::Player { member, .. } => Some(member),
             });
-        let said = parameters(request, held);
+        let said = match (asks(request, member.map(|member| &**member)), member) {
+            (Asks::Wished(wish), Some(member)) => {
+                changed(request, member, wish, member.change(wish))
+            }
+            (Asks::Said(said), _) => said,
+            (Asks::Wished(_), None) => answer(Some(request), StatusCode::InternalServerError),
+        };
         match &self.session {
             Some(session) => said.session(&session.id, self.shared.config.timeout),
             None => said,

@@ -5,9 +5,11 @@ use std::io::{self, IoSlice};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::clock;
 use engine::event::EventFd;
+use engine::stream::Stream;
 use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
@@ -15,15 +17,18 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::parameters::{Held, parameters};
+use super::parameters::Changes;
 use super::wanted::{Playable, Unwanted, Wanted};
 use super::{Asked, Connection, Ended, Role, Session, Then};
 use crate::media::archive::{Archive, ArchiveError};
 use crate::media::block::Kind;
+use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
+use crate::media::negotiation::Negotiation;
 use crate::media::packet::Header;
 use crate::media::play::{PlayError, Playback, Start, Upcoming};
 use crate::media::poll::Wait;
+use crate::media::roster::Member;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -76,6 +81,15 @@ struct Sent {
     reported: Option<Time>,
 }
 
+/// What a session has reserved for playing.
+#[derive(Clone, Copy)]
+struct Held<'a> {
+    stream: &'a Stream,
+    member: &'a Arc<Member>,
+    /// It is not known what the recording takes.
+    is_guess: bool,
+}
+
 /// A playback and what goes out of it.
 struct Outgoing<'a> {
     playback: Playback<'a>,
@@ -87,6 +101,8 @@ struct Outgoing<'a> {
     full: Option<Full>,
     /// Answers and reports that go between two packets.
     between: VecDeque<u8>,
+    /// What is asked for and takes a while.
+    changes: Changes,
     /// When those who play are told that this was all.
     over: Option<Time>,
     /// The wall clock at an instant of the other one.
@@ -104,8 +120,9 @@ impl Connection<'_> {
                     recording,
                     description,
                     reserved,
-                    rate,
+                    member,
                     is_live,
+                    ..
                 },
             paused,
             transports,
@@ -137,7 +154,7 @@ impl Connection<'_> {
                 return (said.because(error.to_string()), Then::Next);
             }
         };
-        let speed = self.speed(request, reserved, rate.get());
+        let speed = self.speed(request, reserved, member.promised());
         wanted.manner.speed = speed.unwrap_or(Permille::ONE);
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
         if let Some(info) = self.rtp_info(request, archive, &wanted) {
@@ -164,7 +181,8 @@ impl Connection<'_> {
                 Role::Player {
                     archive,
                     reserved,
-                    rate,
+                    member,
+                    is_guess,
                     ..
                 },
             transports,
@@ -177,7 +195,8 @@ impl Connection<'_> {
         tracing::info!(peer = %self.peer, volume, recording = wanted.recording.number, "playing begins");
         let held = Held {
             stream: reserved,
-            rate: Some(rate),
+            member,
+            is_guess: *is_guess,
         };
         let after = self.move_out(held, archive, transports, wanted, id)?;
         match after {
@@ -228,20 +247,29 @@ impl Connection<'_> {
             ..
         } = wanted;
         let client = &self.shared.client;
+        let Held { stream, member, .. } = held;
+        let demand = PlayerDemand::new(stream.block().get(), held.is_guess);
+        let negotiation = Negotiation::new(Arc::clone(member));
+        let playback = Playback::new(stream, archive, client, recording, start, manner)?;
         let mut out = Outgoing {
-            playback: Playback::new(held.stream, archive, client, recording, start, manner)?,
+            playback: playback.following(demand, negotiation),
             transports,
             sent: vec![Sent::default(); transports.len()],
             gone: 0,
             full: None,
             between: VecDeque::new(),
+            changes: Changes::default(),
             over: None,
             ntp: (clock::now(), ntp_now()),
         };
         loop {
+            while let Some(said) = out.changes.answered(member) {
+                out.say(said.session(id, self.shared.config.timeout))?;
+            }
             let until = self.send_due(&mut out)?;
             let Some(until) = until else {
                 // All of it has gone: what comes next is for the session.
+                out.give_up_changes(id, self.shared.config.timeout)?;
                 out.farewell();
                 self.flush(&mut out)?;
                 return Ok(After::Goes);
@@ -265,9 +293,10 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&Wakes::Socket) {
-                match self.asked_while_playing(&mut out, held, id)? {
+                match self.asked_while_playing(&mut out, member, id)? {
                     After::Goes => {}
                     other => {
+                        out.give_up_changes(id, self.shared.config.timeout)?;
                         self.flush(&mut out)?;
                         return Ok(match other {
                             After::Ends(request, _) => {
@@ -351,7 +380,7 @@ impl Connection<'_> {
         if out.gone == all {
             out.gone = 0;
             out.note(track, len);
-            out.playback.done();
+            out.playback.sent(len);
         } else {
             out.full = Some(full);
         }
@@ -449,7 +478,7 @@ impl Connection<'_> {
     fn asked_while_playing(
         &mut self,
         out: &mut Outgoing<'_>,
-        held: Held<'_>,
+        member: &Member,
         id: &str,
     ) -> Result<After, Ended> {
         match self.receive(4_096)? {
@@ -482,20 +511,37 @@ impl Connection<'_> {
                 (None, Method::Play) => return Ok(After::Again(request)),
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
-                    parameters(&request, Some(held)).session(id, self.shared.config.timeout)
+                    match out.changes.ask(request, member) {
+                        Some(said) => said.session(id, self.shared.config.timeout),
+                        None => continue,
+                    }
                 }
                 (None, _) => in_session(StatusCode::MethodNotValidInThisState),
             };
-            let mut bytes = Vec::new();
-            said.done()
-                .write(&mut bytes)
-                .map_err(|_| io::Error::other("an answer that is none"))?;
-            out.between.extend(bytes);
+            out.say(said)?;
         }
     }
 }
 
 impl Outgoing<'_> {
+    /// An answer goes between two packets.
+    fn say(&mut self, said: Answer) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        said.done()
+            .write(&mut bytes)
+            .map_err(|_| io::Error::other("an answer that is none"))?;
+        self.between.extend(bytes);
+        Ok(())
+    }
+
+    /// Those who have asked for something that takes a while are told that it was too long.
+    fn give_up_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
+        for said in std::mem::take(&mut self.changes).given_up() {
+            self.say(said.session(id, timeout))?;
+        }
+        Ok(())
+    }
+
     /// A packet of a track has gone.
     fn note(&mut self, track: usize, len: usize) {
         if let Some(sent) = self.sent.get_mut(track) {

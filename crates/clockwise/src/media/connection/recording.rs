@@ -1,20 +1,21 @@
 //! RECORD: packets come, by UDP or between requests, until TEARDOWN, silence, or the end of the connection.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use engine::clock;
-use engine::stream::Stream;
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
 
-use super::answer::{answer, options};
-use super::parameters::{Held, parameters};
+use super::answer::{Answer, answer, options};
+use super::parameters::Changes;
 use super::reports::Reports;
-use super::{Asked, Connection, Ended, Role, Session, Then};
+use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
 use crate::media::receive::Came;
 use crate::media::record::{Tally, Tape};
+use crate::media::roster::Member;
 use crate::media::transport::Transport;
 
 /// What a recording wakes for.
@@ -66,14 +67,20 @@ impl Connection<'_> {
         else {
             return Ok(true);
         };
-        let Some((stream, writing)) = reserved.take() else {
+        let Some(Reserved {
+            stream,
+            writing,
+            member,
+        }) = reserved.take()
+        else {
             return Ok(true);
         };
         let number = writing.number();
         let volume = writing.archive().volume().name().to_owned();
         tracing::info!(peer = %self.peer, %volume, recording = number, "a recording begins");
-        let mut tape = Tape::new(&stream, writing, description)?;
-        let moved = self.move_packets(&mut tape, &stream, transports, id);
+        let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
+        let mut changes = Changes::default();
+        let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
         let Tally {
@@ -91,9 +98,13 @@ impl Connection<'_> {
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();
+        drop(member);
         let Some(request) = moved? else {
             return Ok(false);
         };
+        for said in changes.given_up() {
+            self.tell(&said.session(id, self.shared.config.timeout).done())?;
+        }
         let said = answer(Some(&request), StatusCode::Ok).session(id, self.shared.config.timeout);
         if *request.method() == Method::Pause {
             self.session = Some(session);
@@ -108,7 +119,8 @@ impl Connection<'_> {
     fn move_packets(
         &mut self,
         tape: &mut Tape<'_>,
-        stream: &Stream,
+        member: &Member,
+        changes: &mut Changes,
         transports: &[Option<Transport>],
         id: &str,
     ) -> Result<Option<Box<Asked>>, Ended> {
@@ -116,6 +128,10 @@ impl Connection<'_> {
         let mut reports = Reports::new(clock::now());
         loop {
             tape.advance()?;
+            while let Some(said) = changes.answered(member) {
+                self.finish_reports(&mut reports)?;
+                self.tell(&said.session(id, self.shared.config.timeout).done())?;
+            }
             self.send_reports(&mut reports, tape, transports, clock::now())?;
             let has_room = tape.make_any_room();
             let ready = self.sleep(tape, transports, has_room, &reports)?;
@@ -142,8 +158,10 @@ impl Connection<'_> {
                             if matches!(request.method(), Method::Teardown | Method::Pause) {
                                 return Ok(Some(request));
                             }
-                            let said = self.while_recording(&request, stream, id);
-                            self.tell(&said)?;
+                            if let Some(said) = while_recording(request, member, changes) {
+                                let timeout = self.shared.config.timeout;
+                                self.tell(&said.session(id, timeout).done())?;
+                            }
                         }
                         Came::Response(_) => {}
                         Came::Nothing | Came::NoRoom => break,
@@ -178,6 +196,7 @@ impl Connection<'_> {
         for (track, transport) in transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
                 && has_room
+                && !tape.is_receiving()
             {
                 wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
@@ -192,18 +211,16 @@ impl Connection<'_> {
         let until = due.chain([silent]).min();
         Ok(wait.sleep(tape.writer().arm(), until)?)
     }
+}
 
-    fn while_recording(&self, request: &Asked, stream: &Stream, id: &str) -> Response<Vec<u8>> {
-        let timeout = self.shared.config.timeout;
-        match request.method() {
-            Method::Options => options(request).done(),
-            Method::GetParameter | Method::SetParameter => {
-                let held = Held { stream, rate: None };
-                parameters(request, Some(held)).session(id, timeout).done()
-            }
-            _ => answer(Some(request), StatusCode::MethodNotValidInThisState)
-                .session(id, timeout)
-                .done(),
-        }
+/// What is said to a request beside packets, if not later.
+fn while_recording(request: Box<Asked>, member: &Member, changes: &mut Changes) -> Option<Answer> {
+    match request.method() {
+        Method::Options => Some(options(&request)),
+        Method::GetParameter | Method::SetParameter => changes.ask(request, member),
+        _ => Some(answer(
+            Some(&request),
+            StatusCode::MethodNotValidInThisState,
+        )),
     }
 }

@@ -1,6 +1,5 @@
 //! ANNOUNCE, DESCRIBE and SETUP: what a session is about, and whether the disks carry it.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use engine::stream::{Refusal, Stream, StreamSpec};
@@ -10,12 +9,13 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::answer::{Answer, answer};
-use super::{Asked, Connection, Role, Session};
+use super::{Asked, Connection, Reserved, Role, Session};
 use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::archives::OpenError;
 use crate::media::description::{self, Description};
 use crate::media::play;
+use crate::media::roster::{About, Does};
 use crate::media::transport::Transport;
 
 /// Blocks from which it is known what a recording takes to be played.
@@ -267,7 +267,7 @@ impl Connection<'_> {
     fn begin_player(&mut self, request: &Asked) -> Result<(), Answer> {
         let (archive, recording, description) = self.recorded(request)?;
         let is_live = target(request).is_some_and(|target| target.is_live);
-        let rate = self
+        let (rate, is_guess) = self
             .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
         let name = format!("rtsp {} plays {}", self.peer, archive.volume().name());
@@ -278,12 +278,20 @@ impl Connection<'_> {
                 refused(request, &refusal)
             })?;
         let tracks = description.tracks().len();
+        let about = About {
+            who: self.peer.to_string(),
+            does: Does::Plays,
+            volume: archive.volume().name().to_owned(),
+            recording: recording.number,
+        };
+        let member = self.shared.archives.roster().join(about, &reserved);
         let role = Role::Player {
             archive,
             recording,
             description: Box::new(description),
             reserved,
-            rate: Cell::new(rate),
+            member,
+            is_guess,
             is_live,
         };
         let begun = self.begin(request, role, tracks);
@@ -291,25 +299,25 @@ impl Connection<'_> {
     }
 
     /// What a recording takes to be played: its blocks over its time, and a tenth, as it may vary; at most what was
-    /// reserved for recording it, as its blocks were not written faster, whatever its timestamps say. Of one that has
-    /// few blocks, just that.
+    /// reserved for recording it, as its last blocks say it: they were not written faster, whatever their timestamps
+    /// say. Of one that has few blocks just that, which is a guess.
     fn played_rate(
         &self,
         archive: &Archive,
         recording: &Recording,
         description: &Description,
-    ) -> Result<BytesPerSecond, ArchiveError> {
+    ) -> Result<(BytesPerSecond, bool), ArchiveError> {
         let blocks = recording.end - recording.first;
         let recorded = description.rate().unwrap_or(self.shared.config.rate);
         if blocks < MEASURED_BLOCKS_MIN {
-            return Ok(recorded);
+            return Ok((recorded, true));
         }
         let extent = play::extent(archive, &self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
         let length = u128::from(extent.end - extent.start).max(1);
         let rate = bytes * 1_100_000_000 / length;
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
-        Ok(BytesPerSecond(rate).min(recorded))
+        Ok((BytesPerSecond(rate).min(recorded), false))
     }
 
     fn reserve(
@@ -356,12 +364,23 @@ impl Connection<'_> {
                 tracing::info!(peer = %self.peer, %refusal, "a recording is refused");
                 refused(request, &refusal)
             })?;
+        let about = About {
+            who: self.peer.to_string(),
+            does: Does::Records,
+            volume: archive.volume().name().to_owned(),
+            recording: writing.number(),
+        };
+        let member = self.shared.archives.roster().join(about, &stream);
         if let Some(Session {
             role: Role::Publisher { reserved, .. },
             ..
         }) = &mut self.session
         {
-            *reserved = Some((stream, writing));
+            *reserved = Some(Reserved {
+                stream,
+                writing,
+                member,
+            });
         }
         Ok(())
     }

@@ -1,0 +1,169 @@
+//! `clockwise session`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use sched::units::{Bytes, BytesPerSecond};
+
+use super::output::{list, table};
+use super::{Output, block_on, printable};
+use crate::client::ApiClient;
+use crate::failure::Failure;
+use crate::http::sessions::{ChangeSession, RtspSessionView, SessionDoes};
+use crate::quantity::{Rate, Size, parse_rate};
+
+/// `clockwise session`.
+#[derive(Subcommand, Debug)]
+pub enum SessionCommand {
+    /// List who records and plays over RTSP, and how full the buffers are.
+    List,
+    /// Show one session.
+    Show {
+        /// Its number.
+        number: u64,
+    },
+    /// Change what a session has reserved, while its packets go on.
+    Set {
+        /// Its number.
+        number: u64,
+        /// The rate, such as 500KB/s.
+        #[arg(long, value_parser = parse_rate, allow_hyphen_values = true, required_unless_present = "buffers")]
+        rate: Option<BytesPerSecond>,
+        /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 1024 at most.
+        #[arg(long)]
+        buffers: Option<u64>,
+    },
+}
+
+pub(super) fn run(
+    client: &ApiClient,
+    command: &SessionCommand,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let path = |number: &u64| format!("/v1/sessions/{number}");
+    match command {
+        SessionCommand::List => {
+            let sessions: Vec<RtspSessionView> = block_on(client.get("/v1/sessions"))?;
+            output.result(&sessions, || all(&sessions))?;
+        }
+        SessionCommand::Show { number } => {
+            let session: RtspSessionView = block_on(client.get(&path(number)))?;
+            output.result(&session, || one(&session))?;
+        }
+        SessionCommand::Set {
+            number,
+            rate,
+            buffers,
+        } => {
+            let ask = ChangeSession {
+                rate_bytes_per_second: rate.map(|rate| rate.0),
+                buffers: *buffers,
+            };
+            let session: RtspSessionView = block_on(client.patch(&path(number), &ask))?;
+            output.result(&session, || one(&session))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn does(of: &RtspSessionView) -> &'static str {
+    match of.does {
+        SessionDoes::Records => "records",
+        SessionDoes::Pulls => "pulls",
+        SessionDoes::Plays => "plays",
+    }
+}
+
+/// Full buffers of those that there are, borrowed ones beside its own.
+fn buffers(of: &RtspSessionView) -> String {
+    match of.buffers_borrowed {
+        0 => format!("{} of {}", of.buffers_full, of.buffers),
+        borrowed => format!("{} of {}+{borrowed}", of.buffers_full, of.buffers),
+    }
+}
+
+fn all(sessions: &[RtspSessionView]) -> String {
+    if sessions.is_empty() {
+        return "nobody records or plays over RTSP\n".to_owned();
+    }
+    let row = |of: &RtspSessionView| {
+        [
+            of.number.to_string(),
+            printable(&of.who).into_owned(),
+            does(of).to_owned(),
+            format!("{}/{}", of.volume, of.recording),
+            Rate(BytesPerSecond(of.rate_bytes_per_second)).to_string(),
+            buffers(of),
+            of.buffers_full_max.to_string(),
+            of.packets.to_string(),
+            of.lost.to_string(),
+            of.misses.to_string(),
+        ]
+    };
+    let head = [
+        "SESSION",
+        "WHO",
+        "DOES",
+        "RECORDING",
+        "RATE",
+        "BUFFERS FULL",
+        "MOST",
+        "PACKETS",
+        "LOST",
+        "MISSED",
+    ];
+    table(head, &[0, 4, 6, 7, 8, 9], sessions.iter().map(row)) + "\n"
+}
+
+fn one(of: &RtspSessionView) -> String {
+    let rate = |rate| Rate(BytesPerSecond(rate)).to_string();
+    let lost = match of.does {
+        SessionDoes::Plays => format!("{} blocks not there", of.lost),
+        _ => format!(
+            "{} lost, {} of them because no buffer was free",
+            of.lost, of.lost_without_buffer
+        ),
+    };
+    list(&[
+        ("session", of.number.to_string()),
+        ("who", printable(&of.who).into_owned()),
+        ("does", does(of).to_owned()),
+        ("recording", format!("{}/{}", of.volume, of.recording)),
+        (
+            "rate",
+            format!(
+                "{}, asked for {}; changed {} times by itself",
+                rate(of.rate_bytes_per_second),
+                rate(of.asked_bytes_per_second),
+                of.rate_changes
+            ),
+        ),
+        (
+            "refused",
+            of.refused
+                .as_deref()
+                .map_or("nothing".into(), printable)
+                .into_owned(),
+        ),
+        (
+            "buffers",
+            format!(
+                "{} full of {}, each {}; {} borrowed, at most {}; {} full at most",
+                of.buffers_full,
+                of.buffers + of.buffers_borrowed,
+                Size(Bytes(of.block_bytes)),
+                of.buffers_borrowed,
+                of.buffers_borrowed_max,
+                of.buffers_full_max
+            ),
+        ),
+        (
+            "packets",
+            format!("{}, {}; {lost}", of.packets, Size(Bytes(of.bytes))),
+        ),
+        (
+            "blocks",
+            format!("{}; {} deadlines missed", of.blocks, of.misses),
+        ),
+    ])
+}

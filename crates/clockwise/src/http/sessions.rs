@@ -1,0 +1,171 @@
+//! Sessions over RTSP: who records and plays, with what, and how full the buffers are.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use engine::stream::{BUFFERS_MAX, Wish};
+use sched::units::BytesPerSecond;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Answer, App, Body, PathPart, Problem, Shared, answer};
+use crate::media::roster::{Does, Member};
+
+/// What a session does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionDoes {
+    /// It records what is published.
+    Records,
+    /// It records from a source.
+    Pulls,
+    /// It plays.
+    Plays,
+}
+
+/// A session that has something reserved.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RtspSessionView {
+    /// Its number, from 1, in this server.
+    pub number: u64,
+    /// Who is at the other end: an address, or the name of a source.
+    pub who: String,
+    /// What it does.
+    pub does: SessionDoes,
+    /// The volume.
+    pub volume: String,
+    /// The recording in it.
+    pub recording: u64,
+    /// What is reserved.
+    pub rate_bytes_per_second: u64,
+    /// What was asked for at first, or by somebody since. A recorder that meets more has more, for a while; a player that
+    /// plays faster than it was has that much more.
+    pub asked_bytes_per_second: u64,
+    /// The size of a block, and of a buffer.
+    pub block_bytes: u64,
+    /// Buffers that nobody else may use.
+    pub buffers: u64,
+    /// Buffers that are borrowed from what nobody else wants at the moment.
+    pub buffers_borrowed: u64,
+    /// How many it may borrow at most.
+    pub buffers_borrowed_max: u64,
+    /// Buffers that are full or on their way to or from the disks, of all of them.
+    pub buffers_full: u64,
+    /// How many that were at most.
+    pub buffers_full_max: u64,
+    /// Packets that were recorded or played.
+    pub packets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Packets that never came; of a player, blocks that could not be played.
+    pub lost: u64,
+    /// Packets among them before which no buffer was free.
+    pub lost_without_buffer: u64,
+    /// How often it has changed its rate by itself.
+    pub rate_changes: u64,
+    /// Why it did not get the rate that it asked for last, if it did not.
+    pub refused: Option<String>,
+    /// Blocks that were written or read.
+    pub blocks: u64,
+    /// Deadlines of them that were missed, net of the host's own lateness.
+    pub misses: u64,
+}
+
+impl From<&Member> for RtspSessionView {
+    fn from(of: &Member) -> Self {
+        let (about, counts, status) = (of.about(), of.counts(), of.status());
+        Self {
+            number: of.number(),
+            who: about.who.clone(),
+            does: match about.does {
+                Does::Records => SessionDoes::Records,
+                Does::Pulls => SessionDoes::Pulls,
+                Does::Plays => SessionDoes::Plays,
+            },
+            volume: about.volume.clone(),
+            recording: about.recording,
+            rate_bytes_per_second: status.rate_bytes_per_second,
+            asked_bytes_per_second: of.promised().0,
+            block_bytes: status.block_bytes,
+            buffers: of.changer().buffers() as u64,
+            buffers_borrowed: counts.buffers.borrowed as u64,
+            buffers_borrowed_max: counts.borrowed_most as u64,
+            buffers_full: counts.buffers.full as u64,
+            buffers_full_max: counts.full_most as u64,
+            packets: counts.packets,
+            bytes: counts.bytes,
+            lost: counts.lost,
+            lost_without_buffer: counts.lost_without_buffer,
+            rate_changes: counts.rate_changes,
+            refused: counts.refused,
+            blocks: status.blocks,
+            misses: status.misses,
+        }
+    }
+}
+
+/// What a session is to have reserved from now on; what is absent stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChangeSession {
+    /// The rate.
+    pub rate_bytes_per_second: Option<u64>,
+    /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 1,024 at most.
+    pub buffers: Option<u64>,
+}
+
+pub(super) fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(show, change))
+}
+
+/// All sessions that have something reserved, in the order in which they came.
+#[utoipa::path(get, path = "/v1/sessions", responses((status = 200, body = Vec<RtspSessionView>)))]
+async fn list(state: State<Shared>) -> Answer<Vec<RtspSessionView>> {
+    answer(state.0, |app| {
+        let all = app.archives.roster().all();
+        Ok(all.iter().map(|of| RtspSessionView::from(&**of)).collect())
+    })
+    .await
+}
+
+fn find(app: &App, number: u64) -> Result<std::sync::Arc<Member>, Problem> {
+    app.archives.roster().get(number).ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no session {number}, or not any more"),
+            "`clockwise session list` shows those that there are",
+        )
+    })
+}
+
+/// A session.
+#[utoipa::path(get, path = "/v1/sessions/{number}", params(("number" = u64, Path)),
+    responses((status = 200, body = RtspSessionView), (status = 404, body = Problem)))]
+async fn show(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<RtspSessionView> {
+    answer(state.0, move |app| Ok((&*find(app, number)?).into())).await
+}
+
+/// Changes what a session has reserved, all of it or nothing, while its packets go on.
+#[utoipa::path(patch, path = "/v1/sessions/{number}", params(("number" = u64, Path)),
+    request_body = ChangeSession,
+    responses((status = 200, body = RtspSessionView), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem), (status = 507, body = Problem)))]
+async fn change(
+    state: State<Shared>,
+    PathPart(number): PathPart<u64>,
+    Body(ask): Body<ChangeSession>,
+) -> Answer<RtspSessionView> {
+    answer(state.0, move |app| {
+        let session = find(app, number)?;
+        let buffers = ask.buffers.map(usize::try_from);
+        session.change(Wish {
+            rate: ask.rate_bytes_per_second.map(BytesPerSecond),
+            buffers: buffers.map(|count| count.unwrap_or(BUFFERS_MAX + 1)),
+        })?;
+        Ok((&*session).into())
+    })
+    .await
+}

@@ -1,0 +1,290 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::random_tests::cases;
+
+const BLOCK: u64 = 65_536;
+const MS: u64 = 1_000_000;
+
+fn rate(blocks_per_second: u64) -> BytesPerSecond {
+    BytesPerSecond(blocks_per_second * BLOCK)
+}
+
+fn at(ms: u64) -> Time {
+    Time(ms * MS)
+}
+
+/// A recorder in virtual time: blocks come at a rate, and go at the one that is reserved.
+struct Recorder {
+    demand: RecorderDemand,
+    now_ms: u64,
+    reserved: BytesPerSecond,
+    /// What the disks would give at most.
+    limit: BytesPerSecond,
+    /// Bytes that have come and not gone.
+    backlog: u64,
+    sealed: u64,
+    came: u64,
+    media_ms: u64,
+    asked: Vec<(u64, BytesPerSecond)>,
+    dropped: u64,
+    /// Of that, what no block tells of.
+    untold: u64,
+}
+
+const OWN: u64 = 4;
+const MOST: usize = 16;
+/// How far apart instants are.
+const STEP_MS: u64 = 10;
+
+impl Recorder {
+    fn new(promised: BytesPerSecond, limit: BytesPerSecond) -> Self {
+        Self {
+            demand: RecorderDemand::new(BLOCK, promised, Time::ZERO),
+            now_ms: 0,
+            reserved: promised,
+            limit,
+            backlog: 0,
+            sealed: 0,
+            came: 0,
+            media_ms: 0,
+            asked: Vec::new(),
+            dropped: 0,
+            untold: 0,
+        }
+    }
+
+    /// So long it comes so fast, and is shown in `shown` thousandths of the time.
+    fn run(&mut self, ms: u64, comes: BytesPerSecond, shown: u64) {
+        for _ in 0..ms / STEP_MS {
+            self.now_ms += STEP_MS;
+            self.media_ms += shown * STEP_MS;
+            let room = (OWN + MOST as u64) * BLOCK - self.backlog;
+            let (more, gone) = (comes.0 * STEP_MS / 1_000, self.reserved.0 * STEP_MS / 1_000);
+            let dropped = more.saturating_sub(room);
+            self.dropped += dropped;
+            self.untold += dropped;
+            self.came += more.min(room);
+            self.backlog = (self.backlog + more.min(room)).saturating_sub(gone);
+            while self.came / BLOCK > self.sealed {
+                self.sealed += 1;
+                self.demand.block(Seen {
+                    arrival_ns: self.now_ms * MS,
+                    media_ns: self.media_ms * MS / 1_000,
+                    packets: 64,
+                    missing: std::mem::take(&mut self.untold) * 64 / BLOCK,
+                });
+            }
+            let full = self.backlog.div_ceil(BLOCK).saturating_sub(OWN);
+            let pressure = Pressure {
+                full: (self.backlog / BLOCK) as usize,
+                borrowed: full as usize,
+                most: MOST,
+                starved: more > room,
+            };
+            let asked = self.demand.look(at(self.now_ms), self.reserved, pressure);
+            if let Some(asked) = asked {
+                self.asked.push((self.now_ms, asked));
+                let answer = match asked <= self.limit {
+                    true => Ok(()),
+                    false => Err(Some(self.limit)),
+                };
+                if answer.is_ok() {
+                    self.reserved = asked;
+                }
+                self.demand.answered(at(self.now_ms), answer);
+            }
+        }
+    }
+}
+
+#[test]
+fn buffers_take_a_burst_and_nothing_is_asked_for() {
+    let mut of = Recorder::new(rate(10), rate(1_000));
+    of.run(20_000, rate(9), 1_000);
+    // Twice as much for a second is ten blocks more than go.
+    of.run(1_000, rate(20), 1_000);
+    of.run(60_000, rate(9), 1_000);
+    assert_eq!((of.asked.len(), of.dropped), (0, 0));
+}
+
+#[test]
+fn more_for_long_is_asked_for_and_given_back_when_it_is_over() {
+    let mut of = Recorder::new(rate(10), rate(1_000));
+    of.run(10_000, rate(9), 1_000);
+    of.run(60_000, rate(15), 1_000);
+    assert_eq!((of.asked.len(), of.dropped), (1, 0));
+    let (when, first) = of.asked[0];
+    assert!((10_000..16_000).contains(&when), "{when}");
+    assert!((rate(15).0..rate(18).0).contains(&first.0), "{first:?}");
+    // It comes down to what it needs, and not below what it was asked to reserve.
+    of.run(300_000, rate(5), 1_000);
+    assert_eq!(of.reserved, rate(10));
+    assert!(of.asked.len() <= 3, "{:?}", of.asked);
+}
+
+#[test]
+fn what_fits_is_taken_where_more_is_refused_and_it_is_not_asked_all_the_time() {
+    let mut of = Recorder::new(rate(10), rate(13));
+    of.run(600_000, rate(20), 1_000);
+    assert_eq!(of.reserved, rate(13));
+    assert!(of.dropped > 0);
+    // With pauses of up to 64 s, ten minutes are a dozen questions.
+    assert!(of.asked.len() <= 20, "{:?}", of.asked);
+    let gaps = of.asked.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    assert!(gaps.max().unwrap() <= 65_000);
+    // When the disks have more, it is asked for.
+    of.limit = rate(100);
+    of.run(130_000, rate(20), 1_000);
+    assert!(of.reserved >= rate(20), "{:?}", of.reserved);
+}
+
+#[test]
+fn a_file_that_is_sent_as_fast_as_it_is_taken_needs_what_it_takes_to_be_shown() {
+    let mut of = Recorder::new(rate(10), rate(1_000));
+    // A hundred blocks a second for ten seconds of it.
+    of.run(30_000, rate(100), 10_000);
+    assert_eq!(of.asked, []);
+    // Who is held up, and shows that by its timestamps, needs more than comes.
+    let mut of = Recorder::new(rate(10), rate(1_000));
+    let mut demand = of.demand.clone();
+    for block in 0..20 {
+        demand.block(Seen {
+            arrival_ns: block * 100 * MS,
+            media_ns: block * 50 * MS,
+            packets: 1,
+            missing: 0,
+        });
+    }
+    let starved = Pressure {
+        starved: true,
+        ..Pressure::default()
+    };
+    of.demand = demand.clone();
+    assert_eq!(demand.look(at(2_000), rate(10), starved), None);
+    for block in 20..30 {
+        demand.block(Seen {
+            arrival_ns: block * 100 * MS,
+            media_ns: block * 50 * MS,
+            packets: 1,
+            missing: 0,
+        });
+    }
+    assert_eq!(demand.look(at(3_000), rate(10), starved), Some(rate(22)));
+}
+
+#[test]
+fn what_came_before_anybody_looked_is_measured() {
+    let mut demand = RecorderDemand::new(BLOCK, rate(1), Time::ZERO);
+    for block in 0..20 {
+        demand.block(Seen {
+            arrival_ns: block * MS,
+            media_ns: block * 200 * MS,
+            packets: 10,
+            missing: 0,
+        });
+    }
+    let pressure = Pressure {
+        full: 20,
+        borrowed: 16,
+        most: 16,
+        starved: false,
+    };
+    assert_eq!(
+        demand.look(at(50), rate(1), pressure),
+        Some(BytesPerSecond(BLOCK * 11 / 2))
+    );
+}
+
+#[test]
+fn timestamps_that_stand_still_and_packets_that_are_missing_count() {
+    let starved = Pressure {
+        starved: true,
+        ..Pressure::default()
+    };
+    let look = |media_ms: u64, missing: u64| {
+        let mut demand = RecorderDemand::new(BLOCK, rate(10), Time::ZERO);
+        demand.look(at(0), rate(10), starved);
+        for block in 0..20 {
+            demand.block(Seen {
+                arrival_ns: block * 50 * MS,
+                media_ns: block * media_ms * MS,
+                packets: 10,
+                missing,
+            });
+        }
+        demand.look(at(1_000), rate(10), starved)
+    };
+    assert_eq!(look(0, 0), Some(rate(22)));
+    assert_eq!(look(50, 10), Some(rate(44)));
+}
+
+#[test]
+fn a_player_asks_for_what_it_reads_and_gives_back_what_somebody_said() {
+    let blocks = |demand: &mut PlayerDemand, from: u64, count: u64, ms: u64| {
+        for block in from..from + count {
+            demand.block(Seen {
+                arrival_ns: block * ms * MS,
+                media_ns: block * ms * MS,
+                packets: 1,
+                missing: 0,
+            });
+        }
+    };
+    let mut demand = PlayerDemand::new(BLOCK, false);
+    blocks(&mut demand, 0, 8, 50);
+    assert_eq!(demand.look(at(0), rate(10)), None);
+    blocks(&mut demand, 8, 1, 50);
+    assert_eq!(demand.look(at(0), rate(10)), Some(rate(22)));
+    assert_eq!(demand.look(at(0), rate(10)), None);
+    demand.answered(at(0), Err(Some(rate(15))));
+    assert_eq!(demand.look(at(1), rate(10)), Some(rate(15)));
+    demand.answered(at(1), Ok(()));
+    assert_eq!(demand.look(at(2), rate(15)), None);
+    assert_eq!(demand.look(at(2_000), rate(15)), Some(rate(22)));
+    demand.answered(at(2_000), Ok(()));
+    // What was measured before stays as it is, though less is read now.
+    blocks(&mut demand, 100, 60, 200);
+    assert_eq!(demand.look(at(3), rate(22)), None);
+    let mut guess = PlayerDemand::new(BLOCK, true);
+    blocks(&mut guess, 0, 60, 200);
+    let less = guess.look(at(3), rate(22));
+    assert_eq!(less, Some(BytesPerSecond(BLOCK * 11 / 2)));
+    guess.answered(at(4), Ok(()));
+    assert_eq!(guess.look(at(5), rate(20)), None);
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn it_never_asks_for_less_than_was_promised_nor_while_it_waits_nor_too_often(
+        promised in 1_u64..50,
+        limit in 1_u64..200,
+        parts in prop::collection::vec((100_u64..20_000, 0_u64..120, 0_u64..3_000), 1..12),
+    ) {
+        let mut of = Recorder::new(rate(promised), rate(limit));
+        for (ms, comes, shown) in parts {
+            of.run(ms, rate(comes), shown);
+        }
+        prop_assert!(of.reserved >= rate(promised));
+        for (_, asked) in &of.asked {
+            prop_assert!(*asked >= rate(promised));
+        }
+        // Refusals: each with one question for what fits, and a pause of two seconds at least.
+        let refused = of.asked.iter().filter(|(_, asked)| *asked > rate(limit)).count() as u64;
+        prop_assert!(refused <= 1 + of.now_ms / 2_000, "{:?}", of.asked);
+    }
+
+    #[test]
+    fn what_comes_steadily_and_fits_is_recorded_without_a_gap(
+        promised in 5_u64..50,
+        times in 110_u64..400,
+    ) {
+        let comes = rate(promised * times / 100);
+        let mut of = Recorder::new(rate(promised), rate(10_000));
+        of.run(120_000, comes, 1_000);
+        prop_assert_eq!(of.dropped, 0, "{:?}", of.asked);
+        prop_assert!(of.reserved >= comes);
+    }
+}

@@ -1,0 +1,214 @@
+//! Who has something reserved over RTSP: what each has, how full its buffers are, and what changes it from outside.
+//!
+//! A session is a member from its reservation on until that is given back. What it counts it says here each time it
+//! has counted, so that whoever lists sessions never waits for one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use engine::status::StreamStatus;
+use engine::stream::{BufferUse, Change, Changer, Refusal, Stream, Wish};
+use sched::units::BytesPerSecond;
+
+/// What a session does with its reservation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Does {
+    /// It records what is published.
+    Records,
+    /// It records from a camera that is pulled from.
+    Pulls,
+    /// It plays.
+    Plays,
+}
+
+/// What a session is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Who is at the other end: an address, or the name of a source.
+    pub who: String,
+    /// What it does.
+    pub does: Does,
+    /// The volume.
+    pub volume: String,
+    /// The recording in it.
+    pub recording: u64,
+}
+
+/// What a session has counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Its buffers at this moment.
+    pub buffers: BufferUse,
+    /// How many it may borrow.
+    pub borrowed_most: usize,
+    /// How many were full at most, borrowed ones included.
+    pub full_most: usize,
+    /// Packets that were recorded or played.
+    pub packets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Packets that never came, or blocks that could not be played.
+    pub lost: u64,
+    /// Packets among them before which no buffer was free.
+    pub lost_without_buffer: u64,
+    /// How often it has changed its rate by itself.
+    pub rate_changes: u64,
+    /// Why it did not get the rate that it asked for last; `None`: it did.
+    pub refused: Option<String>,
+}
+
+impl Counts {
+    /// Its buffers are used like this now.
+    pub(super) fn use_buffers(&mut self, buffers: BufferUse) {
+        self.buffers = buffers;
+        self.full_most = self.full_most.max(buffers.full);
+    }
+}
+
+/// A session that has something reserved.
+pub struct Member {
+    number: u64,
+    about: About,
+    changer: Changer,
+    /// What was asked for at first, or by somebody since, in bytes per second.
+    promised: AtomicU64,
+    counts: Mutex<Counts>,
+}
+
+impl Member {
+    /// Its number, which no other session of this server has.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What it is about.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// What changes its reservation.
+    #[must_use]
+    pub fn changer(&self) -> &Changer {
+        &self.changer
+    }
+
+    /// What was asked for at first, or by somebody since: for a player what playing the recording as it was takes.
+    #[must_use]
+    pub fn promised(&self) -> BytesPerSecond {
+        BytesPerSecond(self.promised.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn promise(&self, rate: BytesPerSecond) {
+        self.promised.store(rate.0, Ordering::Relaxed);
+    }
+
+    /// What happened to its blocks.
+    #[must_use]
+    pub fn status(&self) -> StreamStatus {
+        self.changer.status()
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.locked().clone()
+    }
+
+    /// Counts.
+    pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.locked());
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Counts> {
+        // Numbers are numbers after any panic.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has it reserve what somebody wishes, all of it or nothing; waits until it has.
+    ///
+    /// # Errors
+    /// As [`Changer::change`].
+    pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
+        self.changer.change(wish)?;
+        self.granted(wish);
+        Ok(())
+    }
+
+    /// The same beside what the session does; [`granted`](Self::granted) has to follow.
+    pub(super) fn begin(&self, wish: Wish) -> io::Result<Change> {
+        self.changer.clone().begin(wish)
+    }
+
+    /// It has what somebody wished.
+    pub(super) fn granted(&self, wish: Wish) {
+        if let Some(rate) = wish.rate {
+            self.promise(rate);
+        }
+    }
+}
+
+/// The sessions of a server.
+#[derive(Default)]
+pub struct Roster {
+    last: AtomicU64,
+    members: Mutex<BTreeMap<u64, Weak<Member>>>,
+}
+
+impl Roster {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Member>>> {
+        // A list, changed in one step.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session has reserved a stream; it is listed for as long as this is kept.
+    pub fn join(&self, about: About, stream: &Stream) -> Arc<Member> {
+        let member = Arc::new(Member {
+            number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
+            about,
+            changer: stream.changer(),
+            promised: AtomicU64::new(stream.rate().0),
+            counts: Mutex::new(Counts {
+                buffers: BufferUse {
+                    own: stream.buffers(),
+                    ..BufferUse::default()
+                },
+                ..Counts::default()
+            }),
+        });
+        let mut members = self.locked();
+        members.retain(|_, of| of.strong_count() > 0);
+        members.insert(member.number, Arc::downgrade(&member));
+        member
+    }
+
+    /// All sessions, in the order in which they came.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Member>> {
+        self.locked().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A session by its number.
+    #[must_use]
+    pub fn get(&self, number: u64) -> Option<Arc<Member>> {
+        self.locked().get(&number)?.upgrade()
+    }
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member")
+            .field("number", &self.number)
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roster").finish_non_exhaustive()
+    }
+}

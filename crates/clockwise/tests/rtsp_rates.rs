@@ -1,0 +1,216 @@
+//! Sessions that turn out to need another rate than they reserved: buffers first, then more bandwidth, then the truth.
+
+mod common;
+mod rtsp_support;
+
+use std::net::SocketAddr;
+
+use common::{Site, call, until};
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, with_rtsp,
+};
+use serde_json::Value;
+
+const BLOCK: u64 = 65_536;
+/// Bytes of a packet's body: with these, 53 packets are a block.
+const BODY: usize = 1_200;
+const PACKETS_IN_BLOCK: u64 = 53;
+
+/// A publisher of `kbit` kbit/s.
+fn publisher(address: SocketAddr, kbit: u64) -> Client {
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(kbit)).is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    client
+}
+
+/// So many blocks of packets from a number and a time on, so many milliseconds of the recording each block.
+fn packets(first: u64, blocks: u64, from_ms: u64, block_ms: u64) -> Vec<Vec<u8>> {
+    let numbers = 0..blocks * PACKETS_IN_BLOCK;
+    numbers
+        .map(|number| {
+            let at_ms = from_ms + number * block_ms / PACKETS_IN_BLOCK;
+            let sequence = (first + number) as u16;
+            rtp(sequence, at_ms as u32, 7, &[sequence as u8; BODY])
+        })
+        .collect()
+}
+
+fn sessions(site: &Site) -> Vec<Value> {
+    let listed = call(site, "GET", "/v1/sessions", "").1;
+    listed.as_array().cloned().unwrap_or_default()
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
+}
+
+/// So many packets have been recorded, and all is sound.
+fn whole(site: &Site, packets: usize) {
+    let found = site.json(&["recording", "check", "cam", "1"]);
+    assert_eq!(
+        (number(&found, "packets"), number(&found, "lost")),
+        (packets as u64, 0),
+        "{found}"
+    );
+    assert_eq!(found["is_sound"], true, "{found}");
+}
+
+#[test]
+fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothing() {
+    let (site, serve, address) = serving("");
+    // Less than half a block in a second, and 75 blocks come that show what fifteen seconds are.
+    let mut client = publisher(address, 200);
+    let mut sent = packets(0, 75, 0, 200);
+    let asked = number(&sessions(&site)[0], "rate_bytes_per_second");
+    assert_eq!(asked, 27_500);
+    for packet in &sent {
+        client.packet(0, packet);
+    }
+    until("it reserves what it has seen and a tenth", || {
+        let of = &sessions(&site)[0];
+        number(of, "rate_changes") >= 1 && number(of, "rate_bytes_per_second") >= 5 * BLOCK
+    });
+    let of = sessions(&site).remove(0);
+    assert_eq!(number(&of, "asked_bytes_per_second"), asked, "{of}");
+    assert!(number(&of, "rate_bytes_per_second") <= 6 * BLOCK, "{of}");
+    assert!(
+        number(&of, "buffers_full_max") > number(&of, "buffers"),
+        "{of}"
+    );
+    assert_eq!(
+        (&of["does"], &of["volume"]),
+        (&"records".into(), &"cam".into())
+    );
+    // What comes then says what is reserved.
+    let more = packets(sent.len() as u64, 3, 15_000, 200);
+    more.iter().for_each(|packet| client.packet(0, packet));
+    sent.extend(more);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!(reservations(&site), 0);
+    assert_eq!(sessions(&site).len(), 0);
+    // It says what it takes to be played.
+    let mut player = Client::connect(address);
+    let described = player.ask("DESCRIBE", "cam", "", "").is(200).body;
+    assert!(
+        !described.contains("b=AS") && described.contains("b=TIAS:"),
+        "{described}"
+    );
+    whole(&site, sent.len());
+    serve.terminate();
+}
+
+#[test]
+fn a_recorder_that_is_refused_more_goes_on_with_what_it_has() {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve_logged(&site);
+    site.run(&["volume", "create", "cam", "--size", "40MiB"])
+        .done();
+    let mut client = publisher(address, 2_000);
+    // A day in a second is more than any disk carries.
+    let sent = packets(0, 80, 0, 1);
+    for packet in &sent {
+        client.packet(0, packet);
+    }
+    until("more is refused, and what fits is taken", || {
+        let of = &sessions(&site)[0];
+        number(of, "rate_changes") == 1
+    });
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    whole(&site, sent.len());
+    let (_, log) = serve.terminate();
+    assert!(
+        log.contains("takes another rate, and does not get it"),
+        "{log}"
+    );
+    assert!(log.contains("lost=0"), "{log}");
+}
+
+#[test]
+fn a_player_reads_faster_where_more_was_recorded() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, 4_000);
+    // A block a second for six seconds, then eight a second.
+    let mut sent = packets(0, 6, 0, 1_000);
+    sent.extend(packets(sent.len() as u64, 48, 6_000, 125));
+    for packet in &sent {
+        client.packet(0, packet);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    let before = number(&sessions(&site)[0], "rate_bytes_per_second");
+    player.ask("PLAY", "cam", "", "").is(200);
+    let came = player.packets_on(0, sent.len());
+    let of = sessions(&site).remove(0);
+    assert!(number(&of, "rate_changes") >= 1, "{of}");
+    assert!(
+        number(&of, "rate_bytes_per_second") > before,
+        "{before}: {of}"
+    );
+    assert_eq!(came, sent);
+    assert_eq!(number(&of, "packets"), sent.len() as u64);
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}
+
+#[test]
+fn buffers_are_reserved_and_given_back_from_either_side() {
+    const TYPE: &str = "Content-Type: text/parameters\r\n";
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, 800);
+    let get = |client: &mut Client| {
+        let said = client.ask("GET_PARAMETER", "cam", TYPE, "rate\r\nbuffers\r\n");
+        said.is(200).body
+    };
+    assert_eq!(get(&mut client), "rate: 110000\r\nbuffers: 4\r\n");
+    client
+        .ask(
+            "SET_PARAMETER",
+            "cam",
+            TYPE,
+            "buffers: 9\r\nrate: 120000\r\n",
+        )
+        .is(200);
+    assert_eq!(get(&mut client), "rate: 120000\r\nbuffers: 9\r\n");
+    for (text, status) in [
+        ("buffers: 3\r\n", 400),
+        ("buffers: 5000\r\n", 400),
+        ("buffers: few\r\n", 400),
+        // All of it or nothing.
+        ("buffers: 12\r\nrate: 900000000\r\n", 453),
+    ] {
+        client.ask("SET_PARAMETER", "cam", TYPE, text).is(status);
+        assert_eq!(get(&mut client), "rate: 120000\r\nbuffers: 9\r\n", "{text}");
+    }
+    let shown = site.run(&["session", "list"]).done();
+    assert!(
+        shown.out.contains("cam/1") && shown.out.contains("of 9"),
+        "{shown:?}"
+    );
+    let session = number(&sessions(&site)[0], "number").to_string();
+    let set = |arguments: &[&str]| site.run(&[&["session", "set", &session], arguments].concat());
+    let shown = set(&["--rate", "200KB/s", "--buffers", "6"]).done();
+    assert!(shown.out.contains("200.0 KB/s"), "{shown:?}");
+    assert_eq!(get(&mut client), "rate: 200000\r\nbuffers: 6\r\n");
+    assert_eq!(set(&["--rate", "900MB/s"]).code, 3);
+    assert_eq!(set(&["--buffers", "1"]).code, 2);
+    // What is in them meanwhile is recorded.
+    let sent = packets(0, 20, 0, 100);
+    for (number, packet) in sent.iter().enumerate() {
+        client.packet(0, packet);
+        if number % 100 == 99 {
+            let rate = 120_000 + number;
+            let text = format!("rate: {rate}\r\nbuffers: {}\r\n", 4 + number / 100);
+            client.ask("SET_PARAMETER", "cam", TYPE, &text).is(200);
+        }
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!(played(address, "cam", "", sent.len()), sent);
+    assert_eq!(site.run(&["session", "show", "999"]).code, 2);
+    serve.terminate();
+}

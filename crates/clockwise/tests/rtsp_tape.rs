@@ -1,0 +1,87 @@
+//! A recording is filled as its packets come: in pieces, whatever else is looked at between them.
+
+mod common;
+mod nbd_support;
+
+use std::sync::Arc;
+
+use clockwise::media::archives::Archives;
+use clockwise::media::block::{Block, Kind};
+use clockwise::media::description::Description;
+use clockwise::media::packet::HEADER_BYTES;
+use clockwise::media::record::Tape;
+use clockwise::media::roster::{About, Does};
+use engine::stream::StreamSpec;
+use nbd_support::Rig;
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond};
+
+const SDP: &[u8] = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+    m=audio 0 RTP/AVP 96\r\na=rtpmap:96 X-TEST/1000\r\n";
+/// Two of them and more fit into what is too little for a packet of an unknown length.
+const BODY: usize = 700;
+const PACKETS: u16 = 250;
+
+#[test]
+fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let archives = Archives::new(Arc::clone(&rig.pool));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let reserved = rig.pool.reserve(StreamSpec {
+        name: "a recorder".into(),
+        volume: Arc::clone(archive.volume()),
+        range: Some(archive.range()),
+        rate: BytesPerSecond(500_000),
+        block: Bytes::from_kib(64),
+        op: Op::Write,
+        span: None,
+        wraps: true,
+    });
+    let stream = reserved.unwrap();
+    let about = About {
+        who: "a test".into(),
+        does: Does::Records,
+        volume: "cam".into(),
+        recording: 1,
+    };
+    let member = archives.roster().join(about, &stream);
+    let description = Description::parse(SDP).unwrap();
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    for number in 0..PACKETS {
+        let mut header = [0; HEADER_BYTES];
+        header[..2].copy_from_slice(&[0x80, 96]);
+        header[2..4].copy_from_slice(&number.to_be_bytes());
+        header[11] = 7;
+        assert!(tape.make_room(BODY));
+        for piece in [0..500, 500..699, 699..BODY] {
+            let bytes = vec![number as u8; piece.len()];
+            let filled = tape.fill(piece.start, BODY, |out| {
+                out[..bytes.len()].copy_from_slice(&bytes);
+                Ok(bytes.len())
+            });
+            assert_eq!(filled.unwrap(), bytes.len());
+            assert_eq!(tape.is_receiving(), piece.end < BODY);
+            if tape.is_receiving() {
+                // As whoever receives does before it sleeps.
+                tape.advance().unwrap();
+                assert!(tape.make_any_room());
+            }
+        }
+        tape.packet(0, Kind::Rtp, &header, BODY);
+    }
+    tape.finish().unwrap();
+    let client = archives.client().unwrap();
+    let recording = archive.recording(None).unwrap();
+    let mut packets = Vec::new();
+    for serial in recording.first..recording.end {
+        let bytes = archive.read_block(&client, serial).unwrap().unwrap();
+        let block = Block::parse(&bytes).unwrap();
+        for (entry, body) in (0..block.len()).filter_map(|number| block.packet(number)) {
+            packets.push((entry.header[3], bytes[body].to_vec()));
+        }
+    }
+    let expected: Vec<_> = (0..PACKETS)
+        .map(|number| (number as u8, vec![number as u8; BODY]))
+        .collect();
+    assert!(packets == expected, "a packet is not what came");
+}
