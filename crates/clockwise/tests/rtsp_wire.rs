@@ -453,6 +453,26 @@ fn who_is_recorded_is_told_how_well_its_packets_come() {
     other.terminate();
 }
 
+/// Who publishes faster than that is recorded, and does not listen any more when reports come.
+#[test]
+fn what_a_publisher_has_sent_is_recorded_when_it_has_gone() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    let sent = 1_600;
+    for number in 0..sent {
+        client.packet(
+            0,
+            &rtp(number, u32::from(number), 7, &[number as u8; 1_000]),
+        );
+    }
+    // Its socket is closed, and what was sent is on its way: at 110 KB/s longer than two reports are apart.
+    drop(client);
+    until("the recording has ended", || reservations(&site) == 0);
+    let all = played(address, "cam", "Range: npt=0-\r\n", usize::from(sent));
+    assert_eq!(all.len(), usize::from(sent));
+    serve.terminate();
+}
+
 /// Processor time that a process has used, in ticks of 10 ms.
 fn ticks(process: u32) -> u64 {
     let stat = common::read_text(format!("/proc/{process}/stat").as_ref());

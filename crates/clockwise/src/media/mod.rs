@@ -42,6 +42,7 @@ mod poll;
 mod receive;
 pub mod reception;
 pub mod record;
+mod reports;
 pub mod retention;
 mod server;
 pub mod source;
