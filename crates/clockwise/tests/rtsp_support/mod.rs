@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part of this")]
 
+pub(crate) mod browser;
 pub(crate) mod camera;
 pub(crate) mod clip;
 pub(crate) mod login;
