@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::clock;
@@ -259,7 +260,9 @@ impl<'a> Tape<'a> {
         self.writing.claim(seal.serial);
         self.writer.put(buffer, size);
         if let Some(index) = index {
-            self.writing.archive().keep(seal.serial, Some(index));
+            self.writing
+                .archive()
+                .keep(seal.serial, Some(Arc::new(index)));
         }
     }
 
