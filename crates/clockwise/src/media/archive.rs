@@ -23,6 +23,7 @@ use sched::units::Bytes;
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
 use super::index::{self, GROUP, Index};
 use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
+pub use sections::{Group, Window, groups_in};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;

@@ -5,6 +5,7 @@
 pub(crate) mod browser;
 pub(crate) mod camera;
 pub(crate) mod clip;
+pub(crate) mod day;
 pub(crate) mod login;
 pub(crate) mod tls;
 
