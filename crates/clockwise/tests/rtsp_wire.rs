@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{Site, WITHIN, call, until};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_rtsp,
+    Client, SDP_TYPE, TCP, block_of, publisher, rtp, sdp, sender_report, serve, serve_logged,
+    serving, with_rtsp,
 };
 
 /// What a player gets of `path` in the connection, so many packets.
@@ -391,25 +392,6 @@ fn a_full_volume_keeps_what_is_newest() {
     record(address, 4);
     check(address, 2, 4);
     serve.terminate();
-}
-
-/// A sender report of a source: this timestamp is that time.
-fn sender_report(ssrc: u32, ntp: u64, timestamp: u32) -> Vec<u8> {
-    let mut packet = vec![0x80, 200, 0, 6];
-    packet.extend(ssrc.to_be_bytes());
-    packet.extend(ntp.to_be_bytes());
-    packet.extend(timestamp.to_be_bytes());
-    packet.extend([0; 8]);
-    packet
-}
-
-/// The numbers of a receiver report's only block, from its source on.
-fn block_of(report: &[u8]) -> [u32; 6] {
-    assert_eq!(report[..2], [0x81, 201], "a receiver report with a block");
-    std::array::from_fn(|number| {
-        let at = 8 + 4 * number;
-        u32::from_be_bytes(report[at..at + 4].try_into().expect("four"))
-    })
 }
 
 #[test]

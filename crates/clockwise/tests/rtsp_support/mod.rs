@@ -281,3 +281,22 @@ pub(crate) fn rtp(sequence: u16, timestamp: u32, ssrc: u32, body: &[u8]) -> Vec<
     packet.extend(body);
     packet
 }
+
+/// A sender report of a source: this timestamp is that time.
+pub(crate) fn sender_report(ssrc: u32, ntp: u64, timestamp: u32) -> Vec<u8> {
+    let mut packet = vec![0x80, 200, 0, 6];
+    packet.extend(ssrc.to_be_bytes());
+    packet.extend(ntp.to_be_bytes());
+    packet.extend(timestamp.to_be_bytes());
+    packet.extend([0; 8]);
+    packet
+}
+
+/// The numbers of a receiver report's only block, from its source on.
+pub(crate) fn block_of(report: &[u8]) -> [u32; 6] {
+    assert_eq!(report[..2], [0x81, 201], "a receiver report with a block");
+    std::array::from_fn(|number| {
+        let at = 8 + 4 * number;
+        u32::from_be_bytes(report[at..at + 4].try_into().expect("four"))
+    })
+}
