@@ -213,6 +213,17 @@ impl Client {
         }
     }
 
+    /// The next packets that come, with their channels, as soon as there are some; none: the server has closed the
+    /// connection.
+    pub(crate) fn next_packets(&mut self) -> Vec<(u8, Vec<u8>)> {
+        loop {
+            while self.take_packet() || self.take_answer().is_some() {}
+            if !self.packets.is_empty() || !self.read() {
+                return std::mem::take(&mut self.packets);
+            }
+        }
+    }
+
     fn read(&mut self) -> bool {
         let mut bytes = [0; 65_536];
         let read = match &mut self.tls {
