@@ -103,6 +103,7 @@ fn every_answer_is_as_it_is_described() {
         described.is_answered_elsewhere(method, RECORDING);
     }
     described.is_answered_elsewhere("GET", CHECK);
+    described.is_answered_elsewhere("GET", INDEX);
     for method in ["GET", "PATCH"] {
         described.is_answered_elsewhere(method, RETENTION);
     }
@@ -112,6 +113,7 @@ fn every_answer_is_as_it_is_described() {
 
 const RECORDING: &str = "/v1/volumes/{name}/recordings/{number}";
 const CHECK: &str = "/v1/volumes/{name}/recordings/{number}/check";
+const INDEX: &str = "/v1/volumes/{name}/recordings/{number}/index";
 const RETENTION: &str = "/v1/volumes/{name}/retention";
 
 #[test]
@@ -132,6 +134,9 @@ fn recordings_are_listed_and_deleted_as_described() {
     assert_eq!(shown["tracks"][0]["encoding"], "X-TEST");
     described.ask(404, "GET", RECORDING, ["cam/2", "", ""]);
     described.ask(200, "GET", CHECK, ["cam/1", "", ""]);
+    described.ask(200, "GET", INDEX, ["cam/1", "", ""]);
+    described.ask(200, "GET", INDEX, ["cam/1", "?from_ns=0", ""]);
+    described.ask(422, "GET", INDEX, ["cam/1", "?to_ns=0", ""]);
     let least = "{\"keep_bytes\":1}";
     described.ask(422, "PATCH", RETENTION, ["cam", "", least]);
     let day = "{\"keep_for_ns\":86400000000000}";

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use common::{Site, until};
 use rtsp_support::camera::{Camera, Visit};
-use rtsp_support::{Client, TCP, publisher, rtp, sdp, serve, serving};
+use rtsp_support::{Client, TCP, block_of, publisher, rtp, sdp, sender_report, serve, serving};
 use serde_json::Value;
 
 /// A source called `door`, recorded in `cam`.
@@ -425,6 +425,55 @@ fn a_source_ends_whatever_it_waits_for() {
     visit.wanted().expect("it asks, and is not answered");
     server.terminate();
     visit.is_left();
+}
+
+#[test]
+fn a_camera_is_told_how_well_its_packets_come() {
+    for transport in ["tcp", "udp"] {
+        let (site, server, address) = serving("");
+        let camera = Camera::new();
+        add(&site, &camera.url(""), &["--transport", transport]);
+        let mut visit = camera.visit();
+        visit.plays(&sdp(800));
+        // Ten of which the fourth is lost.
+        let mut sent = packets(100..110, 77);
+        sent.remove(3);
+        send(&mut visit, &sent);
+        has(&site, 9);
+        visit.report(&sender_report(77, 0x1111_2222_3333_4444, 9));
+        has(&site, 10);
+        let told = visit.told();
+        let [source, lost, highest, _, last, since] = block_of(&told);
+        assert_eq!(
+            (source, lost, highest),
+            (77, 25 << 24 | 1, 109),
+            "{transport}"
+        );
+        assert_eq!(last, 0x2222_3333);
+        assert!(since > 65_536, "it came some seconds ago, not {since}");
+        // Nothing is lost since, and what is told is told again and again, between requests as well.
+        send(&mut visit, &packets(110..120, 77));
+        let told = visit.told();
+        let [source, lost, highest, ..] = block_of(&told);
+        assert_eq!((source, lost, highest), (77, 1, 119), "{transport}");
+        // Nobody listens at its port any more, which ends nothing.
+        if visit.rtcp.take().is_some() {
+            let keep_alives = 6;
+            for _ in 0..keep_alives {
+                let wanted = visit.wants("GET_PARAMETER");
+                visit.does(&wanted, "");
+            }
+        }
+        send(&mut visit, &packets(120..125, 77));
+        let now = has(&site, 25);
+        assert_eq!(
+            (&now["gaps"], &now["state"]),
+            (&0.into(), &"recording".into())
+        );
+        site.json(&["source", "remove", "door"]);
+        assert_eq!(played(address, 24).len(), 24);
+        server.terminate();
+    }
 }
 
 /// Another Clockwise is a camera as well.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{Site, WITHIN, call, until};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serve_logged, serving,
-    with_rtsp,
+    Client, SDP_TYPE, TCP, block_of, played, publisher, reservations, rtp, sdp, sender_report,
+    serve, serve_logged, serving, with_rtsp,
 };
 
 #[test]
@@ -374,25 +374,6 @@ fn a_full_volume_keeps_what_is_newest() {
     serve.terminate();
 }
 
-/// A sender report of a source: this timestamp is that time.
-fn sender_report(ssrc: u32, ntp: u64, timestamp: u32) -> Vec<u8> {
-    let mut packet = vec![0x80, 200, 0, 6];
-    packet.extend(ssrc.to_be_bytes());
-    packet.extend(ntp.to_be_bytes());
-    packet.extend(timestamp.to_be_bytes());
-    packet.extend([0; 8]);
-    packet
-}
-
-/// The numbers of a receiver report's only block, from its source on.
-fn block_of(report: &[u8]) -> [u32; 6] {
-    assert_eq!(report[..2], [0x81, 201], "a receiver report with a block");
-    std::array::from_fn(|number| {
-        let at = 8 + 4 * number;
-        u32::from_be_bytes(report[at..at + 4].try_into().expect("four"))
-    })
-}
-
 #[test]
 fn who_is_recorded_is_told_how_well_its_packets_come() {
     let (_site, serve, address) = serving("");
@@ -432,6 +413,26 @@ fn who_is_recorded_is_told_how_well_its_packets_come() {
     until("the reservation is given back", || reservations(&site) == 0);
     serve.terminate();
     other.terminate();
+}
+
+/// Who publishes faster than that is recorded, and does not listen any more when reports come.
+#[test]
+fn what_a_publisher_has_sent_is_recorded_when_it_has_gone() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    let sent = 1_600;
+    for number in 0..sent {
+        client.packet(
+            0,
+            &rtp(number, u32::from(number), 7, &[number as u8; 1_000]),
+        );
+    }
+    // Its socket is closed, and what was sent is on its way: at 110 KB/s longer than two reports are apart.
+    drop(client);
+    until("the recording has ended", || reservations(&site) == 0);
+    let all = played(address, "cam", "Range: npt=0-\r\n", usize::from(sent));
+    assert_eq!(all.len(), usize::from(sent));
+    serve.terminate();
 }
 
 /// Processor time that a process has used, in ticks of 10 ms.

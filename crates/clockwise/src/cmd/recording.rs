@@ -1,5 +1,7 @@
 //! `clockwise recording`.
 
+mod index;
+
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +17,8 @@ use super::{Output, block_on, printable};
 use crate::client::ApiClient;
 use crate::failure::{Failure, FailureKind};
 use crate::http::recordings::{
-    ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
+    ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
+    RetentionView,
 };
 use crate::quantity::{Size, Span, parse_size, parse_time};
 
@@ -43,6 +46,8 @@ pub enum RecordingCommand {
         /// Its number there.
         number: u64,
     },
+    /// List what the index of a recording says: when its groups of blocks begin, or a time's blocks and key frames.
+    Index(IndexArgs),
     /// Delete recordings; one that goes on cannot be.
     Delete {
         /// The volume.
@@ -75,6 +80,21 @@ pub struct ExportArgs {
     /// MP4.
     #[arg(long)]
     track: Option<u64>,
+}
+
+/// Options of `clockwise recording index`.
+#[derive(Args, Debug)]
+pub struct IndexArgs {
+    /// The volume.
+    volume: String,
+    /// Its number there.
+    number: u64,
+    /// List blocks and key frames from this time of the recording on, such as 1h or 90s.
+    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
+    from: Option<Nanos>,
+    /// List blocks and key frames up to this time of the recording.
+    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
+    to: Option<Nanos>,
 }
 
 /// How much is kept.
@@ -123,6 +143,16 @@ pub(super) fn run(
             output.result(&of, || shown(&of))?;
         }
         RecordingCommand::Export(args) => return export(client, args, output),
+        RecordingCommand::Index(args) => {
+            let mut path = format!("{}/index?", path(&args.volume, args.number)?);
+            for (name, time) in [("from_ns", args.from), ("to_ns", args.to)] {
+                if let Some(time) = time {
+                    path.push_str(&format!("{name}={}&", time.get()));
+                }
+            }
+            let of: RecordingIndex = block_on(client.get(path.trim_end_matches(['?', '&'])))?;
+            output.result(&of, || index::text(&of))?;
+        }
         RecordingCommand::Delete { volume, numbers } => {
             return delete(client, volume, numbers, output);
         }

@@ -8,6 +8,7 @@
 //! left alone.
 
 mod deletion;
+mod sections;
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +23,7 @@ use sched::units::Bytes;
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
 use super::index::{self, GROUP, Index};
 use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
+pub use sections::{Group, Window, groups_in};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;
@@ -583,7 +585,7 @@ impl Archive {
         let section = block.filter(|block| !block.index().is_empty() || index::ends_group(serial));
         let is_it = block.is_some();
         if let Some(block) = section {
-            self.keep(serial, Index::parse(block.index()).ok());
+            self.keep(serial, Index::parse(block.index()).ok().map(Arc::new));
         }
         Ok(is_it.then_some(bytes))
     }
@@ -609,13 +611,13 @@ impl Archive {
     }
 
     /// Keeps the section of the index that is in a block, or that it has none.
-    pub(super) fn keep(&self, serial: u64, section: Option<Index>) {
+    pub(super) fn keep(&self, serial: u64, section: Option<Arc<Index>>) {
         let mut state = self.state();
         state.sections.retain(|(of, _)| *of != serial);
         if state.sections.len() == SECTIONS_KEPT {
             state.sections.pop_front();
         }
-        state.sections.push_back((serial, section.map(Arc::new)));
+        state.sections.push_back((serial, section));
     }
 
     /// The section of the index that is in a block of a recording.
@@ -637,16 +639,9 @@ impl Archive {
             return Ok(section);
         }
         drop(state);
-        // What this keeps is what is found.
-        self.read_block(client, serial)?;
-        let state = self.state();
-        let found = state.sections.iter().find(|(of, _)| *of == serial);
-        if let Some((_, section)) = found {
-            return Ok(section.clone());
-        }
-        drop(state);
-        self.keep(serial, None);
-        Ok(None)
+        let section = self.read_section(client, serial)?.map(Arc::new);
+        self.keep(serial, section.clone());
+        Ok(section)
     }
 
     /// The section of the index before another, if that one is not the first of its recording.

@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! archive:  header (one block long) | block | block | ...            a ring
-//! block:    bodies -> | text | index | free | <- entries | trailer
+//! block:    bodies -> | text | free | index | <- entries | trailer
 //! ```
 //!
 //! The *bodies* of packets lie back to back from the beginning of a block, as they were received. What is known of each
 //! is in an *entry*; the first one is the last before the trailer, so that bodies and entries grow towards each other.
 //! The *text* is the description of the recording (SDP). Some blocks have a section of the [*index*](super::index)
-//! behind it. The *trailer* is in the last 128 bytes.
+//! before the entries, so that it can be read alone with the trailer, which has a checksum of it. In blocks of the first
+//! days, which have none, it is behind the text. The *trailer* is in the last 128 bytes.
 //!
 //! # Why so
 //!
@@ -87,7 +88,9 @@ struct RawTrailer {
     text: U32,
     entries: U32,
     index: U32,
-    rest: [u8; 16],
+    /// Of the section of the index; 0: there is none, or it is behind the text.
+    section: U64,
+    rest: [u8; 8],
 }
 
 const _: () = assert!(size_of::<RawTrailer>() == TRAILER_BYTES);
@@ -120,6 +123,11 @@ pub(super) fn checksum(parts: &[&[u8]]) -> u64 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
     parts.iter().for_each(|part| digest.update(part));
     digest.finalize()
+}
+
+/// The same of a section of the index, which is never 0.
+fn section_checksum(section: &[u8]) -> u64 {
+    checksum(&[section]).max(1)
 }
 
 /// What the header of an archive says.
@@ -233,10 +241,53 @@ pub struct Trailer {
     text: u32,
     entries: u32,
     index: u32,
+    section: u64,
     content: u64,
 }
 
 impl Trailer {
+    /// Where in a block of this size the section of the index is; empty: it has none.
+    fn index_in(&self, block_bytes: usize) -> Range<usize> {
+        let from = match self.section {
+            0 => self.bodies as usize + self.text as usize,
+            _ => {
+                let behind = TRAILER_BYTES + self.entries as usize * ENTRY_BYTES;
+                block_bytes - behind - self.index as usize
+            }
+        };
+        from..from + self.index as usize
+    }
+
+    /// How many of the last bytes of a block have to be read for the section of the index alone; `None`: it has none that
+    /// can be told from a damaged one.
+    #[must_use]
+    pub fn section_bytes(&self) -> Option<u64> {
+        let behind = TRAILER_BYTES as u64 + u64::from(self.entries) * ENTRY_BYTES as u64;
+        (self.section != 0).then_some(behind + u64::from(self.index))
+    }
+
+    /// The section of the index in the last bytes of its block, at least [so many](Self::section_bytes).
+    ///
+    /// # Errors
+    /// When it is damaged, or cannot be told from a damaged one.
+    pub fn section<'a>(&self, last: &'a [u8]) -> Result<&'a [u8], FormatError> {
+        let bytes = self.section_bytes().ok_or(FormatError::NotOne)?;
+        let from = usize::try_from(bytes).ok();
+        let from = from.and_then(|bytes| last.len().checked_sub(bytes));
+        let from = from.ok_or(FormatError::NotOne)?;
+        let section = &last[from..from + self.index as usize];
+        match section_checksum(section) == self.section {
+            true => Ok(section),
+            false => Err(FormatError::Damaged),
+        }
+    }
+
+    /// Whether it has a section of the index.
+    #[must_use]
+    pub fn has_section(&self) -> bool {
+        self.index > 0
+    }
+
     /// What the last bytes of a block say. Of the rest of the block nothing is known then but how it is divided.
     ///
     /// # Errors
@@ -267,6 +318,7 @@ impl Trailer {
             text: raw.text.get(),
             entries: raw.entries.get(),
             index: raw.index.get(),
+            section: raw.section.get(),
             content: raw.content.get(),
         };
         let room = block_bytes.saturating_sub(TRAILER_BYTES as u64);
@@ -433,9 +485,13 @@ impl Composer {
         let entries_at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
         let text_end = self.bodies + text.len();
         block[self.bodies..text_end].copy_from_slice(text);
-        let index_end = text_end + index.len();
-        block[text_end..index_end].copy_from_slice(index);
-        block[index_end..entries_at].fill(0);
+        let index_at = entries_at - index.len();
+        block[text_end..index_at].fill(0);
+        block[index_at..entries_at].copy_from_slice(index);
+        let section = match index {
+            [] => 0,
+            index => section_checksum(index),
+        };
         let (content, trailer) = block.split_at_mut(self.size - TRAILER_BYTES);
         let mut raw = RawTrailer {
             magic: TRAILER_MAGIC,
@@ -454,7 +510,8 @@ impl Composer {
             text: U32::new(text.len() as u32),
             entries: U32::new(self.entries as u32),
             index: U32::new(index.len() as u32),
-            rest: [0; 16],
+            section: U64::new(section),
+            rest: [0; 8],
         };
         raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
         trailer.copy_from_slice(raw.as_bytes());
@@ -493,8 +550,7 @@ impl<'a> Block<'a> {
     /// The section of the index that it has; empty if it has none.
     #[must_use]
     pub fn index(&self) -> &'a [u8] {
-        let from = self.trailer.bodies as usize + self.trailer.text as usize;
-        &self.bytes[from..from + self.trailer.index as usize]
+        &self.bytes[self.trailer.index_in(self.bytes.len())]
     }
 
     /// How many packets it has.
@@ -671,6 +727,45 @@ mod tests {
     }
 
     #[test]
+    fn a_section_is_read_alone_and_only_as_it_was_written() {
+        let mut rng = StdRng::seed_from_u64(6);
+        let section: Vec<u8> = (0..3_000).map(|_| rng.random()).collect();
+        let mut bytes = vec![0xEE; SIZE];
+        let mut composer = Composer::new(SIZE, 3, section.len());
+        for _ in 0..40 {
+            composer.push(&mut bytes, 500, &entry(&mut rng));
+        }
+        composer.seal(&mut bytes, b"v=0", &section, &seal());
+        assert_eq!(Block::parse(&bytes).unwrap().index(), section);
+        let trailer = Trailer::parse(&bytes[SIZE - 128..], SIZE as u64).unwrap();
+        let needed = trailer.section_bytes().unwrap() as usize;
+        assert_eq!(needed, 128 + 40 * 32 + 3_000);
+        for more in [0, 1, 9_000] {
+            let last = &bytes[SIZE - needed - more..];
+            assert_eq!(trailer.section(last), Ok(&section[..]));
+        }
+        let too_little = trailer.section(&bytes[SIZE - needed + 1..]);
+        assert_eq!(too_little, Err(FormatError::NotOne));
+        for _ in 0..500 {
+            let mut last = bytes[SIZE - needed..].to_vec();
+            let bit = rng.random_range(0..8 * section.len());
+            last[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(trailer.section(&last), Err(FormatError::Damaged), "{bit}");
+        }
+        // One of the first days: behind the text, and with no checksum of its own.
+        let mut old = bytes.clone();
+        let at = 40 * 500 + 3;
+        old[SIZE - needed..SIZE - needed + section.len()].fill(0);
+        old[at..at + section.len()].copy_from_slice(&section);
+        old[SIZE - 16..SIZE - 8].fill(0);
+        mend(&mut old);
+        let block = Block::parse(&old).unwrap();
+        assert_eq!(block.index(), section);
+        assert!(block.trailer.has_section() && block.trailer.section_bytes().is_none());
+        assert_eq!(block.trailer.section(&old), Err(FormatError::NotOne));
+    }
+
+    #[test]
     fn a_header_is_read_as_it_was_written() {
         let header = Header {
             archive: *b"0123456789abcdef",
@@ -722,10 +817,10 @@ mod tests {
             lines.collect::<Vec<_>>().join("\n")
         };
         insta::assert_snapshot!(format!(
-            "header\n{}\nbodies, text and index\n{}\nentry and trailer\n{}",
+            "header\n{}\nbodies and text\n{}\nindex, entry and trailer\n{}",
             hex(&header.encode()[..64]),
             hex(&block[..32]),
-            hex(&block[SIZE - TRAILER_BYTES - ENTRY_BYTES..])
+            hex(&block[SIZE - TRAILER_BYTES - 2 * ENTRY_BYTES..])
         ));
     }
 }

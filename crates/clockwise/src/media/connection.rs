@@ -15,7 +15,6 @@ mod login;
 mod parameters;
 mod playing;
 mod recording;
-mod reports;
 mod setup;
 mod wanted;
 

@@ -221,7 +221,10 @@ fn understood(data: &[u8]) {
     let _ = Header::parse(data);
     let _ = Trailer::parse(data, 65_536);
     if let Ok(block) = Block::parse(data) {
-        let _ = (block.text(), block.index());
+        let (_, index) = (block.text(), block.index());
+        if let Ok(section) = block.trailer.section(data) {
+            assert_eq!(section, index);
+        }
         for number in 0..block.len() {
             if let Some((_, body)) = block.packet(number) {
                 assert!(body.end <= data.len());

@@ -44,6 +44,7 @@ mod poll;
 mod receive;
 pub mod reception;
 pub mod record;
+mod reports;
 pub mod retention;
 pub mod roster;
 mod server;

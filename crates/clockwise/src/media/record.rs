@@ -371,7 +371,9 @@ impl<'a> Tape<'a> {
         self.writing.claim(seal.serial);
         self.writer.put(buffer, size);
         if let Some(index) = index {
-            self.writing.archive().keep(seal.serial, Some(index));
+            self.writing
+                .archive()
+                .keep(seal.serial, Some(Arc::new(index)));
         }
     }
 

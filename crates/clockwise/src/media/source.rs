@@ -23,6 +23,7 @@ use engine::event::EventFd;
 use engine::stream::{Refusal, Stream, StreamSpec};
 use percent_encoding::percent_decode_str;
 use rtsp_types::{Method, Url};
+use rustix::event::PollFlags;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
@@ -284,6 +285,7 @@ enum Wakes {
     Socket,
     Stop,
     Disks,
+    Writable,
     Track(usize, Kind),
 }
 
@@ -534,6 +536,7 @@ impl Worker {
                     known: tape.tally().packets,
                     transports,
                     back_off,
+                    is_behind: false,
                     next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
                 };
                 match session.move_packets(tape, &mut camera) {
@@ -558,6 +561,8 @@ struct Session<'a> {
     known: u64,
     transports: Vec<Option<Transport>>,
     back_off: &'a mut BackOff,
+    /// Packets wait in the connection for room.
+    is_behind: bool,
     next_keep_alive: Time,
 }
 
@@ -592,6 +597,9 @@ impl Session<'_> {
             };
             self.note(tape);
             received?;
+            if has_room && !self.is_behind {
+                camera.report(tape, &self.transports, clock::now());
+            }
             self.keep_time(tape, camera)?;
         }
     }
@@ -618,18 +626,23 @@ impl Session<'_> {
             }
         }
         let silent = camera.heard.saturating_add(self.worker.config.timeout);
-        let due = camera.answers_by().unwrap_or(self.next_keep_alive);
-        let until = tape
-            .writer()
-            .next_at()
-            .into_iter()
-            .fold(silent.min(due), Time::min);
+        let due = camera.answers_by().or(self.keep_alive_at(camera));
+        let report_at = match has_room && !self.is_behind {
+            true => camera.reports_at(),
+            false => Some(Time::MAX),
+        };
+        if report_at.is_none() {
+            wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
+        }
+        let next = tape.writer().next_at();
+        let until = [next, due, report_at].into_iter().flatten();
+        let until = until.fold(silent, Time::min);
         Ok(wait.sleep(tape.writer().arm(), Some(until))?)
     }
 
     /// Receives what has come in the connection.
     fn receive(
-        &self,
+        &mut self,
         tape: &mut Tape<'_>,
         camera: &mut Camera,
         partial: &mut Option<Partial>,
@@ -641,7 +654,10 @@ impl Session<'_> {
                 }
                 // It can live without what it asks for.
                 Came::Request(_) => {}
-                Came::Nothing | Came::NoRoom => return Ok(()),
+                came @ (Came::Nothing | Came::NoRoom) => {
+                    self.is_behind = matches!(came, Came::NoRoom);
+                    return Ok(());
+                }
                 Came::End => return Err(SourceError::Closed),
             }
         }
@@ -678,6 +694,11 @@ impl Session<'_> {
         }
     }
 
+    /// When the session is to be kept alive; not before what has been said is taken: packets are received meanwhile.
+    fn keep_alive_at(&self, camera: &Camera) -> Option<Time> {
+        camera.reports_at().map(|_| self.next_keep_alive)
+    }
+
     /// Keeps the session alive, and looks whether the camera is.
     fn keep_time(&mut self, tape: &mut Tape<'_>, camera: &mut Camera) -> Result<(), SourceError> {
         let now = clock::now();
@@ -691,7 +712,7 @@ impl Session<'_> {
                 false => Ok(()),
             };
         }
-        if now >= self.next_keep_alive {
+        if self.keep_alive_at(camera).is_some_and(|at| now >= at) {
             camera.keep_alive(&mut self.worker.meanwhile(Some(tape)))?;
             self.next_keep_alive = now.saturating_add(camera.keep_alive_interval());
         }

@@ -50,6 +50,8 @@ impl Camera {
             socket,
             bytes: Vec::new(),
             udp: None,
+            rtcp: None,
+            reports: Vec::new(),
             setups: 0,
         }
     }
@@ -112,6 +114,10 @@ pub(crate) struct Visit {
     bytes: Vec<u8>,
     /// Where packets go that do not go in the connection, from a socket of the camera's.
     udp: Option<(UdpSocket, u16)>,
+    /// Where reports of them go to.
+    pub(crate) rtcp: Option<UdpSocket>,
+    /// What was told of them in the connection.
+    reports: Vec<Vec<u8>>,
     setups: u32,
 }
 
@@ -119,6 +125,7 @@ impl Visit {
     /// The next request; `None`: whoever it was has gone.
     pub(crate) fn wanted(&mut self) -> Option<Wanted> {
         loop {
+            while self.take_report() {}
             if let Some(end) = self.bytes.windows(4).position(|of| of == b"\r\n\r\n") {
                 let head = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
                 self.bytes.drain(..end + 4);
@@ -127,12 +134,57 @@ impl Visit {
                 let uri = words.next().expect("a URI").to_owned();
                 return Some(Wanted { method, uri, head });
             }
-            let mut bytes = [0; 4_096];
-            match self.socket.read(&mut bytes) {
-                Ok(0) => return None,
-                Ok(count) => self.bytes.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("nothing is asked: {error}"),
+            if !self.read() {
+                return None;
+            }
+        }
+    }
+
+    /// Whether something has come.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 4_096];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.bytes.extend_from_slice(&bytes[..count]);
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("nothing is asked: {error}"),
+        }
+    }
+
+    fn take_report(&mut self) -> bool {
+        let [b'$', channel, high, low, rest @ ..] = self.bytes.as_slice() else {
+            return false;
+        };
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some(report) = rest.get(..len) else {
+            return false;
+        };
+        assert_eq!(*channel, 1, "what is told is a report of the first track");
+        self.reports.push(report.to_vec());
+        self.bytes.drain(..4 + len);
+        true
+    }
+
+    /// What it is told next of its packets; requests that come before are answered as by one that is well.
+    #[track_caller]
+    pub(crate) fn told(&mut self) -> Vec<u8> {
+        if let Some(rtcp) = &self.rtcp {
+            let mut report = [0; 1_500];
+            let count = rtcp.recv(&mut report).expect("a report");
+            return report[..count].to_vec();
+        }
+        loop {
+            if self.take_report() {
+                return self.reports.remove(0);
+            }
+            if self.bytes.is_empty() || self.bytes[0] == b'$' {
+                assert!(self.read(), "the connection is closed before a report");
+            } else {
+                let wanted = self.wanted().expect("a whole request");
+                self.does(&wanted, "");
             }
         }
     }
@@ -217,10 +269,33 @@ impl Visit {
             return asked.to_owned();
         };
         let (rtp, _) = ports.split_once('-').expect("two ports");
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        let port = socket.local_addr().expect("it is bound").port();
+        let (socket, rtcp, port) = loop {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+            let port = socket.local_addr().expect("it is bound").port();
+            if let Some(next) = port.checked_add(1)
+                && let Ok(rtcp) = UdpSocket::bind(("127.0.0.1", next))
+            {
+                break (socket, rtcp, port);
+            }
+        };
+        rtcp.set_read_timeout(Some(WITHIN)).expect("a time");
+        self.rtcp = Some(rtcp);
         self.udp = Some((socket, rtp.parse().expect("a port")));
         format!("{asked};server_port={port}-{}", port.wrapping_add(1))
+    }
+
+    /// Sends a report of the first track, the way that was agreed on.
+    pub(crate) fn report(&mut self, report: &[u8]) {
+        match (&self.rtcp, &self.udp) {
+            (Some(rtcp), Some((_, port))) => {
+                let sent = rtcp.send_to(report, ("127.0.0.1", port + 1));
+                sent.expect("it is sent");
+            }
+            _ => {
+                let [high, low] = (report.len() as u16).to_be_bytes();
+                self.send(&[&[b'$', 1, high, low], report].concat());
+            }
+        }
     }
 
     /// Sends a packet of the first track, the way that was agreed on.

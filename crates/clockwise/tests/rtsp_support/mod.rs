@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses its part of this")]
 
+pub(crate) mod browser;
 pub(crate) mod camera;
 pub(crate) mod clip;
+pub(crate) mod day;
 pub(crate) mod login;
 pub(crate) mod tls;
 
@@ -211,6 +213,17 @@ impl Client {
         }
     }
 
+    /// The next packets that come, with their channels, as soon as there are some; none: the server has closed the
+    /// connection.
+    pub(crate) fn next_packets(&mut self) -> Vec<(u8, Vec<u8>)> {
+        loop {
+            while self.take_packet() || self.take_answer().is_some() {}
+            if !self.packets.is_empty() || !self.read() {
+                return std::mem::take(&mut self.packets);
+            }
+        }
+    }
+
     fn read(&mut self) -> bool {
         let mut bytes = [0; 65_536];
         let read = match &mut self.tls {
@@ -298,4 +311,23 @@ pub(crate) fn reservations(site: &Site) -> usize {
     let (status, said) = call(site, "GET", "/v1/status", "");
     assert_eq!(status, 200, "{said}");
     said["streams"].as_array().map_or(0, Vec::len)
+}
+
+/// A sender report of a source: this timestamp is that time.
+pub(crate) fn sender_report(ssrc: u32, ntp: u64, timestamp: u32) -> Vec<u8> {
+    let mut packet = vec![0x80, 200, 0, 6];
+    packet.extend(ssrc.to_be_bytes());
+    packet.extend(ntp.to_be_bytes());
+    packet.extend(timestamp.to_be_bytes());
+    packet.extend([0; 8]);
+    packet
+}
+
+/// The numbers of a receiver report's only block, from its source on.
+pub(crate) fn block_of(report: &[u8]) -> [u32; 6] {
+    assert_eq!(report[..2], [0x81, 201], "a receiver report with a block");
+    std::array::from_fn(|number| {
+        let at = 8 + 4 * number;
+        u32::from_be_bytes(report[at..at + 4].try_into().expect("four"))
+    })
 }

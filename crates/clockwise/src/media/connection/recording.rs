@@ -6,15 +6,16 @@ use std::sync::Arc;
 use engine::clock;
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
+use sched::units::Time;
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
-use super::reports::Reports;
 use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
 use crate::media::receive::Came;
 use crate::media::record::{Tally, Tape};
+use crate::media::reports::Reports;
 use crate::media::roster::Member;
 use crate::media::transport::Transport;
 
@@ -126,15 +127,20 @@ impl Connection<'_> {
     ) -> Result<Option<Box<Asked>>, Ended> {
         let mut partial = None;
         let mut reports = Reports::new(clock::now());
+        // Whether packets wait in the connection for room.
+        let mut is_behind = false;
         loop {
             tape.advance()?;
             while let Some(said) = changes.answered(member) {
-                self.finish_reports(&mut reports)?;
+                self.send_all(&reports.rest())?;
                 self.tell(&said.session(id, self.shared.config.timeout).done())?;
             }
-            self.send_reports(&mut reports, tape, transports, clock::now())?;
             let has_room = tape.make_any_room();
-            let ready = self.sleep(tape, transports, has_room, &reports)?;
+            let report_at = match has_room && !is_behind {
+                true => reports.next_at(),
+                false => Some(Time::MAX),
+            };
+            let ready = self.sleep(tape, transports, has_room, report_at)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
             }
@@ -150,7 +156,7 @@ impl Connection<'_> {
                 loop {
                     match self.receiver().between(tape, transports, &mut partial)? {
                         Came::Request(request) => {
-                            self.finish_reports(&mut reports)?;
+                            self.send_all(&reports.rest())?;
                             if let Some(refused) = self.admit(&request)? {
                                 self.tell(&refused.done())?;
                                 continue;
@@ -164,10 +170,20 @@ impl Connection<'_> {
                             }
                         }
                         Came::Response(_) => {}
-                        Came::Nothing | Came::NoRoom => break,
+                        Came::Nothing => {
+                            is_behind = false;
+                            break;
+                        }
+                        Came::NoRoom => {
+                            is_behind = true;
+                            break;
+                        }
                         Came::End => return Ok(None),
                     }
                 }
+            }
+            if has_room && !is_behind {
+                reports.send(&mut self.link, tape, transports, clock::now());
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
                 tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
@@ -181,7 +197,7 @@ impl Connection<'_> {
         tape: &Tape<'_>,
         transports: &[Option<Transport>],
         has_room: bool,
-        reports: &Reports,
+        report_at: Option<Time>,
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
@@ -202,7 +218,6 @@ impl Connection<'_> {
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
             }
         }
-        let report_at = reports.next_at();
         if report_at.is_none() {
             wait.add(self.link.as_fd(), PollFlags::OUT, Wakes::Writable);
         }

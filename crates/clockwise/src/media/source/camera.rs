@@ -27,6 +27,7 @@ use crate::media::link::Link;
 use crate::media::poll::Wait;
 use crate::media::receive::Receiver;
 use crate::media::record::Tape;
+use crate::media::reports::Reports;
 use crate::media::tls::{self, Trusted};
 use crate::media::transport::Transport;
 
@@ -140,6 +141,8 @@ pub(super) struct Camera {
     timeout: Nanos,
     keeps_alive_by: Method,
     asked: Option<Asked>,
+    /// What it is told of its packets.
+    reports: Reports,
     /// What the presentation is called, and what its tracks' names are relative to.
     base: String,
 }
@@ -190,6 +193,7 @@ impl Camera {
             timeout: TIMEOUT_DEFAULT,
             keeps_alive_by: Method::Options,
             asked: None,
+            reports: Reports::new(clock::now()),
             base: address.url.as_str().to_owned(),
         })
     }
@@ -311,7 +315,23 @@ impl Camera {
     ) -> Result<(), SourceError> {
         let uri = self.named(description.control());
         self.heard = clock::now();
+        self.reports = Reports::new(self.heard);
         self.send(Method::Play, uri, Vec::new(), meanwhile)
+    }
+
+    /// When there is something to tell it of its packets; `None`: when it takes the rest of what it has been told.
+    pub(super) fn reports_at(&self) -> Option<Time> {
+        self.reports.next_at()
+    }
+
+    /// Tells it how well its packets come, if that is due and as far as it listens.
+    pub(super) fn report(
+        &mut self,
+        tape: &mut Tape<'_>,
+        transports: &[Option<Transport>],
+        now: Time,
+    ) {
+        self.reports.send(&mut self.link, tape, transports, now);
     }
 
     /// Tells it that somebody is still there; the answer comes among the packets.
@@ -496,7 +516,8 @@ impl Camera {
         headers: Vec<(HeaderName, String)>,
         meanwhile: &mut Meanwhile<'_, '_>,
     ) -> Result<(), SourceError> {
-        let (bytes, had_login) = self.request(&method, &uri, &headers)?;
+        let (request, had_login) = self.request(&method, &uri, &headers)?;
+        let bytes = [self.reports.rest(), request].concat();
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         while sent < bytes.len() {

@@ -1,11 +1,14 @@
-//! Receiver reports, from time to time, to who is recorded.
+//! Receiver reports, from time to time, to who is recorded, whether it publishes or is pulled from.
+//!
+//! Nothing of a recording waits for them: a connection that does not take one has the rest of it later, and one that takes none
+//! any more is still received from to its end.
 
 use sched::units::{Nanos, Time};
 
-use super::{Connection, Ended};
-use crate::media::reception::ReceiverReport;
-use crate::media::record::Tape;
-use crate::media::transport::Transport;
+use super::link::Link;
+use super::reception::ReceiverReport;
+use super::record::Tape;
+use super::transport::Transport;
 
 /// How often it is told how well its packets come (RFC 3550, section 6.2: not more often than that).
 const REPORT_EVERY: Nanos = Nanos::from_secs(5);
@@ -55,29 +58,28 @@ impl Reports {
         bytes.truncate(len);
         Some(bytes)
     }
-}
 
-impl Connection<'_> {
-    /// Says what is due, as far as the connection takes it.
-    pub(super) fn send_reports(
+    /// Says what is due, as far as the connection takes it. What has come is to be received before: a peer that has gone
+    /// answers a report with an end that takes what is still on its way along.
+    pub(super) fn send(
         &mut self,
-        reports: &mut Reports,
+        link: &mut Link,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
         now: Time,
-    ) -> Result<(), Ended> {
-        if reports.next_at().is_some_and(|next| now >= next) {
-            reports.next = now.saturating_add(REPORT_EVERY);
+    ) {
+        if self.next_at().is_some_and(|next| now >= next) {
+            self.next = now.saturating_add(REPORT_EVERY);
             for (track, transport) in transports.iter().enumerate() {
                 let report = tape.reception(track);
-                let Some(bytes) = report.and_then(|of| reports.compound(&of)) else {
+                let Some(bytes) = report.and_then(|of| self.compound(&of)) else {
                     continue;
                 };
                 match transport {
                     Some(Transport::Interleaved { rtcp, .. }) => {
                         let [high, low] = (bytes.len() as u16).to_be_bytes();
-                        reports.unsent.extend([b'$', *rtcp, high, low]);
-                        reports.unsent.extend(bytes);
+                        self.unsent.extend([b'$', *rtcp, high, low]);
+                        self.unsent.extend(bytes);
                     }
                     // One that is lost is followed by the next.
                     Some(Transport::Udp { rtcp, .. }) => drop(rtcp.send(&bytes)),
@@ -85,16 +87,17 @@ impl Connection<'_> {
                 }
             }
         }
-        if !reports.unsent.is_empty() {
-            let count = self.link.write(&reports.unsent)?;
-            drop(reports.unsent.drain(..count.unwrap_or(0)));
+        if !self.unsent.is_empty() {
+            match link.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count.unwrap_or(0))),
+                // Receiving tells of the end, behind what has come before it.
+                Err(_) => self.unsent.clear(),
+            }
         }
-        Ok(())
     }
 
     /// Before something else is said: the rest of a report that has begun.
-    pub(super) fn finish_reports(&mut self, reports: &mut Reports) -> Result<(), Ended> {
-        let unsent = std::mem::take(&mut reports.unsent);
-        self.send_all(&unsent)
+    pub(super) fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.unsent)
     }
 }

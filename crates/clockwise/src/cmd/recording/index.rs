@@ -1,0 +1,63 @@
+//! What `clockwise recording index` says.
+
+use sched::units::{Bytes, Nanos};
+
+use super::table;
+use crate::http::recordings::{IndexBlock, IndexGroup, IndexKey, RecordingIndex};
+use crate::quantity::{Size, Span};
+
+fn at(ns: u64) -> String {
+    Span(Nanos(ns)).to_string()
+}
+
+/// The groups of all of it, or the blocks and key frames of a time.
+pub(super) fn text(of: &RecordingIndex) -> String {
+    let (Some(blocks), Some(keys)) = (&of.blocks, &of.keys) else {
+        let row = |group: &IndexGroup| {
+            [
+                group.block.to_string(),
+                group.blocks.to_string(),
+                at(group.begins_ns),
+            ]
+        };
+        let head = ["BLOCK", "BLOCKS", "BEGINS"];
+        return table(head, &[0, 1, 2], of.groups.iter().map(row)) + "\n";
+    };
+    let row = |block: &IndexBlock| {
+        [
+            block.block.to_string(),
+            at(block.begins_ns),
+            at(block.arrived_ns),
+            block.frames.to_string(),
+            block.packets.to_string(),
+            Size(Bytes(block.bytes)).to_string(),
+            block.lost.to_string(),
+        ]
+    };
+    let head = [
+        "BLOCK", "BEGINS", "CAME", "FRAMES", "PACKETS", "SIZE", "LOST",
+    ];
+    let mut out = table(head, &[0, 1, 2, 3, 4, 5, 6], blocks.iter().map(row)) + "\n";
+    let row = |key: &IndexKey| {
+        [
+            at(key.begins_ns),
+            key.block.to_string(),
+            key.packet.to_string(),
+            Size(Bytes(key.bytes)).to_string(),
+        ]
+    };
+    let head = ["KEY FRAME", "BLOCK", "PACKET", "SIZE"];
+    out.push('\n');
+    out.push_str(&table(head, &[0, 1, 2, 3], keys.iter().map(row)));
+    out.push('\n');
+    if of.keys_left_out {
+        out.push_str("key frames were left out between these, for want of room\n");
+    }
+    if of.groups_missing > 0 {
+        out.push_str(&format!(
+            "{} groups of blocks have no index yet, or none after a crash\n",
+            of.groups_missing
+        ));
+    }
+    out
+}
