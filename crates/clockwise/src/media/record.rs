@@ -105,11 +105,10 @@ impl<'a> Tape<'a> {
         mut writing: Writing,
         description: &Description,
     ) -> Result<Self, RecordError> {
-        writing.begin(now_unix_ns());
-        let offset = writing.archive().offset(writing.first());
+        writing.begin(now_unix_ns(), stream.changer());
         let tracks = description.tracks().iter();
         Ok(Self {
-            writer: BlockWriter::new(stream, offset)?,
+            writer: BlockWriter::new(stream, Bytes::ZERO)?,
             indexer: Indexer::new(writing.first(), description.video_track()),
             writing,
             text: description.text().to_vec(),
@@ -256,8 +255,8 @@ impl<'a> Tape<'a> {
         let (text, section) = (&self.text, section.unwrap_or_default());
         composer.seal(&mut buffer, text, &section, &seal);
         let size = Bytes(buffer.len() as u64);
-        self.writing.claim(seal.serial);
-        self.writer.put(buffer, size);
+        let offset = self.writing.claim(seal.serial);
+        self.writer.put_at(buffer, size, offset);
         if let Some(index) = index {
             self.writing.archive().keep(seal.serial, Some(index));
         }

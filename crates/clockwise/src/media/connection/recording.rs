@@ -91,6 +91,7 @@ impl Connection<'_> {
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();
+        self.shared.archives.looks().look_at(&volume);
         let Some(request) = moved? else {
             return Ok(false);
         };
