@@ -253,6 +253,10 @@ impl From<OpenError> for Problem {
                         StatusCode::UNPROCESSABLE_ENTITY,
                         "keep at least that much, or delete the volume",
                     ),
+                    ArchiveError::Small { .. } => (
+                        StatusCode::UNPROCESSABLE_ENTITY,
+                        "grow the volume: `clockwise volume grow`",
+                    ),
                     _ => (
                         StatusCode::CONFLICT,
                         "name a volume that was recorded to over RTSP",

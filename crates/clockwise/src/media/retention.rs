@@ -171,7 +171,7 @@ fn look(archives: &Archives, volume: &str, is_first: bool) -> Option<Duration> {
             | OpenError::Archive(ArchiveError::Empty(_) | ArchiveError::Foreign(_)),
         ) => None,
         Err(error) => {
-            tracing::warn!(volume, %error, "what is too old there could not be let go of");
+            tracing::warn!(volume, %error, "what is recorded there could not be seen to: what is too old stays, and it neither grows nor shrinks");
             Some(Duration::from_nanos(STEP_MAX.get()))
         }
     }
