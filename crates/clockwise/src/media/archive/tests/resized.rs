@@ -162,8 +162,28 @@ impl Disk {
         }
     }
 
+    /// Without any copy everything of the round that was written last is found, and the next serial.
+    fn recovers(&self, done: &[Action]) {
+        let header = Header {
+            archive: [1; 16],
+            block_bytes: BLOCK_BYTES.start,
+            blocks: self.header_blocks,
+        };
+        let any = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
+        let room = self.places.len() as u64;
+        let kept = finding::recovered(&header, room, any).unwrap();
+        let geometry = kept.geometry.unwrap_or(Geometry::new(header.blocks));
+        assert!(geometry.blocks <= room && kept.gone.after(0) >= geometry.base);
+        let start = self.geometry().round_start(self.next);
+        for serial in self.counts.keys().filter(|serial| **serial >= start) {
+            let place = self.geometry().place(*serial);
+            assert_eq!(geometry.place(*serial), place, "{done:?}");
+        }
+    }
+
     /// What is found there by who opens it is what counts.
     fn agrees(&self, done: &[Action]) {
+        self.recovers(done);
         let copies = self.copies.iter().flatten();
         let kept = copies.max_by_key(|of| of.generation);
         let kept = kept.cloned().unwrap_or_else(|| Kept {
