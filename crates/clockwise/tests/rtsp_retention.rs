@@ -217,9 +217,12 @@ fn no_more_than_is_to_be_kept_is_there_while_it_is_recorded_and_after_a_crash() 
     let (site, server, address) = serving("");
     site.run(&["recording", "keep", "cam"])
         .fails(1, &["nothing has been recorded"]);
+    let too_little = || site.run(&["recording", "keep", "cam", "--size", "64KiB"]);
+    too_little().fails(2, &["less than 256 KiB"]);
+    site.run(&["recording", "keep", "cam"])
+        .fails(1, &["nothing has been recorded"]);
     record(&site, address, 60);
-    site.run(&["recording", "keep", "cam", "--size", "64KiB"])
-        .fails(2, &["less than 256 KiB"]);
+    too_little().fails(2, &["less than 256 KiB"]);
     let kept = site.json(&["recording", "keep", "cam", "--size", "320KiB"]);
     assert_eq!(kept["keep_bytes"], 320 << 10);
 
@@ -407,12 +410,21 @@ fn what_is_left_to_others_is_not_taken_and_is_given_back() {
         .done();
     until("two are given back", || volume_mib(&site) == 4);
     assert_eq!(blocks(&site), 20);
-    // While it is recorded the ring ends where there is enough, and no later.
+    // While it is recorded the ring ends where there is enough, and goes round there.
+    let mut publisher = fast_publisher(address);
+    send(&mut publisher, 0..46 * 4, 1);
+    until("blocks are written", || blocks(&site) > 21);
     let left = (free_bytes(&site) + 2 * MIB).to_string();
     site.run(&["recording", "keep", "cam", "--free", &left])
         .done();
     until("two more are given back", || volume_mib(&site) == 2);
-    fast_record(&site, address, 46 * 20);
+    send(&mut publisher, 46 * 4..46 * 20, 1);
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)
+            .iter()
+            .all(|of| of["is_recorded"] == false)
+    });
     assert_eq!((numbers(&site), blocks(&site)), (vec![1, 2], 31));
     plays(address, 2, 46 * 20);
     server.terminate();

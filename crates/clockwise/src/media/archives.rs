@@ -263,9 +263,16 @@ impl Archives {
     pub fn set_retention(
         &self,
         volume: &str,
-        change: impl FnOnce(Keep) -> Keep,
+        change: impl Fn(Keep) -> Keep,
     ) -> Result<Keep, OpenError> {
-        let archive = self.open(volume, Some(self.block))?;
+        let archive = match self.open(volume, None) {
+            Err(OpenError::Archive(ArchiveError::Empty(_))) => {
+                // Nothing is made of it for what would be refused then.
+                Archive::check_retention(volume, change(Keep::default()), self.block)?;
+                self.open(volume, Some(self.block))?
+            }
+            other => other?,
+        };
         let client = self.client()?;
         let keep = change(archive.retention());
         archive.set_retention(&client, keep)?;

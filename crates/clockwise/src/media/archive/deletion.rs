@@ -84,18 +84,27 @@ impl Archive {
         Ok(found)
     }
 
+    /// Whether so little can be kept in blocks of that size.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check_retention(volume: &str, keep: Keep, block: Bytes) -> Result<(), ArchiveError> {
+        let least = Bytes(BLOCKS_MIN * block.get());
+        match keep.size.is_some_and(|size| size < least) {
+            true => Err(ArchiveError::LittleKept {
+                volume: volume.to_owned(),
+                least,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Says how much is kept from now on. What has gone does not come back.
     ///
     /// # Errors
     /// When it is too little, or cannot be written.
     pub fn set_retention(&self, client: &Client, keep: Keep) -> Result<(), ArchiveError> {
-        let least = Bytes(BLOCKS_MIN * self.header.block_bytes);
-        if keep.size.is_some_and(|size| size < least) {
-            return Err(ArchiveError::LittleKept {
-                volume: self.volume.name().to_owned(),
-                least,
-            });
-        }
+        Self::check_retention(self.volume.name(), keep, Bytes(self.header.block_bytes))?;
         let mut kept = self.kept();
         let oldest = self.state().oldest();
         let mut changed = Kept {
