@@ -71,7 +71,7 @@ impl Server {
         let pool = apart(move || open_pool(disks, options)).await?;
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
-        let archives = Arc::new(Archives::new(Arc::clone(&pool)));
+        let archives = Arc::new(Archives::new(Arc::clone(&pool), config.sources.block));
         let rtsp = start_rtsp(config, &archives)?;
         let browsers = match config.http {
             Some(address) => Some(listen_http(address).await?),

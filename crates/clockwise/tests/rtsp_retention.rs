@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use common::{Site, call, until};
-use rtsp_support::{Client, TCP, publisher, rtp, serve, serving};
+use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serving};
 use serde_json::Value;
 
 /// Bytes of a packet's body: 46 fill a block.
@@ -217,9 +217,12 @@ fn no_more_than_is_to_be_kept_is_there_while_it_is_recorded_and_after_a_crash() 
     let (site, server, address) = serving("");
     site.run(&["recording", "keep", "cam"])
         .fails(1, &["nothing has been recorded"]);
+    let too_little = || site.run(&["recording", "keep", "cam", "--size", "64KiB"]);
+    too_little().fails(2, &["less than 256 KiB"]);
+    site.run(&["recording", "keep", "cam"])
+        .fails(1, &["nothing has been recorded"]);
     record(&site, address, 60);
-    site.run(&["recording", "keep", "cam", "--size", "64KiB"])
-        .fails(2, &["less than 256 KiB"]);
+    too_little().fails(2, &["less than 256 KiB"]);
     let kept = site.json(&["recording", "keep", "cam", "--size", "320KiB"]);
     assert_eq!(kept["keep_bytes"], 320 << 10);
 
@@ -262,5 +265,218 @@ fn what_is_too_old_goes_also_of_a_recording_that_goes_on() {
     record(&site, address, 60);
     until("that has gone as well", || blocks(&site) == 0);
     site.run(&["volume", "delete", "cam"]).done();
+    server.terminate();
+}
+
+const MIB: u64 = 1 << 20;
+
+/// How long the volume is, in MiB.
+fn volume_mib(site: &Site) -> u64 {
+    let shown = site.json(&["volume", "show", "cam"]);
+    shown["size_bytes"].as_u64().expect("a size") / MIB
+}
+
+fn free_bytes(site: &Site) -> u64 {
+    let (status, said) = call(site, "GET", "/v1/status", "");
+    assert_eq!(status, 200, "{said}");
+    said["free_bytes"].as_u64().expect("a size")
+}
+
+/// A blank volume of so long, of which something is kept.
+fn growing(site: &Site, size: &str, keep: &[&str]) -> Value {
+    site.run(&["volume", "delete", "cam"]).done();
+    site.run(&["volume", "create", "cam", "--size", size])
+        .done();
+    site.json(&[&["recording", "keep", "cam"], keep].concat())
+}
+
+/// Sets a track up, when what has ended or changed has given its share of the disks back.
+fn set_up(client: &mut Client, track: &str) {
+    until("there is room on the disks", || {
+        let said = client.ask("SETUP", track, TCP, "");
+        assert!([200, 453].contains(&said.status), "{said:?}");
+        said.status == 200
+    });
+}
+
+/// A publisher of three blocks a second.
+fn fast_publisher(address: SocketAddr) -> Client {
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(1_600)).is(200);
+    set_up(&mut client, "cam/one");
+    client.ask("RECORD", "cam", "", "").is(200);
+    client
+}
+
+fn fast_record(site: &Site, address: SocketAddr, packets: u16) {
+    let mut client = fast_publisher(address);
+    send(&mut client, 0..packets, 1);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(site).iter().all(|of| of["is_recorded"] == false)
+    });
+}
+
+/// Who began to play when the volume was shorter plays what it has grown by, without a gap, and what was not used goes back
+/// when that is over.
+#[test]
+fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
+    let (site, server, address) = serving("");
+    let kept = growing(&site, "1MiB", &["--grow-to", "30MiB", "--for", "1d"]);
+    assert_eq!(kept["grow_to_bytes"], 30 * MIB);
+    assert_eq!(kept["pool_free_bytes"], Value::Null);
+    assert_eq!((numbers(&site), volume_mib(&site)), (vec![], 1));
+    let packets = 46 * 60;
+    let mut publisher = fast_publisher(address);
+    let mut player = Client::connect(address);
+    let sending = std::thread::spawn(move || {
+        send(&mut publisher, 0..packets, 1);
+        publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    });
+    until("a block is written", || blocks(&site) > 0);
+    set_up(&mut player, "cam/1/track0");
+    let at_first = volume_mib(&site);
+    player.ask("PLAY", "cam/1", "Range: npt=0-\r\n", "").is(200);
+    let played = player.packets_on(0, usize::from(packets));
+    sending.join().expect("all of it is taken");
+    for (number, packet) in played.iter().enumerate() {
+        assert_eq!(packet[12..], vec![number as u8; BODY], "packet {number}");
+    }
+    let at_last = volume_mib(&site);
+    assert!(at_last > at_first, "{at_first} MiB, then {at_last}");
+    // It is as long as it has to be when nobody needs the rest.
+    player.ask("TEARDOWN", "cam/1", "", "").is(200);
+    let used = (blocks(&site) + 1).div_ceil(16);
+    assert!(used > at_first, "the player did not come so far");
+    until("the rest is given back", || volume_mib(&site) == used);
+    assert_eq!(blocks(&site), 60);
+    // The next one has room before it begins.
+    fast_record(&site, address, 46 * 20);
+    let found = (numbers(&site), blocks(&site));
+    // The last block of a group has less room.
+    assert_eq!(found, (vec![1, 2], 81));
+    drop(server);
+    let (server, address) = serve(&site);
+    assert_eq!((numbers(&site), blocks(&site)), found);
+    plays(address, 1, packets);
+    plays(address, 2, 46 * 20);
+    server.terminate();
+}
+
+#[test]
+fn a_volume_that_is_as_long_as_it_may_be_goes_round() {
+    let (site, server, address) = serving("");
+    growing(&site, "640KiB", &["--grow-to", "2MiB"]);
+    fast_record(&site, address, 46 * 20);
+    fast_record(&site, address, 46 * 20);
+    // The first of two is overwritten in part.
+    assert_eq!((numbers(&site), blocks(&site)), (vec![1, 2], 31));
+    assert_eq!(volume_mib(&site), 2);
+    fast_record(&site, address, 46 * 20);
+    assert_eq!((numbers(&site), blocks(&site)), (vec![2, 3], 31));
+    // It may be longer again: for a few of the oldest, when the writer is at the end.
+    site.run(&["recording", "keep", "cam", "--grow-to", "4MiB"])
+        .done();
+    (0..2).for_each(|_| fast_record(&site, address, 46 * 20));
+    assert!(blocks(&site) > 31);
+    let shown = site.run(&["recording", "keep", "cam"]).done();
+    assert!(shown.out.contains("4 MiB"), "{shown:?}");
+    drop(server);
+    let (server, address) = serve(&site);
+    let found = numbers(&site);
+    assert!(found.ends_with(&[4, 5]), "{found:?}");
+    plays(address, 5, 46 * 20);
+    server.terminate();
+}
+
+#[test]
+fn what_is_left_to_others_is_not_taken_and_is_given_back() {
+    let (site, server, address) = serving("");
+    growing(&site, "1MiB", &["--grow-to", "30MiB"]);
+    let left = (free_bytes(&site) - MIB).to_string();
+    let kept = site.json(&["recording", "keep", "cam", "--free", &left]);
+    assert_eq!(kept["pool_free_bytes"].to_string(), left);
+    fast_record(&site, address, 46 * 40);
+    // A MiB more, and then it goes round.
+    assert_eq!((volume_mib(&site), blocks(&site)), (2, 31));
+    assert_eq!(free_bytes(&site).to_string(), left);
+    site.run(&["recording", "delete", "cam", "1"]).done();
+
+    // What was never used goes back at once, as much as is missing.
+    growing(&site, "6MiB", &["--grow-to", "0"]);
+    fast_record(&site, address, 46 * 20);
+    let left = (free_bytes(&site) + 2 * MIB).to_string();
+    site.run(&["recording", "keep", "cam", "--free", &left])
+        .done();
+    until("two are given back", || volume_mib(&site) == 4);
+    assert_eq!(blocks(&site), 20);
+    // While it is recorded the ring ends where there is enough, and goes round there.
+    let mut publisher = fast_publisher(address);
+    send(&mut publisher, 0..46 * 4, 1);
+    until("blocks are written", || blocks(&site) > 21);
+    let left = (free_bytes(&site) + 2 * MIB).to_string();
+    site.run(&["recording", "keep", "cam", "--free", &left])
+        .done();
+    until("two more are given back", || volume_mib(&site) == 2);
+    send(&mut publisher, 46 * 4..46 * 20, 1);
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)
+            .iter()
+            .all(|of| of["is_recorded"] == false)
+    });
+    assert_eq!((numbers(&site), blocks(&site)), (vec![1, 2], 31));
+    plays(address, 2, 46 * 20);
+    server.terminate();
+}
+
+/// Whenever the server is killed, all that was written is there, and what comes next is.
+#[test]
+fn a_volume_that_grows_is_whole_after_it_is_killed() {
+    let (site, mut server, mut address) = serving("");
+    growing(&site, "640KiB", &["--grow-to", "30MiB"]);
+    let mut there = Vec::new();
+    for (round, at_least) in (1..).zip([1, 12, 30]) {
+        let mut publisher = fast_publisher(address);
+        let sending = std::thread::spawn(move || {
+            // It ends with the server, and not before.
+            for number in 0..46 * 90 {
+                let body = vec![number as u8; BODY];
+                let packet = rtp(number, u32::from(number), 7, &body);
+                let [high, low] = (packet.len() as u16).to_be_bytes();
+                let mut bytes = vec![b'$', 0, high, low];
+                bytes.extend(packet);
+                if publisher.socket.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
+            publisher
+        });
+        let number = |of: &Value| of["number"].as_u64();
+        let count = |site: &Site| {
+            let all = recordings(site);
+            let of = all.iter().find(|of| number(of) == Some(round));
+            of.and_then(|of| of["blocks"].as_u64()).unwrap_or(0)
+        };
+        until("blocks are written", || count(&site) >= at_least);
+        drop(server);
+        drop(sending.join().expect("it ends"));
+        (server, address) = serve(&site);
+        there.push(round);
+        assert_eq!(numbers(&site), there);
+        // What was not durable yet may be lost, which is two seconds.
+        assert!(count(&site) >= at_least.saturating_sub(20), "round {round}");
+        let mut packets = 0;
+        for of in recordings(&site) {
+            let number = of["number"].to_string();
+            let check = site.json(&["recording", "check", "cam", &number]);
+            assert_eq!(
+                (&check["damaged"], &check["blocks"]),
+                (&0.into(), &of["blocks"])
+            );
+            packets = check["packets"].as_u64().expect("a number");
+        }
+        plays(address, round, packets as u16);
+    }
     server.terminate();
 }

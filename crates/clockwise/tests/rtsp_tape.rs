@@ -25,7 +25,7 @@ const PACKETS: u16 = 250;
 #[test]
 fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
     let rig = Rig::new(&[("cam", 20)]);
-    let archives = Archives::new(Arc::clone(&rig.pool));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
     let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
     let reserved = rig.pool.reserve(StreamSpec {
         name: "a recorder".into(),

@@ -20,7 +20,7 @@ use crate::http::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
     RetentionView,
 };
-use crate::quantity::{Size, Span, parse_size, parse_time};
+use crate::quantity::{Size, Span, parse_position, parse_size, parse_time};
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
@@ -108,6 +108,13 @@ pub struct KeepArgs {
     /// Let go of the oldest when recordings come to more than that, such as 500GiB.
     #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
     size: Option<Bytes>,
+    /// Let the volume grow up to that instead of overwriting the oldest, such as 2TiB; 0: it stays as long as it is.
+    #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
+    grow_to: Option<Bytes>,
+    /// Leave so much of the pool's space to others, such as 100GiB: the volume does not grow beyond that, and gives
+    /// back what is missing of it; 0: it takes what there is.
+    #[arg(long, value_name = "SIZE", value_parser = parse_position, allow_hyphen_values = true)]
+    free: Option<Bytes>,
     /// Keep everything until the volume is full.
     #[arg(long, conflicts_with_all = ["age", "size"])]
     everything: bool,
@@ -364,6 +371,8 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
     let change = ChangeRetention {
         keep_for_ns: args.age.map(Nanos::get).or(none),
         keep_bytes: args.size.map(Bytes::get).or(none),
+        grow_to_bytes: args.grow_to.map(Bytes::get),
+        pool_free_bytes: args.free.map(Bytes::get),
     };
     let kept: RetentionView = match change == ChangeRetention::default() {
         true => block_on(client.get(&path))?,
@@ -371,12 +380,20 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
     };
     output.result(&kept, || {
         let age = kept.keep_for_ns.map(|age| Span(Nanos(age)).to_string());
-        let size = kept.keep_bytes.map(|size| Size(Bytes(size)).to_string());
+        let size = |of: Option<u64>| of.map(|of| Size(Bytes(of)).to_string());
+        let at_most = size(kept.keep_bytes);
+        let grows = size(kept.grow_to_bytes);
+        let free = size(kept.pool_free_bytes);
         list(&[
             ("kept for", age.unwrap_or_else(|| "any time".to_owned())),
             (
                 "kept at most",
-                size.unwrap_or_else(|| "what the volume has room for".to_owned()),
+                at_most.unwrap_or_else(|| "what the volume has room for".to_owned()),
+            ),
+            ("grows to", grows.unwrap_or_else(|| "what it is".to_owned())),
+            (
+                "left to others",
+                free.unwrap_or_else(|| "nothing of the pool".to_owned()),
             ),
         ])
     })?;

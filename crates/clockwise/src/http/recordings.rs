@@ -409,6 +409,10 @@ impl From<OpenError> for Problem {
                         StatusCode::UNPROCESSABLE_ENTITY,
                         "keep at least that much, or delete the volume",
                     ),
+                    ArchiveError::Small { .. } => (
+                        StatusCode::UNPROCESSABLE_ENTITY,
+                        "grow the volume: `clockwise volume grow`",
+                    ),
                     _ => (
                         StatusCode::CONFLICT,
                         "name a volume that was recorded to over RTSP",
@@ -435,13 +439,19 @@ async fn delete(
     .await
 }
 
-/// How much of what is recorded in a volume is kept.
+/// How much of what is recorded in a volume is kept, and how long the volume may be for that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RetentionView {
     /// What is older goes; when absent nothing does for that.
     pub keep_for_ns: Option<u64>,
     /// The oldest goes when recordings come to more than that; when absent, when the volume is full.
     pub keep_bytes: Option<u64>,
+    /// The volume grows up to that instead of overwriting the oldest, and gives back what was never used of it; when
+    /// absent it stays as long as it is.
+    pub grow_to_bytes: Option<u64>,
+    /// So much of the pool's space is left to others: the volume does not grow beyond that, and gives back what is
+    /// missing of it; when absent it takes what there is.
+    pub pool_free_bytes: Option<u64>,
 }
 
 impl From<Keep> for RetentionView {
@@ -449,6 +459,8 @@ impl From<Keep> for RetentionView {
         Self {
             keep_for_ns: of.age.map(Nanos::get),
             keep_bytes: of.size.map(Bytes::get),
+            grow_to_bytes: of.grow_to.map(Bytes::get),
+            pool_free_bytes: of.free.map(Bytes::get),
         }
     }
 }
@@ -461,6 +473,10 @@ pub struct ChangeRetention {
     pub keep_for_ns: Option<u64>,
     /// The oldest goes when recordings come to more than that, at least four blocks; 0: when the volume is full.
     pub keep_bytes: Option<u64>,
+    /// The volume grows up to that instead of overwriting the oldest; 0: it does not grow.
+    pub grow_to_bytes: Option<u64>,
+    /// So much of the pool's space is left to others; 0: it takes what there is.
+    pub pool_free_bytes: Option<u64>,
 }
 
 /// How much of what is recorded in a volume is kept.
@@ -477,7 +493,8 @@ async fn show_retention(
     .await
 }
 
-/// Changes that, durably and at once: what is too old or too much goes, and does not come back.
+/// Changes that, durably and at once: what is too old or too much goes, and does not come back. A volume that nothing was
+/// written to is made one for recordings.
 #[utoipa::path(patch, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
     request_body = ChangeRetention,
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
@@ -494,6 +511,12 @@ async fn change_retention(
             }
             if let Some(size) = ask.keep_bytes {
                 keep.size = Some(Bytes(size)).filter(|size| *size > Bytes::ZERO);
+            }
+            if let Some(size) = ask.grow_to_bytes {
+                keep.grow_to = Some(Bytes(size)).filter(|size| *size > Bytes::ZERO);
+            }
+            if let Some(size) = ask.pool_free_bytes {
+                keep.free = Some(Bytes(size)).filter(|size| *size > Bytes::ZERO);
             }
             keep
         })?;

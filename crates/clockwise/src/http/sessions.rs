@@ -164,6 +164,7 @@ async fn change(
         session.change(Wish {
             rate: ask.rate_bytes_per_second.map(BytesPerSecond),
             buffers: buffers.map(|count| count.unwrap_or(BUFFERS_MAX + 1)),
+            end: None,
         })?;
         Ok((&*session).into())
     })

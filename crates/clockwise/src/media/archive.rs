@@ -8,22 +8,32 @@
 //! left alone.
 
 mod deletion;
+mod finding;
+mod resizing;
 mod sections;
+mod writing;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::event::EventFd;
 use engine::front::{Client, SyncError, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
+use engine::stream::Changer;
 use sched::units::Bytes;
 
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
+use super::geometry::Geometry;
 use super::index::{self, GROUP, Index};
 use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
+use super::retention::Looks;
+
+use finding::{Reader, newest, recordings};
+pub use resizing::Standing;
 pub use sections::{Group, Window, groups_in};
+pub use writing::Writing;
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;
@@ -33,7 +43,7 @@ const TRAILER_READ_BYTES: u64 = 4_096;
 const LOOK_BEHIND: u64 = 8;
 
 /// The fewest blocks that are an archive.
-const BLOCKS_MIN: u64 = 4;
+pub const BLOCKS_MIN: u64 = 4;
 
 /// So many blocks are discarded at a time: whoever records waits no longer than for that.
 const DISCARD_BLOCKS: u64 = 1_024;
@@ -157,6 +167,12 @@ struct State {
     last_number: u64,
     /// What was deleted.
     gone: Gone,
+    /// The ring, which becomes another one under the lock of what is claimed.
+    geometry: Geometry,
+    /// The stream of who records.
+    recorder: Option<Changer>,
+    /// Whoever sees to the ring's length looks when this serial is claimed.
+    look_at: Option<u64>,
     /// No more blocks than these are kept.
     most: Option<u64>,
     /// Sections of the index by the serials of their blocks, those used last at the end; `None`: there is none.
@@ -166,9 +182,9 @@ struct State {
 }
 
 impl State {
-    /// The oldest serial that a ring of so many has, or is to have.
-    fn oldest(&self, blocks: u64) -> u64 {
-        let oldest = self.next.saturating_sub(blocks);
+    /// The oldest serial that it has, or is to have.
+    fn oldest(&self) -> u64 {
+        let oldest = self.geometry.oldest(self.next);
         let most = self.most.map(|most| self.gone.oldest_of(self.next, most));
         oldest.max(most.unwrap_or(0))
     }
@@ -184,6 +200,15 @@ impl State {
     }
 }
 
+/// What whoever records uses.
+#[derive(Debug)]
+struct Claims {
+    /// The serial after the last one that was handed to the disks.
+    next: u64,
+    /// The ring as it is about to be: places that are other ones there are not used.
+    pending: Option<Geometry>,
+}
+
 /// An open archive.
 #[derive(Debug)]
 pub struct Archive {
@@ -192,145 +217,16 @@ pub struct Archive {
     state: Mutex<State>,
     /// What is on the disks of it; locked before the state, and while it is changed there.
     kept: Mutex<Kept>,
-    /// The serial after the last one that was handed to the disks; locked while places are discarded.
-    claimed: Mutex<u64>,
+    /// Locked while places are discarded.
+    claimed: Mutex<Claims>,
+    /// Nothing is pending any more.
+    settled: Condvar,
+    /// Held by who makes the ring longer or shorter.
+    resizing: Mutex<()>,
+    /// Who looks at it.
+    looks: Option<Arc<Looks>>,
     /// Reads without a deadline.
     reads: AtomicU64,
-}
-
-/// Reads a volume without a deadline.
-struct Reader<'a> {
-    client: &'a Client,
-    volume: &'a Volume,
-    header: Header,
-}
-
-impl Reader<'_> {
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), ArchiveError> {
-        let read = self.client.read_at(self.volume, Bytes(offset), out);
-        read.map_err(|error| ArchiveError::Io {
-            volume: self.volume.name().to_owned(),
-            error,
-        })
-    }
-
-    /// What is remembered of it.
-    fn kept(&self) -> Result<Kept, ArchiveError> {
-        let mut copies = vec![0; 2 * COPY_BYTES];
-        self.read(COPIES_AT[0], &mut copies)?;
-        let (first, second) = copies.split_at(COPY_BYTES);
-        let archive = self.header.archive;
-        match Kept::newest(archive, [first, second]) {
-            Err(FormatError::Damaged) => {
-                let volume = self.volume.name();
-                tracing::warn!(
-                    volume,
-                    "what was deleted there, and how long recordings are kept, is damaged in both copies and forgotten"
-                );
-                Ok(Kept {
-                    archive,
-                    ..Kept::default()
-                })
-            }
-            found => found.map_err(|error| ArchiveError::Header {
-                volume: self.volume.name().to_owned(),
-                error,
-            }),
-        }
-    }
-
-    /// The trailer of the block in this place, if there is one of the archive.
-    fn trailer_in(&self, place: u64) -> Result<Option<Trailer>, ArchiveError> {
-        let mut bytes = [0; TRAILER_READ_BYTES as usize];
-        let size = self.header.block_bytes;
-        self.read((place + 2) * size - TRAILER_READ_BYTES, &mut bytes)?;
-        let found = Trailer::parse(&bytes, size).ok();
-        Ok(found.filter(|found| {
-            found.archive == self.header.archive && found.serial % self.header.blocks == place
-        }))
-    }
-}
-
-/// The serial of the newest block of a ring of so many, given those of what is in each place.
-fn newest<E>(
-    blocks: u64,
-    mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
-) -> Result<Option<u64>, E> {
-    // What begins or ends the ring may be damaged, was being overwritten, or has been deleted.
-    let mut first = None;
-    for place in 0..blocks.min(LOOK_BEHIND) {
-        first = first.max(serial_in(place)?);
-    }
-    let mut last = None;
-    for place in blocks - blocks.min(LOOK_BEHIND)..blocks {
-        last = last.max(serial_in(place)?);
-    }
-    let Some(first) = first else {
-        return Ok(last);
-    };
-    let round = first / blocks;
-    if last.is_some_and(|last| last / blocks > round) {
-        return Ok(last);
-    }
-    let mut in_round = |place: u64| {
-        let of = serial_in(place)?;
-        Ok(of.filter(|of| of / blocks == round))
-    };
-    let (mut newest, mut from, mut to) = (first, first % blocks, blocks);
-    loop {
-        while from + 1 < to {
-            let middle = from + (to - from) / 2;
-            match in_round(middle)? {
-                Some(of) => (newest, from) = (of, middle),
-                None => to = middle,
-            }
-        }
-        let mut further = None;
-        for place in (from + 1)..blocks.min(from + 1 + LOOK_BEHIND) {
-            further = in_round(place)?.map(|of| (of, place));
-            if further.is_some() {
-                break;
-            }
-        }
-        match further {
-            Some((of, place)) => (newest, from, to) = (of, place, blocks),
-            None => return Ok(Some(newest)),
-        }
-    }
-}
-
-/// All recordings up to the block before `next` that were not deleted as a whole, in order.
-fn recordings<E>(
-    next: u64,
-    blocks: u64,
-    gone: &Gone,
-    mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
-) -> Result<Vec<Recording>, E> {
-    let oldest = next.saturating_sub(blocks);
-    let mut recordings = Vec::new();
-    let mut at = next;
-    while let Some(serial) = at.checked_sub(1).filter(|serial| *serial >= oldest) {
-        if let Some(range) = gone.range_of(serial) {
-            at = range.start;
-            continue;
-        }
-        let found = trailer_in(serial % blocks)?;
-        // Blocks that are damaged are passed over.
-        let Some(last) = found.filter(|found| found.serial == serial) else {
-            at = serial;
-            continue;
-        };
-        let first = last.first.max(oldest);
-        recordings.push(Recording {
-            number: last.recording,
-            first,
-            end: serial + 1,
-            begun_unix_ns: last.begun_unix_ns,
-        });
-        at = first;
-    }
-    recordings.reverse();
-    Ok(recordings)
 }
 
 impl Archive {
@@ -359,7 +255,17 @@ impl Archive {
                 });
             }
         };
-        let needed = Bytes((header.blocks + 1) * header.block_bytes);
+        let reader = Reader {
+            client,
+            volume: &volume,
+            header,
+            geometry: Geometry::new(header.blocks),
+        };
+        let kept = reader.kept()?;
+        let geometry = kept.geometry.unwrap_or(reader.geometry);
+        let blocks = geometry.blocks.checked_add(1);
+        let needed = blocks.and_then(|blocks| blocks.checked_mul(header.block_bytes));
+        let needed = Bytes(needed.unwrap_or(u64::MAX));
         if volume.size() < needed {
             return Err(ArchiveError::Short {
                 volume: name(),
@@ -367,19 +273,14 @@ impl Archive {
                 needed,
             });
         }
-        let reader = Reader {
-            client,
-            volume: &volume,
-            header,
-        };
-        let kept = reader.kept()?;
+        let reader = Reader { geometry, ..reader };
         let serial_in = |place: u64| {
             let found = reader.trailer_in(place)?.map(|of| of.serial);
-            Ok(found.or_else(|| kept.gone.in_place(place, header.blocks)))
+            Ok(found.or_else(|| kept.gone.in_place(place, &geometry)))
         };
-        let newest = newest(header.blocks, serial_in)?;
+        let newest = newest(&geometry, serial_in)?;
         let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
-        let recordings = recordings(next, header.blocks, &kept.gone, |place| {
+        let recordings = recordings(next, &geometry, &kept.gone, |place| {
             reader.trailer_in(place)
         })?;
         Ok(Self::new(volume, header, kept, next, recordings))
@@ -399,6 +300,9 @@ impl Archive {
             number: 0,
             last_number: kept.last_number,
             gone: kept.gone.clone(),
+            geometry: kept.geometry.unwrap_or(Geometry::new(header.blocks)),
+            recorder: None,
+            look_at: None,
             most: blocks_of(kept.keep, &header),
             sections: VecDeque::new(),
             listeners: Vec::new(),
@@ -408,7 +312,13 @@ impl Archive {
             header,
             state: Mutex::new(state),
             kept: Mutex::new(kept),
-            claimed: Mutex::new(next),
+            claimed: Mutex::new(Claims {
+                next,
+                pending: None,
+            }),
+            settled: Condvar::new(),
+            resizing: Mutex::default(),
+            looks: None,
             reads: AtomicU64::new(0),
         }
     }
@@ -463,7 +373,7 @@ impl Archive {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn claimed(&self) -> MutexGuard<'_, u64> {
+    fn claimed(&self) -> MutexGuard<'_, Claims> {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -484,24 +394,31 @@ impl Archive {
         &self.header
     }
 
-    /// The bytes of the volume that its blocks lie in.
+    /// The bytes of the volume that its blocks lie in now.
     #[must_use]
     pub fn range(&self) -> std::ops::Range<u64> {
         let size = self.header.block_bytes;
-        size..(self.header.blocks + 1) * size
+        size..(self.geometry().blocks + 1) * size
     }
 
-    /// Where in that range the block of a serial lies.
+    /// The ring as it is now.
     #[must_use]
-    pub fn offset(&self, serial: u64) -> Bytes {
-        Bytes(serial % self.header.blocks * self.header.block_bytes)
+    pub fn geometry(&self) -> Geometry {
+        self.state().geometry
+    }
+
+    /// Where in that range the block of a serial lies; `None`: it does not count any more.
+    #[must_use]
+    pub fn offset(&self, serial: u64) -> Option<Bytes> {
+        let place = self.geometry().place(serial)?;
+        Some(Bytes(place * self.header.block_bytes))
     }
 
     /// Its recordings in order, as much of each as is there.
     #[must_use]
     pub fn recordings(&self) -> Vec<Recording> {
         let state = self.state();
-        let oldest = state.oldest(self.header.blocks);
+        let oldest = state.oldest();
         let there = state.recordings.iter().filter_map(|of| {
             let first = state.gone.after(of.first.max(oldest));
             (first < of.end).then_some(Recording { first, ..*of })
@@ -543,30 +460,6 @@ impl Archive {
         Ok(event)
     }
 
-    /// Takes the archive for a recording. Until it is dropped nobody else can have one made.
-    ///
-    /// # Errors
-    /// When somebody else has.
-    pub fn record(self: &Arc<Self>) -> Result<Writing, ArchiveError> {
-        let mut state = self.state();
-        if state.is_recorded {
-            return Err(ArchiveError::Busy(self.volume.name().to_owned()));
-        }
-        state.is_recorded = true;
-        let last = state.recordings.last().map_or(0, |last| last.number);
-        let number = last.max(state.last_number) + 1;
-        state.number = number;
-        let first = state.next;
-        drop(state);
-        Ok(Writing {
-            archive: Arc::clone(self),
-            number,
-            first,
-            begun_unix_ns: 0,
-            written: Vec::new(),
-        })
-    }
-
     /// A block of it, read without a deadline; `None`: it is not there any more, or damaged.
     ///
     /// # Errors
@@ -578,8 +471,14 @@ impl Archive {
     ) -> Result<Option<Vec<u8>>, ArchiveError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let reader = self.reader(client);
-        let mut bytes = vec![0; self.header.block_bytes as usize];
-        reader.read(self.range().start + self.offset(serial).get(), &mut bytes)?;
+        let Some(place) = reader.geometry.place(serial) else {
+            return Ok(None);
+        };
+        let size = self.header.block_bytes;
+        let mut bytes = vec![0; size as usize];
+        if let Err(error) = reader.read((place + 1) * size, &mut bytes) {
+            return self.unless_cut(&reader, error);
+        }
         let block = Block::parse(&bytes).ok();
         let block = block.filter(|block| self.is_of(&block.trailer, serial));
         let section = block.filter(|block| !block.index().is_empty() || index::ends_group(serial));
@@ -601,6 +500,20 @@ impl Archive {
             client,
             volume: &self.volume,
             header: self.header,
+            geometry: self.geometry(),
+        }
+    }
+
+    /// A place that could not be read has nothing that counts if the ring has become another one meanwhile: the volume
+    /// may be shorter.
+    fn unless_cut<T>(
+        &self,
+        reader: &Reader<'_>,
+        error: ArchiveError,
+    ) -> Result<Option<T>, ArchiveError> {
+        match self.geometry() == reader.geometry {
+            true => Err(error),
+            false => Ok(None),
         }
     }
 
@@ -746,8 +659,13 @@ impl Archive {
     ) -> Result<Option<Trailer>, ArchiveError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let reader = self.reader(client);
-        let found = reader.trailer_in(serial % self.header.blocks)?;
-        Ok(found.filter(|of| of.serial == serial))
+        let Some(place) = reader.geometry.place(serial) else {
+            return Ok(None);
+        };
+        match reader.trailer_in(place) {
+            Ok(found) => Ok(found.filter(|of| of.serial == serial)),
+            Err(error) => self.unless_cut(&reader, error),
+        }
     }
 
     /// The serial of the last block of a recording that begins no later than this time of its; of its first if none
@@ -783,303 +701,5 @@ fn blocks_of(keep: Keep, header: &Header) -> Option<u64> {
     Some((size.get() / header.block_bytes).max(BLOCKS_MIN))
 }
 
-/// A recording that is being made.
-#[derive(Debug)]
-pub struct Writing {
-    archive: Arc<Archive>,
-    number: u64,
-    first: u64,
-    begun_unix_ns: u64,
-    /// Blocks that are written behind one that is not.
-    written: Vec<u64>,
-}
-
-impl Writing {
-    /// Its archive.
-    #[must_use]
-    pub fn archive(&self) -> &Arc<Archive> {
-        &self.archive
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The serial of its first block.
-    #[must_use]
-    pub fn first(&self) -> u64 {
-        self.first
-    }
-
-    /// It begins now, in nanoseconds since 1970.
-    pub fn begin(&mut self, now_unix_ns: u64) {
-        self.begun_unix_ns = now_unix_ns;
-    }
-
-    /// When it began, in nanoseconds since 1970.
-    #[must_use]
-    pub fn begun_unix_ns(&self) -> u64 {
-        self.begun_unix_ns
-    }
-
-    /// The block of that serial is handed to the disks: what was in its place before is not touched from now on.
-    pub fn claim(&self, serial: u64) {
-        *self.archive.claimed() = serial + 1;
-    }
-
-    /// A block of it is on the disks, the `index`th: it can be played when those before it can.
-    pub fn written(&mut self, index: u64) {
-        let serial = self.first + index;
-        self.written.push(serial);
-        let mut state = self.archive.state();
-        while let Some(place) = self.written.iter().position(|of| *of == state.next) {
-            self.written.swap_remove(place);
-            state.next += 1;
-        }
-        let end = state.next;
-        if end == self.first {
-            return;
-        }
-        match state
-            .recordings
-            .last_mut()
-            .filter(|last| last.number == self.number)
-        {
-            Some(last) => last.end = end,
-            None => state.recordings.push(Recording {
-                number: self.number,
-                first: self.first,
-                end,
-                begun_unix_ns: self.begun_unix_ns,
-            }),
-        }
-        state.tell();
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        let mut state = self.archive.state();
-        state.is_recorded = false;
-        state.tell();
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::convert::Infallible;
-
-    use super::super::block::{Composer, Seal};
-    use super::*;
-
-    /// A trailer as it is on a disk.
-    fn trailer(serial: u64, recording: u64, first: u64) -> Trailer {
-        let size = BLOCK_BYTES.start as usize;
-        let mut block = vec![0; size];
-        let seal = Seal {
-            archive: [1; 16],
-            serial,
-            recording,
-            first,
-            begun_unix_ns: recording,
-            is_last: false,
-        };
-        Composer::new(size, 0, 0).seal(&mut block, b"", b"", &seal);
-        Trailer::parse(&block, BLOCK_BYTES.start).unwrap()
-    }
-
-    /// Recordings of three blocks each, the second of five.
-    fn of(serial: u64) -> (u64, u64) {
-        match serial {
-            0..3 => (1, 0),
-            3..8 => (2, 3),
-            later => ((later - 8) / 3 + 3, (later - 8) / 3 * 3 + 8),
-        }
-    }
-
-    /// A ring to which blocks up to `next` were written, but for those that are missing: there what was before, or
-    /// nothing that can be read.
-    struct Ring {
-        places: Vec<Option<Trailer>>,
-    }
-
-    impl Ring {
-        fn new(blocks: u64, next: u64, unwritten: &BTreeSet<u64>, damaged: Option<u64>) -> Self {
-            let mut places = vec![None; blocks as usize];
-            for serial in (0..next).filter(|serial| !unwritten.contains(serial)) {
-                let (recording, first) = of(serial);
-                places[(serial % blocks) as usize] = Some(trailer(serial, recording, first));
-            }
-            if let Some(damaged) = damaged {
-                places[(damaged % blocks) as usize] = None;
-            }
-            Self { places }
-        }
-
-        /// What is found when it is opened: the serial of the next block, and the recordings.
-        fn opened(&self, gone: &Gone) -> (u64, Vec<Recording>) {
-            let blocks = self.places.len() as u64;
-            let read = |place: u64| Ok::<_, Infallible>(self.places[place as usize]);
-            let serial = |place| {
-                let found = read(place)?.map(|of| of.serial);
-                Ok::<_, Infallible>(found.or_else(|| gone.in_place(place, blocks)))
-            };
-            let next = newest(blocks, serial).unwrap().map_or(0, |of| of + 1);
-            let next = next.max(gone.end());
-            (next, recordings(next, blocks, gone, read).unwrap())
-        }
-
-        fn newest(&self) -> Option<u64> {
-            self.opened(&Gone::default()).0.checked_sub(1)
-        }
-    }
-
-    #[test]
-    fn the_newest_block_is_found_whichever_one_is_damaged() {
-        for blocks in [4, 5, 7, 16, 33] {
-            for next in 0..blocks * 5 / 2 {
-                let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
-                let found = whole.newest();
-                assert_eq!(
-                    found,
-                    next.checked_sub(1),
-                    "{blocks} blocks, {next} written"
-                );
-                for damaged in next.saturating_sub(blocks)..next.saturating_sub(1) {
-                    let ring = Ring::new(blocks, next, &BTreeSet::new(), Some(damaged));
-                    let found = ring.newest();
-                    assert_eq!(found, Some(next - 1), "{blocks}, {next}, {damaged} damaged");
-                }
-            }
-        }
-    }
-
-    /// The last blocks before a crash may have been written in any order, each whole, not at all, or in part.
-    #[test]
-    fn after_a_crash_what_was_written_in_order_is_found() {
-        for blocks in [8, 12, 19] {
-            for flushed in 1..2 * blocks {
-                for pattern in 0..3_u32.pow(4) {
-                    let state = |index: u64| pattern / 3_u32.pow(index as u32) % 3;
-                    let unwritten = (0..4).filter(|index| state(*index) == 1);
-                    let torn = (0..4).find(|index| state(*index) == 2);
-                    let unwritten = unwritten.map(|index| flushed + index).collect();
-                    let torn = torn.map(|index| flushed + index);
-                    let ring = Ring::new(blocks, flushed + 4, &unwritten, torn);
-                    let found = ring.newest();
-                    assert!(
-                        found.is_some_and(|found| (flushed - 1..flushed + 4).contains(&found)),
-                        "{blocks} blocks, {flushed} flushed, pattern {pattern}: {found:?}"
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn recordings_are_listed_as_far_as_they_are_there() {
-        let blocks = 9;
-        for next in 1..30_u64 {
-            let ring = Ring::new(blocks, next, &BTreeSet::new(), None);
-            let oldest = next.saturating_sub(blocks);
-            let mut expected: Vec<Recording> = Vec::new();
-            for serial in oldest..next {
-                let (number, _) = of(serial);
-                match expected.last_mut().filter(|last| last.number == number) {
-                    Some(last) => last.end = serial + 1,
-                    None => expected.push(Recording {
-                        number,
-                        first: serial,
-                        end: serial + 1,
-                        begun_unix_ns: number,
-                    }),
-                }
-            }
-            assert_eq!(
-                ring.opened(&Gone::default()),
-                (next, expected),
-                "{next} written"
-            );
-        }
-    }
-
-    /// What is deleted is not found again, whether its places were discarded or not, and everything else is: the newest block
-    /// too, and with it the serial that comes next.
-    #[test]
-    fn what_was_deleted_is_gone_after_a_restart_and_nothing_else_is() {
-        for blocks in [4, 9, 16, 33] {
-            for next in 1..blocks * 5 / 2 {
-                let whole = Ring::new(blocks, next, &BTreeSet::new(), None);
-                let (_, all) = whole.opened(&Gone::default());
-                let oldest = next.saturating_sub(blocks);
-                for pattern in 0..1_u32 << all.len().min(5) {
-                    for until in [0, oldest + 1, oldest + 2] {
-                        let mut gone = Gone::default();
-                        gone.add(0..until.min(next));
-                        for (place, of) in all.iter().rev().enumerate() {
-                            if pattern >> place & 1 == 1 {
-                                gone.add(of.first..of.end);
-                            }
-                        }
-                        reopened(&whole, next, &all, &gone);
-                    }
-                }
-            }
-        }
-    }
-
-    fn reopened(whole: &Ring, next: u64, all: &[Recording], gone: &Gone) {
-        let blocks = whole.places.len() as u64;
-        let left = |found: &[Recording]| -> Vec<(u64, u64, u64)> {
-            let left = found.iter().filter_map(|of| {
-                let first = gone.after(of.first);
-                (first < of.end).then_some((of.number, first, of.end))
-            });
-            left.collect()
-        };
-        let mut places = whole.places.clone();
-        for place in &mut places {
-            *place = place.filter(|of| gone.range_of(of.serial).is_none());
-        }
-        for ring in [
-            Ring { places },
-            Ring {
-                places: whole.places.clone(),
-            },
-        ] {
-            let (found_next, found) = ring.opened(gone);
-            assert_eq!(found_next, next, "{blocks} blocks, {gone:?} gone");
-            assert_eq!(left(&found), left(all), "{blocks} blocks, {next}, {gone:?}");
-        }
-    }
-
-    /// A ring goes on over what was deleted: what is remembered of it misleads nobody, whatever a crash has left of the
-    /// newest blocks.
-    #[test]
-    fn what_is_recorded_over_deleted_blocks_is_found() {
-        for blocks in [8, 12, 19] {
-            for deleted in 1..2_u64 * blocks {
-                let mut gone = Gone::default();
-                gone.add(deleted.saturating_sub(3)..deleted);
-                for next in deleted..deleted + 2 * blocks {
-                    for torn in [None, next.checked_sub(2), next.checked_sub(1)] {
-                        let torn = torn.filter(|torn| *torn >= deleted);
-                        let mut ring = Ring::new(blocks, next, &BTreeSet::new(), torn);
-                        for place in &mut ring.places {
-                            *place = place.filter(|of| gone.range_of(of.serial).is_none());
-                        }
-                        let found = ring.opened(&gone).0;
-                        let expected = match torn {
-                            Some(torn) if torn + 1 == next => next - 1,
-                            _ => next,
-                        };
-                        assert_eq!(found, expected, "{blocks}, {gone:?}, {next}, {torn:?}");
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use engine::pool::{Pool, PoolError};
 use engine::stream::Refusal;
 use sched::units::Bytes;
 
-use super::archive::{Archive, ArchiveError, Recording};
+use super::archive::{Archive, ArchiveError, Recording, Writing};
 use super::block::Block;
 use super::description::Description;
 use super::keeping::Keep;
@@ -51,8 +51,10 @@ struct State {
 /// The archives of a pool.
 pub struct Archives {
     pool: Arc<Pool>,
+    /// The size of the blocks of new archives.
+    block: Bytes,
     state: Mutex<State>,
-    looks: Looks,
+    looks: Arc<Looks>,
     roster: Roster,
 }
 
@@ -72,13 +74,14 @@ pub struct Described {
 }
 
 impl Archives {
-    /// None is open yet.
+    /// None is open yet; new ones have blocks of this size.
     #[must_use]
-    pub fn new(pool: Arc<Pool>) -> Self {
+    pub fn new(pool: Arc<Pool>, block: Bytes) -> Self {
         Self {
             pool,
+            block,
             state: Mutex::default(),
-            looks: Looks::default(),
+            looks: Arc::default(),
             roster: Roster::default(),
         }
     }
@@ -139,7 +142,9 @@ impl Archives {
             Some(block) => Archive::open_or_create(&client, opened, block),
             None => Archive::open(&client, opened),
         };
-        let archive = Arc::new(archive?);
+        let mut archive = archive?;
+        archive.looked_at_by(Arc::clone(&self.looks));
+        let archive = Arc::new(archive);
         state
             .open
             .insert(volume.to_owned(), Arc::downgrade(&archive));
@@ -251,16 +256,32 @@ impl Archives {
         Ok(self.open(volume, None)?.retention())
     }
 
-    /// Changes how much of what is recorded in a volume is kept; how much it is then.
+    /// Takes an archive for a recording, which is made longer before if it has little room and may be.
     ///
     /// # Errors
-    /// When nothing has been recorded there, it is too little, or cannot be written.
+    /// When somebody else records there.
+    pub fn record(&self, archive: &Arc<Archive>) -> Result<Writing, ArchiveError> {
+        self.make_room(archive);
+        archive.record()
+    }
+
+    /// Changes how much of what is recorded in a volume is kept, also where nothing has been yet; how much it is then.
+    ///
+    /// # Errors
+    /// When it holds something else, it is too little, or cannot be written.
     pub fn set_retention(
         &self,
         volume: &str,
-        change: impl FnOnce(Keep) -> Keep,
+        change: impl Fn(Keep) -> Keep,
     ) -> Result<Keep, OpenError> {
-        let archive = self.open(volume, None)?;
+        let archive = match self.open(volume, None) {
+            Err(OpenError::Archive(ArchiveError::Empty(_))) => {
+                // Nothing is made of it for what would be refused then.
+                Archive::check_retention(volume, change(Keep::default()), self.block)?;
+                self.open(volume, Some(self.block))?
+            }
+            other => other?,
+        };
         let client = self.client()?;
         let keep = change(archive.retention());
         archive.set_retention(&client, keep)?;

@@ -151,7 +151,7 @@ pub enum FormatError {
     #[error("damaged")]
     Damaged,
     /// Written by a later Clockwise.
-    #[error("format version {0}, but this program knows versions up to {FORMAT_VERSION}")]
+    #[error("format version {0}, which is later than what this program knows")]
     Newer(u32),
     /// Intact and nonsense.
     #[error("impossible: {0}")]

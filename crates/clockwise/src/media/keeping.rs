@@ -1,10 +1,12 @@
-//! What of an archive counts: what was deleted, and how much of the rest is kept.
+//! What of an archive counts: what was deleted, how much of the rest is kept, and how long the ring is.
 //!
 //! # Layout
 //!
 //! Two copies lie in the header's place, 16 KiB each at 16 and 32 KiB, and are written in turn: generation `g` in copy
 //! `g % 2`. Blocks that have been deleted are ranges of serials, which never come again; what is before the oldest block
-//! that counts is the range that begins with 0. Little-endian; the checksum is CRC-64/NVME.
+//! that counts is the range that begins with 0. A ring that has become longer or shorter has a [`Geometry`] here; what is
+//! before its base is gone. Little-endian; the checksum is CRC-64/NVME. Version 1 ended its head with 24 zeros at 72,
+//! behind which the ranges began: its ring is as the header says, and nothing grows.
 //!
 //! # Why so
 //!
@@ -20,6 +22,9 @@
 //! 2. Write the older copy. Torn, it is damaged, and the other one counts: nothing was deleted.
 //! 3. Flush, and only now is it said to be done.
 //! 4. Discard. After a crash what is not discarded is not played either, and is overwritten in its turn.
+//!
+//! A ring becomes longer or shorter in step 3 as well. Until then the writer uses no place that is another one by the new
+//! geometry. The volume is made longer before step 1 and shorter after step 3, so it is never too short.
 
 use std::ops::Range;
 
@@ -27,7 +32,8 @@ use sched::units::{Bytes, Nanos};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::block::{BLOCK_BYTES, FORMAT_VERSION, FormatError, HEADER_BYTES, checksum};
+use super::block::{BLOCK_BYTES, FormatError, HEADER_BYTES, checksum};
+use super::geometry::Geometry;
 
 /// How long a copy is.
 pub const COPY_BYTES: usize = 16_384;
@@ -35,7 +41,13 @@ pub const COPY_BYTES: usize = 16_384;
 /// Where in the archive the copies are.
 pub const COPIES_AT: [u64; 2] = [COPY_BYTES as u64, 2 * COPY_BYTES as u64];
 
-const HEAD_BYTES: usize = 96;
+const HEAD_BYTES: usize = 128;
+
+/// Version 1 had no more than this.
+const HEAD_BYTES_1: usize = 96;
+
+/// What is written. Earlier servers would take a ring of another length for what the header says, and refuse this.
+const VERSION: u32 = 2;
 
 /// The most ranges that a copy has room for.
 pub const RANGES_MAX: usize = (COPY_BYTES - HEAD_BYTES) / size_of::<RawRange>();
@@ -57,10 +69,27 @@ struct RawHead {
     last_number: U64,
     keep_ns: U64,
     keep_bytes: U64,
+    base: U64,
+    blocks: U64,
+    grow_to: U64,
+    free: U64,
     zeros: [u8; 24],
 }
 
 const _: () = assert!(size_of::<RawHead>() == HEAD_BYTES);
+
+impl RawHead {
+    /// What was not there in version 1 is nothing.
+    fn of_version_1(self) -> Self {
+        Self {
+            base: U64::ZERO,
+            blocks: U64::ZERO,
+            grow_to: U64::ZERO,
+            free: U64::ZERO,
+            ..self
+        }
+    }
+}
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -114,15 +143,13 @@ impl Gone {
         self.0.last().map_or(0, |range| range.end)
     }
 
-    /// The last of them that was in a place of a ring of so many.
+    /// The last of them that was in a place of a ring.
     #[must_use]
-    pub fn in_place(&self, place: u64, blocks: u64) -> Option<u64> {
-        self.0.iter().rev().find_map(|range| {
-            let last = range.end - 1;
-            let back = (last % blocks + blocks - place) % blocks;
-            last.checked_sub(back)
-                .filter(|serial| *serial >= range.start)
-        })
+    pub fn in_place(&self, place: u64, geometry: &Geometry) -> Option<u64> {
+        let ranges = self.0.iter().rev();
+        ranges
+            .map(|range| geometry.last_in(place, range.start, range.end))
+            .find_map(|found| found)
     }
 
     /// From which serial on there are no more than so many that count, if `next` is the next one.
@@ -148,6 +175,18 @@ pub struct Keep {
     pub age: Option<Nanos>,
     /// The oldest goes when blocks come to more than that; `None`: when the volume is full.
     pub size: Option<Bytes>,
+    /// Up to this the volume may grow instead of overwriting the oldest; `None`: it does not.
+    pub grow_to: Option<Bytes>,
+    /// So much of the pool is left to others: the volume does not grow beyond that, and gives back what is missing.
+    pub free: Option<Bytes>,
+}
+
+impl Keep {
+    /// Whether the volume grows or gives something back by itself.
+    #[must_use]
+    pub fn changes_length(&self) -> bool {
+        self.grow_to.is_some() || self.free.is_some()
+    }
 }
 
 /// What is remembered of an archive beside its blocks.
@@ -163,6 +202,8 @@ pub struct Kept {
     pub keep: Keep,
     /// What was deleted.
     pub gone: Gone,
+    /// The ring; `None`: it is as the header says.
+    pub geometry: Option<Geometry>,
 }
 
 impl Kept {
@@ -171,7 +212,7 @@ impl Kept {
     pub fn encode(&self) -> Vec<u8> {
         let head = RawHead {
             magic: MAGIC,
-            version: U32::new(FORMAT_VERSION),
+            version: U32::new(VERSION),
             ranges: U32::new(self.gone.0.len() as u32),
             checksum: U64::ZERO,
             archive: self.archive,
@@ -179,6 +220,10 @@ impl Kept {
             last_number: U64::new(self.last_number),
             keep_ns: U64::new(self.keep.age.map_or(0, Nanos::get)),
             keep_bytes: U64::new(self.keep.size.map_or(0, Bytes::get)),
+            base: U64::new(self.geometry.map_or(0, |of| of.base)),
+            blocks: U64::new(self.geometry.map_or(0, |of| of.blocks)),
+            grow_to: U64::new(self.keep.grow_to.map_or(0, Bytes::get)),
+            free: U64::new(self.keep.free.map_or(0, Bytes::get)),
             zeros: [0; 24],
         };
         let mut bytes = head.as_bytes().to_vec();
@@ -200,7 +245,7 @@ impl Kept {
     /// When it is none.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let bytes = bytes.get(..COPY_BYTES).ok_or(FormatError::NotOne)?;
-        let (head, rest) = RawHead::ref_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
+        let (head, _) = RawHead::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
         if head.magic != MAGIC {
             return Err(FormatError::NotOne);
         }
@@ -208,11 +253,14 @@ impl Kept {
         if sum != head.checksum.get() {
             return Err(FormatError::Damaged);
         }
-        if head.version.get() != FORMAT_VERSION {
-            return Err(FormatError::Newer(head.version.get()));
-        }
+        let (head, head_bytes) = match head.version.get() {
+            1 => (head.of_version_1(), HEAD_BYTES_1),
+            VERSION => (head, HEAD_BYTES),
+            newer => return Err(FormatError::Newer(newer)),
+        };
+        let rest = &bytes[head_bytes..];
         let ranges = head.ranges.get() as usize;
-        if ranges > RANGES_MAX {
+        if ranges > rest.len() / size_of::<RawRange>() {
             return Err(FormatError::Impossible(
                 "more ranges than there is room for",
             ));
@@ -229,6 +277,11 @@ impl Kept {
             gone.0.push(range);
         }
         let some = |number: U64| Some(number.get()).filter(|number| *number > 0);
+        let base = head.base.get();
+        let geometry = some(head.blocks).map(|blocks| Geometry { base, blocks });
+        if gone.after(0) < base {
+            return Err(FormatError::Impossible("a ring that begins too late"));
+        }
         Ok(Self {
             archive: head.archive,
             generation: head.generation.get(),
@@ -236,8 +289,11 @@ impl Kept {
             keep: Keep {
                 age: some(head.keep_ns).map(Nanos),
                 size: some(head.keep_bytes).map(Bytes),
+                grow_to: some(head.grow_to).map(Bytes),
+                free: some(head.free).map(Bytes),
             },
             gone,
+            geometry,
         })
     }
 
@@ -325,7 +381,7 @@ mod tests {
             for blocks in 1..12 {
                 for place in 0..blocks {
                     let last = model.iter().rev().find(|of| **of % blocks == place);
-                    assert_eq!(gone.in_place(place, blocks), last.copied());
+                    assert_eq!(gone.in_place(place, &Geometry::new(blocks)), last.copied());
                 }
             }
             for (next, most) in [(50, 3), (50, 20), (60, 60), (49, 0)] {
@@ -353,8 +409,14 @@ mod tests {
             keep: Keep {
                 age: Some(Nanos::from_secs(3)),
                 size: None,
+                grow_to: Some(Bytes(0xB0B0)),
+                free: Some(Bytes(0xF0F0)),
             },
             gone,
+            geometry: Some(Geometry {
+                base: 5,
+                blocks: 0xAB,
+            }),
         }
     }
 
@@ -425,6 +487,7 @@ mod tests {
     #[test]
     fn as_many_ranges_as_there_is_room_for_are_read_as_they_were_written() {
         let mut full = kept(3);
+        full.geometry = None;
         full.gone = Gone(
             (0..RANGES_MAX as u64)
                 .map(|of| 3 * of..3 * of + 2)
@@ -438,14 +501,38 @@ mod tests {
         }
     }
 
+    /// As it was written before rings could change.
+    #[test]
+    fn copies_of_the_first_version_are_read_as_they_were_meant() {
+        let mut bytes = kept(2).encode();
+        bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
+        bytes[72..96].fill(0);
+        let ranges = bytes[HEAD_BYTES..HEAD_BYTES + 32].to_vec();
+        bytes[HEAD_BYTES_1..HEAD_BYTES_1 + 32].copy_from_slice(&ranges);
+        bytes[HEAD_BYTES_1 + 32..].fill(0);
+        mend(&mut bytes);
+        let mut expected = kept(2);
+        (expected.keep.grow_to, expected.keep.free) = (None, None);
+        expected.geometry = None;
+        assert_eq!(Kept::parse(&bytes), Ok(expected));
+    }
+
+    #[test]
+    fn a_ring_that_begins_where_something_counts_is_none() {
+        let mut late = kept(2);
+        late.geometry = Some(Geometry { base: 8, blocks: 9 });
+        let said = Kept::parse(&late.encode()).unwrap_err().to_string();
+        assert!(said.contains("begins too late"), "{said}");
+    }
+
     #[test]
     fn the_bytes_are_what_the_format_says() {
         let bytes = kept(2).encode();
-        let lines = bytes[..128].chunks(16).map(|line| {
+        let lines = bytes[..160].chunks(16).map(|line| {
             let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
             digits.concat()
         });
         insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
-        assert!(bytes[128..].iter().all(|byte| *byte == 0));
+        assert!(bytes[160..].iter().all(|byte| *byte == 0));
     }
 }

@@ -32,6 +32,8 @@ pub mod description;
 pub mod export;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod geometry;
+mod growth;
 pub mod index;
 pub mod input;
 pub mod keeping;

@@ -32,7 +32,7 @@ impl Negotiation {
     pub(super) fn ask(&mut self, rate: BytesPerSecond) -> Outcome {
         let wish = Wish {
             rate: Some(rate),
-            buffers: None,
+            ..Wish::default()
         };
         match self.member.begin(wish) {
             Ok(change) => {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use engine::buffer::{Buffer, BufferError};
 use engine::clock;
 use engine::front::Client;
-use engine::stream::{BlockReader, BlockReport, PaceError, Stream};
-use sched::units::{BytesPerSecond, Nanos, Time};
+use engine::stream::{BlockReader, BlockReport, Change, Changer, PaceError, Refusal, Stream, Wish};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
@@ -41,6 +41,9 @@ pub enum PlayError {
     /// What was recorded could not be read.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// The volume has grown.
+    #[error("what the recording's volume has grown by cannot be reserved: {0}")]
+    Grown(#[from] Refusal),
 }
 
 /// Where in a recording playing begins.
@@ -208,6 +211,9 @@ type Ask = (u64, Option<Key>);
 /// A recording on its way to who plays it.
 pub struct Playback<'a> {
     reader: BlockReader<'a>,
+    changer: Changer,
+    /// Its range is being made as long as the archive has become.
+    change: Option<Change>,
     archive: &'a Archive,
     recording: Recording,
     manner: Manner,
@@ -216,6 +222,8 @@ pub struct Playback<'a> {
     parts: VecDeque<Ask>,
     /// In order.
     asked: VecDeque<Ask>,
+    /// The next one, where the stream's range does not reach.
+    beyond: Option<Ask>,
     next_ask: u64,
     /// The packet to begin with in the first block.
     skip: usize,
@@ -269,11 +277,14 @@ impl<'a> Playback<'a> {
         let keys = scale.is_by_keys();
         Ok(Self {
             reader: BlockReader::new(stream)?,
+            changer: stream.changer(),
+            change: None,
             archive,
             recording,
             keys: keys.then(|| Keys::new(archive, client, recording, scale, from)),
             parts: VecDeque::new(),
             asked: VecDeque::new(),
+            beyond: None,
             next_ask: start.serial,
             skip: start.packet,
             current: None,
@@ -334,7 +345,8 @@ impl<'a> Playback<'a> {
             self.ask()?;
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
-                let is_over = self.asked.is_empty() && (self.keys.is_some() || !self.is_live());
+                let is_waiting = !self.asked.is_empty() || self.beyond.is_some();
+                let is_over = !is_waiting && (self.keys.is_some() || !self.is_live());
                 return Ok(if is_over {
                     Upcoming::Nothing
                 } else {
@@ -433,13 +445,49 @@ impl<'a> Playback<'a> {
             self.recording = now;
         }
         while self.asked.len() < self.reader.buffers() {
-            let Some(next) = self.next_block()? else {
-                break;
+            let next = match self.beyond.take() {
+                Some(next) => next,
+                None => match self.next_block()? {
+                    Some(next) => next,
+                    None => break,
+                },
             };
-            self.reader.ask(self.archive.offset(next.0));
+            let Some(offset) = self.archive.offset(next.0) else {
+                // It is gone since the recording was looked at.
+                self.missing += 1;
+                continue;
+            };
+            if !self.reaches(offset)? {
+                self.beyond = Some(next);
+                break;
+            }
+            self.reader.ask(offset);
             self.asked.push_back(next);
         }
         Ok(())
+    }
+
+    /// Whether the stream's range reaches so far. If not, it is made as long as the archive is, and whoever waits for the
+    /// disks is woken when that is done.
+    fn reaches(&mut self, offset: Bytes) -> Result<bool, PlayError> {
+        if let Some(change) = &self.change {
+            match change.take() {
+                None => return Ok(false),
+                Some(changed) => changed?,
+            }
+            self.change = None;
+        }
+        let reserved = self.changer.range();
+        let end = offset.get() + self.archive.header().block_bytes;
+        if reserved.start + end <= reserved.end {
+            return Ok(true);
+        }
+        let wish = Wish {
+            end: Some(Bytes(self.archive.range().end)),
+            ..Wish::default()
+        };
+        self.change = Some(self.changer.clone().begin(wish)?);
+        Ok(false)
     }
 
     /// The next block to be asked for, if there is one now.

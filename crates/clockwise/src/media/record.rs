@@ -136,14 +136,13 @@ impl<'a> Tape<'a> {
         description: &Description,
         member: Arc<Member>,
     ) -> Result<Self, RecordError> {
-        writing.begin(now_unix_ns());
-        let offset = writing.archive().offset(writing.first());
+        writing.begin(now_unix_ns(), stream.changer());
         let tracks = description.tracks().iter();
         let longest = description.clone().needing_just(BytesPerSecond(u64::MAX));
         let longest = longest.map_or(0, |of| of.text().len());
         let block = stream.block().get();
         let most = (BORROWED_BYTES_MAX / block).clamp(*BORROWED.start(), *BORROWED.end()) as usize;
-        let mut writer = BlockWriter::new(stream, offset)?;
+        let mut writer = BlockWriter::new(stream, Bytes::ZERO)?;
         writer.borrow_at_most(most);
         member.count(|counts| counts.borrowed_most = most);
         Ok(Self {
@@ -368,8 +367,8 @@ impl<'a> Tape<'a> {
         let (text, section) = (&self.text, section.unwrap_or_default());
         composer.seal(&mut buffer, text, &section, &seal);
         let size = Bytes(buffer.len() as u64);
-        self.writing.claim(seal.serial);
-        self.writer.put(buffer, size);
+        let offset = self.writing.claim(seal.serial);
+        self.writer.put_at(buffer, size, offset);
         if let Some(index) = index {
             self.writing
                 .archive()

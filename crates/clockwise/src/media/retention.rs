@@ -4,6 +4,9 @@
 //! minute as a rule: each look that lets go of something is a write to the disks. What is more than a volume is to keep
 //! is not listed or played any more from the block on that is too much; the look makes that durable and discards it.
 //!
+//! It also sees to how long volumes are that grow or give space back: a recording that comes to where that has to be
+//! done wakes it.
+//!
 //! Volumes are open only while they are looked at, so that they can be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +171,7 @@ fn look(archives: &Archives, volume: &str, is_first: bool) -> Option<Duration> {
             | OpenError::Archive(ArchiveError::Empty(_) | ArchiveError::Foreign(_)),
         ) => None,
         Err(error) => {
-            tracing::warn!(volume, %error, "what is too old there could not be let go of");
+            tracing::warn!(volume, %error, "what is recorded there could not be seen to: what is too old stays, and it neither grows nor shrinks");
             Some(Duration::from_nanos(STEP_MAX.get()))
         }
     }
@@ -186,7 +189,9 @@ fn try_look(
     }
     let now = now_unix_ns();
     let next = archive.expire(&client, now)?;
-    Ok(wait(archive.retention(), now, next))
+    let length = archives.see_to_length(&archive)?;
+    let waits = wait(archive.retention(), now, next).into_iter();
+    Ok(waits.chain(length).min())
 }
 
 fn now_unix_ns() -> u64 {
@@ -206,6 +211,7 @@ mod tests {
         let keep = |age_s: u64, size: Option<u64>| Keep {
             age: (age_s > 0).then_some(Nanos(age_s * second)),
             size: size.map(sched::units::Bytes),
+            ..Keep::default()
         };
         for (keep, next_s, expected_s) in [
             (keep(0, None), None, None),

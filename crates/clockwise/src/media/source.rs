@@ -402,7 +402,7 @@ impl Worker {
         let archive = self
             .archives
             .open(&self.spec.volume, Some(self.config.block))?;
-        let writing = archive.record()?;
+        let writing = self.archives.record(&archive)?;
         let stream = self.stream(&archive, rate)?;
         Ok((stream, writing, description))
     }
@@ -447,6 +447,7 @@ impl Worker {
         // Whatever ended it: what has come is written, and durable.
         let finished = tape.finish();
         stream.close();
+        self.archives.looks().look_at(&self.spec.volume);
         match finished {
             Ok((report, tally)) => {
                 self.now().tally = tally;

@@ -23,6 +23,11 @@ const CLOSED: IoFailure = IoFailure::Cancelled {
     reason: "the pool is being closed",
 };
 
+/// What a block is told that waited for a change which took its place out of the stream's range.
+const CUT: IoFailure = IoFailure::Cancelled {
+    reason: "the range of its stream became shorter",
+};
+
 /// How a request comes in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -89,9 +94,13 @@ pub(crate) fn submit(
 
 /// What an op does for a request, whose memory it takes.
 fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> Active {
+    let mut failure = None;
     let charge = match request.stream {
         Some(stream) => {
             stream.core().began();
+            if !stream.core().reaches(request.offset.0 + request.len.0) {
+                failure = Some(CUT);
+            }
             Charge::Stream(Arc::clone(stream.core()))
         }
         None => client.charge.clone(),
@@ -119,7 +128,7 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
         dependents: Vec::new(),
         follow: None,
         handed_over: false,
-        failure: None,
+        failure,
         user_data: request.user_data,
         submitted: clock::now(),
         completed: Time::ZERO,

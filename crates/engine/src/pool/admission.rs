@@ -120,9 +120,9 @@ impl Admission {
         range: Option<Range<u64>>,
     ) -> impl Iterator<Item = &Arc<StreamCore>> {
         self.streams.values().filter(move |stream| {
-            let meets = |range: &Range<u64>| {
-                stream.range.start < range.end && range.start < stream.range.end
-            };
+            let reserved = stream.range();
+            let meets =
+                |range: &Range<u64>| reserved.start < range.end && range.start < reserved.end;
             stream.volume.id == volume && range.as_ref().is_none_or(meets)
         })
     }

@@ -105,6 +105,12 @@ impl Pool {
         self.core.extent_bytes()
     }
 
+    /// The space that no volume has.
+    #[must_use]
+    pub fn free(&self) -> Bytes {
+        Bytes(self.core.free_bytes())
+    }
+
     fn find(&self, name: &str) -> Result<Arc<VolumeCore>, PoolError> {
         self.core
             .find(name)

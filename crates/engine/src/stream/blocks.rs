@@ -87,12 +87,23 @@ impl<'a> BlockWriter<'a> {
     /// The next block: so many bytes of a buffer that was taken, which is what follows in it filled up with to the end
     /// of a physical sector.
     pub fn put(&mut self, block: BlockBuffer, bytes: Bytes) {
+        self.push(block, bytes, None);
+    }
+
+    /// The same, and it goes to `offset` of the stream's range, a multiple of the volume's
+    /// [write grain](crate::pool::Volume::write_grain); what is put next without a place follows it.
+    pub fn put_at(&mut self, block: BlockBuffer, bytes: Bytes, offset: Bytes) {
+        self.push(block, bytes, Some(offset));
+    }
+
+    fn push(&mut self, block: BlockBuffer, bytes: Bytes, offset: Option<Bytes>) {
         self.session.report.bytes += bytes.0;
         let (buffer, memory) = block.filling.into_source();
         self.ready.push_back(Held {
             buffer,
             memory,
             bytes: bytes.0,
+            offset,
             is_borrowed: block.is_borrowed,
         });
     }

@@ -1,13 +1,14 @@
-//! Changing what a stream has reserved: its rate, and how many buffers it has.
+//! Changing what a stream has reserved: its rate, where its range ends, and how many buffers it has.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::core::StreamCore;
-use super::open::{self, BUFFERS_PER_DISK};
+use super::open::{self, BUFFERS_PER_DISK, Changed};
 use super::reserve::{Refusal, Stream};
 use crate::front::client::ClientCore;
 use crate::pool::control::memory_refusal;
@@ -21,6 +22,9 @@ pub const BUFFERS_MAX: usize = 1_024;
 pub struct Wish {
     /// The rate.
     pub rate: Option<BytesPerSecond>,
+    /// Where its range ends, in bytes of the volume; it begins where it did. What is behind that is not reserved any
+    /// more, and the volume may be cut there. It may not touch more disks than the stream was admitted with.
+    pub end: Option<Bytes>,
     /// Buffers of a block each that nobody else may use: two for each disk at least, [`BUFFERS_MAX`] at most.
     pub buffers: Option<usize>,
 }
@@ -60,7 +64,7 @@ impl Stream {
         self.changer().buffers()
     }
 
-    /// Whether its rate is being changed: a block that is submitted now waits until that is done.
+    /// Whether its rate or its range is being changed: a block that is submitted now waits until that is done.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.core().is_changing()
@@ -75,7 +79,7 @@ impl Stream {
     pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
         self.changer().change(Wish {
             rate: Some(rate),
-            buffers: None,
+            ..Wish::default()
         })
     }
 }
@@ -105,24 +109,30 @@ impl Changer {
         self.core.status()
     }
 
-    fn buffers_min(&self) -> usize {
-        BUFFERS_PER_DISK as usize * self.core.disk_count().max(1)
+    /// The bytes of the volume that it is reserved for now.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.core.range()
     }
 
-    /// Has it reserve what is wished for, all of it or nothing. Waits for blocks in flight if the rate changes, and
-    /// for others who have to give back memory.
+    fn buffers_min(&self) -> usize {
+        BUFFERS_PER_DISK as usize * self.core.disks_max
+    }
+
+    /// Has it reserve what is wished for, all of it or nothing. Waits for blocks in flight if the rate or the range
+    /// changes, and for others who have to give back memory. A block that is submitted meanwhile and is not in the
+    /// range any more fails.
     ///
     /// # Errors
-    /// As [`change_rate`](Stream::change_rate), and when there is not that much memory.
+    /// As [`change_rate`](Stream::change_rate), when there is not that much memory, and when the range would reach past
+    /// the volume's end or touch more disks.
     pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
         let before = self.buffers();
         let changed = wish
             .buffers
             .map_or(Ok(()), |count| self.change_buffers(count));
         let changed = changed.and_then(|()| {
-            let changed = wish
-                .rate
-                .map_or(Ok(()), |rate| open::change_rate(&self.core, rate));
+            let changed = self.change_tasks(wish);
             if changed.is_err() && wish.buffers.is_some() {
                 // There were as many before: what was added goes, or what was given up is asked for again.
                 self.change_buffers(before)?;
@@ -149,6 +159,17 @@ impl Changer {
                 self.client.nudge();
             })?;
         Ok(change)
+    }
+
+    fn change_tasks(&self, wish: Wish) -> Result<(), Refusal> {
+        if wish.rate.is_none() && wish.end.is_none() {
+            return Ok(());
+        }
+        let to = Changed {
+            rate: wish.rate.unwrap_or_else(|| self.core.rate()),
+            end: wish.end.map_or(self.core.range().end, |end| end.0),
+        };
+        open::change(&self.core, to)
     }
 
     fn change_buffers(&self, count: usize) -> Result<(), Refusal> {

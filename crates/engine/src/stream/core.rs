@@ -39,11 +39,15 @@ pub(crate) struct StreamCore {
     pub(crate) name: String,
     pub(crate) pool: Arc<PoolCore>,
     pub(crate) volume: Arc<VolumeCore>,
-    pub(crate) range: Range<u64>,
+    start: u64,
+    /// Where its range ends, which changes under the lock of the admission.
+    end: AtomicU64,
     pub(crate) block: Bytes,
     pub(crate) op: Direction,
     pub(crate) wraps: bool,
     pub(crate) span: Option<Span>,
+    /// How many disks it has buffers for.
+    pub(super) disks_max: usize,
     rate: AtomicU64,
     tasks: RwLock<Vec<StreamTask>>,
     pub(crate) evidence: Evidence,
@@ -60,7 +64,7 @@ pub(crate) struct StreamCore {
 /// Whether blocks may go on.
 #[derive(Default)]
 struct Flow {
-    /// The rate is being changed: no block begins until that is done.
+    /// The rate or the range is being changed: no block begins until that is done.
     changing: bool,
     /// The reservation has been given up.
     left: bool,
@@ -88,11 +92,13 @@ impl StreamCore {
             name: parts.name,
             pool: parts.pool,
             volume: parts.volume,
-            range: parts.range,
+            start: parts.range.start,
+            end: AtomicU64::new(parts.range.end),
             block: parts.block,
             op: parts.op,
             wraps: parts.wraps,
             span: parts.span,
+            disks_max: disks_of(&parts.tasks),
             rate: AtomicU64::new(parts.rate.0),
             tasks: RwLock::new(parts.tasks),
             evidence: Evidence::default(),
@@ -128,10 +134,22 @@ impl StreamCore {
 
     /// How many disks it touches.
     pub(crate) fn disk_count(&self) -> usize {
-        let mut disks: Vec<usize> = self.tasks.read().iter().map(|task| task.disk).collect();
-        disks.sort_unstable();
-        disks.dedup();
-        disks.len()
+        disks_of(&self.tasks.read())
+    }
+
+    /// The bytes of the volume that it is reserved for.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.start..self.end.load(SeqCst)
+    }
+
+    /// Its range ends there from now on.
+    pub(super) fn set_end(&self, end: u64) {
+        self.end.store(end, SeqCst);
+    }
+
+    /// Whether bytes up to there are in its range: a request that waited may find that it has become shorter.
+    pub(crate) fn reaches(&self, end: u64) -> bool {
+        end <= self.end.load(SeqCst)
     }
 
     /// Whether a request is one that it has reserved: a block of it, or part of one.
@@ -146,8 +164,9 @@ impl StreamCore {
         };
         let same_volume = Arc::ptr_eq(&self.volume, request.volume.core());
         let end = request.offset.0 + request.len.0;
-        let inside = self.range.start <= request.offset.0 && end <= self.range.end;
-        let block = |at: u64| (at - self.range.start) / self.block.0;
+        let range = self.range();
+        let inside = range.start <= request.offset.0 && end <= range.end;
+        let block = |at: u64| (at - range.start) / self.block.0;
         let one_block = inside && block(request.offset.0) == block(end - 1);
         if same_volume && one_block && direction == Some(self.op) && !self.is_closing() {
             return Ok(());
@@ -158,8 +177,8 @@ impl StreamCore {
                 "{} blocks of {} from {} to {} of volume {:?}{}",
                 op_name(self.op),
                 self.block,
-                Bytes(self.range.start),
-                Bytes(self.range.end),
+                Bytes(range.start),
+                Bytes(range.end),
                 self.volume.name,
                 if self.is_closing() {
                     ", and is closed"
@@ -181,7 +200,7 @@ impl StreamCore {
         self.closing.load(SeqCst)
     }
 
-    /// A block is submitted. Waits while the rate is being changed, at most until the blocks in
+    /// A block is submitted. Waits while the rate or the range is being changed, at most until the blocks in
     /// flight are due: their successors could not be released earlier anyway.
     pub(crate) fn began(&self) {
         let mut flow = self.flow.lock();
@@ -270,7 +289,7 @@ impl StreamCore {
             return;
         };
         let longest = tasks.iter().map(|task| task.params.period()).max();
-        let last = last_deadline(until, longest.unwrap_or(Nanos::ZERO), self.disk_count());
+        let last = last_deadline(until, longest.unwrap_or(Nanos::ZERO), self.disks_max);
         for task in tasks {
             self.pool.disks[task.disk].handle.end_span(task.id, last);
         }
@@ -323,6 +342,14 @@ impl StreamCore {
             failed: evidence.failed.lock().clone(),
         }
     }
+}
+
+/// How many disks tasks are on.
+fn disks_of(tasks: &[StreamTask]) -> usize {
+    let mut disks: Vec<usize> = tasks.iter().map(|task| task.disk).collect();
+    disks.sort_unstable();
+    disks.dedup();
+    disks.len()
 }
 
 /// The last deadline of a stream's blocks that were submitted by `until`, unless it asked for more than it

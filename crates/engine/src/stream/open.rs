@@ -1,12 +1,11 @@
-//! Admitting a stream, and changing its rate.
+//! Admitting a stream, and changing its rate and its range.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sched::book;
 use sched::disk::TaskKind;
 use sched::request::Op as Direction;
-use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Time};
 
 use super::core::{StreamCore, StreamParts, StreamTask, last_deadline};
 use super::needs::{Need, Path};
@@ -75,7 +74,8 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
     }
     let now = clock::now();
     admission.prune(now);
-    let (first_release, span) = book_span(spec.span, &needs, path.block, spec.rate, now)?;
+    let disks = disk_count as usize;
+    let (first_release, span) = book_span(spec.span, &needs, path.block, spec.rate, disks, now)?;
     let ask = Ask {
         name: &spec.name,
         needs: &needs,
@@ -105,16 +105,30 @@ pub(crate) fn open(pool: &Arc<PoolCore>, spec: StreamSpec) -> Result<Stream, Ref
         tasks,
     });
     admission.streams.insert(core.key, Arc::clone(&core));
-    if core.op == Direction::Write {
-        // A move holds no write back that a stream has reserved. Under the lock: none is about to switch.
-        core.volume.map().thaw(core.range.clone());
-        core.volume.retry(&pool.worker);
-    }
+    thaw(&core);
     drop(admission);
     if let Some(until) = spec.span.and_then(|span| span.until) {
         pool.keeper.close_at(until, &core);
     }
     Ok(reserve::stream(core, client, spec.volume))
+}
+
+/// A move holds no write back that a stream has reserved. Called under the lock of the admission: none is about to
+/// switch.
+fn thaw(core: &StreamCore) {
+    if core.op == Direction::Write {
+        core.volume.map().thaw(core.range());
+        core.volume.retry(&core.pool.worker);
+    }
+}
+
+/// The stream's range ends there from now on. Called under the lock of the admission.
+fn set_end(core: &StreamCore, end: u64) {
+    let before = core.range().end;
+    core.set_end(end);
+    if end > before {
+        thaw(core);
+    }
 }
 
 /// The largest rate below that of `spec` at which it would be admitted now, with its block; `None`: none.
@@ -128,7 +142,8 @@ pub(crate) fn rate_that_fits(
     let path = check(pool, spec)?;
     let needs = needs_now(pool, spec.volume.core(), &path)?;
     let now = clock::now();
-    let (_, span) = book_span(spec.span, &needs, path.block, spec.rate, now)?;
+    let disks = disks_of(&needs) as usize;
+    let (_, span) = book_span(spec.span, &needs, path.block, spec.rate, disks, now)?;
     let books = {
         let mut admission = pool.admission.lock();
         admission.prune(now);
@@ -194,25 +209,7 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
     }
     let size = volume.size().0;
     let range = spec.range.clone().unwrap_or(0..size / grain * grain);
-    if range.start >= range.end || range.end > size {
-        let reason = format!(
-            "{} is empty or reaches past the volume's end at {}",
-            described(&range),
-            Bytes(size)
-        );
-        return Err(invalid("the range", reason, RANGE_REMEDY));
-    }
-    if !range.start.is_multiple_of(grain) || !range.end.is_multiple_of(grain) {
-        return Err(invalid(
-            "the range",
-            format!(
-                "{} is not whole sectors of {}",
-                described(&range),
-                Bytes(grain)
-            ),
-            RANGE_REMEDY,
-        ));
-    }
+    check_range(pool, volume.core(), &range)?;
     if spec.op == Direction::Write
         && let Some(reason) = volume.poisoned()
     {
@@ -228,6 +225,36 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
         op: spec.op,
         wraps: spec.wraps,
     })
+}
+
+/// What is wrong with a range.
+fn check_range(
+    pool: &PoolCore,
+    volume: &VolumeCore,
+    range: &std::ops::Range<u64>,
+) -> Result<(), Refusal> {
+    let size = volume.map().size().0;
+    let grain = pool.block_bytes.max(SECTOR_BYTES);
+    if range.start >= range.end || range.end > size {
+        let reason = format!(
+            "{} is empty or reaches past the volume's end at {}",
+            described(range),
+            Bytes(size)
+        );
+        return Err(invalid("the range", reason, RANGE_REMEDY));
+    }
+    if !range.start.is_multiple_of(grain) || !range.end.is_multiple_of(grain) {
+        return Err(invalid(
+            "the range",
+            format!(
+                "{} is not whole sectors of {}",
+                described(range),
+                Bytes(grain)
+            ),
+            RANGE_REMEDY,
+        ));
+    }
+    Ok(())
 }
 
 /// What a stream needs of the disks as the volume is now, which may have become shorter since the stream was checked.
@@ -246,12 +273,13 @@ fn needs_now(pool: &Arc<PoolCore>, volume: &VolumeCore, path: &Path) -> Result<V
 
 /// The stream's first release, and its span in the books: from a period before that, so that it does
 /// not begin where a stream ends that is still at work (docs/design/scheduling.md, section 6), until a
-/// period after the last deadline that blocks submitted in it can have.
+/// period after the last deadline that blocks submitted in it can have, if it has buffers for so many disks.
 fn book_span(
     span: Option<Span>,
     needs: &[Need],
     block: Bytes,
     rate: BytesPerSecond,
+    disks: usize,
     now: Time,
 ) -> Result<(Time, book::Span), Refusal> {
     let first = span.map_or(now, |span| span.from.max(now));
@@ -270,8 +298,7 @@ fn book_span(
             "give one that ends after it begins and after now",
         ));
     }
-    let disks: BTreeSet<usize> = needs.iter().map(|need| need.disk).collect();
-    let until = last_deadline(until, longest, disks.len()).saturating_add(longest);
+    let until = last_deadline(until, longest, disks).saturating_add(longest);
     Ok((first, book::Span { from, until }))
 }
 
@@ -305,23 +332,36 @@ fn join(
     Ok(())
 }
 
-/// Changes the rate of a stream.
+/// What a stream is to have from now on.
+#[derive(Clone, Copy)]
+pub(super) struct Changed {
+    pub(super) rate: BytesPerSecond,
+    /// Where its range ends, in bytes of the volume.
+    pub(super) end: u64,
+}
+
+/// Changes the rate of a stream and where its range ends.
 ///
 /// A leave and a join on each disk. Whether the new tasks fit is tested first, on copies of the
 /// books, as if they took the old ones' place at once; then they fit from whatever instant on the
 /// old ones' shares are free. Blocks are held back meanwhile: the dispatcher lets a task leave only
 /// when nothing of it is queued, and the next block could not be released before the last deadline
 /// of the old task, which is when the new one begins.
-pub(crate) fn change_rate(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Refusal> {
-    if rate.0 == 0 {
+pub(super) fn change(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Refusal> {
+    if to.rate.0 == 0 {
         return Err(invalid(
             "the rate",
             "it must be at least 1 B/s",
             RATE_REMEDY,
         ));
     }
+    check_range(
+        &stream.pool,
+        &stream.volume,
+        &(stream.range().start..to.end),
+    )?;
     stream.pause();
-    let result = change_paused(stream, rate);
+    let result = change_paused(stream, to);
     stream.resume();
     result.map_err(|unchanged| match unchanged {
         Unchanged::Refused(refusal) => refusal,
@@ -329,11 +369,11 @@ pub(crate) fn change_rate(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Res
             unadmitted,
             needs,
             span,
-        } => unadmitted.into_refusal(ask_of(stream, &needs, rate, span)),
+        } => unadmitted.into_refusal(ask_of(stream, &needs, to.rate, span)),
     })
 }
 
-/// Why a rate stays.
+/// Why a rate and a range stay.
 enum Unchanged {
     Refused(Refusal),
     /// What would fit is searched when the stream goes on.
@@ -365,10 +405,11 @@ fn ask_of<'a>(
     }
 }
 
-fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), Unchanged> {
+fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged> {
     let pool = &stream.pool;
+    let rate = to.rate;
     let path = Path {
-        range: stream.range.clone(),
+        range: stream.range().start..to.end,
         block: stream.block,
         op: stream.op,
         wraps: stream.wraps,
@@ -378,14 +419,30 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), U
     if stream.is_closing() || pool.is_closed() {
         return Err(invalid("the stream", "it is closed", "reserve a new one").into());
     }
-    let needs = path.needs(&stream.volume.map(), &pool.disks);
+    let needs = needs_now(pool, &stream.volume, &path)?;
+    let disks = disks_of(&needs) as usize;
+    if disks > stream.disks_max {
+        let reason = format!(
+            "{} lies on {disks} disks, and the stream has buffers for {}",
+            described(&path.range),
+            stream.disks_max
+        );
+        return Err(invalid("the range", reason, "reserve a new stream").into());
+    }
     let now = clock::now();
     admission.prune(now);
     let old = stream.tasks();
     // A change soon after another: the old tasks themselves begin only when those before have left.
     let earliest = old.iter().filter_map(|task| admission.begins(task));
     let earliest = earliest.max().unwrap_or(now).max(now);
-    let (first_release, span) = book_span(stream.span, &needs, path.block, rate, earliest)?;
+    let (first_release, span) = book_span(
+        stream.span,
+        &needs,
+        path.block,
+        rate,
+        stream.disks_max,
+        earliest,
+    )?;
     let ask = ask_of(stream, &needs, rate, span);
     if let Err(unadmitted) = admission.test_change(&pool.disks, ask, &old) {
         drop(admission);
@@ -411,7 +468,10 @@ fn change_paused(stream: &Arc<StreamCore>, rate: BytesPerSecond) -> Result<(), U
     let admitted = admission.admit(&pool.disks, ask_of(stream, &needs, rate, span));
     let result = match admitted {
         Ok(tasks) => join(&mut admission, pool, &tasks, first_release, now)
-            .map(|()| stream.set_tasks(tasks, rate))
+            .map(|()| {
+                stream.set_tasks(tasks, rate);
+                set_end(stream, to.end);
+            })
             .map_err(Unchanged::Refused),
         Err(unadmitted) => Err(Unchanged::Unfit {
             unadmitted,

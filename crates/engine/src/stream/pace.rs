@@ -122,6 +122,12 @@ pub enum PaceError {
     /// A block was not taken.
     #[error(transparent)]
     Submit(#[from] SubmitError),
+    /// A block was to be written where the stream has reserved none.
+    #[error("the stream has reserved no block at {} B of its range", .offset.0)]
+    Place {
+        /// Where, from the beginning of the range.
+        offset: Bytes,
+    },
     /// A block failed.
     #[error("block {index}: {failure}")]
     Io {

@@ -240,7 +240,7 @@ impl Stream {
     /// The range it is reserved for, in bytes of the volume.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
-        self.core.range.clone()
+        self.core.range()
     }
 
     /// The size of a block.

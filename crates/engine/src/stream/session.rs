@@ -96,6 +96,8 @@ pub(super) struct Held {
     pub(super) buffer: Buffer,
     pub(super) memory: Segments,
     pub(super) bytes: u64,
+    /// Where it goes, from the beginning of the stream's range; `None`: behind the one before it.
+    pub(super) offset: Option<Bytes>,
     pub(super) is_borrowed: bool,
 }
 
@@ -154,8 +156,7 @@ impl<'a> Session<'a> {
     pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
         let account = self.stream.client().account();
         let size = self.stream.block().0 as usize;
-        // One that has lost its disks has none, and is told so when it asks for its first block.
-        let disks = self.stream.disk_count().max(1);
+        let disks = self.stream.core().disks_max.max(1);
         let count = super::open::BUFFERS_PER_DISK as u32 * disks as u32;
         (0..count)
             .map(|held| account.allocate_own(size, held).map_err(PaceError::Memory))
@@ -207,6 +208,14 @@ impl<'a> Session<'a> {
 
     /// The same of a block whose buffer is held already, all of it.
     pub(super) fn submit_held(&mut self, block: Held) -> Result<bool, PaceError> {
+        if let Some(offset) = block.offset {
+            self.go_to(offset);
+            let grain = self.stream.volume().write_grain();
+            let is_inside = self.len_after(0).is_some_and(|len| block.bytes <= len);
+            if !is_inside || !offset.0.is_multiple_of(grain.0) {
+                return Err(PaceError::Place { offset });
+            }
+        }
         let Some((offset, len)) = self.next_place(block.bytes) else {
             return Ok(false);
         };

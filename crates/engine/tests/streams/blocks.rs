@@ -26,7 +26,7 @@ fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op) -> Stream {
 }
 
 /// Sleeps as an event loop does.
-fn sleep(event: std::os::fd::BorrowedFd<'_>, armed: bool, until: Option<Time>) {
+pub(super) fn sleep(event: std::os::fd::BorrowedFd<'_>, armed: bool, until: Option<Time>) {
     let left = until.map(|until| until.saturating_since(clock::now()));
     let left = if armed {
         left
@@ -63,7 +63,7 @@ fn write(stream: &Stream, offset: u64, count: u8) -> Vec<BlockReport> {
 }
 
 /// Asks for blocks by their numbers and reads what is in them.
-fn read(reader: &mut BlockReader<'_>, wanted: &[u64]) -> Vec<u8> {
+pub(super) fn read(reader: &mut BlockReader<'_>, wanted: &[u64]) -> Vec<u8> {
     wanted
         .iter()
         .for_each(|block| reader.ask(Bytes(block * BLOCK)));
@@ -275,11 +275,11 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     let begin = |wish| recorder.changer().begin(wish).unwrap();
     let rate = |rate| Wish {
         rate: Some(BytesPerSecond(rate)),
-        buffers: None,
+        ..Wish::default()
     };
     let buffers = |count| Wish {
-        rate: None,
         buffers: Some(count),
+        ..Wish::default()
     };
     burst(&mut writer, 0, 4);
     wait(&mut writer, &begin(rate(8 << 20))).unwrap();
@@ -314,6 +314,7 @@ fn rate_and_buffers_are_changed_beside_what_is_written() {
     let both = Wish {
         rate: Some(BytesPerSecond(u64::MAX)),
         buffers: Some(12),
+        ..Wish::default()
     };
     wait(&mut writer, &begin(both)).unwrap_err();
     assert_eq!((recorder.buffers(), recorder.rate().0), (9, 8 << 20));

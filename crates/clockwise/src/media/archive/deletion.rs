@@ -11,7 +11,7 @@ impl Archive {
     pub fn is_there(&self, number: u64) -> bool {
         let state = self.state();
         let place = state.recordings.partition_point(|of| of.number < number);
-        let oldest = state.oldest(self.header.blocks);
+        let oldest = state.oldest();
         state
             .recordings
             .get(place)
@@ -48,6 +48,7 @@ impl Archive {
             client,
             volume,
             header,
+            geometry: Geometry::new(header.blocks),
         };
         let kept = reader.kept()?;
         Ok(Some((kept.keep, !kept.gone.ranges().is_empty())))
@@ -68,7 +69,7 @@ impl Archive {
                 number,
             });
         }
-        let oldest = state.oldest(self.header.blocks);
+        let oldest = state.oldest();
         drop(state);
         let found = found.ok_or_else(|| ArchiveError::NoSuch {
             volume: volume(),
@@ -83,20 +84,29 @@ impl Archive {
         Ok(found)
     }
 
+    /// Whether so little can be kept in blocks of that size.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check_retention(volume: &str, keep: Keep, block: Bytes) -> Result<(), ArchiveError> {
+        let least = Bytes(BLOCKS_MIN * block.get());
+        match keep.size.is_some_and(|size| size < least) {
+            true => Err(ArchiveError::LittleKept {
+                volume: volume.to_owned(),
+                least,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Says how much is kept from now on. What has gone does not come back.
     ///
     /// # Errors
     /// When it is too little, or cannot be written.
     pub fn set_retention(&self, client: &Client, keep: Keep) -> Result<(), ArchiveError> {
-        let least = Bytes(BLOCKS_MIN * self.header.block_bytes);
-        if keep.size.is_some_and(|size| size < least) {
-            return Err(ArchiveError::LittleKept {
-                volume: self.volume.name().to_owned(),
-                least,
-            });
-        }
+        Self::check_retention(self.volume.name(), keep, Bytes(self.header.block_bytes))?;
         let mut kept = self.kept();
-        let oldest = self.state().oldest(self.header.blocks);
+        let oldest = self.state().oldest();
         let mut changed = Kept {
             keep,
             ..kept.clone()
@@ -121,8 +131,8 @@ impl Archive {
         }
         let mut kept = self.kept();
         let state = self.state();
-        let until = until.max(state.oldest(self.header.blocks));
-        let overwritten = state.next.saturating_sub(self.header.blocks);
+        let until = until.max(state.oldest());
+        let overwritten = state.geometry.oldest(state.next);
         let number = state.recordings.last().map_or(0, |of| of.number);
         drop(state);
         let was = kept.gone.after(0);
@@ -197,8 +207,8 @@ impl Archive {
         Ok(last.map(|last| begun.saturating_add(last)))
     }
 
-    /// Replaces what is remembered, durably.
-    fn write(
+    /// Replaces what is remembered, durably, and with it the ring.
+    pub(super) fn write(
         &self,
         client: &Client,
         kept: &mut Kept,
@@ -218,7 +228,14 @@ impl Archive {
             volume: self.volume.name().to_owned(),
             error,
         })?;
+        let mut claims = self.claimed();
         let mut state = self.state();
+        if claims.pending.take().is_some() {
+            self.settled.notify_all();
+        }
+        if let Some(geometry) = changed.geometry {
+            state.geometry = geometry;
+        }
         state.gone = changed.gone.clone();
         state.most = blocks_of(changed.keep, &self.header);
         state.tell();
@@ -229,20 +246,18 @@ impl Archive {
     /// Gives back what lies in the places of these serials, as far as nothing else does or is about to. What cannot be is
     /// overwritten in its turn.
     fn discard(&self, client: &Client, serials: std::ops::Range<u64>) {
-        let Header {
-            blocks,
-            block_bytes,
-            ..
-        } = self.header;
-        let mut at = serials.start.max(self.claimed().saturating_sub(blocks));
+        let block_bytes = self.header.block_bytes;
+        let mut at = serials.start;
         while at < serials.end {
-            let round_end = at + (blocks - at % blocks);
-            let end = serials.end.min(round_end).min(at + DISCARD_BLOCKS);
-            // Nobody writes to these places meanwhile.
-            let claimed = self.claimed();
-            let from = at.max(claimed.saturating_sub(blocks));
+            // Nobody writes to these places meanwhile, and they are not other ones.
+            let claims = self.claimed();
+            let geometry = self.geometry();
+            let from = at.max(geometry.oldest(claims.next));
+            let place = geometry.place(from).unwrap_or_default();
+            let round_end = from + (geometry.blocks - place);
+            let end = serials.end.min(round_end).min(from + DISCARD_BLOCKS);
             if from < end {
-                let offset = Bytes(self.range().start) + self.offset(from);
+                let offset = Bytes((place + 1) * block_bytes);
                 let len = Bytes((end - from) * block_bytes);
                 let request = VolumeRequest::command(&self.volume, VolumeOp::Discard, offset, len);
                 let done = client.execute(request).map(|done| done.result);
@@ -257,7 +272,7 @@ impl Archive {
                     return;
                 }
             }
-            drop(claimed);
+            drop(claims);
             at = end;
         }
     }

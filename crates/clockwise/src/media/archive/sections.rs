@@ -134,7 +134,10 @@ impl Archive {
         serial: u64,
     ) -> Result<Option<Index>, ArchiveError> {
         let size = self.header.block_bytes;
-        let mut tail = self.tail(client, serial, TAIL_READ_BYTES.min(size))?;
+        let Some(end) = self.end_of(serial) else {
+            return Ok(None);
+        };
+        let mut tail = self.tail(client, end, TAIL_READ_BYTES.min(size))?;
         let trailer = Trailer::parse(&tail, size).ok();
         let trailer = trailer.filter(|of| self.is_of(of, serial) && of.has_section());
         let Some(trailer) = trailer else {
@@ -147,16 +150,21 @@ impl Archive {
             return Ok(block.and_then(|block| Index::parse(block.index()).ok()));
         };
         if needed > tail.len() as u64 {
-            tail = self.tail(client, serial, needed.next_multiple_of(READ_GRAIN_BYTES))?;
+            tail = self.tail(client, end, needed.next_multiple_of(READ_GRAIN_BYTES))?;
         }
         let section = trailer.section(&tail);
         Ok(section.and_then(Index::parse).ok())
     }
 
-    /// The last bytes of a block.
-    fn tail(&self, client: &Client, serial: u64, bytes: u64) -> Result<Vec<u8>, ArchiveError> {
+    /// Where in the volume a block ends; `None`: it does not count any more.
+    fn end_of(&self, serial: u64) -> Option<u64> {
+        let offset = self.offset(serial)?;
+        Some(self.range().start + offset.get() + self.header.block_bytes)
+    }
+
+    /// The last bytes of a block that ends there.
+    fn tail(&self, client: &Client, end: u64, bytes: u64) -> Result<Vec<u8>, ArchiveError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let end = self.range().start + self.offset(serial).get() + self.header.block_bytes;
         let mut tail = vec![0; bytes as usize];
         self.reader(client).read(end - bytes, &mut tail)?;
         Ok(tail)

@@ -100,6 +100,7 @@ impl Connection<'_> {
         );
         stream.close();
         drop(member);
+        self.shared.archives.looks().look_at(&volume);
         let Some(request) = moved? else {
             return Ok(false);
         };

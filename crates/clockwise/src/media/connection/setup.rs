@@ -354,8 +354,9 @@ impl Connection<'_> {
             return Ok(());
         };
         let rate = description.rate().unwrap_or(self.shared.config.rate);
-        let writing = archive
-            .record()
+        let archives = &self.shared.archives;
+        let writing = archives
+            .record(archive)
             .map_err(|error| unopened(request, &error.into()))?;
         let name = format!("rtsp {} records {}", self.peer, archive.volume().name());
         let stream = self

@@ -1,0 +1,112 @@
+//! A ring that becomes longer or shorter, while it is recorded to and played.
+//!
+//! What is decided elsewhere ([`growth`](super::super::growth)) is done here as far as the archive goes: the steps of
+//! [`keeping`](super::super::keeping), and a writer that is held up where it would use a place that is about to be
+//! another one.
+
+use super::*;
+
+/// How far an archive has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// The ring.
+    pub geometry: Geometry,
+    /// The next serial that is handed to the disks.
+    pub next: u64,
+    /// The first serial that counts.
+    pub oldest: u64,
+    /// Whether somebody records.
+    pub is_recorded: bool,
+}
+
+impl Archive {
+    /// How far it has come.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let claims = self.claimed();
+        let state = self.state();
+        Standing {
+            geometry: state.geometry,
+            next: match state.is_recorded {
+                true => claims.next,
+                false => state.next,
+            },
+            oldest: state.gone.after(state.oldest()),
+            is_recorded: state.is_recorded,
+        }
+    }
+
+    /// Held by who makes it longer or shorter: nobody else does meanwhile.
+    pub fn resizing(&self) -> MutexGuard<'_, ()> {
+        // It guards nothing that could be half changed.
+        self.resizing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stream of who records.
+    #[must_use]
+    pub fn recorder(&self) -> Option<Changer> {
+        self.state().recorder.clone()
+    }
+
+    /// These look at it when it is asked for.
+    pub fn looked_at_by(&mut self, looks: Arc<Looks>) {
+        self.looks = Some(looks);
+    }
+
+    /// It is looked at now.
+    pub(super) fn look(&self) {
+        if let Some(looks) = &self.looks {
+            looks.look_at(self.volume.name());
+        }
+    }
+
+    /// It is looked at when this serial is handed to the disks; at once if it has been.
+    pub fn look_when_claimed(&self, serial: Option<u64>) {
+        let claims = self.claimed();
+        let is_past = serial.is_some_and(|serial| serial < claims.next);
+        self.state().look_at = serial.filter(|_| !is_past);
+        drop(claims);
+        if is_past {
+            self.look();
+        }
+    }
+
+    /// Makes the ring another one, durably; whether that could be. What its geometry says does not count is gone. It cannot
+    /// be while somebody is about to record, where the writer has come around since it was decided, or while blocks of the
+    /// round before are on their way.
+    ///
+    /// The volume has to have room for it, and the recorder's stream to be reserved for it.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn resize(&self, client: &Client, to: Geometry) -> Result<bool, ArchiveError> {
+        let mut kept = self.kept();
+        let mut claims = self.claimed();
+        let state = self.state();
+        if state.is_recorded && state.recorder.is_none() {
+            return Ok(false);
+        }
+        let next = match state.is_recorded {
+            true => claims.next,
+            false => state.next,
+        };
+        if state.geometry.resized(next, to.blocks) != Some(to) || state.next < to.base {
+            return Ok(false);
+        }
+        let oldest = state.oldest();
+        claims.pending = Some(to);
+        drop(state);
+        drop(claims);
+        let mut changed = Kept {
+            geometry: Some(to),
+            ..kept.clone()
+        };
+        changed.gone.add(0..to.base.max(oldest));
+        let written = self.write(client, &mut kept, changed);
+        if written.is_err() {
+            self.claimed().pending = None;
+            self.settled.notify_all();
+        }
+        written.map(|()| true)
+    }
+}

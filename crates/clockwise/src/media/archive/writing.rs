@@ -1,0 +1,145 @@
+//! A recording that is being made: which serials it has, and where they go.
+
+use super::*;
+
+impl Archive {
+    /// Takes the archive for a recording. Until it is dropped nobody else can have one made.
+    ///
+    /// # Errors
+    /// When somebody else has.
+    pub fn record(self: &Arc<Self>) -> Result<Writing, ArchiveError> {
+        // While the ring becomes another one it is not known what has to be reserved.
+        let kept = self.kept();
+        let mut state = self.state();
+        if state.is_recorded {
+            return Err(ArchiveError::Busy(self.volume.name().to_owned()));
+        }
+        state.is_recorded = true;
+        let last = state.recordings.last().map_or(0, |last| last.number);
+        let number = last.max(state.last_number) + 1;
+        state.number = number;
+        let first = state.next;
+        drop(state);
+        // Those that a recording before had claimed and not written are claimed again.
+        self.claimed().next = first;
+        drop(kept);
+        Ok(Writing {
+            archive: Arc::clone(self),
+            number,
+            first,
+            begun_unix_ns: 0,
+            written: Vec::new(),
+        })
+    }
+}
+
+/// A recording that is being made.
+#[derive(Debug)]
+pub struct Writing {
+    archive: Arc<Archive>,
+    number: u64,
+    first: u64,
+    begun_unix_ns: u64,
+    /// Blocks that are written behind one that is not.
+    written: Vec<u64>,
+}
+
+impl Writing {
+    /// Its archive.
+    #[must_use]
+    pub fn archive(&self) -> &Arc<Archive> {
+        &self.archive
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The serial of its first block.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// It begins now, in nanoseconds since 1970, through a stream that is reserved for the archive's range. From now on
+    /// the ring may become longer and shorter.
+    pub fn begin(&mut self, now_unix_ns: u64, recorder: Changer) {
+        self.begun_unix_ns = now_unix_ns;
+        self.archive.state().recorder = Some(recorder);
+        if self.archive.retention().changes_length() {
+            self.archive.look();
+        }
+    }
+
+    /// When it began, in nanoseconds since 1970.
+    #[must_use]
+    pub fn begun_unix_ns(&self) -> u64 {
+        self.begun_unix_ns
+    }
+
+    /// The block of that serial is handed to the disks, and where in the archive's range it goes: what was there before
+    /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one.
+    pub fn claim(&self, serial: u64) -> Bytes {
+        let archive = &self.archive;
+        let mut claims = archive.claimed();
+        let (place, is_due) = loop {
+            let mut state = archive.state();
+            let place = state.geometry.place(serial);
+            if claims.pending.is_none_or(|to| to.place(serial) == place) {
+                let is_due = state.look_at.is_some_and(|at| at <= serial);
+                state.look_at.take_if(|_| is_due);
+                break (place, is_due);
+            }
+            drop(state);
+            let settled = archive.settled.wait(claims);
+            claims = settled.unwrap_or_else(PoisonError::into_inner);
+        };
+        claims.next = serial + 1;
+        drop(claims);
+        if is_due {
+            archive.look();
+        }
+        // What is before the base is never recorded.
+        Bytes(place.unwrap_or_default() * archive.header.block_bytes)
+    }
+
+    /// A block of it is on the disks, the `index`th: it can be played when those before it can.
+    pub fn written(&mut self, index: u64) {
+        let serial = self.first + index;
+        self.written.push(serial);
+        let mut state = self.archive.state();
+        while let Some(place) = self.written.iter().position(|of| *of == state.next) {
+            self.written.swap_remove(place);
+            state.next += 1;
+        }
+        let end = state.next;
+        if end == self.first {
+            return;
+        }
+        match state
+            .recordings
+            .last_mut()
+            .filter(|last| last.number == self.number)
+        {
+            Some(last) => last.end = end,
+            None => state.recordings.push(Recording {
+                number: self.number,
+                first: self.first,
+                end,
+                begun_unix_ns: self.begun_unix_ns,
+            }),
+        }
+        state.tell();
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut state = self.archive.state();
+        state.is_recorded = false;
+        state.recorder = None;
+        state.tell();
+    }
+}
