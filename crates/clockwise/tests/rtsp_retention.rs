@@ -436,7 +436,7 @@ fn a_volume_that_grows_is_whole_after_it_is_killed() {
     let (site, mut server, mut address) = serving("");
     growing(&site, "640KiB", &["--grow-to", "30MiB"]);
     let mut there = Vec::new();
-    for (round, at_least) in (1..).zip([1, 12, 30]) {
+    for (round, at_least) in (1..).zip([8, 14, 30]) {
         let mut publisher = fast_publisher(address);
         let sending = std::thread::spawn(move || {
             // It ends with the server, and not before.
