@@ -16,7 +16,7 @@ use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
 use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
-use engine::stream::{Stream, StreamSpec};
+use engine::stream::{Stream, StreamSpec, Wish};
 use platter::{MemDisk, Platter};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
@@ -83,7 +83,7 @@ impl Rig {
         let spec = StreamSpec {
             name: "recorder".into(),
             volume: Arc::clone(volume),
-            range: None,
+            range: Some(BLOCK..(BEFORE + 1) * BLOCK),
             rate: BytesPerSecond(BLOCK),
             block: Bytes(BLOCK),
             op: Op::Write,
@@ -110,6 +110,13 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         let to = Geometry::new(AFTER);
         assert!(!archive.resize(&rig.client, to).unwrap());
         writing.begin(0, stream.changer());
+        assert!(!archive.resize(&rig.client, to).unwrap());
+        let end = Some(Bytes((AFTER + 1) * BLOCK));
+        let wish = Wish {
+            end,
+            ..Wish::default()
+        };
+        stream.changer().change(wish).unwrap();
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let changed = std::thread::scope(|scope| {

@@ -165,6 +165,7 @@ impl View {
     fn give_back(&self, missing: u64) -> Plan {
         let Standing { geometry, next, .. } = self.standing;
         let used = self.used();
+        let near = self.loss_max() + LEFT_BLOCKS;
         let left = match self.is_used {
             true => LEFT_BLOCKS,
             false => 0,
@@ -175,12 +176,12 @@ impl View {
             return self.cut();
         }
         match self.shorter(wanted.max(used + left)) {
-            Some(to) if self.has_one_round() || to.blocks - used <= self.loss_max() => {
+            Some(to) if self.has_one_round() || to.blocks - used <= near => {
                 Plan::now(Step::Shorter(to))
             }
             Some(to) => Plan {
                 step: None,
-                look_at: Some(next + to.blocks - used - self.loss_max()),
+                look_at: Some(next + to.blocks - used - near),
             },
             // In the next round.
             None => Plan {

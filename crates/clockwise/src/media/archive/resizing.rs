@@ -72,10 +72,10 @@ impl Archive {
     }
 
     /// Makes the ring another one, durably; whether that could be. What its geometry says does not count is gone. It cannot
-    /// be while somebody is about to record, where the writer has come around since it was decided, or while blocks of the
-    /// round before are on their way.
+    /// be while somebody is about to record, or does through a stream that does not reach so far; where the writer has come
+    /// around since it was decided; and while blocks of the round before are on their way.
     ///
-    /// The volume has to have room for it, and the recorder's stream to be reserved for it.
+    /// The volume has to have room for it.
     ///
     /// # Errors
     /// When that cannot be written.
@@ -83,7 +83,10 @@ impl Archive {
         let mut kept = self.kept();
         let mut claims = self.claimed();
         let state = self.state();
-        if state.is_recorded && state.recorder.is_none() {
+        // Somebody else may have begun to record since that was reserved for.
+        let end = (to.blocks + 1) * self.header.block_bytes;
+        let reaches = |recorder: &Changer| recorder.range().end >= end;
+        if state.is_recorded && !state.recorder.as_ref().is_some_and(reaches) {
             return Ok(false);
         }
         let next = match state.is_recorded {

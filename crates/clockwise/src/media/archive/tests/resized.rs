@@ -228,8 +228,8 @@ fn go(disk: &Disk, actions: &[Action], done: &mut Vec<Action>, steps: u32) {
     }
 }
 
-/// All sequences of four changes on rings of four to six blocks, with a few blocks recorded between them, and all kinds of
-/// crashes in the last.
+/// All sequences of two changes, a third that may crash, and two recordings behind it, on rings of four to six blocks that
+/// have been recorded to once, more than once, in part or not at all.
 #[test]
 fn after_every_crash_a_resized_ring_has_what_counts_and_the_next_serial() {
     let resizes = |crashes: &'static [Crash]| {
