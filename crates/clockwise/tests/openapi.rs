@@ -66,6 +66,7 @@ fn every_call_is_described() {
     get /v1/volumes/{name}/recordings
     get /v1/volumes/{name}/recordings/{number}
     get /v1/volumes/{name}/recordings/{number}/check
+    get /v1/volumes/{name}/recordings/{number}/index
     get /v1/volumes/{name}/retention
     patch /v1/sessions/{number}
     patch /v1/streams/{id}

@@ -9,7 +9,7 @@ use std::process::Command;
 use common::skip::{have, tool};
 use common::{Process, Ready, Site, outcome, until};
 use rtsp_support::browser::{Browser, Who};
-use rtsp_support::{serve, serving, users, with_rtsp};
+use rtsp_support::{TCP, publisher, rtp, serve, serving, users, with_rtsp};
 use serde_json::Value;
 
 /// A port of its own for browsers.
@@ -77,8 +77,8 @@ fn http(serve: &Ready) -> SocketAddr {
 }
 
 /// How many recordings have ended.
-fn ended(site: &Site) -> usize {
-    let list = site.json(&["recording", "list", "cam"]);
+fn ended(site: &Site, volume: &str) -> usize {
+    let list = site.json(&["recording", "list", volume]);
     let list = list.as_array().expect("a list");
     list.iter().filter(|of| of["is_recorded"] == false).count()
 }
@@ -92,7 +92,27 @@ fn with_video(what: &str) -> String {
 fn of_a_minute(site: &Site, address: SocketAddr) {
     let mut command = clip(&[], SECONDS);
     outcome(command.arg(format!("rtsp://{address}/cam"))).done();
-    until("the recording is closed", || ended(site) == 1);
+    until("the recording is closed", || ended(site, "cam") == 1);
+}
+
+/// Nothing came for nine seconds.
+fn plays_over_a_gap(site: &Site, address: SocketAddr, browser: &mut Browser, page: &str) {
+    let mut command = clip(&[], 24.0);
+    let gap = "between(t,8,17)";
+    let (picture, sound) = (
+        format!("select='not({gap})'"),
+        format!("aselect='not({gap})'"),
+    );
+    command.args(["-fps_mode", "passthrough", "-vf", &picture, "-af", &sound]);
+    outcome(command.arg(format!("rtsp://{address}/cam"))).done();
+    until("the recording is closed", || ended(site, "cam") == 2);
+    assert_eq!(browser.open(page), Ok(200));
+    browser.does(&when("video.currentTime > 0.5"));
+    browser.does(&with_video("video.playbackRate = 4"));
+    let done = browser.does(&when("video.ended"));
+    let frames = number(&done, "frames");
+    assert!((340.0..400.0).contains(&frames), "there is no gap: {done}");
+    assert!((number(&done, "at") - 24.0).abs() < 0.5, "{done}");
 }
 
 /// Begins, goes to the middle, and on to the end.
@@ -145,24 +165,44 @@ fn a_browser_plays_a_recording_to_its_end_and_from_its_middle() {
     );
     assert_eq!(browser.open(&page), Ok(200));
     plays_through(&mut browser, "blob:");
+    plays_over_a_gap(&site, address, &mut browser, &page.replace("/1/", "/2/"));
     // One that brings a player of HLS of its own, and nothing for the page's.
     browser.at_each_page(WITHOUT_MEDIA_SOURCE);
     assert_eq!(browser.open(&page), Ok(200));
     plays_through(&mut browser, "index.m3u8");
+    // One that no file can be made of says so.
+    let mut client = publisher(address, TCP);
+    client.packet(0, &rtp(0, 0, 1, &[1; 1_000]));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || ended(&site, "cam") == 3);
+    assert_eq!(browser.open(&page.replace("/1/", "/3/")), Ok(200));
+    let said = browser.does(
+        "new Promise(yes => { const said = document.getElementById('said'), look = () => said.textContent && \
+         yes(said.textContent); new MutationObserver(look).observe(said, { childList: true }); look(); })",
+    );
+    assert!(
+        said.as_str()
+            .is_some_and(|of| of.starts_with("It cannot be played: ")),
+        "{said}"
+    );
     browser.close();
     serve.terminate();
 }
 
+/// The volume has room for some twenty seconds: the oldest part is overwritten while it is played.
 #[test]
 fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
     if !have("ffmpeg") || !have("chromium") {
         return;
     }
     let (site, serve, address) = serving(HTTP);
-    let mut command = clip(&["-re"], 24.0);
-    let mut publisher = Process::spawn(command.arg(format!("rtsp://{address}/cam")));
+    site.run(&["volume", "create", "ring", "--size", "2MiB"])
+        .done();
+    let seconds = 36.0;
+    let mut command = clip(&["-re"], seconds);
+    let mut publisher = Process::spawn(command.arg(format!("rtsp://{address}/ring")));
     let mut browser = Browser::start(site.folder.path(), None);
-    let page = format!("http://{}/media/cam/1/", http(&serve));
+    let page = format!("http://{}/media/ring/1/", http(&serve));
     until("something is recorded", || browser.open(&page) == Ok(200));
     let begun = browser.does(&when("video.currentTime > 0.2 && !video.paused"));
     assert_eq!(
@@ -170,16 +210,31 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
         Value::Null,
         "it has no length yet: {begun}"
     );
-    // More than there was when it began.
-    let further = format!("video.currentTime > {}", number(&begun, "at") + 10.0);
+    // More than there was when it began, and then from where the recording is by then.
+    let further = format!("video.currentTime > {}", number(&begun, "at") + 20.0);
     let later = browser.does(&when(&further));
-    assert!(
-        number(&later, "frames") > number(&begun, "frames") + 200.0,
-        "{begun} {later}"
+    let frames = number(&later, "frames") - number(&begun, "frames");
+    assert!(frames > 19.0 * f64::from(RATE), "{begun} {later}");
+    assert_eq!(ended(&site, "ring"), 0, "it goes on");
+    // Who comes now goes back as far as there is something, and on from there.
+    assert_eq!(browser.open(&page), Ok(200));
+    let begun = browser.does(&when("video.currentTime > 0.2 && !video.paused"));
+    let oldest = browser.does(&with_video("return video.seekable.start(0)"));
+    let oldest = oldest.as_f64().expect("a time");
+    assert!(oldest > 1.0, "nothing has been overwritten: {oldest}");
+    browser.does(&with_video("video.currentTime = 0"));
+    let back = format!(
+        "!video.seeking && video.currentTime < {}",
+        number(&begun, "at")
     );
-    assert_eq!(ended(&site), 0, "it goes on");
+    let back = browser.does(&when(&back));
+    assert!(
+        number(&back, "at") >= oldest - 0.1,
+        "{back}, oldest {oldest}"
+    );
+    browser.does(&with_video("video.playbackRate = 2"));
     let done = browser.does(&when("video.ended"));
-    assert!((number(&done, "length") - 24.0).abs() < 0.5, "{done}");
+    assert!((number(&done, "length") - seconds).abs() < 0.5, "{done}");
     assert_eq!(publisher.wait().code(), Some(0));
     browser.close();
     serve.terminate();
@@ -198,7 +253,7 @@ fn a_browser_is_asked_who_it_is_and_plays_then() {
     site.run(&["volume", "create", "cam", "--size", "20MiB"])
         .done();
     outcome(clip(&[], 6.0).arg(format!("rtsp://anna:of-anna@{address}/cam"))).done();
-    until("the recording is closed", || ended(&site) == 1);
+    until("the recording is closed", || ended(&site, "cam") == 1);
     let browsers = http(&serve);
     let path = "media/cam/1/";
     let plays = |browser: &mut Browser, source: &str| {
