@@ -110,6 +110,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         let to = Geometry::new(AFTER);
         assert!(!archive.resize(&rig.client, to).unwrap());
         writing.begin(0, stream.changer());
+        let claims = writing.claims();
         assert!(!archive.resize(&rig.client, to).unwrap());
         let end = Some(Bytes((AFTER + 1) * BLOCK));
         let wish = Wish {
@@ -137,7 +138,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
                 for _ in 0..rng.random_range(0..=yields) {
                     std::thread::yield_now();
                 }
-                writing.claim(serial).get() / BLOCK
+                claims.claim(serial).get() / BLOCK
             };
             let places: Vec<u64> = (0..2 * AFTER).map(&mut claim).collect();
             let changed = changed.join().unwrap();
@@ -153,7 +154,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
             geometry,
             Geometry::new(if changed { AFTER } else { BEFORE })
         );
-        drop(writing);
+        drop((writing, claims));
         drop(archive);
         // It is as durable as it was said to be.
         let again = Archive::open(&rig.client, Arc::clone(&volume)).unwrap();

@@ -33,7 +33,7 @@ use super::retention::Looks;
 use finding::{Reader, newest, recordings};
 pub use resizing::Standing;
 pub use sections::{Group, Window, groups_in};
-pub use writing::Writing;
+pub use writing::{Claiming, Writing};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;

@@ -142,7 +142,9 @@ impl<'a> Tape<'a> {
         let longest = longest.map_or(0, |of| of.text().len());
         let block = stream.block().get();
         let most = (BORROWED_BYTES_MAX / block).clamp(*BORROWED.start(), *BORROWED.end()) as usize;
-        let mut writer = BlockWriter::new(stream, Bytes::ZERO)?;
+        let claims = writing.claims();
+        let writer = BlockWriter::new(stream, Bytes::ZERO)?;
+        let mut writer = writer.placed(move |index| claims.claim(index));
         writer.borrow_at_most(most);
         member.count(|counts| counts.borrowed_most = most);
         Ok(Self {
@@ -367,8 +369,7 @@ impl<'a> Tape<'a> {
         let (text, section) = (&self.text, section.unwrap_or_default());
         composer.seal(&mut buffer, text, &section, &seal);
         let size = Bytes(buffer.len() as u64);
-        let offset = self.writing.claim(seal.serial);
-        self.writer.put_at(buffer, size, offset);
+        self.writer.put(buffer, size);
         if let Some(index) = index {
             self.writing
                 .archive()

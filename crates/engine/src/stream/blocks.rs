@@ -21,6 +21,9 @@ use super::session::{Finished, Held, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 
+/// Says where the block of an index goes.
+type Place<'a> = Box<dyn FnMut(u64) -> Bytes + 'a>;
+
 /// Writes blocks of a stream one after another, each when its turn has come.
 pub struct BlockWriter<'a> {
     session: Session<'a>,
@@ -29,6 +32,8 @@ pub struct BlockWriter<'a> {
     borrow_most: usize,
     /// Full, waiting for their time.
     ready: VecDeque<Held>,
+    /// Says where each block goes, if they do not follow each other.
+    place: Option<Place<'a>>,
     pace: Pace,
 }
 
@@ -44,9 +49,18 @@ impl<'a> BlockWriter<'a> {
             buffers: Buffers::new(&session)?,
             borrow_most: 0,
             ready: VecDeque::new(),
+            place: None,
             pace: Pace::new(session.begin),
             session,
         })
+    }
+
+    /// Has somebody say where each block goes, by its index, when its turn has come: from the beginning of the stream's
+    /// range, a multiple of the volume's [write grain](crate::pool::Volume::write_grain).
+    #[must_use]
+    pub fn placed(mut self, place: impl FnMut(u64) -> Bytes + 'a) -> Self {
+        self.place = Some(Box::new(place));
+        self
     }
 
     /// Lets it borrow so many buffers beside the stream's own, while nobody else wants their memory: for blocks that
@@ -87,23 +101,13 @@ impl<'a> BlockWriter<'a> {
     /// The next block: so many bytes of a buffer that was taken, which is what follows in it filled up with to the end
     /// of a physical sector.
     pub fn put(&mut self, block: BlockBuffer, bytes: Bytes) {
-        self.push(block, bytes, None);
-    }
-
-    /// The same, and it goes to `offset` of the stream's range, a multiple of the volume's
-    /// [write grain](crate::pool::Volume::write_grain); what is put next without a place follows it.
-    pub fn put_at(&mut self, block: BlockBuffer, bytes: Bytes, offset: Bytes) {
-        self.push(block, bytes, Some(offset));
-    }
-
-    fn push(&mut self, block: BlockBuffer, bytes: Bytes, offset: Option<Bytes>) {
         self.session.report.bytes += bytes.0;
         let (buffer, memory) = block.filling.into_source();
         self.ready.push_back(Held {
             buffer,
             memory,
             bytes: bytes.0,
-            offset,
+            offset: None,
             is_borrowed: block.is_borrowed,
         });
     }
@@ -127,6 +131,12 @@ impl<'a> BlockWriter<'a> {
             let is_due = self.pace.next(self.session.period()) <= now;
             if !is_due && !self.buffers.are_wanted_back() {
                 break;
+            }
+            // Whoever says where it goes may have to wait, which nobody else has to who changes the rate.
+            if let (Some(place), Some(next)) = (&mut self.place, self.ready.front_mut())
+                && next.offset.is_none()
+            {
+                next.offset = Some(place(self.session.submitted()));
             }
             let Some(_entered) = self.session.enter() else {
                 break;

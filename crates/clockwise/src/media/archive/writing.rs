@@ -79,30 +79,13 @@ impl Writing {
         self.begun_unix_ns
     }
 
-    /// The block of that serial is handed to the disks, and where in the archive's range it goes: what was there before
-    /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one.
-    pub fn claim(&self, serial: u64) -> Bytes {
-        let archive = &self.archive;
-        let mut claims = archive.claimed();
-        let (place, is_due) = loop {
-            let mut state = archive.state();
-            let place = state.geometry.place(serial);
-            if claims.pending.is_none_or(|to| to.place(serial) == place) {
-                let is_due = state.look_at.is_some_and(|at| at <= serial);
-                state.look_at.take_if(|_| is_due);
-                break (place, is_due);
-            }
-            drop(state);
-            let settled = archive.settled.wait(claims);
-            claims = settled.unwrap_or_else(PoisonError::into_inner);
-        };
-        claims.next = serial + 1;
-        drop(claims);
-        if is_due {
-            archive.look();
+    /// What claims its blocks.
+    #[must_use]
+    pub fn claims(&self) -> Claiming {
+        Claiming {
+            archive: Arc::clone(&self.archive),
+            first: self.first,
         }
-        // What is before the base is never recorded.
-        Bytes(place.unwrap_or_default() * archive.header.block_bytes)
     }
 
     /// A block of it is on the disks, the `index`th: it can be played when those before it can.
@@ -132,6 +115,41 @@ impl Writing {
             }),
         }
         state.tell();
+    }
+}
+
+/// Claims the blocks of a recording.
+#[derive(Debug)]
+pub struct Claiming {
+    archive: Arc<Archive>,
+    first: u64,
+}
+
+impl Claiming {
+    /// The `index`th block is handed to the disks, and where in the archive's range it goes: what was there before
+    /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one.
+    pub fn claim(&self, index: u64) -> Bytes {
+        let (archive, serial) = (&self.archive, self.first + index);
+        let mut claims = archive.claimed();
+        let (place, is_due) = loop {
+            let mut state = archive.state();
+            let place = state.geometry.place(serial);
+            if claims.pending.is_none_or(|to| to.place(serial) == place) {
+                let is_due = state.look_at.is_some_and(|at| at <= serial);
+                state.look_at.take_if(|_| is_due);
+                break (place, is_due);
+            }
+            drop(state);
+            let settled = archive.settled.wait(claims);
+            claims = settled.unwrap_or_else(PoisonError::into_inner);
+        };
+        claims.next = serial + 1;
+        drop(claims);
+        if is_due {
+            archive.look();
+        }
+        // What is before the base is never recorded.
+        Bytes(place.unwrap_or_default() * archive.header.block_bytes)
     }
 }
 
