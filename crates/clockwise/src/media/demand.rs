@@ -183,6 +183,8 @@ pub struct RecorderDemand {
     pressed: Option<(Time, u64)>,
     /// Blocks so far.
     count: u64,
+    /// How many of them there were, and when, when there was a new one last.
+    heard: (u64, Time),
     asking: Asking,
     /// When it was given what it has.
     changed: Time,
@@ -198,6 +200,7 @@ impl RecorderDemand {
             measure: Measure::default(),
             pressed: None,
             count: 0,
+            heard: (0, now),
             asking: Asking::new(),
             changed: now,
         }
@@ -222,6 +225,9 @@ impl RecorderDemand {
         rate: BytesPerSecond,
         pressure: Pressure,
     ) -> Option<BytesPerSecond> {
+        if self.heard.0 != self.count {
+            self.heard = (self.count, now);
+        }
         if pressure.borrowed == 0 && !pressure.starved {
             self.pressed = None;
             return self.less(now, rate);
@@ -251,7 +257,11 @@ impl RecorderDemand {
         if rate <= self.promised || !is_long_ago {
             return None;
         }
-        let wanted = and_a_tenth(self.measure.rate(0, self.block_bytes)?).max(self.promised);
+        let is_silent = now >= self.heard.1.saturating_add(Nanos(WINDOW_NS));
+        let wanted = match is_silent {
+            true => self.promised,
+            false => and_a_tenth(self.measure.rate(0, self.block_bytes)?).max(self.promised),
+        };
         if wanted.0 >= rate.0 / 5 * 4 {
             return None;
         }

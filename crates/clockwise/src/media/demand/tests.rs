@@ -124,6 +124,15 @@ fn more_for_long_is_asked_for_and_given_back_when_it_is_over() {
 }
 
 #[test]
+fn who_falls_silent_gives_back_what_was_more() {
+    let mut of = Recorder::new(rate(10), rate(1_000));
+    of.run(40_000, rate(15), 1_000);
+    assert!(of.reserved > rate(14), "{:?}", of.reserved);
+    of.run(130_000, BytesPerSecond(0), 1_000);
+    assert_eq!(of.reserved, rate(10));
+}
+
+#[test]
 fn what_fits_is_taken_where_more_is_refused_and_it_is_not_asked_all_the_time() {
     let mut of = Recorder::new(rate(10), rate(13));
     of.run(600_000, rate(20), 1_000);
