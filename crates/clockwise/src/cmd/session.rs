@@ -29,7 +29,7 @@ pub enum SessionCommand {
         /// The rate, such as 500KB/s.
         #[arg(long, value_parser = parse_rate, allow_hyphen_values = true, required_unless_present = "buffers")]
         rate: Option<BytesPerSecond>,
-        /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 1024 at most.
+        /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 64 at most.
         #[arg(long)]
         buffers: Option<u64>,
     },

@@ -111,7 +111,7 @@ impl From<&Member> for RtspSessionView {
 pub struct ChangeSession {
     /// The rate.
     pub rate_bytes_per_second: Option<u64>,
-    /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 1,024 at most.
+    /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 64 at most.
     pub buffers: Option<u64>,
 }
 

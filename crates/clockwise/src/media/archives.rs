@@ -261,6 +261,8 @@ impl Archives {
     /// # Errors
     /// When somebody else records there.
     pub fn record(&self, archive: &Arc<Archive>) -> Result<Writing, ArchiveError> {
+        // What was made room for it is not cut again before it is known that somebody records.
+        let _resizing = archive.resizing();
         self.make_room(archive);
         archive.record()
     }

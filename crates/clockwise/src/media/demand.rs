@@ -87,6 +87,11 @@ impl Measure {
     /// it, and who is held up needs more than comes. Where timestamps say nothing sensible, it is the time in which
     /// they came.
     fn rate(&self, first: usize, block_bytes: u64) -> Option<BytesPerSecond> {
+        self.rate_and_how(first, block_bytes).map(|(rate, _)| rate)
+    }
+
+    /// The same, and whether it is by when they came.
+    fn rate_and_how(&self, first: usize, block_bytes: u64) -> Option<(BytesPerSecond, bool)> {
         let (from, to) = (self.blocks.get(first)?, self.blocks.back()?);
         let intervals = (self.blocks.len() - 1 - first) as u64;
         if intervals < 2 {
@@ -94,7 +99,8 @@ impl Measure {
         }
         let came = to.arrival_ns.saturating_sub(from.arrival_ns);
         let shown = to.media_ns.saturating_sub(from.media_ns);
-        let time = if shown < came / 4 { came } else { shown };
+        let by_arrival = shown < came / 4;
+        let time = if by_arrival { came } else { shown };
         let (mut packets, mut missing) = (0_u64, 0_u64);
         for of in self.blocks.iter().skip(first) {
             packets += of.packets;
@@ -103,7 +109,8 @@ impl Measure {
         let bytes = u128::from(intervals) * u128::from(block_bytes);
         let all = bytes * u128::from(packets + missing) / u128::from(packets.max(1));
         let rate = (all * 1_000_000_000).checked_div(u128::from(time))?;
-        Some(BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX)))
+        let rate = BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX));
+        Some((rate, by_arrival))
     }
 }
 
@@ -285,17 +292,25 @@ pub struct PlayerDemand {
     asking: Asking,
     /// What is reserved is what somebody said, not what was seen.
     is_guess: bool,
+    /// What was reserved for recording it, which it was written at.
+    recorded: BytesPerSecond,
+    /// What it began with, and when that was changed last.
+    began: Option<BytesPerSecond>,
+    changed: Time,
 }
 
 impl PlayerDemand {
-    /// Of one whose blocks are so long.
+    /// Of one whose blocks are so long, and were recorded with so much reserved.
     #[must_use]
-    pub fn new(block_bytes: u64, is_guess: bool) -> Self {
+    pub fn new(block_bytes: u64, is_guess: bool, recorded: BytesPerSecond) -> Self {
         Self {
             block_bytes,
             measure: Measure::default(),
             asking: Asking::new(),
             is_guess,
+            recorded,
+            began: None,
+            changed: Time::ZERO,
         }
     }
 
@@ -307,27 +322,44 @@ impl PlayerDemand {
     /// What is to be asked for now, if anything, where `rate` is reserved for playing it as it was;
     /// [`answered`](Self::answered) has to follow before it asks for anything else.
     pub fn look(&mut self, now: Time, rate: BytesPerSecond) -> Option<BytesPerSecond> {
+        let began = *self.began.get_or_insert(rate);
         let blocks = self.measure.blocks.len();
         if blocks <= PLAYED_BLOCKS / 2 {
             return None;
         }
         let last = blocks.saturating_sub(PLAYED_BLOCKS + 1);
-        let seen = self.measure.rate(last, self.block_bytes)?;
+        let (seen, by_arrival) = self.measure.rate_and_how(last, self.block_bytes)?;
+        // They may have come at any rate, and were not written faster than that.
+        let seen = if by_arrival {
+            seen.min(self.recorded)
+        } else {
+            seen
+        };
         if seen > rate {
             return self.asking.ask(now, rate, and_a_tenth(seen));
         }
-        // Of what somebody said that is too much, the rest is given back once.
+        // Of what somebody said that is too much the rest is given back once, and what was more for a while is.
         let wanted = and_a_tenth(self.measure.rate(0, self.block_bytes)?);
-        let is_less = self.is_guess && blocks > PLAYED_BLOCKS && wanted.0 < rate.0 / 5 * 4;
-        if !is_less {
+        let is_long_ago = now >= self.changed.saturating_add(Nanos(WINDOW_NS));
+        let wanted = match self.is_guess && blocks > PLAYED_BLOCKS {
+            true => wanted,
+            false if is_long_ago => wanted.max(began),
+            false => return None,
+        };
+        if wanted.0 >= rate.0 / 5 * 4 {
             return None;
         }
-        self.is_guess = false;
+        if self.is_guess {
+            (self.is_guess, self.began) = (false, Some(wanted));
+        }
         self.asking.ask(now, BytesPerSecond(0), wanted)
     }
 
     /// What came of asking: with a refusal, what would fit.
     pub fn answered(&mut self, now: Time, answer: Result<(), Option<BytesPerSecond>>) {
+        if answer.is_ok() {
+            self.changed = now;
+        }
         self.asking.answered(now, answer);
     }
 }

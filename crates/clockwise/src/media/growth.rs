@@ -245,11 +245,11 @@ impl Archives {
     /// # Errors
     /// When what is remembered of it cannot be written.
     pub(super) fn see_to_length(&self, archive: &Archive) -> Result<Option<Duration>, OpenError> {
-        let is_used = archive.is_recorded();
-        self.make_as_long(archive, is_used)
+        let _resizing = archive.resizing();
+        self.make_as_long(archive, archive.is_recorded())
     }
 
-    /// The same for who is about to record there.
+    /// The same for who is about to record there, and holds [`Archive::resizing`] until that is known.
     pub(super) fn make_room(&self, archive: &Archive) {
         if let Err(error) = self.make_as_long(archive, true) {
             let volume = archive.volume().name();
@@ -266,7 +266,6 @@ impl Archives {
         if !keep.changes_length() {
             return Ok(None);
         }
-        let _resizing = archive.resizing();
         let client = self.client()?;
         for _ in 0..STEPS_MAX {
             let plan = self.view(archive, keep, is_used).plan();
@@ -294,16 +293,17 @@ impl Archives {
 
     fn view(&self, archive: &Archive, keep: Keep, is_used: bool) -> View {
         let block = archive.header().block_bytes;
+        let standing = archive.standing();
         let rate = archive.recorder().map_or(BytesPerSecond(0), |of| of.rate());
         View {
-            standing: archive.standing(),
+            standing,
             keep,
             ahead: (rate.0 * AHEAD_SECONDS / block).max(AHEAD_BLOCKS),
             block,
             extent: self.pool().extent().get(),
             volume: archive.volume().size().get(),
             free: self.pool().free().get(),
-            is_used,
+            is_used: is_used || standing.is_recorded,
         }
     }
 

@@ -233,7 +233,8 @@ impl<'a> Tape<'a> {
         let (writer, writing) = (&mut self.writer, &mut self.writing);
         writer.advance(&mut |block: &BlockReport| writing.written(block.index))?;
         if let Some((block, _)) = &self.filling
-            && block.is_wanted_back()
+            && block.is_borrowed()
+            && self.writer.are_wanted_back()
             && !self.is_receiving
         {
             self.seal(false);

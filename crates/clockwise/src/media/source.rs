@@ -614,6 +614,7 @@ impl Session<'_> {
         let mut wait = Wait::new();
         wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
         wait.readable(tape.writer().event(), Wakes::Disks);
+        wait.readable(tape.writer().memory_event(), Wakes::Disks);
         if has_room || self.worker.spec.lower == Lower::Udp {
             camera.link().hear(&mut wait, Wakes::Socket);
         }

@@ -1,6 +1,6 @@
 //! A client: an account of buffers and a queue of completions.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -81,12 +81,16 @@ impl Table {
     }
 }
 
+/// So many accounts beside its own are known: those that there can be and as many changes back that blocks of before have long
+/// been written.
+const IDS_MAX: usize = 1_024;
+
 /// Accounts beside a client's own whose buffers it may use as well.
 #[derive(Default)]
 pub(crate) struct MoreAccounts {
     accounts: Mutex<Vec<Account>>,
-    /// Of all that there ever were: what lies in a buffer of one that is gone is still on its way.
-    ids: Mutex<BTreeSet<AccountId>>,
+    /// Of those and of the last ones that are gone: what lies in a buffer of one may still be on its way.
+    ids: Mutex<VecDeque<AccountId>>,
     /// How often they have changed.
     changes: AtomicUsize,
 }
@@ -105,7 +109,11 @@ impl MoreAccounts {
     }
 
     pub(crate) fn add(&self, accounts: Vec<Account>) {
-        self.ids.lock().extend(accounts.iter().map(Account::id));
+        let mut ids = self.ids.lock();
+        ids.extend(accounts.iter().map(Account::id));
+        let gone = ids.len().saturating_sub(IDS_MAX);
+        ids.drain(..gone);
+        drop(ids);
         self.accounts.lock().extend(accounts);
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -9,7 +9,7 @@
 //! [`next_at`](BlockWriter::next_at), and only if [`arm`](BlockWriter::arm) lets it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
@@ -34,6 +34,8 @@ pub struct BlockWriter<'a> {
     ready: VecDeque<Held>,
     /// Says where each block goes, if they do not follow each other.
     place: Option<Place<'a>>,
+    /// Nothing more comes: what there is goes as early as it may.
+    is_ending: bool,
     pace: Pace,
 }
 
@@ -50,6 +52,7 @@ impl<'a> BlockWriter<'a> {
             borrow_most: 0,
             ready: VecDeque::new(),
             place: None,
+            is_ending: false,
             pace: Pace::new(session.begin),
             session,
         })
@@ -98,6 +101,12 @@ impl<'a> BlockWriter<'a> {
         self.buffers.are_wanted_back()
     }
 
+    /// Readable when that may have changed; to be drained by whoever sleeps on it ([`drain`](Self::drain)).
+    #[must_use]
+    pub fn memory_event(&self) -> BorrowedFd<'_> {
+        self.session.stream.client().account().event().as_fd()
+    }
+
     /// The next block: so many bytes of a buffer that was taken, which is what follows in it filled up with to the end
     /// of a physical sector.
     pub fn put(&mut self, block: BlockBuffer, bytes: Bytes) {
@@ -129,7 +138,7 @@ impl<'a> BlockWriter<'a> {
         while self.session.has_place() {
             let now = clock::now();
             let is_due = self.pace.next(self.session.period()) <= now;
-            if !is_due && !self.buffers.are_wanted_back() {
+            if !is_due && !self.is_ending && !self.buffers.are_wanted_back() {
                 break;
             }
             // Whoever says where it goes may have to wait, which nobody else has to who changes the rate.
@@ -161,7 +170,10 @@ impl<'a> BlockWriter<'a> {
             return None;
         }
         let may = !self.ready.is_empty() && self.session.has_place();
-        let due = may.then(|| self.pace.next(self.session.period()));
+        let due = may.then(|| match self.is_ending {
+            true => Time::ZERO,
+            false => self.pace.next(self.session.period()),
+        });
         due.into_iter().chain(self.session.flush_at()).min()
     }
 
@@ -178,9 +190,11 @@ impl<'a> BlockWriter<'a> {
         self.session.stream.client().arm()
     }
 
-    /// After waking by the event.
+    /// After waking by an event.
     pub fn drain(&self) {
-        self.session.stream.client().event().drain();
+        let client = self.session.stream.client();
+        client.event().drain();
+        client.account().event().drain();
     }
 
     /// How many blocks are full and not yet handed to the disks.
@@ -195,7 +209,7 @@ impl<'a> BlockWriter<'a> {
         &self.session.report
     }
 
-    /// Writes what was put, at its pace, waits for it, and makes it durable.
+    /// Writes what was put, waits for it, and makes it durable. It goes to the disks before its time where that does nobody harm.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -203,6 +217,7 @@ impl<'a> BlockWriter<'a> {
         mut self,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<PaceReport, PaceError> {
+        self.is_ending = true;
         loop {
             self.advance(on_block)?;
             if self.ready.is_empty() && !self.session.is_failing() {

@@ -15,6 +15,12 @@ pub struct BlockBuffer {
 }
 
 impl BlockBuffer {
+    /// Whether it is none of the stream's own.
+    #[must_use]
+    pub fn is_borrowed(&self) -> bool {
+        self.is_borrowed
+    }
+
     /// Whether it is borrowed, and its lender wants it: what is in it should be put, full or not.
     #[must_use]
     pub fn is_wanted_back(&self) -> bool {

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::core::StreamCore;
@@ -14,8 +14,8 @@ use crate::front::client::ClientCore;
 use crate::pool::control::memory_refusal;
 use crate::status::StreamStatus;
 
-/// The most buffers that a stream can have.
-pub const BUFFERS_MAX: usize = 1_024;
+/// The most buffers that a stream can have: each that is added has an account, and with it a descriptor, of its own.
+pub const BUFFERS_MAX: usize = 64;
 
 /// What is to be reserved from now on; what is `None` stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,13 +38,33 @@ pub struct Changer {
 
 /// A change that goes on beside whoever asked for it.
 #[derive(Clone, Debug)]
-pub struct Change(Arc<Mutex<Option<Result<(), Refusal>>>>);
+pub struct Change(Arc<Outcome>);
+
+#[derive(Debug, Default)]
+struct Outcome {
+    changed: Mutex<Option<Result<(), Refusal>>>,
+    is_there: Condvar,
+}
 
 impl Change {
     /// What came of it, once; `None`: it is not over. Whoever waits at the stream's client is woken when it is.
     #[must_use]
     pub fn take(&self) -> Option<Result<(), Refusal>> {
-        self.0.lock().take()
+        self.0.changed.lock().take()
+    }
+
+    /// Waits until it is over: what came of it, which nobody has taken.
+    ///
+    /// # Errors
+    /// As [`Changer::change`].
+    pub fn wait(self) -> Result<(), Refusal> {
+        let mut changed = self.0.changed.lock();
+        loop {
+            if let Some(changed) = changed.take() {
+                return changed;
+            }
+            self.0.is_there.wait(&mut changed);
+        }
     }
 }
 
@@ -119,7 +139,7 @@ impl Changer {
         BUFFERS_PER_DISK as usize * self.core.disks_max
     }
 
-    /// Has it reserve what is wished for, all of it or nothing. Waits for blocks in flight if the rate or the range
+    /// Has it reserve what is wished for, all of it or nothing, after whatever else is being changed. Waits for blocks in flight if the rate or the range
     /// changes, and for others who have to give back memory. A block that is submitted meanwhile and is not in the
     /// range any more fails.
     ///
@@ -127,6 +147,7 @@ impl Changer {
     /// As [`change_rate`](Stream::change_rate), when there is not that much memory, and when the range would reach past
     /// the volume's end or touch more disks.
     pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
+        let turn = self.core.changes.lock();
         let before = self.buffers();
         let changed = wish
             .buffers
@@ -139,6 +160,7 @@ impl Changer {
             }
             changed
         });
+        drop(turn);
         // Whoever sleeps until the next block looks again when that is, or whether there is one.
         self.client.nudge();
         changed
@@ -155,7 +177,8 @@ impl Changer {
             .name("change".to_owned())
             .spawn(move || {
                 let changed = self.change(wish);
-                *result.lock() = Some(changed);
+                *result.changed.lock() = Some(changed);
+                result.is_there.notify_all();
                 self.client.nudge();
             })?;
         Ok(change)

@@ -55,6 +55,8 @@ pub(crate) struct StreamCore {
     closing: AtomicBool,
     /// Somebody wants to know when nothing of it is in flight.
     attention: AtomicBool,
+    /// Held by whoever changes it: what a change leaves as it is, another one must not have changed meanwhile.
+    pub(crate) changes: Mutex<()>,
     /// Held by whoever submits a block and must not wait; locked before `flow`.
     entering: Mutex<()>,
     flow: Mutex<Flow>,
@@ -104,6 +106,7 @@ impl StreamCore {
             evidence: Evidence::default(),
             closing: AtomicBool::new(false),
             attention: AtomicBool::new(false),
+            changes: Mutex::default(),
             entering: Mutex::default(),
             flow: Mutex::default(),
             flow_changed: Condvar::new(),

@@ -210,3 +210,29 @@ fn a_block_goes_where_it_is_put_or_nowhere() {
     let mut reader = BlockReader::new(&player).unwrap();
     assert_eq!(read(&mut reader, &[2, 7, 15]), [2, 7, 15]);
 }
+
+#[test]
+fn what_one_change_leaves_as_it_is_is_what_another_made_of_it() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 8 * MIB);
+    let stream = reserved(&pool, &ring, Op::Write, 0..4 * MIB);
+    for round in 0..40_u64 {
+        let (mut writer, to) = placed(&stream);
+        // On their way while both are asked for.
+        write(&mut writer, &to, &[0, 1]).unwrap();
+        writer.advance(&mut |_| {}).unwrap();
+        let rate = BytesPerSecond((1 << 20) + round);
+        let to_end = (4 + round % 4) * MIB;
+        std::thread::scope(|scope| {
+            let (rates, ends) = (stream.changer(), stream.changer());
+            let faster = Wish {
+                rate: Some(rate),
+                ..Wish::default()
+            };
+            scope.spawn(move || rates.change(faster).unwrap());
+            scope.spawn(move || ends.change(end(to_end)).unwrap());
+        });
+        assert_eq!((stream.rate(), stream.range().end), (rate, to_end));
+        writer.finish(&mut |_| {}).unwrap();
+    }
+}

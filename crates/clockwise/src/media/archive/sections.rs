@@ -137,7 +137,11 @@ impl Archive {
         let Some(end) = self.end_of(serial) else {
             return Ok(None);
         };
-        let mut tail = self.tail(client, end, TAIL_READ_BYTES.min(size))?;
+        let reader = self.reader(client);
+        let mut tail = match self.tail(&reader, end, TAIL_READ_BYTES.min(size)) {
+            Ok(tail) => tail,
+            Err(error) => return self.unless_cut(&reader, error),
+        };
         let trailer = Trailer::parse(&tail, size).ok();
         let trailer = trailer.filter(|of| self.is_of(of, serial) && of.has_section());
         let Some(trailer) = trailer else {
@@ -150,7 +154,10 @@ impl Archive {
             return Ok(block.and_then(|block| Index::parse(block.index()).ok()));
         };
         if needed > tail.len() as u64 {
-            tail = self.tail(client, end, needed.next_multiple_of(READ_GRAIN_BYTES))?;
+            tail = match self.tail(&reader, end, needed.next_multiple_of(READ_GRAIN_BYTES)) {
+                Ok(tail) => tail,
+                Err(error) => return self.unless_cut(&reader, error),
+            };
         }
         let section = trailer.section(&tail);
         Ok(section.and_then(Index::parse).ok())
@@ -163,10 +170,10 @@ impl Archive {
     }
 
     /// The last bytes of a block that ends there.
-    fn tail(&self, client: &Client, end: u64, bytes: u64) -> Result<Vec<u8>, ArchiveError> {
+    fn tail(&self, reader: &Reader<'_>, end: u64, bytes: u64) -> Result<Vec<u8>, ArchiveError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let mut tail = vec![0; bytes as usize];
-        self.reader(client).read(end - bytes, &mut tail)?;
+        reader.read(end - bytes, &mut tail)?;
         Ok(tail)
     }
 }

@@ -120,6 +120,9 @@ fn changed(request: &Asked, member: &Member, wish: Wish, changed: Result<(), Ref
     }
 }
 
+/// So many wait for their turn.
+const TURNS_MAX: usize = 8;
+
 /// A request, and the change that has begun for it.
 type Turn = (Box<Asked>, Option<(Wish, Change)>);
 
@@ -130,6 +133,10 @@ pub(super) struct Changes(VecDeque<Turn>);
 impl Changes {
     /// Takes a request; the answer, without the session, unless it has to wait.
     pub(super) fn ask(&mut self, request: Box<Asked>, member: &Member) -> Option<Answer> {
+        if self.0.len() == TURNS_MAX {
+            let said = answer(Some(&request), StatusCode::ServiceUnavailable);
+            return Some(said.reason("too much has been asked for before that is not done yet"));
+        }
         if !self.0.is_empty() {
             self.0.push_back((request, None));
             return None;
@@ -158,6 +165,19 @@ impl Changes {
         };
         self.0.pop_front();
         Some(said)
+    }
+
+    /// Packets do not move any more: what is said of all of them, when it is done.
+    pub(super) fn settled(self, member: &Member) -> Vec<Answer> {
+        let turns = self.0.into_iter();
+        let said = turns.map(|(request, change)| {
+            let change = change.map_or_else(|| begun(&request, member), Ok);
+            match change {
+                Ok((wish, change)) => changed(&request, member, wish, change.wait()),
+                Err(said) => said,
+            }
+        });
+        said.collect()
     }
 
     /// The session ends: what those are told whose turn has not come.

@@ -14,7 +14,7 @@ use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use sched::units::{Nanos, Time};
+use sched::units::{BytesPerSecond, Nanos, Time};
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
@@ -88,6 +88,8 @@ struct Held<'a> {
     member: &'a Arc<Member>,
     /// It is not known what the recording takes.
     is_guess: bool,
+    /// What was reserved for recording it.
+    recorded: BytesPerSecond,
 }
 
 /// A playback and what goes out of it.
@@ -183,6 +185,7 @@ impl Connection<'_> {
                     reserved,
                     member,
                     is_guess,
+                    description,
                     ..
                 },
             transports,
@@ -197,6 +200,7 @@ impl Connection<'_> {
             stream: reserved,
             member,
             is_guess: *is_guess,
+            recorded: description.rate().unwrap_or(self.shared.config.rate),
         };
         let after = self.move_out(held, archive, transports, wanted, id)?;
         match after {
@@ -248,7 +252,7 @@ impl Connection<'_> {
         } = wanted;
         let client = &self.shared.client;
         let Held { stream, member, .. } = held;
-        let demand = PlayerDemand::new(stream.block().get(), held.is_guess);
+        let demand = PlayerDemand::new(stream.block().get(), held.is_guess, held.recorded);
         let negotiation = Negotiation::new(Arc::clone(member));
         let playback = Playback::new(stream, archive, client, recording, start, manner)?;
         let mut out = Outgoing {
@@ -269,7 +273,7 @@ impl Connection<'_> {
             let until = self.send_due(&mut out)?;
             let Some(until) = until else {
                 // All of it has gone: what comes next is for the session.
-                out.give_up_changes(id, self.shared.config.timeout)?;
+                out.settle_changes(member, id, self.shared.config.timeout)?;
                 out.farewell();
                 self.flush(&mut out)?;
                 return Ok(After::Goes);
@@ -296,7 +300,7 @@ impl Connection<'_> {
                 match self.asked_while_playing(&mut out, member, id)? {
                     After::Goes => {}
                     other => {
-                        out.give_up_changes(id, self.shared.config.timeout)?;
+                        out.settle_changes(member, id, self.shared.config.timeout)?;
                         self.flush(&mut out)?;
                         return Ok(match other {
                             After::Ends(request, _) => {
@@ -534,9 +538,9 @@ impl Outgoing<'_> {
         Ok(())
     }
 
-    /// Those who have asked for something that takes a while are told that it was too long.
-    fn give_up_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
-        for said in std::mem::take(&mut self.changes).given_up() {
+    /// What was asked for and takes a while is answered when it is done.
+    fn settle_changes(&mut self, member: &Member, id: &str, timeout: Duration) -> io::Result<()> {
+        for said in std::mem::take(&mut self.changes).settled(member) {
             self.say(said.session(id, timeout))?;
         }
         Ok(())

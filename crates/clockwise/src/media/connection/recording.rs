@@ -203,6 +203,7 @@ impl Connection<'_> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
         wait.readable(tape.writer().event(), Wakes::Disks);
+        wait.readable(tape.writer().memory_event(), Wakes::Disks);
         let is_between = |transport: &Option<Transport>| {
             matches!(transport, Some(Transport::Interleaved { .. }))
         };

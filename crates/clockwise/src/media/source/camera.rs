@@ -96,6 +96,7 @@ impl Meanwhile<'_, '_> {
             }
             if let Some(tape) = &self.tape {
                 wait.readable(tape.writer().event(), Wakes::Disks);
+                wait.readable(tape.writer().memory_event(), Wakes::Disks);
             }
             let woken = wait.sleep(armed, Some(wake))?;
             if woken.contains(&Wakes::Stop) {
