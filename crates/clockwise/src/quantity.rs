@@ -233,6 +233,19 @@ pub fn parse_time(text: &str) -> Result<Nanos, QuantityError> {
     positive(nanos, || "584 years".to_owned()).map(Nanos)
 }
 
+/// A time of something, from its beginning: `90s`, `1h`, `0s`.
+///
+/// # Errors
+/// When the text is not one.
+pub fn parse_moment(text: &str) -> Result<Nanos, QuantityError> {
+    let nanos = parse(text, TIME_UNITS, None, "90s")?;
+    u64::try_from(nanos)
+        .map(Nanos)
+        .map_err(|_| QuantityError::TooLarge {
+            most: "584 years".to_owned(),
+        })
+}
+
 /// Whole seconds, more than zero: `5`.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ use crate::http::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
     RetentionView,
 };
-use crate::quantity::{Size, Span, parse_position, parse_size, parse_time};
+use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]
@@ -71,7 +71,7 @@ pub struct ExportArgs {
     #[arg(long)]
     to: PathBuf,
     /// From which time of the recording on, such as 1h or 90s: from the key frame before [default: its beginning].
-    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
+    #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
     from: Option<Nanos>,
     /// Up to which time of the recording [default: its end].
     #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
@@ -89,8 +89,9 @@ pub struct IndexArgs {
     volume: String,
     /// Its number there.
     number: u64,
-    /// List blocks and key frames from this time of the recording on, such as 1h or 90s.
-    #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
+    /// List blocks and key frames from this time of the recording on, such as 1h or 90s: from the block that is played
+    /// then.
+    #[arg(long, value_parser = parse_moment, allow_hyphen_values = true)]
     from: Option<Nanos>,
     /// List blocks and key frames up to this time of the recording.
     #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
@@ -151,6 +152,7 @@ pub(super) fn run(
         }
         RecordingCommand::Export(args) => return export(client, args, output),
         RecordingCommand::Index(args) => {
+            in_order(args.from, args.to, "--to")?;
             let mut path = format!("{}/index?", path(&args.volume, args.number)?);
             for (name, time) in [("from_ns", args.from), ("to_ns", args.to)] {
                 if let Some(time) = time {
@@ -177,17 +179,21 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<ExitCode, Failure> {
-    if let (Some(from), Some(until)) = (args.from, args.until)
-        && until <= from
-    {
-        return Err(Failure::bad_input(format!(
-            "--until {} is not after --from {}",
+/// Whether there is a time between two options.
+fn in_order(from: Option<Nanos>, until: Option<Nanos>, name: &'static str) -> Result<(), Failure> {
+    match (from, until) {
+        (Some(from), Some(until)) if until <= from => Err(Failure::bad_input(format!(
+            "{name} {} is not after --from {}",
             Span(until),
             Span(from)
         ))
-        .help("give both from the beginning of the recording on"));
+        .help("give both from the beginning of the recording on")),
+        _ => Ok(()),
     }
+}
+
+fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<ExitCode, Failure> {
+    in_order(args.from, args.until, "--until")?;
     let path = path(&args.volume, args.number)?;
     // The same names as in the API, in a part of it that is no JSON.
     let path = path

@@ -23,11 +23,12 @@ pub enum SessionCommand {
         number: u64,
     },
     /// Change what a session has reserved, while its packets go on.
+    #[command(group(clap::ArgGroup::new("what").args(["rate", "buffers"]).required(true).multiple(true)))]
     Set {
         /// Its number.
         number: u64,
         /// The rate, such as 500KB/s.
-        #[arg(long, value_parser = parse_rate, allow_hyphen_values = true, required_unless_present = "buffers")]
+        #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
         rate: Option<BytesPerSecond>,
         /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 64 at most.
         #[arg(long)]

@@ -294,21 +294,29 @@ pub struct PlayerDemand {
     is_guess: bool,
     /// What was reserved for recording it, which it was written at.
     recorded: BytesPerSecond,
+    /// It reserves no less.
+    least: BytesPerSecond,
     /// What it began with, and when that was changed last.
     began: Option<BytesPerSecond>,
     changed: Time,
 }
 
 impl PlayerDemand {
-    /// Of one whose blocks are so long, and were recorded with so much reserved.
+    /// Of one whose blocks are so long, and were recorded with so much reserved; it is to reserve `least` at least.
     #[must_use]
-    pub fn new(block_bytes: u64, is_guess: bool, recorded: BytesPerSecond) -> Self {
+    pub fn new(
+        block_bytes: u64,
+        is_guess: bool,
+        recorded: BytesPerSecond,
+        least: BytesPerSecond,
+    ) -> Self {
         Self {
             block_bytes,
             measure: Measure::default(),
             asking: Asking::new(),
             is_guess,
             recorded,
+            least,
             began: None,
             changed: Time::ZERO,
         }
@@ -339,7 +347,7 @@ impl PlayerDemand {
             return self.asking.ask(now, rate, and_a_tenth(seen));
         }
         // Of what somebody said that is too much the rest is given back once, and what was more for a while is.
-        let wanted = and_a_tenth(self.measure.rate(0, self.block_bytes)?);
+        let wanted = and_a_tenth(self.measure.rate(0, self.block_bytes)?).max(self.least);
         let is_long_ago = now >= self.changed.saturating_add(Nanos(WINDOW_NS));
         let wanted = match self.is_guess && blocks > PLAYED_BLOCKS {
             true => wanted,

@@ -208,15 +208,20 @@ impl Changer {
         }
         let more = &self.client.more;
         more.shorten(count - least);
+        let memory = &self.core.pool.memory;
+        let missing = (count - least).saturating_sub(more.accounts().len());
         let mut added = Vec::new();
-        for _ in more.accounts().len()..count - least {
-            let block = self.core.block.0 as usize;
-            let account = self
-                .core
-                .pool
-                .memory
-                .open_account_for(&self.core.name, block, 1);
-            added.push(account.map_err(memory_refusal)?);
+        while added.len() < missing {
+            let block = self.core.block.0;
+            let account = memory.open_account_for(&self.core.name, block as usize, 1);
+            let account = account.map_err(|error| match memory_refusal(error) {
+                Refusal::Memory { available, .. } => Refusal::Memory {
+                    needed: missing as u64 * block,
+                    available: available + added.len() as u64 * block,
+                },
+                other => other,
+            });
+            added.push(account?);
         }
         more.add(added);
         Ok(())

@@ -18,6 +18,7 @@ use sched::units::{BytesPerSecond, Nanos, Time};
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
+use super::setup::played_at_least;
 use super::wanted::{Playable, Unwanted, Wanted};
 use super::{Asked, Connection, Ended, Role, Session, Then};
 use crate::media::archive::{Archive, ArchiveError};
@@ -252,7 +253,9 @@ impl Connection<'_> {
         } = wanted;
         let client = &self.shared.client;
         let Held { stream, member, .. } = held;
-        let demand = PlayerDemand::new(stream.block().get(), held.is_guess, held.recorded);
+        let block = stream.block().get();
+        let least = played_at_least(block);
+        let demand = PlayerDemand::new(block, held.is_guess, held.recorded, least);
         let negotiation = Negotiation::new(Arc::clone(member));
         let playback = Playback::new(stream, archive, client, recording, start, manner)?;
         let mut out = Outgoing {

@@ -6,7 +6,7 @@ use engine::stream::{Refusal, Stream, StreamSpec};
 use rtsp_types::StatusCode;
 use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, Transports};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::answer::{Answer, answer};
 use super::{Asked, Connection, Reserved, Role, Session};
@@ -17,6 +17,14 @@ use crate::media::description::{self, Description};
 use crate::media::play;
 use crate::media::roster::{About, Does};
 use crate::media::transport::Transport;
+
+/// A player reads a block at least as often, so that playing begins that soon.
+const PLAYED_WITHIN: Nanos = Nanos::from_secs(5);
+
+/// What that takes.
+pub(super) fn played_at_least(block_bytes: u64) -> BytesPerSecond {
+    BytesPerSecond(block_bytes * 1_000_000_000 / PLAYED_WITHIN.get())
+}
 
 /// Blocks from which it is known what a recording takes to be played.
 const MEASURED_BLOCKS_MIN: u64 = 8;
@@ -270,6 +278,7 @@ impl Connection<'_> {
         let (rate, is_guess) = self
             .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
+        let rate = rate.max(played_at_least(archive.header().block_bytes));
         let name = format!("rtsp {} plays {}", self.peer, archive.volume().name());
         let reserved = self
             .reserve(&archive, &name, rate, Op::Read)

@@ -240,7 +240,7 @@ fn a_player_asks_for_what_it_reads_and_gives_back_what_somebody_said() {
             });
         }
     };
-    let mut demand = PlayerDemand::new(BLOCK, false, rate(1_000));
+    let mut demand = PlayerDemand::new(BLOCK, false, rate(1_000), rate(1));
     blocks(&mut demand, 0, 8, 50);
     assert_eq!(demand.look(at(0), rate(10)), None);
     blocks(&mut demand, 8, 1, 50);
@@ -255,7 +255,7 @@ fn a_player_asks_for_what_it_reads_and_gives_back_what_somebody_said() {
     // What was measured before stays as it is, though less is read now.
     blocks(&mut demand, 100, 60, 200);
     assert_eq!(demand.look(at(3), rate(22)), None);
-    let mut guess = PlayerDemand::new(BLOCK, true, rate(1_000));
+    let mut guess = PlayerDemand::new(BLOCK, true, rate(1_000), rate(1));
     blocks(&mut guess, 0, 60, 200);
     let less = guess.look(at(3), rate(22));
     assert_eq!(less, Some(BytesPerSecond(BLOCK * 11 / 2)));
