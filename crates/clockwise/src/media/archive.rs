@@ -203,8 +203,10 @@ impl State {
 /// What whoever records uses.
 #[derive(Debug)]
 struct Claims {
-    /// The serial after the last one that was handed to the disks.
+    /// The serial after the last one that goes to the disks, or is about to.
     next: u64,
+    /// It has come so far that it is being looked at, to make the ring longer if that may be.
+    is_looked_at: bool,
     /// The ring as it is about to be: places that are other ones there are not used.
     pending: Option<Geometry>,
 }
@@ -314,6 +316,7 @@ impl Archive {
             kept: Mutex::new(kept),
             claimed: Mutex::new(Claims {
                 next,
+                is_looked_at: false,
                 pending: None,
             }),
             settled: Condvar::new(),

@@ -285,6 +285,7 @@ impl Archives {
                 Some(Step::Cut) => (!self.cut(archive)).then_some(CUT_AGAIN),
             };
             if again.is_some() {
+                archive.stays();
                 return Ok(again);
             }
         }

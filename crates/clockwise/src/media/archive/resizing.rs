@@ -62,13 +62,21 @@ impl Archive {
 
     /// It is looked at when this serial is handed to the disks; at once if it has been.
     pub fn look_when_claimed(&self, serial: Option<u64>) {
-        let claims = self.claimed();
+        let mut claims = self.claimed();
         let is_past = serial.is_some_and(|serial| serial < claims.next);
         self.state().look_at = serial.filter(|_| !is_past);
+        claims.is_looked_at = is_past;
         drop(claims);
+        self.settled.notify_all();
         if is_past {
             self.look();
         }
+    }
+
+    /// It could not be made longer: who comes to its end goes round.
+    pub fn stays(&self) {
+        self.claimed().is_looked_at = false;
+        self.settled.notify_all();
     }
 
     /// Makes the ring another one, durably; whether that could be. What its geometry says does not count is gone. It cannot

@@ -1,6 +1,11 @@
 //! A recording that is being made: which serials it has, and where they go.
 
+use std::time::{Duration, Instant};
+
 use super::*;
+
+/// So long a writer waits at the end of the ring for what is being decided about it.
+const LOOKED_AT_WITHIN: Duration = Duration::from_secs(1);
 
 impl Archive {
     /// Takes the archive for a recording. Until it is dropped nobody else can have one made.
@@ -127,14 +132,26 @@ pub struct Claiming {
 
 impl Claiming {
     /// The `index`th block is handed to the disks, and where in the archive's range it goes: what was there before
-    /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one.
+    /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one,
+    /// and for a moment while it is looked at whether it is to become longer.
     pub fn claim(&self, index: u64) -> Bytes {
         let (archive, serial) = (&self.archive, self.first + index);
         let mut claims = archive.claimed();
+        let until = Instant::now() + LOOKED_AT_WITHIN;
         let (place, is_due) = loop {
             let mut state = archive.state();
             let place = state.geometry.place(serial);
-            if claims.pending.is_none_or(|to| to.place(serial) == place) {
+            let begins_again = place == Some(0) && serial > state.geometry.base;
+            let left = until.saturating_duration_since(Instant::now());
+            let waits = begins_again && claims.is_looked_at && !left.is_zero();
+            let is_settled = claims.pending.is_none_or(|to| to.place(serial) == place);
+            if is_settled && waits {
+                drop(state);
+                let looked = archive.settled.wait_timeout(claims, left);
+                claims = looked.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            if is_settled {
                 let is_due = state.look_at.is_some_and(|at| at <= serial);
                 state.look_at.take_if(|_| is_due);
                 break (place, is_due);
@@ -144,6 +161,7 @@ impl Claiming {
             claims = settled.unwrap_or_else(PoisonError::into_inner);
         };
         claims.next = serial + 1;
+        claims.is_looked_at |= is_due;
         drop(claims);
         if is_due {
             archive.look();
