@@ -98,6 +98,12 @@ fn every_answer_is_as_it_is_described() {
     ask(200, "POST", of_move, ["v", "", placement]);
     ask(200, "DELETE", of_volume, ["v", "", ""]);
     a_move_is_watched_and_stopped(&site, &described);
+    // It takes a session: `recordings_are_listed_and_deleted_as_described` as well.
+    ask(200, "GET", "/v1/sessions", ["", "", ""]);
+    ask(404, "GET", SESSION, ["1", "", ""]);
+    for method in ["GET", "PATCH"] {
+        described.is_answered_elsewhere(method, SESSION);
+    }
     // These take recordings: `recordings_are_listed_and_deleted_as_described`.
     for method in ["GET", "DELETE"] {
         described.is_answered_elsewhere(method, RECORDING);
@@ -111,6 +117,7 @@ fn every_answer_is_as_it_is_described() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+const SESSION: &str = "/v1/sessions/{number}";
 const RECORDING: &str = "/v1/volumes/{name}/recordings/{number}";
 const CHECK: &str = "/v1/volumes/{name}/recordings/{number}/check";
 const INDEX: &str = "/v1/volumes/{name}/recordings/{number}/index";
@@ -122,6 +129,18 @@ fn recordings_are_listed_and_deleted_as_described() {
     let described = Described::new(&site);
     let mut publisher = rtsp_support::publisher(address, rtsp_support::TCP);
     publisher.packet(0, &rtsp_support::rtp(0, 0, 1, b"sound"));
+    let listed = described.ask(200, "GET", "/v1/sessions", ["", "", ""]);
+    let session = listed[0]["number"].to_string();
+    described.ask(200, "GET", SESSION, [&session, "", ""]);
+    for (status, change) in [
+        (200, "{\"rate_bytes_per_second\":120000,\"buffers\":6}"),
+        (200, "{}"),
+        (409, "{\"rate_bytes_per_second\":900000000}"),
+        (422, "{\"buffers\":1}"),
+    ] {
+        described.ask(status, "PATCH", SESSION, [&session, "", change]);
+    }
+    described.ask(404, "PATCH", SESSION, ["99", "", "{}"]);
     publisher.ask("TEARDOWN", "cam", "", "").is(200);
     let mut listed = Value::Null;
     until("the recording is closed", || {
