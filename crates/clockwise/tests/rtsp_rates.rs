@@ -5,7 +5,7 @@ mod rtsp_support;
 
 use std::net::SocketAddr;
 
-use common::{Site, call, until};
+use common::{Site, call, read_text, until};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, with_rtsp,
 };
@@ -213,4 +213,48 @@ fn buffers_are_reserved_and_given_back_from_either_side() {
     assert_eq!(played(address, "cam", "", sent.len()), sent);
     assert_eq!(site.run(&["session", "show", "999"]).code, 2);
     serve.terminate();
+}
+
+/// Where memory is what there is too little of, that is a 453 as well, and nothing stays behind.
+#[test]
+fn too_little_memory_is_refused_with_453() {
+    const TYPE: &str = "Content-Type: text/parameters\r\n";
+    let site = Site::new(2);
+    let text = read_text(&site.config()).replace("total = \"64MiB\"", "total = \"4MiB\"");
+    std::fs::write(site.config(), text).unwrap();
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve_logged(&site);
+    for volume in ["cam", "other"] {
+        site.run(&["volume", "create", volume, "--size", "20MiB"])
+            .done();
+    }
+    let mut client = publisher(address, 80);
+    // All that can be had but for less than a session needs.
+    let mut refused = 0;
+    for count in (4..=64).rev() {
+        let text = format!("buffers: {count}\r\n");
+        let said = client.ask("SET_PARAMETER", "cam", TYPE, &text);
+        if said.status == 200 {
+            break;
+        }
+        assert!(
+            said.is(453)
+                .body
+                .contains("buffers that nobody else may use")
+        );
+        refused += 1;
+    }
+    let mut other = Client::connect(address);
+    other.ask("ANNOUNCE", "other", SDP_TYPE, &sdp(80)).is(200);
+    assert!(refused > 0, "it has all that it asks for");
+    let said = other.ask("SETUP", "other/one", TCP, "");
+    assert!(said.is(453).body.contains("can be guaranteed"));
+    assert_eq!((sessions(&site).len(), reservations(&site)), (1, 1));
+    client
+        .ask("SET_PARAMETER", "cam", TYPE, "buffers: 4\r\n")
+        .is(200);
+    other.ask("SETUP", "other/one", TCP, "").is(200);
+    let (_, log) = serve.terminate();
+    assert!(log.contains("a recording is refused"), "{log}");
 }
