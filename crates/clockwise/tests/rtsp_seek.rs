@@ -205,6 +205,8 @@ fn scales(address: SocketAddr, begins_ms: u64) {
     for (scale, range, first) in [
         (8_i64, Some(0), 0),
         (2, Some(30_001), 750),
+        (4, Some(25_001), 620),
+        (-1, Some(3_001), 70),
         (-8, Some(34_001), 850),
         (-16, None, 890),
     ] {
