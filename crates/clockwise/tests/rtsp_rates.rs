@@ -197,6 +197,9 @@ fn buffers_are_reserved_and_given_back_from_either_side() {
     let shown = set(&["--rate", "200KB/s", "--buffers", "6"]).done();
     assert!(shown.out.contains("200.0 KB/s"), "{shown:?}");
     assert_eq!(get(&mut client), "rate: 200000\r\nbuffers: 6\r\n");
+    let said = site.json(&["session", "set", &session, "--buffers", "6"]);
+    assert_eq!(said, site.json(&["session", "show", &session]));
+    assert_eq!(number(&said, "buffers"), 6);
     assert_eq!(set(&["--rate", "900MB/s"]).code, 3);
     assert_eq!(set(&["--buffers", "1"]).code, 2);
     // What is in them meanwhile is recorded.

@@ -198,6 +198,7 @@ fn every_commands_result_is_json_for_programs() {
     let play = [&["stream", "play", "--to", "/dev/null"][..], &stream].concat();
     assert_eq!(json(&play)["pace"]["blocks"], 2);
     assert_eq!(json(&["stream", "list"]), Value::Array(Vec::new()));
+    assert_eq!(json(&["session", "list"]), Value::Array(Vec::new()));
     let ask =
         "{\"volume\":\"v\",\"op\":\"play\",\"rate_bytes_per_second\":1000,\"block_bytes\":65536}";
     let reserved = common::call(&site, "POST", "/v1/streams", ask).1;
@@ -254,8 +255,14 @@ fn every_commands_result_is_json_for_programs() {
     ] {
         asked.borrow_mut().insert(name.to_owned());
     }
-    // These need recordings: theirs are looked at where these are.
-    for name in ["recording delete", "recording keep"] {
+    // These need recordings or sessions: theirs are looked at where these are.
+    for name in [
+        "recording delete",
+        "recording index",
+        "recording keep",
+        "session show",
+        "session set",
+    ] {
         asked.borrow_mut().insert(name.to_owned());
     }
     assert_eq!(asked.into_inner(), all);
