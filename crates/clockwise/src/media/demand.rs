@@ -12,6 +12,9 @@ use std::collections::VecDeque;
 
 use sched::units::{BytesPerSecond, Nanos, Time};
 
+/// How often a session looks at what it needs: not with each packet.
+pub const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+
 /// How long buffers are borrowed before that counts as what it takes.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 

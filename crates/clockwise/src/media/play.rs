@@ -17,7 +17,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
-use super::demand::{PlayerDemand, Seen};
+use super::demand::{LOOK_EVERY, PlayerDemand, Seen};
 use super::index::{Index, Key};
 use super::negotiation::Negotiation;
 use super::packet::{HEADER_BYTES, Header};
@@ -237,6 +237,8 @@ pub struct Playback<'a> {
     stream: &'a Stream,
     /// What has the rate follow what is read.
     follows: Option<(PlayerDemand, Negotiation)>,
+    /// When that looks again.
+    look_at: Time,
 }
 
 /// What is to be sent next.
@@ -295,6 +297,7 @@ impl<'a> Playback<'a> {
             missing: 0,
             stream,
             follows: None,
+            look_at: begins,
         })
     }
 
@@ -407,6 +410,10 @@ impl<'a> Playback<'a> {
             return;
         };
         let now = clock::now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now.saturating_add(LOOK_EVERY);
         // Half as fast, half as much.
         let fast = |rate: BytesPerSecond, per: Permille| {
             let rate = per.of(i128::from(rate.0)).max(1);

@@ -18,7 +18,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::Writing;
 use super::block::{Composer, Entry, Kind, Seal};
-use super::demand::{Pressure, RecorderDemand, Seen};
+use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use super::description::Description;
 use super::index::{self, Indexer};
 use super::missing::{Missing, Range, Why};
@@ -110,6 +110,8 @@ pub struct Tape<'a> {
     borrow_most: usize,
     /// There was no free buffer since what it needs was looked at last.
     starved: bool,
+    /// When that is looked at again.
+    look_at: Time,
     /// Of the packets in the block that is being filled, and missing among them.
     in_block: Seen,
 }
@@ -154,6 +156,7 @@ impl<'a> Tape<'a> {
             negotiation: Negotiation::new(member),
             borrow_most: most,
             starved: false,
+            look_at: Time::ZERO,
             in_block: Seen::default(),
             indexer: Indexer::new(writing.first(), description.video_track()),
             writing,
@@ -274,6 +277,12 @@ impl<'a> Tape<'a> {
             counts.lost = tally.lost;
             counts.lost_without_buffer = tally.lost_without_buffer;
         });
+        // Without need there is only something to be given back, and no hurry.
+        let is_calm = buffers.borrowed == 0 && !self.starved;
+        if is_calm && now < self.look_at {
+            return;
+        }
+        self.look_at = now.saturating_add(LOOK_EVERY);
         let pressure = Pressure {
             full: buffers.full,
             borrowed: buffers.borrowed,
