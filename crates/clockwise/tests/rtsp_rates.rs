@@ -261,3 +261,44 @@ fn too_little_memory_is_refused_with_453() {
     let (_, log) = serve.terminate();
     assert!(log.contains("a recording is refused"), "{log}");
 }
+
+/// What is asked for while it is sent at twice its speed is for that: as it was it takes half.
+#[test]
+fn a_rate_that_is_set_while_playing_at_twice_the_speed_is_halved_at_once() {
+    const TYPE: &str = "Content-Type: text/parameters\r\n";
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, 800);
+    for packet in packets(0, 20, 0, 500) {
+        client.packet(0, &packet);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    let has = || {
+        let of = sessions(&site).remove(0);
+        let rate = |name| number(&of, name);
+        (
+            rate("rate_bytes_per_second"),
+            rate("asked_bytes_per_second"),
+        )
+    };
+    let (before, _) = has();
+    let fast = "Speed: 2\r\nRange: npt=0-\r\n";
+    let said = player.ask("PLAY", "cam", fast, "").is(200);
+    assert_eq!(said.header("Speed"), Some("2.000"));
+    assert_eq!(has(), (2 * before, before));
+    let more = format!("rate: {}\r\n", 4 * before);
+    player.ask("SET_PARAMETER", "cam", TYPE, &more).is(200);
+    assert_eq!(has(), (4 * before, 2 * before));
+    let session = number(&sessions(&site)[0], "number").to_string();
+    let rate = format!("{}B/s", 3 * before);
+    site.run(&["session", "set", &session, "--rate", &rate])
+        .done();
+    player.ask("PAUSE", "cam", "", "").is(200);
+    assert_eq!(has(), (3 * before, 3 * before / 2));
+    player.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
+    assert_eq!(has(), (3 * before / 2, 3 * before / 2));
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}

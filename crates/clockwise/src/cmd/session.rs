@@ -9,7 +9,8 @@ use super::output::{list, table};
 use super::{Output, block_on, printable};
 use crate::client::ApiClient;
 use crate::failure::Failure;
-use crate::http::sessions::{ChangeSession, RtspSessionView, SessionDoes};
+use crate::http::sessions::{ChangeSession, RtspSessionView};
+use crate::media::roster::Does;
 use crate::quantity::{Rate, Size, parse_rate};
 
 /// `clockwise session`.
@@ -69,17 +70,17 @@ pub(super) fn run(
 
 fn does(of: &RtspSessionView) -> &'static str {
     match of.does {
-        SessionDoes::Records => "records",
-        SessionDoes::Pulls => "pulls",
-        SessionDoes::Plays => "plays",
+        Does::Records => "records",
+        Does::Pulls => "pulls",
+        Does::Plays => "plays",
     }
 }
 
 /// Full buffers of those that there are, borrowed ones beside its own.
 fn buffers(of: &RtspSessionView) -> String {
-    match of.buffers_borrowed {
-        0 => format!("{} of {}", of.buffers_full, of.buffers),
-        borrowed => format!("{} of {}+{borrowed}", of.buffers_full, of.buffers),
+    match of.counts.buffers_borrowed {
+        0 => format!("{} of {}", of.counts.buffers_full, of.buffers),
+        borrowed => format!("{} of {}+{borrowed}", of.counts.buffers_full, of.buffers),
     }
 }
 
@@ -95,9 +96,9 @@ fn all(sessions: &[RtspSessionView]) -> String {
             format!("{}/{}", of.volume, of.recording),
             Rate(BytesPerSecond(of.rate_bytes_per_second)).to_string(),
             buffers(of),
-            of.buffers_full_max.to_string(),
-            of.packets.to_string(),
-            of.lost.to_string(),
+            of.counts.buffers_full_max.to_string(),
+            of.counts.packets.to_string(),
+            of.counts.lost.to_string(),
             of.misses.to_string(),
         ]
     };
@@ -119,10 +120,10 @@ fn all(sessions: &[RtspSessionView]) -> String {
 fn one(of: &RtspSessionView) -> String {
     let rate = |rate| Rate(BytesPerSecond(rate)).to_string();
     let lost = match of.does {
-        SessionDoes::Plays => format!("{} blocks not there", of.lost),
+        Does::Plays => format!("{} blocks not there", of.counts.lost),
         _ => format!(
             "{} lost, {} of them because no buffer was free",
-            of.lost, of.lost_without_buffer
+            of.counts.lost, of.counts.lost_without_buffer
         ),
     };
     list(&[
@@ -136,12 +137,13 @@ fn one(of: &RtspSessionView) -> String {
                 "{}, asked for {}; changed {} times by itself",
                 rate(of.rate_bytes_per_second),
                 rate(of.asked_bytes_per_second),
-                of.rate_changes
+                of.counts.rate_changes
             ),
         ),
         (
             "refused",
-            of.refused
+            of.counts
+                .refused
                 .as_deref()
                 .map_or("nothing".into(), printable)
                 .into_owned(),
@@ -150,17 +152,21 @@ fn one(of: &RtspSessionView) -> String {
             "buffers",
             format!(
                 "{} full of {}, each {}; {} borrowed, at most {}; {} full at most",
-                of.buffers_full,
-                of.buffers + of.buffers_borrowed,
+                of.counts.buffers_full,
+                of.buffers + of.counts.buffers_borrowed,
                 Size(Bytes(of.block_bytes)),
-                of.buffers_borrowed,
-                of.buffers_borrowed_max,
-                of.buffers_full_max
+                of.counts.buffers_borrowed,
+                of.counts.buffers_borrowed_max,
+                of.counts.buffers_full_max
             ),
         ),
         (
             "packets",
-            format!("{}, {}; {lost}", of.packets, Size(Bytes(of.bytes))),
+            format!(
+                "{}, {}; {lost}",
+                of.counts.packets,
+                Size(Bytes(of.counts.bytes))
+            ),
         ),
         (
             "blocks",

@@ -10,19 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Answer, App, Body, PathPart, Problem, Shared, answer};
-use crate::media::roster::{Does, Member};
-
-/// What a session does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SessionDoes {
-    /// It records what is published.
-    Records,
-    /// It records from a source.
-    Pulls,
-    /// It plays.
-    Plays,
-}
+use crate::media::roster::{Counts, Does, Member};
 
 /// A session that has something reserved.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -32,7 +20,7 @@ pub struct RtspSessionView {
     /// Who is at the other end: an address, or the name of a source.
     pub who: String,
     /// What it does.
-    pub does: SessionDoes,
+    pub does: Does,
     /// The volume.
     pub volume: String,
     /// The recording in it.
@@ -46,26 +34,9 @@ pub struct RtspSessionView {
     pub block_bytes: u64,
     /// Buffers that nobody else may use.
     pub buffers: u64,
-    /// Buffers that are borrowed from what nobody else wants at the moment.
-    pub buffers_borrowed: u64,
-    /// How many it may borrow at most.
-    pub buffers_borrowed_max: u64,
-    /// Buffers that are full or on their way to or from the disks, of all of them.
-    pub buffers_full: u64,
-    /// How many that were at most.
-    pub buffers_full_max: u64,
-    /// Packets that were recorded or played.
-    pub packets: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Packets that never came; of a player, blocks that could not be played.
-    pub lost: u64,
-    /// Packets among them before which no buffer was free.
-    pub lost_without_buffer: u64,
-    /// How often it has changed its rate by itself.
-    pub rate_changes: u64,
-    /// Why it did not get the rate that it asked for last, if it did not.
-    pub refused: Option<String>,
+    /// What it has counted.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Blocks that were written or read.
     pub blocks: u64,
     /// Deadlines of them that were missed, net of the host's own lateness.
@@ -74,31 +45,18 @@ pub struct RtspSessionView {
 
 impl From<&Member> for RtspSessionView {
     fn from(of: &Member) -> Self {
-        let (about, counts, status) = (of.about(), of.counts(), of.status());
+        let (about, status) = (of.about(), of.status());
         Self {
             number: of.number(),
             who: about.who.clone(),
-            does: match about.does {
-                Does::Records => SessionDoes::Records,
-                Does::Pulls => SessionDoes::Pulls,
-                Does::Plays => SessionDoes::Plays,
-            },
+            does: about.does,
             volume: about.volume.clone(),
             recording: about.recording,
             rate_bytes_per_second: status.rate_bytes_per_second,
             asked_bytes_per_second: of.promised().0,
             block_bytes: status.block_bytes,
             buffers: of.changer().buffers() as u64,
-            buffers_borrowed: counts.buffers.borrowed as u64,
-            buffers_borrowed_max: counts.borrowed_most as u64,
-            buffers_full: counts.buffers.full as u64,
-            buffers_full_max: counts.full_most as u64,
-            packets: counts.packets,
-            bytes: counts.bytes,
-            lost: counts.lost,
-            lost_without_buffer: counts.lost_without_buffer,
-            rate_changes: counts.rate_changes,
-            refused: counts.refused,
+            counts: of.counts(),
             blocks: status.blocks,
             misses: status.misses,
         }

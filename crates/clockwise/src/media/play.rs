@@ -13,7 +13,7 @@ use engine::buffer::{Buffer, BufferError};
 use engine::clock;
 use engine::front::Client;
 use engine::stream::{BlockReader, BlockReport, Change, Changer, PaceError, Refusal, Stream, Wish};
-use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+use sched::units::{Bytes, Nanos, Time};
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
@@ -38,6 +38,9 @@ pub enum PlayError {
     /// A socket.
     #[error("sending: {0}")]
     Socket(#[from] io::Error),
+    /// Nobody could be had who changes what is reserved.
+    #[error("the host has no thread for a change of what is reserved: {0}")]
+    Thread(io::Error),
     /// What was recorded could not be read.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
@@ -414,15 +417,7 @@ impl<'a> Playback<'a> {
             return;
         }
         self.look_at = now.saturating_add(LOOK_EVERY);
-        // Half as fast, half as much.
-        let fast = |rate: BytesPerSecond, per: Permille| {
-            let rate = per.of(i128::from(rate.0)).max(1);
-            BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
-        };
-        let as_it_was = |rate: BytesPerSecond| {
-            let rate = speed.time_for(i128::from(rate.0)).max(1);
-            BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
-        };
+        let as_it_was = |rate| speed.as_it_was(rate);
         if let Some(outcome) = negotiation.outcome() {
             if outcome.is_ok() {
                 let rate = as_it_was(self.stream.rate());
@@ -435,7 +430,7 @@ impl<'a> Playback<'a> {
             return;
         }
         if let Some(rate) = demand.look(now, as_it_was(self.stream.rate()))
-            && let Err(fits) = negotiation.ask(fast(rate, speed))
+            && let Err(fits) = negotiation.ask(speed.of_rate(rate))
         {
             demand.answered(now, Err(fits));
         }
@@ -493,7 +488,12 @@ impl<'a> Playback<'a> {
             end: Some(Bytes(self.archive.range().end)),
             ..Wish::default()
         };
-        self.change = Some(self.changer.clone().begin(wish)?);
+        self.change = Some(
+            self.changer
+                .clone()
+                .begin(wish)
+                .map_err(PlayError::Thread)?,
+        );
         Ok(false)
     }
 

@@ -148,7 +148,7 @@ impl<'a> Tape<'a> {
         let writer = BlockWriter::new(stream, Bytes::ZERO)?;
         let mut writer = writer.placed(move |index| claims.claim(index));
         writer.borrow_at_most(most);
-        member.count(|counts| counts.borrowed_most = most);
+        member.count(|counts| counts.buffers_borrowed_max = most as u64);
         Ok(Self {
             writer,
             stream,

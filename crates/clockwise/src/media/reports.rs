@@ -13,6 +13,19 @@ use super::transport::Transport;
 /// How often it is told how well its packets come (RFC 3550, section 6.2: not more often than that).
 const REPORT_EVERY: Nanos = Nanos::from_secs(5);
 
+/// Who says something: in each compound of RTCP (RFC 3550, section 6.1).
+pub(super) fn named(ssrc: u32) -> rtcp_types::SdesBuilder<'static> {
+    let name = rtcp_types::SdesItem::builder(rtcp_types::SdesItem::CNAME, "clockwise");
+    let chunk = rtcp_types::SdesChunk::builder(ssrc).add_item(name);
+    rtcp_types::Sdes::builder().add_chunk(chunk)
+}
+
+/// What goes before a packet between the messages of a connection (RFC 2326, section 10.12). No packet is longer than it says.
+pub(super) fn frame(channel: u8, len: usize) -> [u8; 4] {
+    let [high, low] = (len as u16).to_be_bytes();
+    [b'$', channel, high, low]
+}
+
 /// Reports of a recording.
 pub(super) struct Reports {
     /// Who says them.
@@ -48,11 +61,9 @@ impl Reports {
             .interarrival_jitter(of.jitter)
             .last_sender_report_timestamp(of.last_report)
             .delay_since_last_sender_report_timestamp(of.since_report);
-        let name = rtcp_types::SdesItem::builder(rtcp_types::SdesItem::CNAME, "clockwise");
-        let chunk = rtcp_types::SdesChunk::builder(self.ssrc).add_item(name);
         let compound = rtcp_types::Compound::builder()
             .add_packet(rtcp_types::ReceiverReport::builder(self.ssrc).add_report_block(block))
-            .add_packet(rtcp_types::Sdes::builder().add_chunk(chunk));
+            .add_packet(named(self.ssrc));
         let mut bytes = vec![0; 128];
         let len = rtcp_types::RtcpPacketWriterExt::write_into(&compound, &mut bytes).ok()?;
         bytes.truncate(len);
@@ -77,8 +88,7 @@ impl Reports {
                 };
                 match transport {
                     Some(Transport::Interleaved { rtcp, .. }) => {
-                        let [high, low] = (bytes.len() as u16).to_be_bytes();
-                        self.unsent.extend([b'$', *rtcp, high, low]);
+                        self.unsent.extend(frame(*rtcp, bytes.len()));
                         self.unsent.extend(bytes);
                     }
                     // One that is lost is followed by the next.

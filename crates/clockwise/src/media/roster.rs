@@ -5,15 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::status::StreamStatus;
 use engine::stream::{BufferUse, Change, Changer, Refusal, Stream, Wish};
 use sched::units::BytesPerSecond;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::trick::Permille;
 
 /// What a session does with its reservation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schema(as = SessionDoes)]
 pub enum Does {
     /// It records what is published.
     Records,
@@ -37,33 +43,37 @@ pub struct About {
 }
 
 /// What a session has counted.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = SessionCounts)]
 pub struct Counts {
-    /// Its buffers at this moment.
-    pub buffers: BufferUse,
-    /// How many it may borrow.
-    pub borrowed_most: usize,
-    /// How many were full at most, borrowed ones included.
-    pub full_most: usize,
+    /// Buffers that are borrowed from what nobody else wants at the moment.
+    pub buffers_borrowed: u64,
+    /// How many it may borrow at most.
+    pub buffers_borrowed_max: u64,
+    /// Buffers that are full or on their way to or from the disks, of all of them.
+    pub buffers_full: u64,
+    /// How many that were at most.
+    pub buffers_full_max: u64,
     /// Packets that were recorded or played.
     pub packets: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Packets that never came, or blocks that could not be played.
+    /// Packets that never came; of a player, blocks that could not be played.
     pub lost: u64,
     /// Packets among them before which no buffer was free.
     pub lost_without_buffer: u64,
     /// How often it has changed its rate by itself.
     pub rate_changes: u64,
-    /// Why it did not get the rate that it asked for last; `None`: it did.
+    /// Why it did not get the rate that it asked for last, if it did not.
     pub refused: Option<String>,
 }
 
 impl Counts {
     /// Its buffers are used like this now.
     pub(super) fn use_buffers(&mut self, buffers: BufferUse) {
-        self.buffers = buffers;
-        self.full_most = self.full_most.max(buffers.full);
+        self.buffers_borrowed = buffers.borrowed as u64;
+        self.buffers_full = buffers.full as u64;
+        self.buffers_full_max = self.buffers_full_max.max(self.buffers_full);
     }
 }
 
@@ -74,6 +84,8 @@ pub struct Member {
     changer: Changer,
     /// What was asked for at first, or by somebody since, in bytes per second.
     promised: AtomicU64,
+    /// How fast it is sent, of how fast it is shown, in thousandths: as much more is reserved than was promised.
+    speed: AtomicI64,
     counts: Mutex<Counts>,
 }
 
@@ -104,6 +116,11 @@ impl Member {
 
     pub(super) fn promise(&self, rate: BytesPerSecond) {
         self.promised.store(rate.0, Ordering::Relaxed);
+    }
+
+    /// It is sent so fast now, of how fast it is shown, and has as much more reserved.
+    pub(super) fn plays_at(&self, speed: Permille) {
+        self.speed.store(speed.0, Ordering::Relaxed);
     }
 
     /// What happened to its blocks.
@@ -146,7 +163,8 @@ impl Member {
     /// It has what somebody wished.
     pub(super) fn granted(&self, wish: Wish) {
         if let Some(rate) = wish.rate {
-            self.promise(rate);
+            let speed = Permille(self.speed.load(Ordering::Relaxed));
+            self.promise(speed.as_it_was(rate));
         }
     }
 }
@@ -171,13 +189,8 @@ impl Roster {
             about,
             changer: stream.changer(),
             promised: AtomicU64::new(stream.rate().0),
-            counts: Mutex::new(Counts {
-                buffers: BufferUse {
-                    own: stream.buffers(),
-                    ..BufferUse::default()
-                },
-                ..Counts::default()
-            }),
+            speed: AtomicI64::new(Permille::ONE.0),
+            counts: Mutex::default(),
         });
         let mut members = self.locked();
         members.retain(|_, of| of.strong_count() > 0);

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use engine::front::Client;
-use sched::units::Nanos;
+use sched::units::{BytesPerSecond, Nanos};
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::index::{Index, Key};
@@ -36,11 +36,28 @@ impl Permille {
         }
     }
 
+    /// The rate that it takes, of what takes this as it was.
+    #[must_use]
+    pub fn of_rate(self, as_it_was: BytesPerSecond) -> BytesPerSecond {
+        rate(self.of(i128::from(as_it_was.0)))
+    }
+
+    /// What takes this takes so much as it was.
+    #[must_use]
+    pub fn as_it_was(self, taken: BytesPerSecond) -> BytesPerSecond {
+        rate(self.time_for(i128::from(taken.0)))
+    }
+
     /// Whether only key frames are shown.
     #[must_use]
     pub fn is_by_keys(self) -> bool {
         self.0 > 1_000 || self.0 < 0
     }
+}
+
+/// The least there is for nothing, and the most there is for more than that.
+fn rate(of: i128) -> BytesPerSecond {
+    BytesPerSecond(u64::try_from(of.max(1)).unwrap_or(u64::MAX))
 }
 
 /// The key frames that are shown, one after another.

@@ -29,6 +29,7 @@ use crate::media::negotiation::Negotiation;
 use crate::media::packet::Header;
 use crate::media::play::{PlayError, Playback, Start, Upcoming};
 use crate::media::poll::Wait;
+use crate::media::reports::{frame, named};
 use crate::media::roster::Member;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
@@ -157,7 +158,7 @@ impl Connection<'_> {
                 return (said.because(error.to_string()), Then::Next);
             }
         };
-        let speed = self.speed(request, reserved, member.promised());
+        let speed = self.speed(request, reserved, member);
         wanted.manner.speed = speed.unwrap_or(Permille::ONE);
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
         if let Some(info) = self.rtp_info(request, archive, &wanted) {
@@ -365,8 +366,7 @@ impl Connection<'_> {
         let len = out.playback.packet_len();
         let (sent, full) = match &out.transports[track] {
             Some(Transport::Interleaved { rtp, .. }) => {
-                let [high, low] = (len as u16).to_be_bytes();
-                let frame = [b'$', *rtp, high, low];
+                let frame = frame(*rtp, len);
                 let link = &mut self.link;
                 let sent = out
                     .playback
@@ -582,11 +582,9 @@ impl Outgoing<'_> {
             .rtp_timestamp(header.timestamp)
             .packet_count(sent.packets)
             .octet_count(sent.octets);
-        let name = rtcp_types::SdesItem::builder(rtcp_types::SdesItem::CNAME, "clockwise");
-        let chunk = rtcp_types::SdesChunk::builder(header.ssrc).add_item(name);
         let compound = rtcp_types::Compound::builder()
             .add_packet(report)
-            .add_packet(rtcp_types::Sdes::builder().add_chunk(chunk));
+            .add_packet(named(header.ssrc));
         self.tell(track, &compound);
     }
 
@@ -611,8 +609,7 @@ impl Outgoing<'_> {
         };
         match &self.transports[track] {
             Some(Transport::Interleaved { rtcp, .. }) => {
-                let [high, low] = (len as u16).to_be_bytes();
-                self.between.extend([b'$', *rtcp, high, low]);
+                self.between.extend(frame(*rtcp, len));
                 self.between.extend(&bytes[..len]);
             }
             // One that is lost is followed by the next.

@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed, UtcRange, UtcTime};
-use sched::units::BytesPerSecond;
 
 use super::{Asked, Connection};
 use crate::media::archive::{Archive, ArchiveError, Recording};
@@ -11,6 +10,7 @@ use crate::media::block::{Block, Kind};
 use crate::media::description::{self, Description};
 use crate::media::packet::Header;
 use crate::media::play::{self, Manner, Start};
+use crate::media::roster::Member;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -138,25 +138,27 @@ impl Connection<'_> {
         &self,
         request: &Asked,
         stream: &engine::stream::Stream,
-        rate: BytesPerSecond,
+        member: &Member,
     ) -> Option<Permille> {
         let asked = request.typed_header::<Speed>().ok().flatten();
         let speed = asked.and_then(|asked| permille(f64::from(asked), SPEED_PERMILLE));
         let speed = speed.filter(|speed| speed.0 > 0);
-        let of = |speed: Permille| {
-            let rate = speed.of(i128::from(rate.0)).max(1);
-            BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
-        };
+        let rate = member.promised();
         let wanted = speed.unwrap_or(Permille::ONE);
-        if stream.rate() == of(wanted) {
+        if stream.rate() == wanted.of_rate(rate) {
+            member.plays_at(wanted);
             return speed;
         }
-        match stream.change_rate(of(wanted)) {
-            Ok(()) => speed,
+        match stream.change_rate(wanted.of_rate(rate)) {
+            Ok(()) => {
+                member.plays_at(wanted);
+                speed
+            }
             Err(refusal) => {
                 tracing::info!(peer = %self.peer, %refusal, "a Speed is refused");
                 // What it had it keeps, and that is enough.
                 let _: Result<(), _> = stream.change_rate(rate);
+                member.plays_at(Permille::ONE);
                 Some(Permille::ONE)
             }
         }
