@@ -16,6 +16,7 @@ mod parameters;
 mod playing;
 mod recording;
 mod setup;
+mod target;
 mod wanted;
 
 use std::io;
@@ -86,16 +87,32 @@ enum Role {
     },
     /// It plays.
     Player {
-        archive: Arc<Archive>,
-        recording: Recording,
-        description: Box<Description>,
-        reserved: Stream,
-        member: Arc<Member>,
-        /// What is reserved is what somebody said it needs, or a default, not what it is known to.
-        is_guess: bool,
+        /// What is played together; the first one is the master, and there is one.
+        parts: Vec<Part>,
         /// It begins with what is being recorded unless it says otherwise.
         is_live: bool,
     },
+}
+
+/// A recording that is played, and what is reserved for that.
+struct Part {
+    archive: Arc<Archive>,
+    recording: Recording,
+    description: Description,
+    reserved: Stream,
+    member: Arc<Member>,
+    /// What is reserved is what somebody said it needs, or a default, not what it is known to.
+    is_guess: bool,
+    /// The session's number of its first track.
+    first_track: usize,
+}
+
+impl Part {
+    /// The transports of its tracks, of those of the session.
+    fn transports<'b>(&self, all: &'b [Option<Transport>]) -> &'b [Option<Transport>] {
+        let tracks = self.first_track..self.first_track + self.description.tracks().len();
+        all.get(tracks).unwrap_or_default()
+    }
 }
 
 /// What is reserved for a recording.
@@ -111,8 +128,8 @@ struct Session {
     role: Role,
     /// By track.
     transports: Vec<Option<Transport>>,
-    /// Where it was paused.
-    paused: Option<Start>,
+    /// Where each of what is played was paused.
+    paused: Option<Vec<Option<Start>>>,
 }
 
 /// A connection and its session.

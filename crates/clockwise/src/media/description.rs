@@ -253,12 +253,27 @@ impl Description {
 
     /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and how
     /// long it is.
+    #[must_use]
+    pub fn for_players(&self, length_ns: Option<u64>) -> Vec<u8> {
+        self.for_players_with([], length_ns)
+    }
+
+    /// The same of what is played together with others, whose tracks come behind its own.
     ///
     /// # Panics
     /// Never: writing into memory does not fail.
     #[must_use]
-    pub fn for_players(&self, length_ns: Option<u64>) -> Vec<u8> {
+    pub fn for_players_with<'a>(
+        &self,
+        others: impl IntoIterator<Item = &'a Self>,
+        length_ns: Option<u64>,
+    ) -> Vec<u8> {
         let mut session = self.session.clone();
+        for other in others {
+            session.medias.extend(other.session.medias.iter().cloned());
+            // What all of them need is not what this one does.
+            session.bandwidths.clear();
+        }
         session.attributes.retain(|attribute| {
             !matches!(
                 attribute.attribute.as_str(),

@@ -43,6 +43,7 @@ mod negotiation;
 pub mod packet;
 pub mod play;
 mod poll;
+mod presentation;
 mod receive;
 pub mod reception;
 pub mod record;

@@ -200,6 +200,23 @@ pub struct Manner {
     pub clock_rates: Vec<u32>,
 }
 
+impl Manner {
+    /// How long after that which is shown first a time of the recording is shown, in nanoseconds.
+    #[must_use]
+    pub fn shown_ns(&self, first_ns: i128, media_ns: u64) -> i128 {
+        self.scale.time_for(i128::from(media_ns) - first_ns)
+    }
+}
+
+/// When what of a recording is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Then.
+    pub at: Time,
+    /// This, in nanoseconds of the recording; below zero before it began.
+    pub media_ns: i128,
+}
+
 /// What of a track was numbered anew.
 #[derive(Clone, Copy, Default)]
 struct Renumbered {
@@ -231,9 +248,10 @@ pub struct Playback<'a> {
     /// The packet to begin with in the first block.
     skip: usize,
     current: Option<Current>,
-    /// When the packet of that media time is to be sent.
-    origin: (Time, u64),
+    origin: Origin,
     last_due: Time,
+    /// The time of the packet that was sent last.
+    reached_ns: Option<u64>,
     renumbered: Vec<Renumbered>,
     /// Blocks that were not what they should be.
     missing: u64,
@@ -263,7 +281,8 @@ pub enum Upcoming {
 }
 
 impl<'a> Playback<'a> {
-    /// Plays from there on.
+    /// Plays from there on, at the earliest when its first block is there: after the stream's
+    /// [longest period](Stream::longest_period).
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -274,10 +293,9 @@ impl<'a> Playback<'a> {
         recording: Recording,
         start: Start,
         manner: Manner,
+        origin: Origin,
     ) -> Result<Self, PlayError> {
-        let period = stream.longest_period();
-        // The first block is there after a period of the disks.
-        let begins = clock::now().saturating_add(period);
+        let begins = origin.at;
         let (scale, from) = (manner.scale, start.media_ns);
         let keys = scale.is_by_keys();
         Ok(Self {
@@ -293,8 +311,9 @@ impl<'a> Playback<'a> {
             next_ask: start.serial,
             skip: start.packet,
             current: None,
-            origin: (begins, start.media_ns),
+            origin,
             last_due: begins,
+            reached_ns: None,
             renumbered: vec![Renumbered::default(); manner.clock_rates.len()],
             manner,
             missing: 0,
@@ -518,9 +537,7 @@ impl<'a> Playback<'a> {
 
     /// When a packet is, from the beginning on, in the time in which it is shown.
     fn shown_ns(&self, entry: &Entry) -> i128 {
-        let (_, begins) = self.origin;
-        let apart = i128::from(entry.media_ns) - i128::from(begins);
-        self.manner.scale.time_for(apart)
+        self.manner.shown_ns(self.origin.media_ns, entry.media_ns)
     }
 
     fn upcoming(&mut self) -> Option<Upcoming> {
@@ -535,7 +552,7 @@ impl<'a> Playback<'a> {
         }
         let after = self.manner.speed.time_for(self.shown_ns(entry));
         let after = Nanos(u64::try_from(after).unwrap_or(0));
-        let due = self.origin.0.saturating_add(after).max(self.last_due);
+        let due = self.origin.at.saturating_add(after).max(self.last_due);
         Some(Upcoming::Packet {
             due,
             track: usize::from(entry.track),
@@ -574,7 +591,7 @@ impl<'a> Playback<'a> {
     #[must_use]
     pub fn plays_at(&self) -> Option<Time> {
         let after = self.manner.speed.time_for(self.shown_ns(self.packet()?));
-        let at = i128::from(self.origin.0.get()) + after;
+        let at = i128::from(self.origin.at.get()) + after;
         u64::try_from(at).ok().map(Time)
     }
 
@@ -639,16 +656,42 @@ impl<'a> Playback<'a> {
         })
     }
 
-    /// Where it is: what would be sent next, if that is known.
+    /// Where it is: what would be sent next. Of a block that has not been read the time is that of the packet before.
     #[must_use]
-    pub fn position(&self) -> Option<Start> {
-        let current = self.current.as_ref()?;
-        let (packet, entry, _) = current.packets.front()?;
-        Some(Start {
-            serial: current.serial,
-            packet: *packet,
-            media_ns: entry.media_ns,
-        })
+    pub fn position(&self) -> Start {
+        let current = self.current.as_ref();
+        if let Some((current, (packet, entry, _))) =
+            current.and_then(|of| Some((of, of.packets.front()?)))
+        {
+            return Start {
+                serial: current.serial,
+                packet: *packet,
+                media_ns: entry.media_ns,
+            };
+        }
+        let asked = self.asked.front().or(self.beyond.as_ref());
+        let asked = asked.or(self.parts.front());
+        let begins = u64::try_from(self.origin.media_ns.max(0)).unwrap_or(u64::MAX);
+        Start {
+            serial: asked.map_or(self.next_ask, |(serial, _)| *serial),
+            packet: self.skip,
+            media_ns: self.reached_ns.unwrap_or(begins),
+        }
+    }
+
+    /// How far it has come: the time of the recording of the packet that was sent last.
+    #[must_use]
+    pub fn reached_ns(&self) -> Option<u64> {
+        self.reached_ns
+    }
+
+    /// Nothing is played that is further than so much behind that time of the recording, backwards before it.
+    pub fn end_within(&mut self, last_ns: u64, within_ns: u64) {
+        let until = self.manner.until_ns;
+        self.manner.until_ns = Some(match self.manner.scale < Permille(0) {
+            true => until.unwrap_or(0).max(last_ns.saturating_sub(within_ns)),
+            false => until.unwrap_or(u64::MAX).min(last_ns.saturating_add(within_ns)),
+        });
     }
 
     /// Counts the packet that is next.
@@ -680,6 +723,7 @@ impl<'a> Playback<'a> {
     pub fn done(&mut self) {
         if let Some(Upcoming::Packet { due, .. }) = self.upcoming() {
             self.last_due = due;
+            self.reached_ns = self.packet().map(|entry| entry.media_ns);
         }
         self.renumber();
         if let Some(current) = &mut self.current {

@@ -4,6 +4,7 @@
 //! it is done.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use engine::stream::{Change, Refusal, Wish};
 use rtsp_types::{Method, StatusCode};
@@ -11,7 +12,8 @@ use sched::units::BytesPerSecond;
 
 use super::answer::{Answer, answer};
 use super::setup::refused;
-use super::{Asked, Connection, Role};
+use super::target::target;
+use super::{Asked, Connection, Part, Role};
 use crate::media::roster::Member;
 
 /// Bytes per second.
@@ -123,8 +125,8 @@ fn changed(request: &Asked, member: &Member, wish: Wish, changed: Result<(), Ref
 /// So many wait for their turn.
 const TURNS_MAX: usize = 8;
 
-/// A request, and the change that has begun for it.
-type Turn = (Box<Asked>, Option<(Wish, Change)>);
+/// A request, what it is about, and the change that has begun for it.
+type Turn = (Box<Asked>, Arc<Member>, Option<(Wish, Change)>);
 
 /// Changes that go on beside packets, and what is asked for after them: each is answered in its turn.
 #[derive(Default)]
@@ -132,18 +134,19 @@ pub(super) struct Changes(VecDeque<Turn>);
 
 impl Changes {
     /// Takes a request; the answer, without the session, unless it has to wait.
-    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Member) -> Option<Answer> {
+    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Arc<Member>) -> Option<Answer> {
         if self.0.len() == TURNS_MAX {
             let said = answer(Some(&request), StatusCode::ServiceUnavailable);
             return Some(said.reason("too much has been asked for before that is not done yet"));
         }
         if !self.0.is_empty() {
-            self.0.push_back((request, None));
+            self.0.push_back((request, Arc::clone(member), None));
             return None;
         }
         match begun(&request, member) {
             Ok(change) => {
-                self.0.push_back((request, Some(change)));
+                self.0
+                    .push_back((request, Arc::clone(member), Some(change)));
                 None
             }
             Err(said) => Some(said),
@@ -151,8 +154,8 @@ impl Changes {
     }
 
     /// The next answer that does not have to wait any more.
-    pub(super) fn answered(&mut self, member: &Member) -> Option<Answer> {
-        let (request, change) = self.0.front_mut()?;
+    pub(super) fn answered(&mut self) -> Option<Answer> {
+        let (request, member, change) = self.0.front_mut()?;
         let said = match change {
             Some((wish, change)) => changed(request, member, *wish, change.take()?),
             None => match begun(request, member) {
@@ -168,12 +171,12 @@ impl Changes {
     }
 
     /// Packets do not move any more: what is said of all of them, when it is done.
-    pub(super) fn settled(self, member: &Member) -> Vec<Answer> {
+    pub(super) fn settled(self) -> Vec<Answer> {
         let turns = self.0.into_iter();
-        let said = turns.map(|(request, change)| {
-            let change = change.map_or_else(|| begun(&request, member), Ok);
+        let said = turns.map(|(request, member, change)| {
+            let change = change.map_or_else(|| begun(&request, &member), Ok);
             match change {
-                Ok((wish, change)) => changed(&request, member, wish, change.wait()),
+                Ok((wish, change)) => changed(&request, &member, wish, change.wait()),
                 Err(said) => said,
             }
         });
@@ -182,7 +185,7 @@ impl Changes {
 
     /// The session ends: what those are told whose turn has not come.
     pub(super) fn given_up(self) -> impl Iterator<Item = Answer> {
-        self.0.into_iter().map(|(request, _)| {
+        self.0.into_iter().map(|(request, _, _)| {
             answer(Some(&request), StatusCode::ServiceUnavailable)
                 .reason("the session has ended before that was done")
         })
@@ -201,22 +204,41 @@ fn begun(request: &Asked, member: &Member) -> Result<(Wish, Change), Answer> {
     Ok((wish, change))
 }
 
+/// Which of the parts that are played a request is about: that whose volume it names, or the only one.
+pub(super) fn named<'b>(request: &Asked, parts: &'b [Part]) -> Result<&'b Arc<Member>, Answer> {
+    let is_about_all = lines(request.body()).next().is_none();
+    if let [only] = parts {
+        return Ok(&only.member);
+    }
+    let volumes = target(request).map(|target| target.volumes);
+    let is_it = |part: &&Part| {
+        let volume = part.archive.volume().name();
+        is_about_all || volumes.as_ref().is_some_and(|named| *named == [volume])
+    };
+    let part = parts.iter().find(is_it);
+    part.map(|part| &part.member).ok_or_else(|| {
+        answer(Some(request), StatusCode::AggregateOperationNotAllowed)
+            .reason("each recording has its own: name one of those that are played together")
+    })
+}
+
 impl Connection<'_> {
     /// The same while nothing moves.
     pub(super) fn parameters_in_session(&self, request: &Asked) -> Answer {
-        let member = self
-            .session
-            .as_ref()
-            .and_then(|session| match &session.role {
-                Role::Publisher { reserved, .. } => Some(&reserved.as_ref()?.member),
-                Role::Player { member, .. } => Some(member),
-            });
-        let said = match (asks(request, member.map(|member| &**member)), member) {
-            (Asks::Wished(wish), Some(member)) => {
-                changed(request, member, wish, member.change(wish))
-            }
-            (Asks::Said(said), _) => said,
-            (Asks::Wished(_), None) => answer(Some(request), StatusCode::InternalServerError),
+        let session = self.session.as_ref();
+        let member = session.and_then(|session| match &session.role {
+            Role::Publisher { reserved, .. } => Some(Ok(&reserved.as_ref()?.member)),
+            Role::Player { parts, .. } => Some(named(request, parts)),
+        });
+        let said = match member.transpose() {
+            Ok(member) => match (asks(request, member.map(|member| &**member)), member) {
+                (Asks::Wished(wish), Some(member)) => {
+                    changed(request, member, wish, member.change(wish))
+                }
+                (Asks::Said(said), _) => said,
+                (Asks::Wished(_), None) => answer(Some(request), StatusCode::InternalServerError),
+            },
+            Err(said) => said,
         };
         match &self.session {
             Some(session) => said.session(&session.id, self.shared.config.timeout),

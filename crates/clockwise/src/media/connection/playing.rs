@@ -9,28 +9,29 @@ use std::time::Duration;
 
 use engine::clock;
 use engine::event::EventFd;
-use engine::stream::Stream;
+use engine::stream::BlockReader;
 use rtsp_types::headers::{RANGE, RTP_INFO, SCALE, SPEED};
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use sched::units::{BytesPerSecond, Nanos, Time};
+use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::parameters::Changes;
+use super::parameters::{Changes, named};
 use super::setup::played_at_least;
 use super::wanted::{Playable, Unwanted, Wanted};
-use super::{Asked, Connection, Ended, Role, Session, Then};
-use crate::media::archive::{Archive, ArchiveError};
+use super::{Asked, Connection, Ended, Part, Role, Session, Then};
+use crate::media::archive::ArchiveError;
 use crate::media::block::Kind;
 use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
 use crate::media::negotiation::Negotiation;
 use crate::media::packet::Header;
-use crate::media::play::{PlayError, Playback, Start, Upcoming};
+use crate::media::play::{Origin, PlayError, Playback, Start, Upcoming};
 use crate::media::poll::Wait;
-use crate::media::reports::{frame, named};
-use crate::media::roster::Member;
+use crate::media::presentation::{self, Presentation, media_ns};
+use crate::media::reports::{frame, named as reported};
+use crate::media::server::Shared;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -59,8 +60,8 @@ enum Wakes {
 /// What a request while playing leads to.
 enum After {
     Goes,
-    /// PAUSE or TEARDOWN, and where it was.
-    Ends(Box<Asked>, Option<Start>),
+    /// PAUSE or TEARDOWN, and where each of what is played was.
+    Ends(Box<Asked>, Vec<Option<Start>>),
     Again(Box<Asked>),
     Closed,
 }
@@ -83,20 +84,9 @@ struct Sent {
     reported: Option<Time>,
 }
 
-/// What a session has reserved for playing.
-#[derive(Clone, Copy)]
-struct Held<'a> {
-    stream: &'a Stream,
-    member: &'a Arc<Member>,
-    /// It is not known what the recording takes.
-    is_guess: bool,
-    /// What was reserved for recording it.
-    recorded: BytesPerSecond,
-}
-
-/// A playback and what goes out of it.
+/// What is played, and what goes out of it.
 struct Outgoing<'a> {
-    playback: Playback<'a>,
+    playback: Presentation<'a>,
     transports: &'a [Option<Transport>],
     sent: Vec<Sent>,
     /// How much of the packet that is next has gone.
@@ -118,16 +108,7 @@ impl Connection<'_> {
     pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
         let Some(Session {
             id,
-            role:
-                Role::Player {
-                    archive,
-                    recording,
-                    description,
-                    reserved,
-                    member,
-                    is_live,
-                    ..
-                },
+            role: Role::Player { parts, is_live },
             paused,
             transports,
         }) = &self.session
@@ -136,16 +117,21 @@ impl Connection<'_> {
             return (said.done(), Then::Next);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
-        let Some(recording) = archive.recording(Some(recording.number)) else {
-            let why = format!("recording {} is not there any more", recording.number);
-            return (said(StatusCode::NotFound).because(why), Then::Next);
-        };
+        let mut recordings = Vec::with_capacity(parts.len());
+        for part in parts {
+            let number = part.recording.number;
+            let Some(recording) = part.archive.recording(Some(number)) else {
+                let volume = part.archive.volume().name();
+                let why = format!("recording {number} in volume {volume:?} is not there any more");
+                return (said(StatusCode::NotFound).because(why), Then::Next);
+            };
+            recordings.push(recording);
+        }
         let of = Playable {
-            archive,
-            recording,
-            description,
+            parts,
+            recordings,
             transports,
-            paused: *paused,
+            paused: paused.as_deref(),
             is_live: *is_live,
         };
         let mut wanted = match self.wanted(request, &of) {
@@ -158,14 +144,16 @@ impl Connection<'_> {
                 return (said.because(error.to_string()), Then::Next);
             }
         };
-        let speed = self.speed(request, reserved, member);
-        wanted.manner.speed = speed.unwrap_or(Permille::ONE);
+        let speed = self.speed(request, parts);
+        for part in &mut wanted.parts {
+            part.manner.speed = speed.unwrap_or(Permille::ONE);
+        }
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
-        if let Some(info) = self.rtp_info(request, archive, &wanted) {
+        if let Some(info) = self.rtp_info(request, parts, &wanted) {
             said = said.header(RTP_INFO, info);
         }
         if request.header(&SCALE).is_some() {
-            said = said.header(SCALE, factor(wanted.manner.scale));
+            said = said.header(SCALE, factor(wanted.scale));
         }
         if let Some(speed) = speed {
             said = said.header(SPEED, factor(speed));
@@ -181,43 +169,31 @@ impl Connection<'_> {
         session.paused = None;
         let Session {
             id,
-            role:
-                Role::Player {
-                    archive,
-                    reserved,
-                    member,
-                    is_guess,
-                    description,
-                    ..
-                },
+            role: Role::Player { parts, .. },
             transports,
             ..
         } = &session
         else {
             return Ok(true);
         };
-        let volume = archive.volume().name();
-        tracing::info!(peer = %self.peer, volume, recording = wanted.recording.number, "playing begins");
-        let held = Held {
-            stream: reserved,
-            member,
-            is_guess: *is_guess,
-            recorded: description.rate().unwrap_or(self.shared.config.rate),
-        };
-        let after = self.move_out(held, archive, transports, wanted, id)?;
+        for of in &wanted.parts {
+            let volume = parts[of.number].archive.volume().name();
+            tracing::info!(peer = %self.peer, volume, recording = of.recording.number, "playing begins");
+        }
+        let after = self.move_out(parts, transports, wanted, id)?;
         match after {
             After::Closed => Ok(false),
             After::Goes => {
                 self.session = Some(session);
                 Ok(true)
             }
-            After::Ends(request, position) => {
+            After::Ends(request, positions) => {
                 let said = answer(Some(&request), StatusCode::Ok)
                     .session(id, self.shared.config.timeout)
                     .done();
                 let is_pause = *request.method() == Method::Pause;
                 if is_pause {
-                    session.paused = position;
+                    session.paused = Some(positions);
                     self.session = Some(session);
                 } else {
                     drop(session);
@@ -239,28 +215,19 @@ impl Connection<'_> {
 
     fn move_out(
         &mut self,
-        held: Held<'_>,
-        archive: &Archive,
+        parts: &[Part],
         transports: &[Option<Transport>],
         wanted: Wanted,
         id: &str,
     ) -> Result<After, Ended> {
-        let live = archive.listen()?;
-        let Wanted {
-            recording,
-            start,
-            manner,
-            ..
-        } = wanted;
-        let client = &self.shared.client;
-        let Held { stream, member, .. } = held;
-        let block = stream.block().get();
-        let least = played_at_least(block);
-        let demand = PlayerDemand::new(block, held.is_guess, held.recorded, least);
-        let negotiation = Negotiation::new(Arc::clone(member));
-        let playback = Playback::new(stream, archive, client, recording, start, manner)?;
+        let listen = |part: &Part| part.archive.listen();
+        let live = parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
+        let shared = self.shared;
+        let Some(playback) = presentation(shared, parts, wanted)? else {
+            return Ok(After::Goes);
+        };
         let mut out = Outgoing {
-            playback: playback.following(demand, negotiation),
+            playback,
             transports,
             sent: vec![Sent::default(); transports.len()],
             gone: 0,
@@ -271,13 +238,13 @@ impl Connection<'_> {
             ntp: (clock::now(), ntp_now()),
         };
         loop {
-            while let Some(said) = out.changes.answered(member) {
+            while let Some(said) = out.changes.answered() {
                 out.say(said.session(id, self.shared.config.timeout))?;
             }
             let until = self.send_due(&mut out)?;
             let Some(until) = until else {
                 // All of it has gone: what comes next is for the session.
-                out.settle_changes(member, id, self.shared.config.timeout)?;
+                out.settle_changes(id, self.shared.config.timeout)?;
                 out.farewell();
                 self.flush(&mut out)?;
                 return Ok(After::Goes);
@@ -287,10 +254,14 @@ impl Connection<'_> {
                 return Ok(After::Closed);
             }
             if ready.contains(&Wakes::Disks) {
-                out.playback.reader().drain();
+                for reader in out.playback.readers() {
+                    reader.drain();
+                }
             }
             if ready.contains(&Wakes::Live) {
-                live.drain();
+                for live in &live {
+                    live.drain();
+                }
             }
             if ready.contains(&Wakes::Writable) {
                 out.full = None;
@@ -301,14 +272,14 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&Wakes::Socket) {
-                match self.asked_while_playing(&mut out, member, id)? {
+                match self.asked_while_playing(&mut out, parts, id)? {
                     After::Goes => {}
                     other => {
-                        out.settle_changes(member, id, self.shared.config.timeout)?;
+                        out.settle_changes(id, self.shared.config.timeout)?;
                         self.flush(&mut out)?;
                         return Ok(match other {
                             After::Ends(request, _) => {
-                                After::Ends(request, out.playback.position())
+                                After::Ends(request, out.playback.positions(parts.len()))
                             }
                             other => other,
                         });
@@ -333,7 +304,7 @@ impl Connection<'_> {
             if out.gone == 0 && !out.between.is_empty() && !self.send_between(out)? {
                 return Ok(Some(Time::MAX));
             }
-            match out.playback.advance()? {
+            match out.playback.advance(out.gone > 0)? {
                 Upcoming::Nothing => {
                     let now = clock::now();
                     let over = *out.over.get_or_insert(now.saturating_add(FAREWELL_AFTER));
@@ -417,10 +388,7 @@ impl Connection<'_> {
                 out.full = None;
             }
             if out.gone > 0 {
-                let track = out
-                    .playback
-                    .packet()
-                    .map_or(0, |entry| usize::from(entry.track));
+                let track = out.playback.track();
                 self.send_packet(out, track)?;
             } else {
                 self.send_between(out)?;
@@ -432,15 +400,18 @@ impl Connection<'_> {
     fn sleep_out(
         &self,
         out: &Outgoing<'_>,
-        live: &Arc<EventFd>,
+        live: &[Arc<EventFd>],
         until: Time,
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
         self.link.hear(&mut wait, Wakes::Socket);
-        wait.readable(live.as_fd(), Wakes::Live);
-        let reader = out.playback.reader();
-        wait.readable(reader.event(), Wakes::Disks);
+        for live in live {
+            wait.readable(live.as_fd(), Wakes::Live);
+        }
+        for reader in out.playback.readers() {
+            wait.readable(reader.event(), Wakes::Disks);
+        }
         for (track, transport) in out.transports.iter().enumerate() {
             if let Some(Transport::Udp { rtcp, rtp, .. }) = transport {
                 wait.readable(rtcp.as_fd(), Wakes::Heard(track));
@@ -451,9 +422,9 @@ impl Connection<'_> {
             wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
         }
         let silent = self.heard.saturating_add(self.timeout());
-        let until = until.min(silent);
-        let until = reader.next_at().map_or(until, |at| at.min(until));
-        Ok(wait.sleep(reader.arm(), Some(until))?)
+        let due = out.playback.readers().filter_map(BlockReader::next_at);
+        let until = due.chain([until, silent]).min();
+        Ok(wait.sleep(out.playback.arm(), until)?)
     }
 
     /// What takes no more.
@@ -485,7 +456,7 @@ impl Connection<'_> {
     fn asked_while_playing(
         &mut self,
         out: &mut Outgoing<'_>,
-        member: &Member,
+        parts: &[Part],
         id: &str,
     ) -> Result<After, Ended> {
         match self.receive(4_096)? {
@@ -513,12 +484,16 @@ impl Connection<'_> {
             let said = match (refused, request.method()) {
                 (Some(refused), _) => refused,
                 (None, Method::Teardown | Method::Pause) => {
-                    return Ok(After::Ends(request, None));
+                    return Ok(After::Ends(request, Vec::new()));
                 }
                 (None, Method::Play) => return Ok(After::Again(request)),
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
-                    match out.changes.ask(request, member) {
+                    let said = match named(&request, parts) {
+                        Ok(member) => out.changes.ask(request, member),
+                        Err(said) => Some(said),
+                    };
+                    match said {
                         Some(said) => said.session(id, self.shared.config.timeout),
                         None => continue,
                     }
@@ -528,6 +503,54 @@ impl Connection<'_> {
             out.say(said)?;
         }
     }
+}
+
+/// What is wanted, of what is reserved.
+fn presentation<'b>(
+    shared: &'b Shared,
+    parts: &'b [Part],
+    wanted: Wanted,
+) -> Result<Option<Presentation<'b>>, PlayError> {
+    let Wanted {
+        parts: of_parts,
+        first_unix_ns,
+        ..
+    } = wanted;
+    // The first blocks are there after a period of the disks.
+    let periods = of_parts
+        .iter()
+        .map(|of| parts[of.number].reserved.longest_period());
+    let at = clock::now().saturating_add(periods.max().unwrap_or(Nanos::ZERO));
+    let mut played = Vec::with_capacity(of_parts.len());
+    for of in of_parts {
+        let Part {
+            archive,
+            description,
+            reserved,
+            member,
+            is_guess,
+            first_track,
+            ..
+        } = &parts[of.number];
+        let begun_unix_ns = of.recording.begun_unix_ns;
+        let block = reserved.block().get();
+        let recorded = description.rate().unwrap_or(shared.config.rate);
+        let demand = PlayerDemand::new(block, *is_guess, recorded, played_at_least(block));
+        let origin = Origin {
+            at,
+            media_ns: media_ns(first_unix_ns, begun_unix_ns),
+        };
+        let client = &shared.client;
+        let (recording, start, manner) = (of.recording, of.start, of.manner);
+        let playback = Playback::new(reserved, archive, client, recording, start, manner, origin)?;
+        played.push(presentation::Part {
+            playback: playback.following(demand, Negotiation::new(Arc::clone(member))),
+            number: of.number,
+            first_track: *first_track,
+            begun_unix_ns,
+        });
+    }
+    Ok(Presentation::new(played))
 }
 
 impl Outgoing<'_> {
@@ -542,8 +565,8 @@ impl Outgoing<'_> {
     }
 
     /// What was asked for and takes a while is answered when it is done.
-    fn settle_changes(&mut self, member: &Member, id: &str, timeout: Duration) -> io::Result<()> {
-        for said in std::mem::take(&mut self.changes).settled(member) {
+    fn settle_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
+        for said in std::mem::take(&mut self.changes).settled() {
             self.say(said.session(id, timeout))?;
         }
         Ok(())
@@ -565,7 +588,7 @@ impl Outgoing<'_> {
             return;
         };
         // Not when it is sent: tracks are brought together by this, however late somebody is.
-        let ntp = self.ntp_at(self.playback.plays_at().unwrap_or(now));
+        let ntp = self.ntp_at(self.playback.plays_at());
         let Some(sent) = self.sent.get_mut(track) else {
             return;
         };
@@ -584,7 +607,7 @@ impl Outgoing<'_> {
             .octet_count(sent.octets);
         let compound = rtcp_types::Compound::builder()
             .add_packet(report)
-            .add_packet(named(header.ssrc));
+            .add_packet(reported(header.ssrc));
         self.tell(track, &compound);
     }
 

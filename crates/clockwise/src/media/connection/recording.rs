@@ -121,7 +121,7 @@ impl Connection<'_> {
     fn move_packets(
         &mut self,
         tape: &mut Tape<'_>,
-        member: &Member,
+        member: &Arc<Member>,
         changes: &mut Changes,
         transports: &[Option<Transport>],
         id: &str,
@@ -132,7 +132,7 @@ impl Connection<'_> {
         let mut is_behind = false;
         loop {
             tape.advance()?;
-            while let Some(said) = changes.answered(member) {
+            while let Some(said) = changes.answered() {
                 self.send_all(&reports.rest())?;
                 self.tell(&said.session(id, self.shared.config.timeout).done())?;
             }
@@ -231,7 +231,11 @@ impl Connection<'_> {
 }
 
 /// What is said to a request beside packets, if not later.
-fn while_recording(request: Box<Asked>, member: &Member, changes: &mut Changes) -> Option<Answer> {
+fn while_recording(
+    request: Box<Asked>,
+    member: &Arc<Member>,
+    changes: &mut Changes,
+) -> Option<Answer> {
     match request.method() {
         Method::Options => Some(options(&request)),
         Method::GetParameter | Method::SetParameter => changes.ask(request, member),

@@ -9,10 +9,10 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::answer::{Answer, answer};
-use super::{Asked, Connection, Reserved, Role, Session};
+use super::target::{Recorded, recorded_to, target, unopened};
+use super::{Asked, Connection, Part, Reserved, Role, Session};
 use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
-use crate::media::archives::OpenError;
 use crate::media::description::{self, Description};
 use crate::media::play;
 use crate::media::roster::{About, Does};
@@ -29,39 +29,6 @@ pub(super) fn played_at_least(block_bytes: u64) -> BytesPerSecond {
 /// Blocks from which it is known what a recording takes to be played.
 const MEASURED_BLOCKS_MIN: u64 = 8;
 
-/// What a path names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Target {
-    pub(super) volume: String,
-    /// A recording by its number; the newest.
-    pub(super) number: Option<u64>,
-    /// `live`: from now on.
-    pub(super) is_live: bool,
-    /// What follows.
-    pub(super) rest: String,
-}
-
-/// `/VOLUME`, `/VOLUME/7`, `/VOLUME/live`, each with a track behind it or not.
-pub(super) fn target(request: &Asked) -> Option<Target> {
-    let path = request.request_uri()?.path();
-    let mut parts = path.trim_matches('/').splitn(2, '/');
-    let volume = parts.next().filter(|volume| !volume.is_empty())?;
-    let rest = parts.next().unwrap_or_default();
-    let (first, others) = rest.split_once('/').unwrap_or((rest, ""));
-    let number = first.parse().ok();
-    let is_live = first == "live";
-    Some(Target {
-        volume: volume.to_owned(),
-        number,
-        is_live,
-        rest: if number.is_some() || is_live {
-            others.to_owned()
-        } else {
-            rest.to_owned()
-        },
-    })
-}
-
 /// Why not, for the peer.
 pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
     let status = match refusal {
@@ -74,31 +41,17 @@ pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
     answer(Some(request), status).reason(refusal.to_string())
 }
 
-fn unopened(request: &Asked, error: &OpenError) -> Answer {
-    let status = match error {
-        OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
-        OpenError::Archive(
-            ArchiveError::Foreign(_) | ArchiveError::Small { .. } | ArchiveError::Busy(_),
-        ) => StatusCode::Forbidden,
-        OpenError::Archive(_) => StatusCode::InternalServerError,
-        OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. })
-        | OpenError::NoRecording { .. } => StatusCode::NotFound,
-        OpenError::Pool(_) | OpenError::Memory(_) => StatusCode::ServiceUnavailable,
-    };
-    answer(Some(request), status).reason(error.to_string())
-}
-
 impl Connection<'_> {
     /// Takes a description of what is to be recorded.
     pub(super) fn announce(&mut self, request: &Asked) -> Answer {
         if self.session.is_some() {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
-        let Some(target) = target(request) else {
-            return answer(Some(request), StatusCode::NotFound)
-                .reason("name a volume: rtsp://HOST/VOLUME");
+        let volume = match recorded_to(request) {
+            Ok(volume) => volume,
+            Err(said) => return said,
         };
-        if let Err(said) = self.may(request, Right::Record, &target.volume) {
+        if let Err(said) = self.may(request, Right::Record, &volume) {
             return said;
         }
         let kind = request.header(&CONTENT_TYPE).map(|kind| kind.as_str());
@@ -114,7 +67,7 @@ impl Connection<'_> {
             }
         };
         let block = self.shared.config.block;
-        let archive = match self.shared.archives.open(&target.volume, Some(block)) {
+        let archive = match self.shared.archives.open(&volume, Some(block)) {
             Ok(archive) => archive,
             Err(error) => return unopened(request, &error),
         };
@@ -146,56 +99,29 @@ impl Connection<'_> {
 
     /// What can be played there.
     pub(super) fn describe(&mut self, request: &Asked) -> Answer {
-        let (archive, recording, description) = match self.recorded(request) {
+        let recorded = match self.recorded(request) {
             Ok(recorded) => recorded,
             Err(said) => return said,
         };
-        let is_going_on = archive.is_recorded()
-            && archive
-                .recording(None)
-                .is_some_and(|newest| newest.number == recording.number);
-        let extent = match play::extent(&archive, &self.shared.client, &recording) {
+        // All of it is as long as the master.
+        let [master, others @ ..] = &recorded[..] else {
+            return answer(Some(request), StatusCode::NotFound);
+        };
+        let client = &self.shared.client;
+        let extent = match play::extent(&master.archive, client, &master.recording) {
             Ok(extent) => extent,
             Err(error) => return unopened(request, &error.into()),
         };
-        let length = (!is_going_on).then_some(extent.end);
+        let goes_on = master.archive.goes_on(&master.recording);
+        let length = (!goes_on).then_some(extent.end);
+        let others = others.iter().map(|of| &of.description);
+        let text = master.description.for_players_with(others, length);
         let base = request
             .request_uri()
             .map(|uri| format!("{}/", uri.as_str().trim_end_matches('/')));
         answer(Some(request), StatusCode::Ok)
             .header(CONTENT_BASE, base.unwrap_or_default())
-            .body("application/sdp", description.for_players(length))
-    }
-
-    /// The recording that a request names.
-    fn recorded(&self, request: &Asked) -> Result<(Arc<Archive>, Recording, Description), Answer> {
-        let missing = |why: String| answer(Some(request), StatusCode::NotFound).reason(why);
-        let target = target(request)
-            .ok_or_else(|| missing("name a volume: rtsp://HOST/VOLUME".to_owned()))?;
-        self.may(request, Right::Play, &target.volume)?;
-        let archive = self.shared.archives.open(&target.volume, None);
-        let archive = archive.map_err(|error| unopened(request, &error))?;
-        let recording = archive.recording(target.number).ok_or_else(|| {
-            let which = target.number.map_or("recording".to_owned(), |number| {
-                format!("recording {number}")
-            });
-            missing(format!("there is no {which} in volume {:?}", target.volume))
-        })?;
-        if target.is_live && !archive.is_recorded() {
-            return Err(missing(format!(
-                "nobody records in volume {:?}",
-                target.volume
-            )));
-        }
-        let described = self.shared.archives.describe(&archive, recording);
-        let described = described.map_err(|error| unopened(request, &error))?;
-        match described.description {
-            Some(description) => Ok((archive, recording, description)),
-            None => Err(missing(format!(
-                "the last blocks of recording {} in volume {:?} are damaged",
-                recording.number, target.volume
-            ))),
-        }
+            .body("application/sdp", text)
     }
 
     /// Takes a transport for a track; the first one of a session reserves for all of it.
@@ -271,40 +197,62 @@ impl Connection<'_> {
         named.or(only.then_some(0))
     }
 
-    /// A session for who plays without having announced anything: with its reservation.
+    /// A session for who plays without having announced anything: with its reservations.
     fn begin_player(&mut self, request: &Asked) -> Result<(), Answer> {
-        let (archive, recording, description) = self.recorded(request)?;
+        let recorded = self.recorded(request)?;
         let is_live = target(request).is_some_and(|target| target.is_live);
+        let mut tracks = 0;
+        let mut parts = Vec::with_capacity(recorded.len());
+        for of in recorded {
+            let first_track = tracks;
+            tracks += of.description.tracks().len();
+            // All or nothing: those before are given back where one is refused.
+            parts.push(self.part(request, of, first_track)?);
+        }
+        let begun = self.begin(request, Role::Player { parts, is_live }, tracks);
+        if begun.is_ok() { Ok(()) } else { Err(begun) }
+    }
+
+    /// Reserves for playing a recording.
+    fn part(
+        &self,
+        request: &Asked,
+        recorded: Recorded,
+        first_track: usize,
+    ) -> Result<Part, Answer> {
+        let Recorded {
+            archive,
+            recording,
+            description,
+        } = recorded;
         let (rate, is_guess) = self
             .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
         let rate = rate.max(played_at_least(archive.header().block_bytes));
-        let name = format!("rtsp {} plays {}", self.peer, archive.volume().name());
+        let volume = archive.volume().name();
+        let name = format!("rtsp {} plays {volume}", self.peer);
         let reserved = self
             .reserve(&archive, &name, rate, Op::Read)
             .map_err(|refusal| {
-                tracing::info!(peer = %self.peer, %refusal, "a player is refused");
+                tracing::info!(peer = %self.peer, volume, %refusal, "a player is refused");
                 refused(request, &refusal)
             })?;
-        let tracks = description.tracks().len();
         let about = About {
             who: self.peer.to_string(),
             does: Does::Plays,
-            volume: archive.volume().name().to_owned(),
+            volume: volume.to_owned(),
             recording: recording.number,
         };
         let member = self.shared.archives.roster().join(about, &reserved);
-        let role = Role::Player {
+        Ok(Part {
             archive,
             recording,
-            description: Box::new(description),
+            description,
             reserved,
             member,
             is_guess,
-            is_live,
-        };
-        let begun = self.begin(request, role, tracks);
-        if begun.is_ok() { Ok(()) } else { Err(begun) }
+            first_track,
+        })
     }
 
     /// What a recording takes to be played: its blocks over its time, and a tenth, as it may vary; at most what was

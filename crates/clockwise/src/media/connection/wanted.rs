@@ -2,15 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
+use engine::stream::Refusal;
 use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed, UtcRange, UtcTime};
 
-use super::{Asked, Connection};
-use crate::media::archive::{Archive, ArchiveError, Recording};
+use super::{Asked, Connection, Part};
+use crate::media::archive::{ArchiveError, Recording};
 use crate::media::block::{Block, Kind};
-use crate::media::description::{self, Description};
+use crate::media::description;
 use crate::media::packet::Header;
 use crate::media::play::{self, Manner, Start};
-use crate::media::roster::Member;
+use crate::media::presentation::{media_ns, unix_ns};
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -23,22 +24,54 @@ const SPEED_PERMILLE: std::ops::RangeInclusive<i64> = 100..=16_000;
 
 /// What is to be played.
 pub(super) struct Wanted {
-    pub(super) recording: Recording,
-    pub(super) start: Start,
-    pub(super) manner: Manner,
+    /// Of which of the session's parts, in their order. There is one.
+    pub(super) parts: Vec<WantedPart>,
+    /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
+    pub(super) first_unix_ns: i128,
+    pub(super) scale: Permille,
+    /// When the master began, which times count from.
+    begun_unix_ns: u64,
+    /// Up to where it is played.
+    until_ns: Option<u64>,
     /// Times are told by the clock on the wall.
     is_by_clock: bool,
 }
 
+/// What is to be played of one of the session's parts.
+pub(super) struct WantedPart {
+    /// Which.
+    pub(super) number: usize,
+    pub(super) recording: Recording,
+    pub(super) start: Start,
+    pub(super) manner: Manner,
+}
+
 /// What a player's session knows of what it plays.
 pub(super) struct Playable<'a> {
-    pub(super) archive: &'a Archive,
-    pub(super) recording: Recording,
-    pub(super) description: &'a Description,
+    pub(super) parts: &'a [Part],
+    /// What there is of each of them now.
+    pub(super) recordings: Vec<Recording>,
     pub(super) transports: &'a [Option<Transport>],
-    /// Where it was paused.
-    pub(super) paused: Option<Start>,
+    /// Where each of them was paused.
+    pub(super) paused: Option<&'a [Option<Start>]>,
     pub(super) is_live: bool,
+}
+
+impl Playable<'_> {
+    /// Whether the picture of a part is played, by which its key frames are known.
+    fn has_picture(&self, part: &Part) -> bool {
+        let video = usize::from(part.description.video_track());
+        let transport = part.transports(self.transports).get(video);
+        part.description.has_video() && transport.is_some_and(Option::is_some)
+    }
+
+    /// Whether something of a part is played in this way.
+    fn is_played(&self, part: &Part, scale: Permille) -> bool {
+        match scale.is_by_keys() {
+            true => self.has_picture(part),
+            false => part.transports(self.transports).iter().any(Option::is_some),
+        }
+    }
 }
 
 /// Why what is asked for cannot be played.
@@ -62,14 +95,20 @@ fn range_error(why: impl Into<String>) -> Unwanted {
 impl Wanted {
     /// What `Range` is answered.
     pub(super) fn range(&self) -> String {
-        let begun = self.recording.begun_unix_ns;
+        let begun = self.begun_unix_ns;
         let time = |ns: u64| match self.is_by_clock {
             true => clock_text(begun.saturating_add(ns)),
             false => seconds(ns),
         };
-        let until = self.manner.until_ns.map(time).unwrap_or_default();
+        let until = self.until_ns.map(time).unwrap_or_default();
         let unit = if self.is_by_clock { "clock" } else { "npt" };
-        format!("{unit}={}-{until}", time(self.start.media_ns))
+        format!("{unit}={}-{until}", time(self.first_ns()))
+    }
+
+    /// The time of the master at which it begins.
+    fn first_ns(&self) -> u64 {
+        let first = media_ns(self.first_unix_ns, self.begun_unix_ns);
+        u64::try_from(first.max(0)).unwrap_or(u64::MAX)
     }
 }
 
@@ -78,7 +117,7 @@ impl Connection<'_> {
     pub(super) fn wanted(&self, request: &Asked, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
         let range = request.typed_header::<Range>();
         let range = range.map_err(|_| range_error("the Range makes no sense"))?;
-        let begun = of.recording.begun_unix_ns;
+        let begun = of.recordings[0].begun_unix_ns;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
         let (from, until) = match range {
             None => (None, None),
@@ -90,109 +129,184 @@ impl Connection<'_> {
                 )));
             }
         };
-        let scale = self.scale(request, of)?;
-        let start = self.start(of, from, scale)?;
-        let is_empty = until.is_some_and(|until| match scale < Permille(0) {
-            true => until >= start.media_ns,
-            false => until <= start.media_ns,
+        let scale = scale(request, of)?;
+        let is_back = scale < Permille(0);
+        let starts = self.starts(of, from, scale)?;
+        let master = starts[0].map_or(0, |start| start.media_ns);
+        let is_empty = until.is_some_and(|until| match is_back {
+            true => until >= master,
+            false => until <= master,
         });
         if is_empty {
             return Err(range_error("the range is empty"));
         }
-        let tracks = of.description.tracks().iter();
+        let mut parts = Vec::with_capacity(of.parts.len());
+        for (number, (part, start)) in of.parts.iter().zip(starts).enumerate() {
+            let Some(start) = start.filter(|_| of.is_played(part, scale)) else {
+                continue;
+            };
+            let recording = of.recordings[number];
+            let until = until.map(|until| {
+                let until = media_ns(unix_ns(until, begun), recording.begun_unix_ns);
+                u64::try_from(until.max(0)).unwrap_or(u64::MAX)
+            });
+            let tracks = part.description.tracks().iter();
+            parts.push(WantedPart {
+                number,
+                recording,
+                start,
+                manner: Manner {
+                    scale,
+                    speed: Permille::ONE,
+                    until_ns: until,
+                    track: part.description.video_track(),
+                    clock_rates: tracks.map(|track| track.clock_rate).collect(),
+                },
+            });
+        }
+        let firsts = parts
+            .iter()
+            .map(|of| unix_ns(of.start.media_ns, of.recording.begun_unix_ns));
+        let first = if is_back { firsts.max() } else { firsts.min() };
         Ok(Wanted {
-            recording: of.recording,
-            start,
-            manner: Manner {
-                scale,
-                speed: Permille::ONE,
-                until_ns: until,
-                track: of.description.video_track(),
-                clock_rates: tracks.map(|track| track.clock_rate).collect(),
-            },
+            first_unix_ns: first
+                .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
+            parts,
+            scale,
+            begun_unix_ns: begun,
+            until_ns: until,
             is_by_clock,
         })
     }
 
-    /// How fast it is shown: what was asked for, or as it was where that cannot be.
-    fn scale(&self, request: &Asked, of: &Playable<'_>) -> Result<Permille, Unwanted> {
-        let asked = request.typed_header::<Scale>();
-        let asked = asked.map_err(|_| range_error("the Scale is no number"))?;
-        let Some(asked) = asked.map(f64::from) else {
-            return Ok(Permille::ONE);
-        };
-        let scale = permille(asked, SCALE_PERMILLE)
-            .ok_or_else(|| range_error("a Scale of nothing; PAUSE is what you mean"))?;
-        // Key frames are those of a picture that is played.
-        let video = usize::from(of.description.video_track());
-        let is_set_up = of.transports.get(video).is_some_and(Option::is_some);
-        if scale.is_by_keys() && !(is_set_up && of.description.has_video()) {
-            return Ok(Permille::ONE);
-        }
-        Ok(scale)
-    }
-
     /// How fast it is sent, for which as much more is reserved, or less: what was asked for, or as fast as it is shown
-    /// if the disks do not carry it. `None`: nothing was said.
-    pub(super) fn speed(
-        &self,
-        request: &Asked,
-        stream: &engine::stream::Stream,
-        member: &Member,
-    ) -> Option<Permille> {
+    /// if the disks do not carry it for all that is played. `None`: nothing was said.
+    pub(super) fn speed(&self, request: &Asked, parts: &[Part]) -> Option<Permille> {
         let asked = request.typed_header::<Speed>().ok().flatten();
         let speed = asked.and_then(|asked| permille(f64::from(asked), SPEED_PERMILLE));
         let speed = speed.filter(|speed| speed.0 > 0);
-        let rate = member.promised();
         let wanted = speed.unwrap_or(Permille::ONE);
-        if stream.rate() == wanted.of_rate(rate) {
-            member.plays_at(wanted);
+        let change = |part: &Part, speed: Permille| {
+            let rate = speed.of_rate(part.member.promised());
+            if part.reserved.rate() != rate {
+                part.reserved.change_rate(rate)?;
+            }
+            part.member.plays_at(speed);
+            Ok(())
+        };
+        let changed: Result<(), Refusal> = parts.iter().try_for_each(|part| change(part, wanted));
+        let Err(refusal) = changed else {
             return speed;
-        }
-        match stream.change_rate(wanted.of_rate(rate)) {
-            Ok(()) => {
-                member.plays_at(wanted);
-                speed
-            }
-            Err(refusal) => {
-                tracing::info!(peer = %self.peer, %refusal, "a Speed is refused");
+        };
+        tracing::info!(peer = %self.peer, %refusal, "a Speed is refused");
+        for part in parts {
+            if change(part, Permille::ONE).is_err() {
                 // What it had it keeps, and that is enough.
-                let _: Result<(), _> = stream.change_rate(rate);
-                member.plays_at(Permille::ONE);
-                Some(Permille::ONE)
+                part.member.plays_at(Permille::ONE);
             }
         }
+        Some(Permille::ONE)
     }
 
-    /// Where that begins.
-    fn start(
+    /// Where each part begins; `None`: it has nothing there.
+    fn starts(
         &self,
         of: &Playable<'_>,
         from: Option<u64>,
         scale: Permille,
+    ) -> Result<Vec<Option<Start>>, Unwanted> {
+        // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
+        let paused = of.paused.filter(|_| from.is_none()).unwrap_or_default();
+        let is_from_now = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
+        let at_unix_ns = match paused.first().copied().flatten() {
+            Some(paused) => unix_ns(paused.media_ns, of.recordings[0].begun_unix_ns),
+            None if is_from_now => self.now_in(of)?,
+            None => {
+                let start = self.start(&of.parts[0], &of.recordings[0], from, scale)?;
+                let at = unix_ns(start.media_ns, of.recordings[0].begun_unix_ns);
+                let mut starts = vec![Some(start)];
+                for (part, recording) in of.parts.iter().zip(&of.recordings).skip(1) {
+                    starts.push(self.start_along(part, recording, at, scale)?);
+                }
+                return Ok(starts);
+            }
+        };
+        let parts = of.parts.iter().zip(&of.recordings).enumerate();
+        let starts =
+            parts.map(
+                |(number, (part, recording))| match paused.get(number).copied().flatten() {
+                    Some(paused) => Ok(Some(paused)),
+                    None => self.start_along(part, recording, at_unix_ns, scale),
+                },
+            );
+        starts.collect()
+    }
+
+    /// What is played by who begins with what goes on: the newest of which each part has something on the disks, by the
+    /// clock on the wall.
+    fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
+        let mut now = i128::MAX;
+        for (part, recording) in of.parts.iter().zip(&of.recordings) {
+            let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
+            let newest = newest.max(recording.first);
+            let newest = part.archive.trailer(&self.shared.client, newest)?;
+            let newest = newest.map_or(0, |trailer| trailer.media_ns);
+            now = now.min(unix_ns(newest, recording.begun_unix_ns));
+        }
+        Ok(now)
+    }
+
+    /// Where a part begins so that what it shows was at this time by the clock on the wall; `None`: that is over, or has
+    /// not been yet.
+    fn start_along(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        at_unix_ns: i128,
+        scale: Permille,
+    ) -> Result<Option<Start>, Unwanted> {
+        let client = &self.shared.client;
+        let video = usize::from(part.description.video_track());
+        let at = media_ns(at_unix_ns, recording.begun_unix_ns);
+        let Ok(at) = u64::try_from(at) else {
+            // It begins later.
+            return match scale < Permille(0) {
+                true => Ok(None),
+                false => Ok(Some(self.beginning(part, recording)?)),
+            };
+        };
+        let start = play::start_at(&part.archive, client, recording, at, video)?;
+        let is_over = !part.archive.goes_on(recording)
+            && start.serial + play::KEY_BLOCKS_MAX >= recording.end
+            && scale > Permille(0)
+            && at > play::extent(&part.archive, client, recording)?.end;
+        Ok((!is_over).then_some(start))
+    }
+
+    fn beginning(&self, part: &Part, recording: &Recording) -> Result<Start, ArchiveError> {
+        let first = part.archive.trailer(&self.shared.client, recording.first)?;
+        Ok(Start {
+            serial: recording.first,
+            packet: 0,
+            media_ns: first.map_or(0, |trailer| trailer.media_ns),
+        })
+    }
+
+    /// Where the master begins that is asked for from there on.
+    fn start(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        from: Option<u64>,
+        scale: Permille,
     ) -> Result<Start, Unwanted> {
         let client = &self.shared.client;
-        let (archive, recording) = (of.archive, &of.recording);
-        let video = usize::from(of.description.video_track());
+        let archive = &part.archive;
+        let video = usize::from(part.description.video_track());
         let at = |time| play::start_at(archive, client, recording, time, video);
         match from {
-            // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
-            None if of.paused.is_some() => Ok(of.paused.unwrap_or_default()),
-            // Whoever plays what goes on begins with what goes on.
-            None | Some(0) if of.is_live => {
-                let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
-                let newest = archive.trailer(client, newest.max(recording.first))?;
-                Ok(at(newest.map_or(0, |trailer| trailer.media_ns))?)
-            }
             None if scale < Permille(0) => Ok(at(u64::MAX)?),
-            None | Some(0) => {
-                let first = archive.trailer(client, recording.first)?;
-                Ok(Start {
-                    serial: recording.first,
-                    packet: 0,
-                    media_ns: first.map_or(0, |trailer| trailer.media_ns),
-                })
-            }
+            None | Some(0) => Ok(self.beginning(part, recording)?),
             Some(from) => {
                 let start = at(from)?;
                 // Only in the last blocks there may be no such time.
@@ -208,50 +322,79 @@ impl Connection<'_> {
         }
     }
 
-    /// The number and the timestamp that each track begins with, as far as the first block says.
+    /// Of each track the number of its first packet, and the timestamp of the time at which playing begins, as far as
+    /// the first blocks say.
     pub(super) fn rtp_info(
         &self,
         request: &Asked,
-        archive: &Archive,
+        parts: &[Part],
         wanted: &Wanted,
     ) -> Option<String> {
-        let bytes = archive
-            .read_block(&self.shared.client, wanted.start.serial)
-            .ok()??;
+        let base = request.request_uri()?.as_str().trim_end_matches('/');
+        let mut said = Vec::new();
+        for of in &wanted.parts {
+            let part = parts.get(of.number)?;
+            self.first_packets(part, of, wanted, base, &mut said);
+        }
+        (!said.is_empty()).then(|| said.join(","))
+    }
+
+    fn first_packets(
+        &self,
+        part: &Part,
+        of: &WantedPart,
+        wanted: &Wanted,
+        base: &str,
+        said: &mut Vec<String>,
+    ) -> Option<()> {
+        let client = &self.shared.client;
+        let bytes = part.archive.read_block(client, of.start.serial).ok()??;
         let block = Block::parse(&bytes).ok()?;
-        let base = request
-            .request_uri()?
-            .as_str()
-            .trim_end_matches('/')
-            .to_owned();
-        let mut said: Vec<Option<String>> = Vec::new();
-        for number in wanted.start.packet..block.len() {
+        let first_ns = media_ns(wanted.first_unix_ns, of.recording.begun_unix_ns);
+        let mut is_said = vec![false; of.manner.clock_rates.len()];
+        for number in of.start.packet..block.len() {
             let Some((entry, _)) = block.packet(number) else {
                 continue;
             };
             let track = usize::from(entry.track);
-            if wanted.manner.scale.is_by_keys() && entry.track != wanted.manner.track {
+            if wanted.scale.is_by_keys() && entry.track != of.manner.track {
                 continue;
             }
-            said.resize(said.len().max(track + 1), None);
-            let header = Header::parse(&entry.header);
             if entry.kind == Kind::Rtp
-                && said[track].is_none()
-                && let Some(Header {
-                    sequence,
-                    timestamp,
-                    ..
-                }) = header
+                && let Some(is_said) = is_said.get_mut(track)
+                && !*is_said
+                && let Some(header) = Header::parse(&entry.header)
             {
-                let control = description::control(track);
-                said[track] = Some(format!(
+                *is_said = true;
+                let after = of.manner.shown_ns(first_ns, entry.media_ns);
+                let units = after * i128::from(of.manner.clock_rates[track]) / 1_000_000_000;
+                // Timestamps wrap.
+                let timestamp = header.timestamp.wrapping_sub(units as u32);
+                let sequence = header.sequence;
+                let control = description::control(part.first_track + track);
+                said.push(format!(
                     "url={base}/{control};seq={sequence};rtptime={timestamp}"
                 ));
             }
         }
-        let said: Vec<String> = said.into_iter().flatten().collect();
-        (!said.is_empty()).then(|| said.join(","))
+        Some(())
     }
+}
+
+/// How fast it is shown: what was asked for, or as it was where that cannot be.
+fn scale(request: &Asked, of: &Playable<'_>) -> Result<Permille, Unwanted> {
+    let asked = request.typed_header::<Scale>();
+    let asked = asked.map_err(|_| range_error("the Scale is no number"))?;
+    let Some(asked) = asked.map(f64::from) else {
+        return Ok(Permille::ONE);
+    };
+    let scale = permille(asked, SCALE_PERMILLE)
+        .ok_or_else(|| range_error("a Scale of nothing; PAUSE is what you mean"))?;
+    // Key frames are those of a picture that is played.
+    if scale.is_by_keys() && !of.parts.iter().any(|part| of.has_picture(part)) {
+        return Ok(Permille::ONE);
+    }
+    Ok(scale)
 }
 
 /// A factor in thousandths, as near as may be; `None`: it is zero, or no number.
@@ -296,8 +439,8 @@ fn nanos(time: NptTime) -> Option<u64> {
 /// The same by the clock on the wall, for a recording that began then.
 fn utc(range: UtcRange, begun_unix_ns: u64) -> Result<(Option<u64>, Option<u64>), Unwanted> {
     let after = |time: UtcTime| -> Result<Option<u64>, Unwanted> {
-        let at =
-            unix_ns(time).ok_or_else(|| range_error(format!("{time}: there is no such time")))?;
+        let at = utc_unix_ns(time)
+            .ok_or_else(|| range_error(format!("{time}: there is no such time")))?;
         Ok(Some(at.saturating_sub(begun_unix_ns)))
     };
     Ok(match range {
@@ -309,7 +452,7 @@ fn utc(range: UtcRange, begun_unix_ns: u64) -> Result<(Option<u64>, Option<u64>)
 }
 
 /// A time by the clock on the wall, in nanoseconds since 1970.
-fn unix_ns(time: UtcTime) -> Option<u64> {
+fn utc_unix_ns(time: UtcTime) -> Option<u64> {
     let UtcTime {
         date,
         time,
@@ -345,7 +488,7 @@ mod tests {
         let text = clock_text(at);
         assert_eq!(text, "20180214T002807.133Z");
         let time: UtcTime = text.parse().unwrap();
-        assert_eq!(unix_ns(time), Some(at));
+        assert_eq!(utc_unix_ns(time), Some(at));
         let Ok((from, until)) = utc(UtcRange::FromTo(time, time), at - 7) else {
             panic!("it is a time");
         };

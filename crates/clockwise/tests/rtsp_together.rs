@@ -1,0 +1,455 @@
+//! Recordings that were made together are played together, by one clock.
+
+mod common;
+mod rtsp_support;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use common::skip::{have, tool};
+use common::{Ready, Site, call, outcome, until};
+use rtsp_support::clip::frames;
+use rtsp_support::{Client, SDP_TYPE, TCP, reservations, rtp, serving};
+
+const CLOCK: u32 = 90_000;
+const FRAMES_PER_SECOND: u32 = 25;
+/// From one key frame to the next.
+const GOP: u32 = 10;
+const SECOND: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n";
+
+/// A picture in H.264, as far as its first bytes go.
+const DESCRIPTION: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+    m=video 0 RTP/AVP 96\r\nb=AS:400\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n";
+
+/// A camera with timestamps of its own.
+struct Camera {
+    client: Client,
+    volume: &'static str,
+    base: u32,
+}
+
+impl Camera {
+    fn records(address: SocketAddr, volume: &'static str, base: u32) -> Self {
+        let mut client = Client::connect(address);
+        client
+            .ask("ANNOUNCE", volume, SDP_TYPE, DESCRIPTION)
+            .is(200);
+        client
+            .ask("SETUP", &format!("{volume}/one"), TCP, "")
+            .is(200);
+        client.ask("RECORD", volume, "", "").is(200);
+        Self {
+            client,
+            volume,
+            base,
+        }
+    }
+
+    fn publish(&mut self, frames: std::ops::Range<u32>) {
+        for frame in frames {
+            let mut body = vec![
+                if frame.is_multiple_of(GOP) {
+                    0x65
+                } else {
+                    0x41
+                },
+                0x80,
+            ];
+            body.extend(frame.to_be_bytes());
+            body.resize(1_200, frame as u8);
+            let timestamp = self.base.wrapping_add(frame * (CLOCK / FRAMES_PER_SECOND));
+            self.client
+                .packet(0, &rtp(frame as u16, timestamp, self.base, &body));
+        }
+    }
+
+    fn ends(mut self, site: &Site) {
+        let volume = self.volume;
+        self.client.ask("TEARDOWN", volume, "", "").is(200);
+        until("the recording is closed", || newest(site, volume).1);
+    }
+}
+
+/// When the newest recording of a volume began, and whether it has ended.
+fn newest(site: &Site, volume: &str) -> (u64, bool) {
+    let said = call(site, "GET", &format!("/v1/volumes/{volume}/recordings"), "").1;
+    let Some(last) = said.as_array().and_then(|all| all.last()) else {
+        return (0, false);
+    };
+    let begun = last["begun_unix_ns"].as_u64().expect("a time");
+    (begun, last["is_recorded"] == false)
+}
+
+/// A server with the volumes `cam` and `other`.
+fn site() -> (Site, Ready, SocketAddr) {
+    let (site, serve, address) = serving("");
+    site.run(&["volume", "create", "other", "--size", "30MiB"])
+        .done();
+    (site, serve, address)
+}
+
+/// Eight seconds in `cam`, and in `other` the same and more, which began a moment later.
+fn recorded() -> (Site, Ready, SocketAddr) {
+    let (site, serve, address) = site();
+    record(&site, address);
+    (site, serve, address)
+}
+
+fn record(site: &Site, address: SocketAddr) {
+    let mut master = Camera::records(address, "cam", 4_294_900_000);
+    master.publish(0..70);
+    until("it has begun", || newest(site, "cam").0 > 0);
+    let mut other = Camera::records(address, "other", 1_000);
+    other.publish(0..300);
+    master.publish(70..200);
+    master.ends(site);
+    other.ends(site);
+    assert!(newest(site, "other").0 > newest(site, "cam").0);
+}
+
+fn player(address: SocketAddr) -> Client {
+    let mut client = Client::connect(address);
+    let said = client.ask("DESCRIBE", "cam+other", "", "").is(200);
+    assert_eq!(said.body.matches("m=video").count(), 2, "{}", said.body);
+    client.ask("SETUP", "cam+other/track0", TCP, "").is(200);
+    client.ask("SETUP", "cam+other/track1", SECOND, "").is(200);
+    client
+}
+
+/// A track as it came.
+#[derive(Default)]
+struct Came {
+    /// Frames, and their timestamps.
+    frames: Vec<(u32, u32)>,
+    /// Times of the sender in nanoseconds, and the timestamps that are then.
+    reports: Vec<(i128, u32)>,
+    has_ended: bool,
+}
+
+impl Came {
+    /// When a frame is by the sender's clock.
+    fn at_ns(&self, number: usize) -> i128 {
+        let (at, said) = *self.reports.first().expect("a report");
+        let apart = self.frames[number].1.wrapping_sub(said) as i32;
+        at + i128::from(apart) * 1_000_000_000 / i128::from(CLOCK)
+    }
+
+    fn take(&mut self, packet: &[u8]) {
+        let number = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().expect("four"));
+        self.frames.push((number(14), number(4)));
+    }
+
+    fn report(&mut self, compound: &[u8]) {
+        let mut rest = compound;
+        while let [_, kind, high, low, ..] = *rest {
+            if kind == 200 {
+                let ntp = u64::from_be_bytes(rest[8..16].try_into().expect("eight"));
+                let timestamp = u32::from_be_bytes(rest[16..20].try_into().expect("four"));
+                let ns = (u128::from(ntp) * 1_000_000_000) >> 32;
+                self.reports.push((ns as i128, timestamp));
+            }
+            self.has_ended |= kind == 203;
+            let words = usize::from(u16::from_be_bytes([high, low])) + 1;
+            rest = rest.get(4 * words..).unwrap_or_default();
+        }
+    }
+}
+
+/// What comes of both until so many frames of each have come, or both have ended; and the order in which frames came.
+fn comes(client: &mut Client, frames: usize) -> ([Came; 2], Vec<usize>) {
+    let mut tracks = [Came::default(), Came::default()];
+    let mut order = Vec::new();
+    while !tracks
+        .iter()
+        .all(|of| of.has_ended || of.frames.len() >= frames)
+    {
+        let packets = client.next_packets();
+        assert!(!packets.is_empty(), "it ends without a farewell");
+        for (channel, packet) in packets {
+            let track = usize::from(channel / 2);
+            match channel % 2 {
+                0 => {
+                    tracks[track].take(&packet);
+                    order.push(track);
+                }
+                _ => tracks[track].report(&packet),
+            }
+        }
+    }
+    (tracks, order)
+}
+
+/// That frames of both are as far apart by the sender's clock as they were recorded.
+#[track_caller]
+fn are_as_they_were(site: &Site, tracks: &[Came; 2]) {
+    let frame_ns = 1_000_000_000 / i128::from(FRAMES_PER_SECOND);
+    let recorded =
+        |volume, frame: u32| i128::from(newest(site, volume).0) + i128::from(frame) * frame_ns;
+    let [master, other] = tracks;
+    let was = recorded("other", other.frames[0].0) - recorded("cam", master.frames[0].0);
+    let is = other.at_ns(0) - master.at_ns(0);
+    // The first frame of each came a moment after its recording had begun: that is in neither number.
+    assert!(
+        (is - was).abs() < 20_000_000,
+        "{is} ns apart, and were {was}"
+    );
+}
+
+#[test]
+fn recordings_are_played_by_the_masters_clock_and_end_with_it() {
+    let (site, serve, address) = recorded();
+    let mut client = player(address);
+    // Faster than they were, so that this takes a second: the clock is the same.
+    let said = client
+        .ask("PLAY", "cam+other", "Range: npt=0-\r\nSpeed: 4\r\n", "")
+        .is(200);
+    let info = said.header("RTP-Info").expect("the tracks").to_owned();
+    assert!(
+        info.contains("/track0;seq=0") && info.contains("/track1;seq=0"),
+        "{info}"
+    );
+    let (tracks, order) = comes(&mut client, usize::MAX);
+    let [master, other] = &tracks;
+    let all: Vec<u32> = master.frames.iter().map(|(frame, _)| *frame).collect();
+    assert_eq!(all, (0..200).collect::<Vec<_>>());
+    // The other one, which goes on for longer, is played until a second behind the master's end.
+    let (begun, later) = (newest(&site, "cam").0, newest(&site, "other").0);
+    let lag = (later - begun) / (1_000_000_000 / u64::from(FRAMES_PER_SECOND));
+    let last = other.frames.last().expect("a frame").0;
+    assert_eq!(other.frames.len() as u32, last + 1, "none is missing");
+    assert!(
+        u64::from(last).abs_diff(199 + u64::from(FRAMES_PER_SECOND) - lag) <= 1,
+        "{last} is the last one, {lag} frames later"
+    );
+    are_as_they_were(&site, &tracks);
+    // In the order of their times: neither is far ahead of the other.
+    let mut ahead = 0_i64;
+    let both = order.iter().skip_while(|track| **track == 0);
+    let last = order.iter().rposition(|track| *track == 0).expect("some");
+    let alone = order.iter().position(|track| *track == 1).expect("some");
+    for track in both.take(last - alone) {
+        ahead += if *track == 0 { 1 } else { -1 };
+        assert!(ahead.abs() <= 2, "{order:?}");
+    }
+    client.ask("TEARDOWN", "cam+other", "", "").is(200);
+    until("nothing is reserved", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn a_time_is_found_in_all_of_them_and_gone_on_from_where_they_were_paused() {
+    let (site, serve, address) = recorded();
+    let mut client = player(address);
+    let said = client
+        .ask("PLAY", "cam+other", "Range: npt=5-7\r\n", "")
+        .is(200);
+    let (tracks, _) = comes(&mut client, 20);
+    for of in &tracks {
+        assert!(of.frames[0].0.is_multiple_of(GOP), "{:?}", of.frames[0]);
+    }
+    are_as_they_were(&site, &tracks);
+    // The timestamp that is told is that of the time that is told, for each.
+    let info = said.header("RTP-Info").expect("the tracks").to_owned();
+    let told: Vec<u32> = info
+        .split("rtptime=")
+        .skip(1)
+        .map(|of| of.split(',').next().expect("it").parse().expect("a number"))
+        .collect();
+    let firsts = [0, 1].map(|track: usize| {
+        let apart = tracks[track].frames[0].1.wrapping_sub(told[track]) as i32;
+        tracks[track].at_ns(0) - i128::from(apart) * 1_000_000_000 / i128::from(CLOCK)
+    });
+    let apart = (firsts[0] - firsts[1]).abs();
+    assert!(apart < 1_000_000, "{info}: {apart} ns apart");
+
+    client.ask("PAUSE", "cam+other", "", "").is(200);
+    let (mut paused, _) = (client.packets.split_off(0), ());
+    paused.retain(|(channel, _)| channel % 2 == 0);
+    let mut last = BTreeMap::new();
+    for (track, of) in tracks.iter().enumerate() {
+        last.insert(track, of.frames.last().expect("a frame").0);
+    }
+    for (channel, packet) in &paused {
+        let mut came = Came::default();
+        came.take(packet);
+        last.insert(usize::from(channel / 2), came.frames[0].0);
+    }
+    client.ask("PLAY", "cam+other", "", "").is(200);
+    let (tracks, _) = comes(&mut client, 10);
+    for (track, of) in tracks.iter().enumerate() {
+        assert_eq!(of.frames[0].0, last[&track] + 1, "track {track}");
+    }
+    are_as_they_were(&site, &tracks);
+
+    // Key frames of both, twice as fast and backwards.
+    for scale in ["2", "-1"] {
+        let range = if scale == "2" { "npt=1-" } else { "npt=6-1" };
+        let headers = format!("Range: {range}\r\nScale: {scale}\r\n");
+        let said = client.ask("PLAY", "cam+other", &headers, "").is(200);
+        assert_eq!(said.header("Scale"), Some(&*format!("{scale}.000")));
+        client.packets.clear();
+        let (tracks, _) = comes(&mut client, 3);
+        let forward = scale == "2";
+        for of in &tracks {
+            let keys: Vec<u32> = of.frames.iter().map(|(frame, _)| *frame).collect();
+            assert!(keys.iter().all(|key| key.is_multiple_of(GOP)), "{keys:?}");
+            let goes_on = keys.windows(2).all(|two| (two[0] < two[1]) == forward);
+            assert!(goes_on, "{scale}: {keys:?}");
+        }
+        client.ask("PAUSE", "cam+other", "", "").is(200);
+        client.packets.clear();
+    }
+    serve.terminate();
+}
+
+#[test]
+fn what_goes_on_is_played_together_too() {
+    let (site, serve, address) = site();
+    let mut master = Camera::records(address, "cam", 7);
+    let mut other = Camera::records(address, "other", 77);
+    for step in 0..8 {
+        master.publish(step * 50..step * 50 + 50);
+        other.publish(step * 50..step * 50 + 50);
+    }
+    until("blocks of both are on the disks", || {
+        let blocks = |volume: &str| {
+            let path = format!("/v1/volumes/{volume}/recordings");
+            call(&site, "GET", &path, "").1[0]["blocks"].as_u64()
+        };
+        blocks("cam") > Some(5) && blocks("other") > Some(5)
+    });
+    let mut client = Client::connect(address);
+    let path = "cam+other/live";
+    client.ask("DESCRIBE", path, "", "").is(200);
+    client
+        .ask("SETUP", &format!("{path}/track0"), TCP, "")
+        .is(200);
+    client
+        .ask("SETUP", &format!("{path}/track1"), SECOND, "")
+        .is(200);
+    client.ask("PLAY", path, "", "").is(200);
+    let (tracks, _) = comes(&mut client, 20);
+    are_as_they_were(&site, &tracks);
+    for of in &tracks {
+        assert!(of.frames[0].0 > 0 && of.frames[0].0.is_multiple_of(GOP));
+    }
+    client.ask("TEARDOWN", path, "", "").is(200);
+    master.ends(&site);
+    let mut client = Client::connect(address);
+    let said = client.ask("DESCRIBE", path, "", "").is(404);
+    assert!(said.body.contains("nobody records in volume \"cam\""));
+    other.ends(&site);
+    serve.terminate();
+}
+
+#[test]
+fn what_makes_no_sense_together_is_refused_and_holds_nothing() {
+    let (site, serve, address) = site();
+    site.run(&["volume", "create", "third", "--size", "20MiB"])
+        .done();
+    let mut third = Camera::records(address, "third", 3);
+    third.publish(0..2);
+    third.ends(&site);
+    let ended_ns = u128::from(newest(&site, "third").0) + 50_000_000;
+    until("its two frames are over", || {
+        let now = std::time::UNIX_EPOCH.elapsed().expect("it is later");
+        now.as_nanos() > ended_ns
+    });
+    record(&site, address);
+    let mut client = Client::connect(address);
+    let mut describes = |path: &str, status, why: &str| {
+        let said = client.ask("DESCRIBE", path, "", "").is(status);
+        assert!(said.body.contains(why), "{path}: {said:?}");
+    };
+    describes("cam+cam", 400, "volume \"cam\" is named twice");
+    describes("a+b+c+d+e+f+g+h+i", 400, "at most 8");
+    describes("cam+nowhere", 404, "nowhere");
+    describes("cam+/track0", 404, "name a volume");
+    // It was recorded before.
+    describes(
+        "cam+third",
+        404,
+        "nothing was recorded in volume \"third\" while recording 1 in volume \"cam\" was",
+    );
+    let said = client.ask("ANNOUNCE", "cam+other", SDP_TYPE, DESCRIPTION);
+    assert!(said.is(400).body.contains("%2B"));
+
+    // All that is reserved is reserved, or nothing.
+    let mut client = player(address);
+    until("both are reserved", || reservations(&site) == 2);
+    let rate = "Content-Type: text/parameters\r\n";
+    let said = client
+        .ask("SET_PARAMETER", "cam+other", rate, "rate: 300000\r\n")
+        .is(459);
+    assert!(said.body.contains("name one"), "{said:?}");
+    client
+        .ask("SET_PARAMETER", "other", rate, "rate: 300000\r\n")
+        .is(200);
+    let said = client.ask("GET_PARAMETER", "cam", rate, "rate\r\n").is(200);
+    assert_ne!(said.body, "rate: 300000\r\n");
+    client
+        .ask("SET_PARAMETER", "other", rate, "rate: 900000000000\r\n")
+        .is(453);
+    client.ask("PLAY", "cam+other", "", "").is(200);
+    client
+        .ask("SET_PARAMETER", "cam+other", rate, "rate: 300000\r\n")
+        .is(459);
+    let said = client
+        .ask("GET_PARAMETER", "other", rate, "rate\r\n")
+        .is(200);
+    assert_eq!(said.body, "rate: 300000\r\n");
+    // A Speed that one of them does not get none gets.
+    let said = client.ask("PLAY", "cam+other", "Speed: 16\r\n", "").is(200);
+    assert!(said.header("Speed").is_some());
+    drop(client);
+    until("nothing is reserved", || reservations(&site) == 0);
+
+    // Players fill the disks until the second of two does not fit.
+    let mut players = Vec::new();
+    let refused = loop {
+        let mut client = Client::connect(address);
+        let said = client.ask("SETUP", "cam+other/track0", TCP, "");
+        if said.status != 200 {
+            break said.is(453);
+        }
+        players.push(client);
+    };
+    assert!(!refused.body.is_empty(), "{refused:?}");
+    assert_eq!(reservations(&site), 2 * players.len());
+    drop(players);
+    until("nothing is reserved", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn ffmpeg_plays_what_it_has_recorded_to_two_volumes() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = site();
+    let clip = rtsp_support::clip::clip(&site);
+    let expected = frames(&["-i", &clip]).expect("frames");
+    let mut publish = tool("ffmpeg");
+    publish.args(["-nostdin", "-loglevel", "error", "-re", "-i", &clip]);
+    for volume in ["cam", "other"] {
+        let url = format!("rtsp://{address}/{volume}");
+        publish.args(["-map", "0:v", "-c", "copy", "-f", "rtsp"]);
+        publish.args(["-rtsp_transport", "tcp", &url]);
+    }
+    outcome(&mut publish).done();
+    until("both are closed", || {
+        newest(&site, "cam").1 && newest(&site, "other").1
+    });
+    let url = format!("rtsp://{address}/cam+other");
+    for transport in ["tcp", "udp"] {
+        let played = frames(&["-rtsp_transport", transport, "-i", &url]).expect("frames");
+        // Lines of one track and of the other one, as they come.
+        let mut of = played.clone();
+        of.sort_unstable();
+        let mut twice = [expected.clone(), expected.clone()].concat();
+        twice.sort_unstable();
+        assert_eq!(of.len(), twice.len(), "by {transport}");
+        assert_eq!(of, twice, "by {transport}");
+    }
+    serve.terminate();
+}
