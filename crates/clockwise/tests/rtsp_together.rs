@@ -303,6 +303,36 @@ fn a_time_is_found_in_all_of_them_and_gone_on_from_where_they_were_paused() {
 }
 
 #[test]
+fn one_of_them_alone_is_played_in_the_masters_time() {
+    let (site, serve, address) = recorded();
+    let mut client = Client::connect(address);
+    client.ask("SETUP", "cam+other/track1", SECOND, "").is(200);
+    client
+        .ask("PLAY", "cam+other", "Range: npt=5-\r\n", "")
+        .is(200);
+    let lag_ns = newest(&site, "other").0 - newest(&site, "cam").0;
+    let lag = lag_ns / (1_000_000_000 / u64::from(FRAMES_PER_SECOND));
+    let frames = |packets: &[Vec<u8>]| {
+        let mut came = Came::default();
+        packets.iter().for_each(|packet| came.take(packet));
+        came.frames
+    };
+    let first = frames(&client.packets_on(2, 1))[0].0;
+    let asked = (5 * u64::from(FRAMES_PER_SECOND) - lag) as u32;
+    assert!(
+        first.is_multiple_of(GOP) && (asked.saturating_sub(GOP)..=asked).contains(&first),
+        "{first}, and {asked} was asked for"
+    );
+    client.ask("PAUSE", "cam+other", "", "").is(200);
+    let all = client.packets_on(2, 1);
+    let last = frames(&all).last().expect("some").0;
+    client.packets.clear();
+    client.ask("PLAY", "cam+other", "", "").is(200);
+    assert_eq!(frames(&client.packets_on(2, 1))[0].0, last + 1);
+    serve.terminate();
+}
+
+#[test]
 fn what_goes_on_is_played_together_too() {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 7);

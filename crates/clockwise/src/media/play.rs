@@ -690,7 +690,9 @@ impl<'a> Playback<'a> {
         let until = self.manner.until_ns;
         self.manner.until_ns = Some(match self.manner.scale < Permille(0) {
             true => until.unwrap_or(0).max(last_ns.saturating_sub(within_ns)),
-            false => until.unwrap_or(u64::MAX).min(last_ns.saturating_add(within_ns)),
+            false => until
+                .unwrap_or(u64::MAX)
+                .min(last_ns.saturating_add(within_ns)),
         });
     }
 

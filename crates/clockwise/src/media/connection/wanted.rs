@@ -218,12 +218,19 @@ impl Connection<'_> {
         // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
         let paused = of.paused.filter(|_| from.is_none()).unwrap_or_default();
         let is_from_now = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
-        let at_unix_ns = match paused.first().copied().flatten() {
-            Some(paused) => unix_ns(paused.media_ns, of.recordings[0].begun_unix_ns),
+        // Whatever of it was played.
+        let was_at = paused
+            .iter()
+            .zip(&of.recordings)
+            .find_map(|(at, recording)| Some(unix_ns((*at)?.media_ns, recording.begun_unix_ns)));
+        let at_unix_ns = match was_at {
+            Some(at) => at,
             None if is_from_now => self.now_in(of)?,
             None => {
                 let start = self.start(&of.parts[0], &of.recordings[0], from, scale)?;
-                let at = unix_ns(start.media_ns, of.recordings[0].begun_unix_ns);
+                // Each begins at its own key frame before what was asked for.
+                let at = from.unwrap_or(0).max(start.media_ns);
+                let at = unix_ns(at, of.recordings[0].begun_unix_ns);
                 let mut starts = vec![Some(start)];
                 for (part, recording) in of.parts.iter().zip(&of.recordings).skip(1) {
                     starts.push(self.start_along(part, recording, at, scale)?);
