@@ -110,7 +110,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         let to = Geometry::new(AFTER);
         assert!(!archive.resize(&rig.client, to).unwrap());
         writing.begin(0, stream.changer());
-        let claims = writing.claims();
+        let placer = writing.placer();
         assert!(!archive.resize(&rig.client, to).unwrap());
         let end = Some(Bytes((AFTER + 1) * BLOCK));
         let wish = Wish {
@@ -128,7 +128,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
                 end.send(()).unwrap();
                 changed
             });
-            let mut claim = |serial| {
+            let mut place = |serial| {
                 if serial == begun_at {
                     tell.send(()).unwrap();
                     if waits {
@@ -138,9 +138,9 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
                 for _ in 0..rng.random_range(0..=yields) {
                     std::thread::yield_now();
                 }
-                claims.claim(serial).get() / BLOCK
+                placer.place(serial).get() / BLOCK
             };
-            let places: Vec<u64> = (0..2 * AFTER).map(&mut claim).collect();
+            let places: Vec<u64> = (0..2 * AFTER).map(&mut place).collect();
             let changed = changed.join().unwrap();
             let blocks = if changed { AFTER } else { BEFORE };
             let expected: Vec<u64> = (0..2 * AFTER).map(|serial| serial % blocks).collect();
@@ -154,7 +154,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
             geometry,
             Geometry::new(if changed { AFTER } else { BEFORE })
         );
-        drop((writing, claims));
+        drop((writing, placer));
         drop(archive);
         // It is as durable as it was said to be.
         let again = Archive::open(&rig.client, Arc::clone(&volume)).unwrap();

@@ -262,8 +262,7 @@ impl Trailer {
     /// can be told from a damaged one.
     #[must_use]
     pub fn section_bytes(&self) -> Option<u64> {
-        let behind = TRAILER_BYTES as u64 + u64::from(self.entries) * ENTRY_BYTES as u64;
-        (self.section != 0).then_some(behind + u64::from(self.index))
+        (self.section != 0).then_some(self.entries_bytes() + u64::from(self.index))
     }
 
     /// The section of the index in the last bytes of its block, at least [so many](Self::section_bytes).
@@ -286,6 +285,73 @@ impl Trailer {
     #[must_use]
     pub fn has_section(&self) -> bool {
         self.index > 0
+    }
+
+    /// How many of the last bytes of a block have to be read for its entries alone.
+    #[must_use]
+    pub fn entries_bytes(&self) -> u64 {
+        TRAILER_BYTES as u64 + u64::from(self.entries) * ENTRY_BYTES as u64
+    }
+
+    /// A packet by its number, and where in the block its body is, in the last bytes of the block; `None` where there is
+    /// none or it makes no sense.
+    fn packet(&self, last: &[u8], number: usize) -> Option<(Entry, Range<usize>)> {
+        if number >= self.entries as usize {
+            return None;
+        }
+        let at = last
+            .len()
+            .checked_sub(TRAILER_BYTES + (number + 1) * ENTRY_BYTES)?;
+        let raw = RawEntry::read_from_bytes(&last[at..at + ENTRY_BYTES]).ok()?;
+        let from = raw.at.get() as usize;
+        let body = from..from + usize::from(raw.len.get());
+        if body.end > self.bodies as usize {
+            return None;
+        }
+        let kind = match raw.kind & KIND_MASK {
+            KIND_RTP => Kind::Rtp,
+            KIND_RTCP => Kind::Rtcp,
+            _ => return None,
+        };
+        let after_us = u64::from(raw.arrival_us.get());
+        let media_ns = i64::from(raw.media_us.get()) * 1_000;
+        let entry = Entry {
+            track: raw.track,
+            kind,
+            begins_frame: raw.kind & KIND_FRAME != 0,
+            is_key: raw.kind & KIND_KEY != 0,
+            arrival_ns: self.arrival_ns.saturating_add(after_us * 1_000),
+            media_ns: self.media_ns.saturating_add_signed(media_ns),
+            header: raw.header,
+            lost: raw.lost.get(),
+        };
+        Some((entry, body))
+    }
+
+    /// All packets and how long their bodies are, in the last bytes of the block, at least [so many](Self::entries_bytes).
+    /// What was not read the checksum of the block cannot be held against, so it is looked at whether they belong
+    /// together: bodies lie back to back and are as long as the trailer says, and the first packet's times are the
+    /// trailer's.
+    ///
+    /// # Errors
+    /// When they do not, or there are none.
+    pub fn packets(&self, last: &[u8]) -> Result<Vec<(Entry, usize)>, FormatError> {
+        let mut packets = Vec::with_capacity((last.len() / ENTRY_BYTES).min(self.entries as usize));
+        let mut bodies = 0;
+        for number in 0..self.entries as usize {
+            let (entry, body) = self.packet(last, number).ok_or(FormatError::Damaged)?;
+            let begins = (self.arrival_ns, self.media_ns);
+            let is_early = number == 0 && (entry.arrival_ns, entry.media_ns) != begins;
+            if body.start != bodies || is_early {
+                return Err(FormatError::Damaged);
+            }
+            bodies = body.end;
+            packets.push((entry, body.len()));
+        }
+        match bodies == self.bodies as usize && !packets.is_empty() {
+            true => Ok(packets),
+            false => Err(FormatError::Damaged),
+        }
     }
 
     /// What the last bytes of a block say. Of the rest of the block nothing is known then but how it is divided.
@@ -540,6 +606,12 @@ impl<'a> Block<'a> {
         Ok(Self { trailer, bytes })
     }
 
+    /// All of its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The description of its recording.
     #[must_use]
     pub fn text(&self) -> &'a [u8] {
@@ -568,34 +640,7 @@ impl<'a> Block<'a> {
     /// A packet by its number, and where in the block its body is; `None` where there is none or it makes no sense.
     #[must_use]
     pub fn packet(&self, number: usize) -> Option<(Entry, Range<usize>)> {
-        if number >= self.len() {
-            return None;
-        }
-        let at = self.bytes.len() - TRAILER_BYTES - (number + 1) * ENTRY_BYTES;
-        let raw = RawEntry::read_from_bytes(&self.bytes[at..at + ENTRY_BYTES]).ok()?;
-        let from = raw.at.get() as usize;
-        let body = from..from + usize::from(raw.len.get());
-        if body.end > self.trailer.bodies as usize {
-            return None;
-        }
-        let kind = match raw.kind & KIND_MASK {
-            KIND_RTP => Kind::Rtp,
-            KIND_RTCP => Kind::Rtcp,
-            _ => return None,
-        };
-        let after_us = u64::from(raw.arrival_us.get());
-        let media_ns = i64::from(raw.media_us.get()) * 1_000;
-        let entry = Entry {
-            track: raw.track,
-            kind,
-            begins_frame: raw.kind & KIND_FRAME != 0,
-            is_key: raw.kind & KIND_KEY != 0,
-            arrival_ns: self.trailer.arrival_ns.saturating_add(after_us * 1_000),
-            media_ns: self.trailer.media_ns.saturating_add_signed(media_ns),
-            header: raw.header,
-            lost: raw.lost.get(),
-        };
-        Some((entry, body))
+        self.trailer.packet(self.bytes, number)
     }
 }
 

@@ -57,34 +57,41 @@ pub struct Start {
     pub media_ns: u64,
 }
 
-/// Where a recording begins, and where it ends at this moment, in nanoseconds of its time.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn extent(
-    archive: &Archive,
-    client: &Client,
-    recording: &Recording,
-) -> Result<Range<u64>, ArchiveError> {
-    let mut range = 0..0;
-    if let Some(first) = archive.read_block(client, recording.first)?
-        && let Ok(block) = Block::parse(&first)
-    {
-        range = block.trailer.media_ns..block.trailer.media_ns;
-    }
-    if let Some(last) = archive.read_block(client, recording.end.saturating_sub(1))?
-        && let Ok(block) = Block::parse(&last)
-    {
-        let ends = (0..block.len()).filter_map(|number| block.packet(number));
-        range.end = ends
-            .map(|(entry, _)| entry.media_ns)
-            .max()
-            .unwrap_or(range.end);
-    }
-    Ok(range)
+/// Where to begin, and the block that is there if it was read to find out.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Where.
+    pub start: Start,
+    /// The bytes of its block.
+    pub block: Option<Vec<u8>>,
 }
 
-/// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it.
+impl Found {
+    /// Its block, which is read if it was not; `None`: it is damaged, or not there any more.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn block(
+        &mut self,
+        archive: &Archive,
+        client: &Client,
+    ) -> Result<Option<&[u8]>, ArchiveError> {
+        if self.block.is_none() {
+            self.block = archive.read_block(client, self.start.serial)?;
+        }
+        Ok(self.block.as_deref())
+    }
+}
+
+impl From<Start> for Found {
+    fn from(start: Start) -> Self {
+        Self { start, block: None }
+    }
+}
+
+/// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it. The
+/// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, where the
+/// index names all key frames.
 ///
 /// # Errors
 /// When the recording cannot be read.
@@ -94,9 +101,9 @@ pub fn start_at(
     recording: &Recording,
     media_ns: u64,
     track: usize,
-) -> Result<Start, ArchiveError> {
-    if let Some(start) = indexed(archive, client, recording, media_ns, track)? {
-        return Ok(start);
+) -> Result<Found, ArchiveError> {
+    if let Some(found) = indexed(archive, client, recording, media_ns, track)? {
+        return Ok(found);
     }
     let wanted = archive.block_at(client, recording, media_ns)?;
     let earliest = wanted.saturating_sub(KEY_BLOCKS_MAX).max(recording.first);
@@ -108,18 +115,23 @@ pub fn start_at(
             continue;
         };
         if let Some((packet, media_ns)) = key_before(&block, media_ns, track) {
-            return Ok(Start {
+            let start = Start {
                 serial,
                 packet,
                 media_ns,
+            };
+            return Ok(Found {
+                start,
+                block: Some(bytes),
             });
         }
     }
-    Ok(Start {
+    let start = Start {
         serial: wanted,
         packet: 0,
         media_ns,
-    })
+    };
+    Ok(start.into())
 }
 
 /// The same as far as the index says.
@@ -129,7 +141,7 @@ fn indexed(
     recording: &Recording,
     media_ns: u64,
     track: usize,
-) -> Result<Option<Start>, ArchiveError> {
+) -> Result<Option<Found>, ArchiveError> {
     let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
     let index = archive.index_at(client, recording, media_ns)?;
     let Some(index) = index.filter(of_track) else {
@@ -144,10 +156,47 @@ fn indexed(
         })
     };
     if let Some(start) = start(&index) {
-        return Ok(Some(start));
+        return Ok(Some(start.into()));
+    }
+    if let Some(found) = before(archive, client, recording, media_ns, &index)? {
+        return Ok(Some(found));
     }
     let before = archive.index_before(client, recording, &index)?;
-    Ok(before.filter(of_track).and_then(|index| start(&index)))
+    let found = before.filter(of_track).and_then(|index| start(&index));
+    Ok(found.map(Found::from))
+}
+
+/// The last key frame before the group of a section, which its block says the time of.
+fn before(
+    archive: &Archive,
+    client: &Client,
+    recording: &Recording,
+    media_ns: u64,
+    index: &Index,
+) -> Result<Option<Found>, ArchiveError> {
+    let before = index
+        .before
+        .filter(|(serial, _)| *serial >= recording.first);
+    let Some((serial, packet)) = before else {
+        return Ok(None);
+    };
+    let Some(bytes) = archive.read_block(client, serial)? else {
+        return Ok(None);
+    };
+    let packet = packet as usize;
+    let entry = Block::parse(&bytes).ok().and_then(|of| of.packet(packet));
+    let is_it = |entry: &Entry| {
+        entry.begins_frame && entry.track == index.track && entry.media_ns <= media_ns
+    };
+    let entry = entry.map(|(entry, _)| entry).filter(is_it);
+    Ok(entry.map(|entry| Found {
+        start: Start {
+            serial,
+            packet,
+            media_ns: entry.media_ns,
+        },
+        block: Some(bytes),
+    }))
 }
 
 /// The packet with which the last key frame of a track begins that is to be shown at this time or before.
@@ -227,6 +276,8 @@ pub struct Playback<'a> {
     next_ask: u64,
     /// The packet to begin with in the first block.
     skip: usize,
+    /// The first block, as it has been read already.
+    first: Option<(u64, Vec<u8>)>,
     current: Option<Current>,
     /// When the packet of that media time is to be sent.
     origin: (Time, u64),
@@ -260,7 +311,7 @@ pub enum Upcoming {
 }
 
 impl<'a> Playback<'a> {
-    /// Plays from there on.
+    /// Plays from there on. A block that was read to find that is not read again.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -269,9 +320,10 @@ impl<'a> Playback<'a> {
         archive: &'a Archive,
         client: &'a Client,
         recording: Recording,
-        start: Start,
+        found: Found,
         manner: Manner,
     ) -> Result<Self, PlayError> {
+        let Found { start, block } = found;
         let period = stream.longest_period();
         // The first block is there after a period of the disks.
         let begins = clock::now().saturating_add(period);
@@ -289,6 +341,7 @@ impl<'a> Playback<'a> {
             beyond: None,
             next_ask: start.serial,
             skip: start.packet,
+            first: block.map(|block| (start.serial, block)),
             current: None,
             origin: (begins, start.media_ns),
             last_due: begins,
@@ -345,6 +398,9 @@ impl<'a> Playback<'a> {
             if let Some(done) = self.current.take() {
                 self.reader.give_back(done.buffer);
             }
+            if self.take_first()? {
+                continue;
+            }
             self.ask()?;
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
@@ -356,33 +412,64 @@ impl<'a> Playback<'a> {
                     Upcoming::Unread
                 });
             };
-            let (serial, key) = self.asked.pop_front().unwrap_or_default();
-            let (archive, track) = (self.archive, self.manner.track);
-            let skip = match key {
-                None => std::mem::take(&mut self.skip),
-                Some(key) if key.serial == serial => key.packet as usize,
-                Some(_) => 0,
-            };
-            let packets = read.buffer.with(|bytes| {
-                let block = Block::parse(bytes).ok()?;
-                let is_it = archive.is_of(&block.trailer, serial);
-                let seen = Seen {
-                    arrival_ns: block.trailer.arrival_ns,
-                    media_ns: block.trailer.media_ns,
-                    packets: block.len() as u64,
-                    missing: 0,
-                };
-                let frame = key.map(|key| (track, key.serial == serial));
-                is_it.then(|| (packets_of(&block, skip, frame), seen))
-            })?;
-            let (packets, seen) = packets.unzip();
-            self.note_read(seen, key.is_none());
-            self.current = Some(Current {
-                serial,
-                buffer: read.buffer,
-                packets: packets.unwrap_or_default(),
-            });
+            let ask = self.asked.pop_front().unwrap_or_default();
+            self.begin_block(ask, read.buffer)?;
         }
+    }
+
+    /// The first block is next if it has been read already: it takes one of the buffers that blocks are read into.
+    fn take_first(&mut self) -> Result<bool, PlayError> {
+        let Some((serial, bytes)) = self.first.take() else {
+            return Ok(false);
+        };
+        let next = match self.beyond.take() {
+            Some(next) => Some(next),
+            None => self.next_block()?,
+        };
+        let Some(next) = next else {
+            return Ok(false);
+        };
+        let buffer = match next.0 == serial {
+            true => self.reader.spare(),
+            false => None,
+        };
+        let Some(mut buffer) = buffer else {
+            self.beyond = Some(next);
+            return Ok(false);
+        };
+        buffer.with_mut(|into| into[..bytes.len()].copy_from_slice(&bytes))?;
+        self.begin_block(next, buffer)?;
+        Ok(true)
+    }
+
+    /// A block is there, and what of it is to be sent is next.
+    fn begin_block(&mut self, (serial, key): Ask, buffer: Buffer) -> Result<(), PlayError> {
+        let (archive, track) = (self.archive, self.manner.track);
+        let skip = match key {
+            None => std::mem::take(&mut self.skip),
+            Some(key) if key.serial == serial => key.packet as usize,
+            Some(_) => 0,
+        };
+        let packets = buffer.with(|bytes| {
+            let block = Block::parse(bytes).ok()?;
+            let is_it = archive.is_of(&block.trailer, serial);
+            let seen = Seen {
+                arrival_ns: block.trailer.arrival_ns,
+                media_ns: block.trailer.media_ns,
+                packets: block.len() as u64,
+                missing: 0,
+            };
+            let frame = key.map(|key| (track, key.serial == serial));
+            is_it.then(|| (packets_of(&block, skip, frame), seen))
+        })?;
+        let (packets, seen) = packets.unzip();
+        self.note_read(seen, key.is_none());
+        self.current = Some(Current {
+            serial,
+            buffer,
+            packets: packets.unwrap_or_default(),
+        });
+        Ok(())
     }
 
     /// A block was read, which is `None` if it was not what it should be.

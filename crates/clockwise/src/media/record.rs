@@ -144,9 +144,9 @@ impl<'a> Tape<'a> {
         let longest = longest.map_or(0, |of| of.text().len());
         let block = stream.block().get();
         let most = (BORROWED_BYTES_MAX / block).clamp(*BORROWED.start(), *BORROWED.end()) as usize;
-        let claims = writing.claims();
+        let placer = writing.placer();
         let writer = BlockWriter::new(stream, Bytes::ZERO)?;
-        let mut writer = writer.placed(move |index| claims.claim(index));
+        let mut writer = writer.placed(move |index| placer.place(index));
         writer.borrow_at_most(most);
         member.count(|counts| counts.borrowed_most = most);
         Ok(Self {
@@ -381,9 +381,8 @@ impl<'a> Tape<'a> {
         let size = Bytes(buffer.len() as u64);
         self.writer.put(buffer, size);
         if let Some(index) = index {
-            self.writing
-                .archive()
-                .keep(seal.serial, Some(Arc::new(index)));
+            let archive = self.writing.archive();
+            archive.keep(seal.recording, seal.serial, Some(Arc::new(index)));
         }
     }
 

@@ -160,7 +160,7 @@ impl Connection<'_> {
         let speed = self.speed(request, reserved, member.promised());
         wanted.manner.speed = speed.unwrap_or(Permille::ONE);
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
-        if let Some(info) = self.rtp_info(request, archive, &wanted) {
+        if let Some(info) = self.rtp_info(request, archive, &mut wanted) {
             said = said.header(RTP_INFO, info);
         }
         if request.header(&SCALE).is_some() {
@@ -247,7 +247,7 @@ impl Connection<'_> {
         let live = archive.listen()?;
         let Wanted {
             recording,
-            start,
+            found,
             manner,
             ..
         } = wanted;
@@ -257,7 +257,7 @@ impl Connection<'_> {
         let least = played_at_least(block);
         let demand = PlayerDemand::new(block, held.is_guess, held.recorded, least);
         let negotiation = Negotiation::new(Arc::clone(member));
-        let playback = Playback::new(stream, archive, client, recording, start, manner)?;
+        let playback = Playback::new(stream, archive, client, recording, found, manner)?;
         let mut out = Outgoing {
             playback: playback.following(demand, negotiation),
             transports,

@@ -14,7 +14,6 @@ use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::archives::OpenError;
 use crate::media::description::{self, Description};
-use crate::media::play;
 use crate::media::roster::{About, Does};
 use crate::media::transport::Transport;
 
@@ -154,7 +153,7 @@ impl Connection<'_> {
             && archive
                 .recording(None)
                 .is_some_and(|newest| newest.number == recording.number);
-        let extent = match play::extent(&archive, &self.shared.client, &recording) {
+        let extent = match archive.extent(&self.shared.client, &recording) {
             Ok(extent) => extent,
             Err(error) => return unopened(request, &error.into()),
         };
@@ -321,7 +320,7 @@ impl Connection<'_> {
         if blocks < MEASURED_BLOCKS_MIN {
             return Ok((recorded, true));
         }
-        let extent = play::extent(archive, &self.shared.client, recording)?;
+        let extent = archive.extent(&self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
         let length = u128::from(extent.end - extent.start).max(1);
         let rate = bytes * 1_100_000_000 / length;

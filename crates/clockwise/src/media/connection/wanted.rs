@@ -10,7 +10,7 @@ use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::block::{Block, Kind};
 use crate::media::description::{self, Description};
 use crate::media::packet::Header;
-use crate::media::play::{self, Manner, Start};
+use crate::media::play::{self, Found, Manner, Start};
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -24,7 +24,7 @@ const SPEED_PERMILLE: std::ops::RangeInclusive<i64> = 100..=16_000;
 /// What is to be played.
 pub(super) struct Wanted {
     pub(super) recording: Recording,
-    pub(super) start: Start,
+    pub(super) found: Found,
     pub(super) manner: Manner,
     /// Times are told by the clock on the wall.
     is_by_clock: bool,
@@ -69,7 +69,7 @@ impl Wanted {
         };
         let until = self.manner.until_ns.map(time).unwrap_or_default();
         let unit = if self.is_by_clock { "clock" } else { "npt" };
-        format!("{unit}={}-{until}", time(self.start.media_ns))
+        format!("{unit}={}-{until}", time(self.found.start.media_ns))
     }
 }
 
@@ -91,7 +91,8 @@ impl Connection<'_> {
             }
         };
         let scale = self.scale(request, of)?;
-        let start = self.start(of, from, scale)?;
+        let found = self.start(of, from, scale)?;
+        let start = found.start;
         let is_empty = until.is_some_and(|until| match scale < Permille(0) {
             true => until >= start.media_ns,
             false => until <= start.media_ns,
@@ -102,7 +103,7 @@ impl Connection<'_> {
         let tracks = of.description.tracks().iter();
         Ok(Wanted {
             recording: of.recording,
-            start,
+            found,
             manner: Manner {
                 scale,
                 speed: Permille::ONE,
@@ -168,14 +169,14 @@ impl Connection<'_> {
         of: &Playable<'_>,
         from: Option<u64>,
         scale: Permille,
-    ) -> Result<Start, Unwanted> {
+    ) -> Result<Found, Unwanted> {
         let client = &self.shared.client;
         let (archive, recording) = (of.archive, &of.recording);
         let video = usize::from(of.description.video_track());
         let at = |time| play::start_at(archive, client, recording, time, video);
         match from {
             // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
-            None if of.paused.is_some() => Ok(of.paused.unwrap_or_default()),
+            None if of.paused.is_some() => Ok(of.paused.unwrap_or_default().into()),
             // Whoever plays what goes on begins with what goes on.
             None | Some(0) if of.is_live => {
                 let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
@@ -183,47 +184,44 @@ impl Connection<'_> {
                 Ok(at(newest.map_or(0, |trailer| trailer.media_ns))?)
             }
             None if scale < Permille(0) => Ok(at(u64::MAX)?),
-            None | Some(0) => {
-                let first = archive.trailer(client, recording.first)?;
-                Ok(Start {
-                    serial: recording.first,
-                    packet: 0,
-                    media_ns: first.map_or(0, |trailer| trailer.media_ns),
-                })
-            }
+            None | Some(0) => Ok(Found::from(Start {
+                serial: recording.first,
+                packet: 0,
+                media_ns: archive.begins(client, recording)?,
+            })),
             Some(from) => {
-                let start = at(from)?;
+                let found = at(from)?;
                 // Only in the last blocks there may be no such time.
-                if start.serial + play::KEY_BLOCKS_MAX >= recording.end {
-                    let extent = play::extent(archive, client, recording)?;
+                if found.start.serial + play::KEY_BLOCKS_MAX >= recording.end {
+                    let extent = archive.extent(client, recording)?;
                     if from > extent.end {
                         let end = seconds(extent.end);
                         return Err(range_error(format!("the recording ends at {end} s")));
                     }
                 }
-                Ok(start)
+                Ok(found)
             }
         }
     }
 
-    /// The number and the timestamp that each track begins with, as far as the first block says.
+    /// The number and the timestamp that each track begins with, as far as the first block says, which is played as it is
+    /// read for this.
     pub(super) fn rtp_info(
         &self,
         request: &Asked,
         archive: &Archive,
-        wanted: &Wanted,
+        wanted: &mut Wanted,
     ) -> Option<String> {
-        let bytes = archive
-            .read_block(&self.shared.client, wanted.start.serial)
-            .ok()??;
-        let block = Block::parse(&bytes).ok()?;
+        let first = wanted.found.start.packet;
+        let bytes = wanted.found.block(archive, &self.shared.client).ok()??;
+        let block = Block::parse(bytes).ok()?;
         let base = request
             .request_uri()?
             .as_str()
             .trim_end_matches('/')
             .to_owned();
         let mut said: Vec<Option<String>> = Vec::new();
-        for number in wanted.start.packet..block.len() {
+        for number in first..block.len() {
             let Some((entry, _)) = block.packet(number) else {
                 continue;
             };
