@@ -161,8 +161,18 @@ fn indexed(
     if let Some(found) = before(archive, client, recording, media_ns, &index)? {
         return Ok(Some(found));
     }
-    let before = archive.index_before(client, recording, &index)?;
-    let found = before.filter(of_track).and_then(|index| start(&index));
+    let Some(before) = archive.index_before(client, recording, &index)? else {
+        // Nothing is before it, or nothing to be read: it begins with what cannot be decoded.
+        let start = Start {
+            serial: index.block_at(media_ns).max(recording.first),
+            packet: 0,
+            media_ns,
+        };
+        return Ok(Some(start.into()));
+    };
+    let found = Some(before)
+        .filter(of_track)
+        .and_then(|index| start(&index));
     Ok(found.map(Found::from))
 }
 
