@@ -9,9 +9,10 @@ mod small;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use clockwise::media::archive::{Archive, Recording, groups_in};
+use clockwise::media::archive::{Archive, Recording};
 use clockwise::media::index::{GROUP, Index};
-use clockwise::media::play::{self, Manner, Playback, Upcoming};
+use clockwise::media::play::{Manner, Playback, Upcoming};
+use clockwise::media::start;
 use clockwise::media::trick::{Keys, Permille};
 use engine::pool::Volume;
 use engine::stream::StreamSpec;
@@ -195,7 +196,7 @@ fn finds(
     let is_thinned = expected.values().any(|of| of.is_thinned);
     for _ in 0..30 {
         let at = rng.random_range(extent.clone().start..=extent.end);
-        let found = play::start_at(archive, client, recording, at, usize::from(PICTURE)).unwrap();
+        let found = start::start_at(archive, client, recording, at, usize::from(PICTURE)).unwrap();
         let key = small.keys.iter().rfind(|(of, ..)| *of <= at);
         let block = archive.block_at(client, recording, at).unwrap();
         // One that is further away is named by a section that was written, or not known.
@@ -371,7 +372,7 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
     for at in times {
         let before = (archive.reads(), disk());
         let video = usize::from(PICTURE);
-        let mut found = play::start_at(&archive, &rig.client, &recording, at, video).unwrap();
+        let mut found = start::start_at(&archive, &rig.client, &recording, at, video).unwrap();
         let key = small.keys.iter().rfind(|(of, ..)| *of <= at);
         let start = found.start;
         if let Some(key) = key {

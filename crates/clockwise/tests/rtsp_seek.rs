@@ -343,6 +343,11 @@ fn what_a_crash_has_left_has_an_index_to_its_end() {
     until("a group and more is written", || {
         recordings(&site)[0]["blocks"].as_u64() > Some(68)
     });
+    let shown = site.run(&["recording", "show", "cam", "1"]).done().out;
+    assert!(
+        shown.contains("up to  ") && shown.contains("goes on"),
+        "{shown}"
+    );
     drop(serve);
     drop(client);
     let (serve, address) = rtsp_support::serve(&site);

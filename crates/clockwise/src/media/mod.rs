@@ -52,8 +52,10 @@ pub mod roster;
 mod server;
 pub mod source;
 pub mod sources;
+pub mod start;
 pub mod tls;
 mod transport;
 pub mod trick;
+mod wall;
 
 pub use server::{MediaConfig, Server, StartError};

@@ -9,7 +9,6 @@ use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::clock;
 use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceReport, Stream};
@@ -26,6 +25,7 @@ use super::negotiation::Negotiation;
 use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
+use super::wall::now_unix_ns;
 
 /// The longest packet there is.
 const PACKET_BYTES_MAX: usize = 65_536;
@@ -640,14 +640,6 @@ impl<'a> Tape<'a> {
         let report = writer.finish(&mut |block: &BlockReport| writing.written(block.index))?;
         Ok((report, tally))
     }
-}
-
-/// Nanoseconds since 1970.
-fn now_unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// What the first packet of a compound says, if it is a sender report.

@@ -27,9 +27,10 @@ use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
 use crate::media::negotiation::Negotiation;
 use crate::media::packet::Header;
-use crate::media::play::{PlayError, Playback, Start, Upcoming};
+use crate::media::play::{PlayError, Playback, Upcoming};
 use crate::media::poll::Wait;
 use crate::media::roster::Member;
+use crate::media::start::Start;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 

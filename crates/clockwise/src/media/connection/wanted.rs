@@ -10,7 +10,8 @@ use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::block::{Block, Kind};
 use crate::media::description::{self, Description};
 use crate::media::packet::Header;
-use crate::media::play::{self, Found, Manner, Start};
+use crate::media::play::Manner;
+use crate::media::start::{self, Found, Start};
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -173,7 +174,7 @@ impl Connection<'_> {
         let client = &self.shared.client;
         let (archive, recording) = (of.archive, &of.recording);
         let video = usize::from(of.description.video_track());
-        let at = |time| play::start_at(archive, client, recording, time, video);
+        let at = |time| start::start_at(archive, client, recording, time, video);
         match from {
             // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
             None if of.paused.is_some() => Ok(of.paused.unwrap_or_default().into()),
@@ -192,7 +193,7 @@ impl Connection<'_> {
             Some(from) => {
                 let found = at(from)?;
                 // Only in the last blocks there may be no such time.
-                if found.start.serial + play::KEY_BLOCKS_MAX >= recording.end {
+                if found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {
                     let extent = archive.extent(client, recording)?;
                     if from > extent.end {
                         let end = seconds(extent.end);

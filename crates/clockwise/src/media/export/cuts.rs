@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::super::archive::ArchiveError;
 use super::super::block::{Block, Kind};
 use super::super::index::{GROUP, Index};
-use super::super::play;
+use super::super::start;
 use super::Source;
 
 /// A packet's place in a recording.
@@ -52,7 +52,7 @@ impl Cuts {
     pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ArchiveError> {
         let track = source.description.video_track();
         let (archive, client) = (&source.archive, &source.client);
-        let start = play::start_at(
+        let start = start::start_at(
             archive,
             client,
             &source.recording,
