@@ -219,6 +219,13 @@ fn a_track_alone_is_what_was_published() {
         .map(|of| of["raw"].clone())
         .collect();
     assert_eq!(alone, ["mjpeg", "s16be"]);
+    let ns = |name: &str| shown[name].as_u64().expect("a time");
+    assert!(ns("ends_ns") > ns("begins_ns"), "{shown}");
+    assert_eq!(ns("ends_unix_ns"), ns("begun_unix_ns") + ns("ends_ns"));
+    let ended = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns("ends_unix_ns"));
+    let ended = format!("ended      {}\n", humantime::format_rfc3339_millis(ended));
+    let said = site.run(&["recording", "show", "cam", &number]).done().out;
+    assert!(said.contains(&ended), "{said}, not {ended}");
     let file = export(&site, &number, "out.mjpeg", &["--track", "0"]);
     assert_eq!(sums(&file, &SEEN), sums(&clip_jpeg, &SEEN));
     let sound = export(&site, &number, "out.s16be", &["--track", "1"]);

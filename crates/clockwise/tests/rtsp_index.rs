@@ -35,6 +35,11 @@ fn disk_bytes(camera: &Camera) -> u64 {
 
 /// A pool on a file of which little is there, with a day of a camera in its volume `cam`.
 fn recorded(site: &Site, camera: &Camera) -> (Arc<Pool>, Day) {
+    recorded_with(site, camera, None)
+}
+
+/// The same with all blocks of a group.
+fn recorded_with(site: &Site, camera: &Camera, whole: Option<u64>) -> (Arc<Pool>, Day) {
     let path = site.path("disk-0");
     let size = day::volume_bytes(camera);
     let file = File::create(&path).expect("a file");
@@ -55,7 +60,7 @@ fn recorded(site: &Site, camera: &Camera) -> (Arc<Pool>, Day) {
     pool.create_volume(&spec).expect("there is room");
     let volume = pool.open_volume("cam").expect("it is there");
     let client = pool.client("test", ClientOptions::default());
-    let day = day::write(&client.expect("there is memory"), &volume, camera);
+    let day = day::write_with(&client.expect("there is memory"), &volume, camera, whole);
     (pool, day)
 }
 
@@ -209,11 +214,14 @@ fn the_index_of_a_day_is_asked_for_and_its_playlist_needs_no_more() {
         ("?from_ns=5&to_ns=5", 422),
         ("?from_ns=0", 422),
         ("?from=5", 400),
-        ("?from_ns=99999999000000000", 200),
+        ("?from_ns=9&to_ns=5", 422),
+        ("?to_ns=0", 422),
+        ("?from_ns=-5", 400),
     ] {
         let (got, said) = call(&site, "GET", &format!("{path}{query}"), "");
         assert_eq!(got, status, "{query}: {said}");
     }
+    nothing_is_outside(&site, path, &all);
     let none = "/v1/volumes/cam/recordings/2/index";
     assert_eq!(call(&site, "GET", none, "").0, 404);
 
@@ -224,11 +232,42 @@ fn the_index_of_a_day_is_asked_for_and_its_playlist_needs_no_more() {
     serve.terminate();
 }
 
+/// Of what is behind the end nothing is listed, and that is said; what is shown at the end is.
+fn nothing_is_outside(site: &Site, path: &str, all: &serde_json::Value) {
+    let number = |of: &serde_json::Value| of.as_u64().expect("a number");
+    let (begins, ends) = (number(&all["begins_ns"]), number(&all["ends_ns"]));
+    assert_eq!(begins, 0);
+    assert_eq!(ends / SECOND_NS, SECONDS - 1);
+    for (from, blocks) in [(ends, 1), (ends + 1, 0), (99_999_999_000_000_000, 0)] {
+        let query = format!("{path}?from_ns={from}");
+        let (status, said) = call(site, "GET", &query, "");
+        assert_eq!(status, 200, "{query}: {said}");
+        let listed = said["blocks"].as_array().expect("blocks");
+        assert_eq!(listed.len(), blocks, "{query}: {listed:?}");
+        assert_eq!(said["groups_missing"], 0);
+        if blocks == 0 {
+            assert_eq!(said["keys"], serde_json::json!([]));
+            assert!(said["track"].is_null());
+        }
+    }
+    let late = ["recording", "index", "cam", "1", "--from", "25h"];
+    let said = site.run(&late).done().out;
+    let nothing = "nothing was recorded then: what there is begins at 0 and ends at ";
+    assert!(said.starts_with(nothing), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for (from, to) in [("9s", "5s"), ("5s", "5s"), ("25h", "24h")] {
+        let reversed = ["recording", "index", "cam", "1", "--from", from, "--to", to];
+        site.run(&reversed).fails(2, &["is not after --from"]);
+    }
+    let before = ["recording", "index", "cam", "1", "--from", "-5s"];
+    site.run(&before).fails(2, &["--from", "-5s"]);
+}
+
 #[test]
-fn sections_of_the_first_days_are_read_with_their_blocks_and_torn_ones_are_none() {
+fn sections_of_the_first_days_are_read_with_their_blocks_and_torn_ones_are_rebuilt() {
     let camera = CAMERAS[1];
     let site = Site::new(1);
-    let (pool, day) = recorded(&site, &camera);
+    let (pool, day) = recorded_with(&site, &camera, Some(200));
     let volume = pool.open_volume("cam").expect("it is there");
     let client = pool.client("test", ClientOptions::default());
     let client = client.expect("there is memory");
@@ -280,8 +319,33 @@ fn sections_of_the_first_days_are_read_with_their_blocks_and_torn_ones_are_none(
     assert_eq!(archive.reads() - before, 2, "its end, and then all of it");
     assert_eq!(old.missing, 0);
     assert_eq!(old.records[0].1.media_ns, day.begins_ns[6_400]);
-    assert_eq!(window(200).missing, 1);
     assert_eq!(window(201).missing, 0);
+    // All of its group is known by its blocks, of which no more is read than their ends.
+    let before = archive.reads();
+    let all = groups[200].begins_ns..groups[201].begins_ns;
+    let rebuilt = archive.window(&reader, &recording, &groups[200..201], &all);
+    let rebuilt = rebuilt.expect("it can be read");
+    // The end that should have it, and the section before, which says how many frames there were.
+    assert_eq!(archive.reads() - before, 2 + GROUP);
+    assert_eq!((rebuilt.missing, rebuilt.is_thinned), (0, false));
+    let begins = (200 * GROUP..).zip(&rebuilt.records);
+    let begins: Vec<(u64, u64)> = begins.map(|(serial, of)| (serial, of.1.media_ns)).collect();
+    let expected =
+        (200 * GROUP..201 * GROUP).map(|serial| (serial, day.begins_ns[serial as usize]));
+    assert_eq!(begins, expected.collect::<Vec<_>>());
+    let keys: Vec<u64> = rebuilt.keys.iter().map(|of| of.serial).collect();
+    let in_group = |serial: &&u64| **serial / GROUP == 200;
+    assert_eq!(
+        keys,
+        day.keys_in
+            .iter()
+            .filter(in_group)
+            .copied()
+            .collect::<Vec<_>>()
+    );
+    let before = archive.reads();
+    assert_eq!(window(200).missing, 0);
+    assert_eq!(archive.reads(), before, "it is kept");
     drop((archive, client, reader, volume));
     pool.close().expect("it is closed");
 }

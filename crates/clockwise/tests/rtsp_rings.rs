@@ -1,76 +1,33 @@
 //! A ring that becomes another one while somebody writes to it as fast as they can.
 
-#[path = "../../engine/tests/common/platter.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the engine's tests share it in a module of their own"
-)]
-mod platter;
+#[path = "rtsp_support/rig.rs"]
+mod rig;
+#[path = "rtsp_support/small.rs"]
+#[allow(dead_code, reason = "each test uses its part of this")]
+mod small;
 
 use std::sync::{Arc, mpsc};
 
-use clockwise::media::archive::Archive;
+use clockwise::media::archive::{Archive, Recording};
+use clockwise::media::block::Block;
 use clockwise::media::geometry::Geometry;
-use engine::buffer::{Memory, MemoryConfig};
-use engine::disk::{Disk, Durability};
-use engine::front::{Client, ClientOptions};
-use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
+use clockwise::media::keeping::{COPIES_AT, COPY_BYTES};
+use engine::pool::{Placement, Volume};
 use engine::stream::{Stream, StreamSpec, Wish};
-use platter::{MemDisk, Platter};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
-use sched::profile::{DriveKind, DriveProfile};
+use rig::Rig;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
+use small::{BLOCK, Camera, Small};
 
-const BLOCK: u64 = 65_536;
 const BEFORE: u64 = 9;
 const AFTER: u64 = 20;
 
-struct Rig {
-    pool: Arc<Pool>,
-    client: Client,
-}
-
 impl Rig {
-    fn new() -> Self {
-        let config = MemoryConfig {
-            lock: false,
-            ..MemoryConfig::new(Bytes::from_mib(32))
-        };
-        let memory = Memory::new(&config).unwrap();
-        let platter = Platter::new(64 << 20, Durability::WriteThrough);
-        let disks = || {
-            let disk = MemDisk::new(&platter);
-            let profile = DriveProfile::conservative(DriveKind::File, disk.capacity());
-            vec![PoolDisk {
-                name: "disk".into(),
-                disk: Box::new(disk),
-                profile: Arc::new(profile.unwrap()),
-                profile_is_measured: false,
-            }]
-        };
-        let options = CreateOptions {
-            name: "test".into(),
-            extent_bytes: Some(Bytes::from_mib(1)),
-            force: true,
-        };
-        Pool::create(&memory, disks(), &options).unwrap();
-        let pool = Pool::open(memory.clone(), disks(), OpenOptions::default()).unwrap();
-        let client = pool.client("test", ClientOptions::default()).unwrap();
-        Self { pool, client }
-    }
-
     /// A new volume with room for the ring before, and its archive; then with room for the one after.
     fn archive(&self, name: &str) -> (Arc<Volume>, Arc<Archive>) {
-        let spec = VolumeSpec {
-            name: name.into(),
-            size: Bytes((BEFORE + 1) * BLOCK),
-            placement: Placement::default(),
-        };
-        self.pool.create_volume(&spec).unwrap();
-        let volume = self.pool.open_volume(name).unwrap();
+        let volume = self.volume(name, (BEFORE + 1) * BLOCK);
         let block = Bytes(BLOCK);
         let archive = Archive::open_or_create(&self.client, Arc::clone(&volume), block).unwrap();
         assert_eq!(archive.geometry(), Geometry::new(BEFORE));
@@ -96,7 +53,7 @@ impl Rig {
 
 #[test]
 fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_another_one() {
-    let rig = Rig::new();
+    let rig = Rig::new(64 << 20);
     let mut made = [0; 2];
     let mut rng = StdRng::seed_from_u64(7);
     for round in 0..120 {
@@ -110,7 +67,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         let to = Geometry::new(AFTER);
         assert!(!archive.resize(&rig.client, to).unwrap());
         writing.begin(0, stream.changer());
-        let claims = writing.claims();
+        let placer = writing.placer();
         assert!(!archive.resize(&rig.client, to).unwrap());
         let end = Some(Bytes((AFTER + 1) * BLOCK));
         let wish = Wish {
@@ -128,7 +85,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
                 end.send(()).unwrap();
                 changed
             });
-            let mut claim = |serial| {
+            let mut place = |serial| {
                 if serial == begun_at {
                     tell.send(()).unwrap();
                     if waits {
@@ -138,9 +95,9 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
                 for _ in 0..rng.random_range(0..=yields) {
                     std::thread::yield_now();
                 }
-                claims.claim(serial).get() / BLOCK
+                placer.place(serial).get() / BLOCK
             };
-            let places: Vec<u64> = (0..2 * AFTER).map(&mut claim).collect();
+            let places: Vec<u64> = (0..2 * AFTER).map(&mut place).collect();
             let changed = changed.join().unwrap();
             let blocks = if changed { AFTER } else { BEFORE };
             let expected: Vec<u64> = (0..2 * AFTER).map(|serial| serial % blocks).collect();
@@ -154,7 +111,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
             geometry,
             Geometry::new(if changed { AFTER } else { BEFORE })
         );
-        drop((writing, claims));
+        drop((writing, placer));
         drop(archive);
         // It is as durable as it was said to be.
         let again = Archive::open(&rig.client, Arc::clone(&volume)).unwrap();
@@ -165,4 +122,80 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
     }
     // After it has come around it is another change than was decided.
     assert!(made[0] > 0 && made[1] > 0, "{made:?}");
+}
+
+/// What is found when it is opened: the ring, and each recording with the blocks of it that are there.
+fn found(rig: &Rig, volume: &Arc<Volume>) -> (Geometry, Vec<(Recording, Vec<u64>)>) {
+    let archive = Archive::open(&rig.client, Arc::clone(volume)).expect("it opens");
+    let blocks = |of: &Recording| {
+        let serials = of.first..of.end;
+        let there = serials.filter(|serial| {
+            let bytes = archive.read_block(&rig.client, *serial).unwrap();
+            bytes.is_some_and(|bytes| Block::parse(&bytes).is_ok())
+        });
+        there.collect()
+    };
+    let recordings = archive.recordings().into_iter();
+    let all = recordings.map(|of| (of, blocks(&of))).collect();
+    (archive.geometry(), all)
+}
+
+#[test]
+fn a_ring_that_has_changed_is_found_whole_whichever_copy_of_that_is_damaged_then() {
+    // So many blocks of a ring of 16 are written when it becomes one of so many, and another then.
+    for (written, first, second) in [
+        (10, 24, 12),
+        (10, 12, 30),
+        (16, 20, 16),
+        (20, 17, 8),
+        (21, 6, 40),
+        (40, 60, 30),
+    ] {
+        let rig = Rig::new(64 << 20);
+        let volume = rig.volume("cam", 17 * BLOCK);
+        let camera = Camera {
+            number: 1,
+            first: 0,
+            blocks: written,
+            is_ended: true,
+            gop: 5,
+            packets: 8,
+            parts: 3,
+        };
+        Small::new(camera, 16, written).write(&rig.client, &volume);
+        let mut before = found(&rig, &volume);
+        assert_eq!(before.0, Geometry::new(16));
+        for blocks in [first, second] {
+            let archive = Archive::open(&rig.client, Arc::clone(&volume)).unwrap();
+            let to = archive.geometry().resized(written, blocks);
+            let to = to.unwrap_or_else(|| panic!("{written} blocks in {blocks} places"));
+            let size = Bytes((blocks + 1) * BLOCK);
+            let is_longer = volume.size() < size;
+            if is_longer {
+                rig.pool.grow("cam", size, &Placement::default()).unwrap();
+            }
+            assert!(archive.resize(&rig.client, to).unwrap());
+            drop(archive);
+            let size = Bytes(size.get().next_multiple_of(rig.pool.extent().get()));
+            if volume.size() > size {
+                rig.pool.shrink("cam", size).unwrap();
+            }
+            let whole = found(&rig, &volume);
+            assert_eq!(whole.0, to);
+            let count = |of: &(Geometry, Vec<(Recording, Vec<u64>)>)| of.1[0].1.len() as u64;
+            assert_eq!(whole.1[0].0.end, written);
+            assert_eq!(count(&whole), written - whole.1[0].0.first);
+            assert!(count(&whole) <= count(&before));
+            for at in COPIES_AT {
+                let mut copy = vec![0; COPY_BYTES];
+                rig.client.read_at(&volume, Bytes(at), &mut copy).unwrap();
+                let mut damaged = copy.clone();
+                damaged[COPY_BYTES / 2] ^= 1;
+                rig.client.write_at(&volume, Bytes(at), &damaged).unwrap();
+                assert_eq!(found(&rig, &volume), whole, "{written}, {blocks}, at {at}");
+                rig.client.write_at(&volume, Bytes(at), &copy).unwrap();
+            }
+            before = whole;
+        }
+    }
 }

@@ -85,6 +85,11 @@ fn best_effort(site: &Site) -> u64 {
     status["best_effort"]["count"].as_u64().expect("a number")
 }
 
+fn streams(site: &Site) -> usize {
+    let status = call(site, "GET", "/v1/status", "").1;
+    status["streams"].as_array().map_or(0, Vec::len)
+}
+
 fn player(address: SocketAddr) -> Client {
     let mut client = Client::connect(address);
     client.ask("SETUP", "cam/track0", TCP, "").is(200);
@@ -144,7 +149,7 @@ fn any_time_is_found_with_two_reads_and_played_at_any_scale() {
     for at_ms in times_ms {
         begins_at_its_key(&mut client, begins, at_ms);
     }
-    // Every section has been used. What is asked for then is the block that it begins in, which may lie on two disks.
+    // Every section has been used. What is asked for then is the block that it begins in, in at most two pieces.
     let before = best_effort(&site);
     let seeks = 10;
     for number in 0..seeks {
@@ -152,6 +157,14 @@ fn any_time_is_found_with_two_reads_and_played_at_any_scale() {
     }
     let reads = best_effort(&site) - before;
     assert!(reads <= 2 * seeks, "{reads} reads for {seeks} seeks");
+    // Nothing is known any more, and then what SETUP needs: at most a section and a block, each in two pieces.
+    drop(client);
+    until("the archive is closed", || streams(&site) == 0);
+    let mut client = player(address);
+    let before = best_effort(&site);
+    begins_at_its_key(&mut client, begins, 17_123);
+    let reads = best_effort(&site) - before;
+    assert!(reads <= 4, "{reads} reads for a seek");
     let late = format!("Range: npt={}-\r\n", last_ms / 1_000 + 9);
     let said = client.ask("PLAY", "cam", &late, "").is(457);
     assert!(said.body.contains("the recording ends at"), "{said:?}");
@@ -321,7 +334,7 @@ fn speeds(site: &Site, address: SocketAddr) {
 }
 
 #[test]
-fn what_a_crash_has_left_without_an_index_is_found_as_well() {
+fn what_a_crash_has_left_has_an_index_to_its_end() {
     let (site, serve, address) = serving("");
     let mut client = publisher(address);
     let frames = 340;
@@ -330,6 +343,11 @@ fn what_a_crash_has_left_without_an_index_is_found_as_well() {
     until("a group and more is written", || {
         recordings(&site)[0]["blocks"].as_u64() > Some(68)
     });
+    let shown = site.run(&["recording", "show", "cam", "1"]).done().out;
+    assert!(
+        shown.contains("up to  ") && shown.contains("goes on"),
+        "{shown}"
+    );
     drop(serve);
     drop(client);
     let (serve, address) = rtsp_support::serve(&site);
@@ -340,5 +358,41 @@ fn what_a_crash_has_left_without_an_index_is_found_as_well() {
     for at_ms in (0..length_ms).step_by(531).skip(1) {
         begins_at_its_key(&mut client, begins, at_ms);
     }
+    // What has no section is rebuilt once: another look at it takes the block that is played and no more.
+    let before = best_effort(&site);
+    begins_at_its_key(&mut client, begins, length_ms - 200);
+    let reads = best_effort(&site) - before;
+    assert!(reads <= 2, "{reads} reads");
+    drop(client);
+
+    let path = "/v1/volumes/cam/recordings/1/index?from_ns=0";
+    let (status, index) = call(&site, "GET", path, "");
+    assert_eq!((status, &index["groups_missing"]), (200, &0.into()));
+    let blocks = index["blocks"].as_array().expect("blocks").len();
+    assert_eq!(Some(blocks as u64), of["blocks"].as_u64());
+    let keys = index["keys"].as_array().expect("keys");
+    let last = length_ms * FRAMES_PER_SECOND / 1_000 / GOP;
+    assert_eq!(keys.len() as u64, last + 1, "{keys:?}");
+    let (status, said) = call(&site, "GET", "/v1/volumes/cam/recordings/1/check", "");
+    assert_eq!((status, &said["is_sound"]), (200, &true.into()), "{said}");
+
+    // Faster and backwards it goes from one end to the other.
+    for (scale, first) in [(2, 0), (-2, last * GOP)] {
+        let range = if scale > 0 { "Range: npt=0-\r\n" } else { "" };
+        let (packets, _) = played(address, &format!("{range}Scale: {scale}\r\n"));
+        let shown: Vec<u64> = packets.iter().map(seen_frame).collect();
+        assert_eq!(shown.first(), Some(&first), "scale {scale}");
+        let end = if scale > 0 { last * GOP } else { 0 };
+        let apart = shown.last().map(|of| of.abs_diff(end));
+        // The last key frame may not have come whole.
+        assert!(
+            apart <= Some(3 * GOP),
+            "scale {scale}: it ends at {shown:?}"
+        );
+    }
     serve.terminate();
+}
+
+fn seen_frame(packet: &(u16, u32, u64, u8)) -> u64 {
+    packet.2
 }

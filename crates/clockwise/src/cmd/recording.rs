@@ -246,10 +246,15 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
 
 fn shown(of: &RecordingDetail) -> String {
     let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.begun_unix_ns);
+    let ends = SystemTime::UNIX_EPOCH + Duration::from_nanos(of.ends_unix_ns);
     let length = of.ends_ns.saturating_sub(of.begins_ns);
     let mut rows = vec![
         ("recording", of.number.to_string()),
         ("begun", humantime::format_rfc3339_millis(begun).to_string()),
+        (
+            if of.is_recorded { "up to" } else { "ended" },
+            humantime::format_rfc3339_millis(ends).to_string(),
+        ),
         ("length", Span(Nanos(length)).to_string()),
     ];
     if of.begins_ns > 0 {
@@ -320,7 +325,7 @@ fn checked(of: &RecordingCheck) -> String {
     }
     if of.sections_missing > 0 {
         out.push_str(&format!(
-            "{} sections of the index are missing, as after a crash: times are found without them\n",
+            "{} sections of the index are missing, as after a crash: they are made again of their blocks when they are needed\n",
             of.sections_missing
         ));
     }

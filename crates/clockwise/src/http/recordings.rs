@@ -72,6 +72,8 @@ pub struct RecordingDetail {
     pub begins_ns: u64,
     /// See `begins_ns`.
     pub ends_ns: u64,
+    /// When it ends, or how far it has come if it goes on, in nanoseconds since 1970.
+    pub ends_unix_ns: u64,
     /// Blocks of it, and bytes of each.
     pub blocks: u64,
     /// See `blocks`.
@@ -105,7 +107,7 @@ pub struct RecordingCheck {
     pub lost: u64,
     /// Sections of the index that are there.
     pub sections: u64,
-    /// Sections that are missing, as after a crash: what they say is found otherwise.
+    /// Sections that are missing, as after a crash: they are made again of their blocks when they are needed.
     pub sections_missing: u64,
     /// Sections that say something else than the blocks that they are about.
     pub sections_wrong: u64,
@@ -191,9 +193,14 @@ pub struct IndexKey {
 pub struct RecordingIndex {
     /// Its number in its volume, from 1.
     pub number: u64,
+    /// When what is left of it begins and ends, in nanoseconds of its time.
+    pub begins_ns: u64,
+    /// See `begins_ns`.
+    pub ends_ns: u64,
     /// All of it, in groups of blocks, in order.
     pub groups: Vec<IndexGroup>,
-    /// Its blocks of the times that were asked for; absent where none were.
+    /// Its blocks of the times that were asked for, none where nothing was recorded then; absent where none were asked
+    /// for.
     pub blocks: Option<Vec<IndexBlock>>,
     /// Its key frames of these times; absent where none were asked for.
     pub keys: Option<Vec<IndexKey>>,
@@ -201,7 +208,8 @@ pub struct RecordingIndex {
     pub track: Option<u64>,
     /// Whether key frames are missing between these, for want of room.
     pub keys_left_out: bool,
-    /// Groups of these times whose blocks and key frames are not known, as at the end of a recording that goes on.
+    /// Groups of these times of which blocks and their key frames are not known: those that are damaged, and the last group
+    /// of a recording that goes on.
     pub groups_missing: u64,
 }
 
@@ -246,8 +254,16 @@ async fn outline(
         let groups = archive
             .outline(&client, &recording)
             .map_err(OpenError::from)?;
+        let extent = archive
+            .extent(&client, &recording)
+            .map_err(OpenError::from)?;
+        // Where the last blocks are damaged that is all that is known.
+        let last_ns = groups.last().map_or(0, |last| last.begins_ns);
+        let ends_ns = extent.end.max(last_ns);
         let mut index = RecordingIndex {
             number,
+            begins_ns: extent.start,
+            ends_ns,
             groups: groups
                 .iter()
                 .map(|of| IndexGroup {
@@ -264,7 +280,11 @@ async fn outline(
         };
         if times.from_ns.or(times.to_ns).is_some() {
             let range = times.from_ns.unwrap_or(0)..times.to_ns.unwrap_or(u64::MAX);
-            let within = groups_in(&groups, &range);
+            // Behind its end there is nothing, not even what was shown last.
+            let within = match range.start > ends_ns {
+                true => &[],
+                false => groups_in(&groups, &range),
+            };
             if range.is_empty() || within.len() > SECTIONS_MAX {
                 return Err(Problem::new(
                     StatusCode::UNPROCESSABLE_ENTITY,
@@ -325,6 +345,7 @@ async fn show(
             begun_unix_ns: recording.begun_unix_ns,
             begins_ns: of.ends_ns - of.length_ns,
             ends_ns: of.ends_ns,
+            ends_unix_ns: recording.begun_unix_ns.saturating_add(of.ends_ns),
             blocks: recording.end - recording.first,
             block_bytes: archive.header().block_bytes,
             tracks: tracks.collect(),

@@ -8,18 +8,21 @@
 //! left alone.
 
 mod deletion;
+mod error;
 mod finding;
+mod outline;
+mod rebuilding;
 mod resizing;
 mod sections;
 mod writing;
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::event::EventFd;
-use engine::front::{Client, SyncError, VolumeOp, VolumeRequest};
+use engine::front::{Client, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
 use engine::stream::Changer;
 use sched::units::Bytes;
@@ -30,10 +33,13 @@ use super::index::{self, GROUP, Index};
 use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
 use super::retention::Looks;
 
+pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
+use outline::Known;
+pub use outline::{Group, Window, groups_in};
 pub use resizing::Standing;
-pub use sections::{Group, Window, groups_in};
-pub use writing::{Claiming, Writing};
+use sections::Sections;
+pub use writing::{Placer, Writing};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
 const TRAILER_READ_BYTES: u64 = 4_096;
@@ -47,99 +53,6 @@ pub const BLOCKS_MIN: u64 = 4;
 
 /// So many blocks are discarded at a time: whoever records waits no longer than for that.
 const DISCARD_BLOCKS: u64 = 1_024;
-
-/// Why an archive cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
-    /// The volume holds something that is no recording.
-    #[error(
-        "volume {0:?} holds something that is no recording; recordings need a volume of their own that nothing was written to"
-    )]
-    Foreign(String),
-    /// Its header is damaged or of a later version.
-    #[error("the header of the recordings in volume {volume:?}: {error}")]
-    Header {
-        /// The volume.
-        volume: String,
-        /// What is wrong.
-        error: FormatError,
-    },
-    /// The volume is smaller than what it holds.
-    #[error("volume {volume:?} has {size}, and the recordings in it need {needed}: was it shrunk?")]
-    Short {
-        /// The volume.
-        volume: String,
-        /// What it has.
-        size: Bytes,
-        /// What it should have.
-        needed: Bytes,
-    },
-    /// The volume has no room for an archive.
-    #[error(
-        "volume {volume:?} is too small for recordings in blocks of {block}: it needs {needed}"
-    )]
-    Small {
-        /// The volume.
-        volume: String,
-        /// The size of a block.
-        block: Bytes,
-        /// What it should have.
-        needed: Bytes,
-    },
-    /// Nothing has been recorded yet.
-    #[error("nothing has been recorded in volume {0:?}")]
-    Empty(String),
-    /// Somebody records there.
-    #[error("volume {0:?} is being recorded to; end that recording first")]
-    Busy(String),
-    /// There is no such recording, or not any more.
-    #[error("there is no recording {number} in volume {volume:?}")]
-    NoSuch {
-        /// The volume.
-        volume: String,
-        /// The recording.
-        number: u64,
-    },
-    /// It is being made.
-    #[error(
-        "recording {number} in volume {volume:?} goes on; only one that has ended can be deleted"
-    )]
-    GoesOn {
-        /// The volume.
-        volume: String,
-        /// The recording.
-        number: u64,
-    },
-    /// There is no room to remember it.
-    #[error(
-        "volume {volume:?} remembers {RANGES_MAX} gaps where recordings were deleted, and has room for no more; delete recordings that lie next to those, the oldest first"
-    )]
-    Gaps {
-        /// The volume.
-        volume: String,
-    },
-    /// So little cannot be kept.
-    #[error(
-        "volume {volume:?} cannot keep less than {least} of recordings, which are {BLOCKS_MIN} blocks"
-    )]
-    LittleKept {
-        /// The volume.
-        volume: String,
-        /// The least.
-        least: Bytes,
-    },
-    /// It could not be read or written.
-    #[error("volume {volume:?}: {error}")]
-    Io {
-        /// The volume.
-        volume: String,
-        /// Why.
-        error: SyncError,
-    },
-}
-
-/// So many sections of the index are kept.
-const SECTIONS_KEPT: usize = 64;
 
 /// A recording of an archive, as much of it as is still there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,16 +80,19 @@ struct State {
     last_number: u64,
     /// What was deleted.
     gone: Gone,
-    /// The ring, which becomes another one under the lock of what is claimed.
+    /// Whether both copies of what is kept say how long the ring is.
+    is_ring_twice: bool,
+    /// The ring, which becomes another one under the lock of the writer.
     geometry: Geometry,
     /// The stream of who records.
     recorder: Option<Changer>,
-    /// Whoever sees to the ring's length looks when this serial is claimed.
+    /// Whoever sees to the ring's length looks when this serial is handed to the disks.
     look_at: Option<u64>,
     /// No more blocks than these are kept.
     most: Option<u64>,
-    /// Sections of the index by the serials of their blocks, those used last at the end; `None`: there is none.
-    sections: VecDeque<(u64, Option<Arc<Index>>)>,
+    sections: Sections,
+    /// What is known of each recording as a whole, by its number.
+    known: HashMap<u64, Known>,
     /// Who is told of each block and of the end.
     listeners: Vec<Weak<EventFd>>,
 }
@@ -200,9 +116,9 @@ impl State {
     }
 }
 
-/// What whoever records uses.
+/// How far whoever records has come.
 #[derive(Debug)]
-struct Claims {
+struct Writer {
     /// The serial after the last one that goes to the disks, or is about to.
     next: u64,
     /// It has come so far that it is being looked at, to make the ring longer if that may be.
@@ -220,7 +136,7 @@ pub struct Archive {
     /// What is on the disks of it; locked before the state, and while it is changed there.
     kept: Mutex<Kept>,
     /// Locked while places are discarded.
-    claimed: Mutex<Claims>,
+    writer: Mutex<Writer>,
     /// Nothing is pending any more.
     settled: Condvar,
     /// Held by who makes the ring longer or shorter.
@@ -263,7 +179,7 @@ impl Archive {
             header,
             geometry: Geometry::new(header.blocks),
         };
-        let kept = reader.kept()?;
+        let (kept, is_ring_twice) = reader.kept()?;
         let geometry = kept.geometry.unwrap_or(reader.geometry);
         let blocks = geometry.blocks.checked_add(1);
         let needed = blocks.and_then(|blocks| blocks.checked_mul(header.block_bytes));
@@ -285,7 +201,9 @@ impl Archive {
         let recordings = recordings(next, &geometry, &kept.gone, |place| {
             reader.trailer_in(place)
         })?;
-        Ok(Self::new(volume, header, kept, next, recordings))
+        let archive = Self::new(volume, header, kept, next, recordings);
+        archive.state().is_ring_twice = is_ring_twice;
+        Ok(archive)
     }
 
     fn new(
@@ -302,11 +220,13 @@ impl Archive {
             number: 0,
             last_number: kept.last_number,
             gone: kept.gone.clone(),
+            is_ring_twice: true,
             geometry: kept.geometry.unwrap_or(Geometry::new(header.blocks)),
             recorder: None,
             look_at: None,
             most: blocks_of(kept.keep, &header),
-            sections: VecDeque::new(),
+            sections: Sections::default(),
+            known: HashMap::new(),
             listeners: Vec::new(),
         };
         Self {
@@ -314,7 +234,7 @@ impl Archive {
             header,
             state: Mutex::new(state),
             kept: Mutex::new(kept),
-            claimed: Mutex::new(Claims {
+            writer: Mutex::new(Writer {
                 next,
                 is_looked_at: false,
                 pending: None,
@@ -376,8 +296,8 @@ impl Archive {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn claimed(&self) -> MutexGuard<'_, Claims> {
-        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -483,13 +403,13 @@ impl Archive {
             return self.unless_cut(&reader, error);
         }
         let block = Block::parse(&bytes).ok();
-        let block = block.filter(|block| self.is_of(&block.trailer, serial));
-        let section = block.filter(|block| !block.index().is_empty() || index::ends_group(serial));
-        let is_it = block.is_some();
-        if let Some(block) = section {
-            self.keep(serial, Index::parse(block.index()).ok().map(Arc::new));
+        let Some(block) = block.filter(|block| self.is_of(&block.trailer, serial)) else {
+            return Ok(None);
+        };
+        if let Ok(section) = Index::parse(block.index()) {
+            self.keep(block.trailer.recording, serial, Some(Arc::new(section)));
         }
-        Ok(is_it.then_some(bytes))
+        Ok(Some(bytes))
     }
 
     /// Whether a block that was read is the one of this serial.
@@ -526,134 +446,6 @@ impl Archive {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Keeps the section of the index that is in a block, or that it has none.
-    pub(super) fn keep(&self, serial: u64, section: Option<Arc<Index>>) {
-        let mut state = self.state();
-        state.sections.retain(|(of, _)| *of != serial);
-        if state.sections.len() == SECTIONS_KEPT {
-            state.sections.pop_front();
-        }
-        state.sections.push_back((serial, section));
-    }
-
-    /// The section of the index that is in a block of a recording.
-    pub(super) fn section(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        serial: u64,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        if !(recording.first..recording.end).contains(&serial) {
-            return Ok(None);
-        }
-        let mut state = self.state();
-        if let Some(place) = state.sections.iter().position(|(of, _)| *of == serial)
-            && let Some(kept) = state.sections.remove(place)
-        {
-            let section = kept.1.clone();
-            state.sections.push_back(kept);
-            return Ok(section);
-        }
-        drop(state);
-        let section = self.read_section(client, serial)?.map(Arc::new);
-        self.keep(serial, section.clone());
-        Ok(section)
-    }
-
-    /// The section of the index before another, if that one is not the first of its recording.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn index_before(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        index: &Index,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        match index.first.checked_sub(1) {
-            Some(serial) => self.section(client, recording, serial),
-            None => Ok(None),
-        }
-    }
-
-    /// The section of the index after another, as far as there is one.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn index_after(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        index: &Index,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        let group_end = (index.end() / GROUP + 1) * GROUP - 1;
-        let serial = group_end.min(recording.end.saturating_sub(1));
-        if serial < index.end() || (serial < group_end && self.goes_on(recording)) {
-            return Ok(None);
-        }
-        self.section(client, recording, serial)
-    }
-
-    /// The section of the index that is about this time of a recording; `None`: that has to be found without.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn index_at(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        media_ns: u64,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        let Some(last) = recording.end.checked_sub(1) else {
-            return Ok(None);
-        };
-        // The last block of what was ended has one, and the last one of each group.
-        let group_end = |group: u64| (group + 1) * GROUP - 1;
-        let newest = (last / GROUP).checked_sub(1).map(group_end);
-        let mut section = None;
-        if !self.goes_on(recording) || index::ends_group(last) {
-            section = self.section(client, recording, last)?;
-        }
-        if section.is_none()
-            && let Some(newest) = newest.filter(|newest| *newest < last)
-        {
-            section = self.section(client, recording, newest)?;
-            // It is behind that.
-            if let Some(found) = &section
-                && found.begins_ns() <= media_ns
-                && self.begins_by(client, found.end(), media_ns)?
-            {
-                return Ok(None);
-            }
-        }
-        while let Some(found) = section {
-            if found.begins_ns() <= media_ns {
-                return Ok(Some(found));
-            }
-            let before = found.groups.iter().position(|begin| *begin <= media_ns);
-            let back = match before {
-                Some(place) => place as u64 + 1,
-                // The first of them all, or further back than this one knows.
-                None => (found.groups.len() as u64).max(1),
-            };
-            let Some(group) = (found.first / GROUP).checked_sub(back) else {
-                return Ok(Some(found));
-            };
-            let earlier = group_end(group);
-            if earlier < recording.first {
-                return Ok(Some(found));
-            }
-            section = self.section(client, recording, earlier)?;
-        }
-        Ok(None)
-    }
-
-    /// Whether a block is there that begins no later than this time.
-    fn begins_by(&self, client: &Client, serial: u64, media_ns: u64) -> Result<bool, ArchiveError> {
-        let trailer = self.trailer(client, serial)?;
-        Ok(trailer.is_some_and(|of| of.media_ns <= media_ns))
-    }
-
     /// What the trailer of a block says; `None`: it is not there any more, or damaged.
     pub(super) fn trailer(
         &self,
@@ -669,32 +461,6 @@ impl Archive {
             Ok(found) => Ok(found.filter(|of| of.serial == serial)),
             Err(error) => self.unless_cut(&reader, error),
         }
-    }
-
-    /// The serial of the last block of a recording that begins no later than this time of its; of its first if none
-    /// does.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn block_at(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        media_ns: u64,
-    ) -> Result<u64, ArchiveError> {
-        if let Some(index) = self.index_at(client, recording, media_ns)? {
-            return Ok(index.block_at(media_ns).max(recording.first));
-        }
-        let (mut from, mut to) = (recording.first, recording.end);
-        while from + 1 < to {
-            let middle = from + (to - from) / 2;
-            // One that is damaged counts as later: what is before it is played then.
-            match self.begins_by(client, middle, media_ns)? {
-                true => from = middle,
-                false => to = middle,
-            }
-        }
-        Ok(from)
     }
 }
 

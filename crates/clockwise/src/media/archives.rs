@@ -12,12 +12,11 @@ use super::archive::{Archive, ArchiveError, Recording, Writing};
 use super::block::Block;
 use super::description::Description;
 use super::keeping::Keep;
-use super::play;
 use super::retention::Looks;
 use super::roster::Roster;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
-const DESCRIBED_WITHIN: usize = 4;
+pub(super) const DESCRIBED_WITHIN: usize = 4;
 
 /// Why there is no archive.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +191,7 @@ impl Archives {
                 break;
             }
         }
-        let extent = play::extent(archive, &client, &recording)?;
+        let extent = archive.extent(&client, &recording)?;
         Ok(Described {
             recording,
             description,

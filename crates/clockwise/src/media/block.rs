@@ -29,10 +29,16 @@
 //!
 //! All numbers are little-endian. Checksums are CRC-64/NVME. `parse` takes any bytes at all.
 
+mod composer;
+mod header;
+
 use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use composer::{Composer, Seal};
+pub use header::Header;
 
 /// The version of the format that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -51,21 +57,6 @@ pub const BLOCK_BYTES: Range<u64> = 65_536..4 * 1_048_576 + 1;
 
 const HEADER_MAGIC: [u8; 8] = *b"CLKWMEDA";
 const TRAILER_MAGIC: [u8; 8] = *b"CLKWMEDB";
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawHeader {
-    magic: [u8; 8],
-    version: U32,
-    zero: U32,
-    checksum: U64,
-    archive: [u8; 16],
-    block_bytes: U64,
-    blocks: U64,
-    rest: [u8; HEADER_BYTES - 56],
-}
-
-const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -130,17 +121,6 @@ fn section_checksum(section: &[u8]) -> u64 {
     checksum(&[section]).max(1)
 }
 
-/// What the header of an archive says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
-    /// Which archive it is.
-    pub archive: [u8; 16],
-    /// How long blocks are, and the header's place.
-    pub block_bytes: u64,
-    /// How many blocks the ring has.
-    pub blocks: u64,
-}
-
 /// Why bytes are not what they should be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FormatError {
@@ -156,58 +136,6 @@ pub enum FormatError {
     /// Intact and nonsense.
     #[error("impossible: {0}")]
     Impossible(&'static str),
-}
-
-impl Header {
-    /// Its bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut raw = RawHeader {
-            magic: HEADER_MAGIC,
-            version: U32::new(FORMAT_VERSION),
-            zero: U32::ZERO,
-            checksum: U64::ZERO,
-            archive: self.archive,
-            block_bytes: U64::new(self.block_bytes),
-            blocks: U64::new(self.blocks),
-            rest: [0; HEADER_BYTES - 56],
-        };
-        raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
-        raw.as_bytes().to_vec()
-    }
-
-    /// What the first bytes of a volume say.
-    ///
-    /// # Errors
-    /// When they are no header.
-    pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
-        let (raw, _) = RawHeader::read_from_prefix(bytes).map_err(|_| FormatError::NotOne)?;
-        if raw.magic != HEADER_MAGIC {
-            return Err(FormatError::NotOne);
-        }
-        check_version(raw.version.get())?;
-        let zeroed = RawHeader {
-            checksum: U64::ZERO,
-            ..raw
-        };
-        if checksum(&[zeroed.as_bytes()]) != raw.checksum.get() {
-            return Err(FormatError::Damaged);
-        }
-        let header = Self {
-            archive: raw.archive,
-            block_bytes: raw.block_bytes.get(),
-            blocks: raw.blocks.get(),
-        };
-        let size = header.block_bytes;
-        if !BLOCK_BYTES.contains(&size) || !size.is_power_of_two() {
-            return Err(FormatError::Impossible("its block size is none"));
-        }
-        let end = header.blocks.checked_add(1);
-        if header.blocks == 0 || end.and_then(|end| end.checked_mul(size)).is_none() {
-            return Err(FormatError::Impossible("its number of blocks is none"));
-        }
-        Ok(header)
-    }
 }
 
 fn check_version(version: u32) -> Result<(), FormatError> {
@@ -262,8 +190,7 @@ impl Trailer {
     /// can be told from a damaged one.
     #[must_use]
     pub fn section_bytes(&self) -> Option<u64> {
-        let behind = TRAILER_BYTES as u64 + u64::from(self.entries) * ENTRY_BYTES as u64;
-        (self.section != 0).then_some(behind + u64::from(self.index))
+        (self.section != 0).then_some(self.entries_bytes() + u64::from(self.index))
     }
 
     /// The section of the index in the last bytes of its block, at least [so many](Self::section_bytes).
@@ -286,6 +213,73 @@ impl Trailer {
     #[must_use]
     pub fn has_section(&self) -> bool {
         self.index > 0
+    }
+
+    /// How many of the last bytes of a block have to be read for its entries alone.
+    #[must_use]
+    pub fn entries_bytes(&self) -> u64 {
+        TRAILER_BYTES as u64 + u64::from(self.entries) * ENTRY_BYTES as u64
+    }
+
+    /// A packet by its number, and where in the block its body is, in the last bytes of the block; `None` where there is
+    /// none or it makes no sense.
+    fn packet(&self, last: &[u8], number: usize) -> Option<(Entry, Range<usize>)> {
+        if number >= self.entries as usize {
+            return None;
+        }
+        let at = last
+            .len()
+            .checked_sub(TRAILER_BYTES + (number + 1) * ENTRY_BYTES)?;
+        let raw = RawEntry::read_from_bytes(&last[at..at + ENTRY_BYTES]).ok()?;
+        let from = raw.at.get() as usize;
+        let body = from..from + usize::from(raw.len.get());
+        if body.end > self.bodies as usize {
+            return None;
+        }
+        let kind = match raw.kind & KIND_MASK {
+            KIND_RTP => Kind::Rtp,
+            KIND_RTCP => Kind::Rtcp,
+            _ => return None,
+        };
+        let after_us = u64::from(raw.arrival_us.get());
+        let media_ns = i64::from(raw.media_us.get()) * 1_000;
+        let entry = Entry {
+            track: raw.track,
+            kind,
+            begins_frame: raw.kind & KIND_FRAME != 0,
+            is_key: raw.kind & KIND_KEY != 0,
+            arrival_ns: self.arrival_ns.saturating_add(after_us * 1_000),
+            media_ns: self.media_ns.saturating_add_signed(media_ns),
+            header: raw.header,
+            lost: raw.lost.get(),
+        };
+        Some((entry, body))
+    }
+
+    /// All packets and how long their bodies are, in the last bytes of the block, at least [so many](Self::entries_bytes).
+    /// What was not read the checksum of the block cannot be held against, so it is looked at whether they belong
+    /// together: bodies lie back to back and are as long as the trailer says, and the first packet's times are the
+    /// trailer's.
+    ///
+    /// # Errors
+    /// When they do not, or there are none.
+    pub fn packets(&self, last: &[u8]) -> Result<Vec<(Entry, usize)>, FormatError> {
+        let mut packets = Vec::with_capacity((last.len() / ENTRY_BYTES).min(self.entries as usize));
+        let mut bodies = 0;
+        for number in 0..self.entries as usize {
+            let (entry, body) = self.packet(last, number).ok_or(FormatError::Damaged)?;
+            let begins = (self.arrival_ns, self.media_ns);
+            let is_early = number == 0 && (entry.arrival_ns, entry.media_ns) != begins;
+            if body.start != bodies || is_early {
+                return Err(FormatError::Damaged);
+            }
+            bodies = body.end;
+            packets.push((entry, body.len()));
+        }
+        match bodies == self.bodies as usize && !packets.is_empty() {
+            true => Ok(packets),
+            false => Err(FormatError::Damaged),
+        }
     }
 
     /// What the last bytes of a block say. Of the rest of the block nothing is known then but how it is divided.
@@ -366,158 +360,6 @@ pub struct Entry {
     pub lost: u32,
 }
 
-/// What of a block is filled.
-#[derive(Clone, Debug)]
-pub struct Composer {
-    size: usize,
-    text: usize,
-    index: usize,
-    bodies: usize,
-    entries: usize,
-    /// Arrival and media time of the first entry.
-    base: Option<(u64, u64)>,
-}
-
-/// What a block is told at its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seal {
-    /// Which archive it belongs to.
-    pub archive: [u8; 16],
-    /// Which block it is.
-    pub serial: u64,
-    /// Which recording it is of, from 1.
-    pub recording: u64,
-    /// The serial of that recording's first block.
-    pub first: u64,
-    /// When the recording began, in nanoseconds since 1970.
-    pub begun_unix_ns: u64,
-    /// Whether the recording ends with it.
-    pub is_last: bool,
-}
-
-impl Composer {
-    /// An empty block of `size` bytes that will end with a text and a section of the index as long as that.
-    #[must_use]
-    pub fn new(size: usize, text: usize, index: usize) -> Self {
-        Self {
-            size,
-            text,
-            index,
-            bodies: 0,
-            entries: 0,
-            base: None,
-        }
-    }
-
-    /// Whether nothing is in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
-
-    /// When its first packet arrived, in nanoseconds of the recording.
-    #[must_use]
-    pub fn begins_ns(&self) -> Option<u64> {
-        self.base.map(|(arrival, _)| arrival)
-    }
-
-    /// Where the next body goes, and how long it can be.
-    #[must_use]
-    pub fn room(&self) -> Range<usize> {
-        let behind = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
-        self.bodies..self.size.saturating_sub(behind).max(self.bodies)
-    }
-
-    /// Whether a packet of these times can be in the block of what is in it already.
-    #[must_use]
-    pub fn takes(&self, arrival_ns: u64, media_ns: u64) -> bool {
-        self.base.is_none_or(|(arrival, media)| {
-            let apart_us = (i128::from(media_ns) - i128::from(media)) / 1_000;
-            (arrival_ns.saturating_sub(arrival) / 1_000) <= u64::from(u32::MAX)
-                && i32::try_from(apart_us).is_ok()
-        })
-    }
-
-    /// Notes a packet whose body of `len` bytes is at the beginning of [`room`](Self::room).
-    ///
-    /// # Panics
-    /// When it has no room.
-    pub fn push(&mut self, block: &mut [u8], len: usize, entry: &Entry) {
-        assert!(len <= self.room().len() && len <= usize::from(u16::MAX));
-        let (arrival, media) = *self.base.get_or_insert((entry.arrival_ns, entry.media_ns));
-        let mut kind = match entry.kind {
-            Kind::Rtp => KIND_RTP,
-            Kind::Rtcp => KIND_RTCP,
-        };
-        kind |= if entry.begins_frame { KIND_FRAME } else { 0 };
-        kind |= if entry.is_key { KIND_KEY } else { 0 };
-        let media_us = (i128::from(entry.media_ns) - i128::from(media)) / 1_000;
-        let raw = RawEntry {
-            at: U32::new(self.bodies as u32),
-            len: U16::new(len as u16),
-            track: entry.track,
-            kind,
-            arrival_us: U32::new((entry.arrival_ns.saturating_sub(arrival) / 1_000) as u32),
-            media_us: zerocopy::little_endian::I32::new(media_us as i32),
-            header: entry.header,
-            lost: U32::new(entry.lost),
-        };
-        self.entries += 1;
-        let at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
-        block[at..at + ENTRY_BYTES].copy_from_slice(raw.as_bytes());
-        self.bodies += len;
-    }
-
-    /// How long a section of the index can be.
-    #[must_use]
-    pub fn index_room(&self) -> usize {
-        let used = self.bodies + self.text + self.entries * ENTRY_BYTES + TRAILER_BYTES;
-        self.size.saturating_sub(used)
-    }
-
-    /// Ends the block with its text, a section of the index or none, and its trailer.
-    ///
-    /// # Panics
-    /// When the text is longer than was said, or there is no [room](Self::index_room) for the index.
-    pub fn seal(self, block: &mut [u8], text: &[u8], index: &[u8], seal: &Seal) {
-        assert!(text.len() <= self.text && index.len() <= self.index_room());
-        let (arrival_ns, media_ns) = self.base.unwrap_or_default();
-        let entries_at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
-        let text_end = self.bodies + text.len();
-        block[self.bodies..text_end].copy_from_slice(text);
-        let index_at = entries_at - index.len();
-        block[text_end..index_at].fill(0);
-        block[index_at..entries_at].copy_from_slice(index);
-        let section = match index {
-            [] => 0,
-            index => section_checksum(index),
-        };
-        let (content, trailer) = block.split_at_mut(self.size - TRAILER_BYTES);
-        let mut raw = RawTrailer {
-            magic: TRAILER_MAGIC,
-            version: U32::new(FORMAT_VERSION),
-            flags: U32::new(if seal.is_last { FLAG_LAST } else { 0 }),
-            checksum: U64::ZERO,
-            content: U64::new(checksum(&[content])),
-            archive: seal.archive,
-            serial: U64::new(seal.serial),
-            recording: U64::new(seal.recording),
-            first: U64::new(seal.first),
-            begun_unix_ns: U64::new(seal.begun_unix_ns),
-            arrival_ns: U64::new(arrival_ns),
-            media_ns: U64::new(media_ns),
-            bodies: U32::new(self.bodies as u32),
-            text: U32::new(text.len() as u32),
-            entries: U32::new(self.entries as u32),
-            index: U32::new(index.len() as u32),
-            section: U64::new(section),
-            rest: [0; 8],
-        };
-        raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
-        trailer.copy_from_slice(raw.as_bytes());
-    }
-}
-
 /// A block that is as it was written.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
@@ -538,6 +380,12 @@ impl<'a> Block<'a> {
             return Err(FormatError::Damaged);
         }
         Ok(Self { trailer, bytes })
+    }
+
+    /// All of its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// The description of its recording.
@@ -568,34 +416,7 @@ impl<'a> Block<'a> {
     /// A packet by its number, and where in the block its body is; `None` where there is none or it makes no sense.
     #[must_use]
     pub fn packet(&self, number: usize) -> Option<(Entry, Range<usize>)> {
-        if number >= self.len() {
-            return None;
-        }
-        let at = self.bytes.len() - TRAILER_BYTES - (number + 1) * ENTRY_BYTES;
-        let raw = RawEntry::read_from_bytes(&self.bytes[at..at + ENTRY_BYTES]).ok()?;
-        let from = raw.at.get() as usize;
-        let body = from..from + usize::from(raw.len.get());
-        if body.end > self.trailer.bodies as usize {
-            return None;
-        }
-        let kind = match raw.kind & KIND_MASK {
-            KIND_RTP => Kind::Rtp,
-            KIND_RTCP => Kind::Rtcp,
-            _ => return None,
-        };
-        let after_us = u64::from(raw.arrival_us.get());
-        let media_ns = i64::from(raw.media_us.get()) * 1_000;
-        let entry = Entry {
-            track: raw.track,
-            kind,
-            begins_frame: raw.kind & KIND_FRAME != 0,
-            is_key: raw.kind & KIND_KEY != 0,
-            arrival_ns: self.trailer.arrival_ns.saturating_add(after_us * 1_000),
-            media_ns: self.trailer.media_ns.saturating_add_signed(media_ns),
-            header: raw.header,
-            lost: raw.lost.get(),
-        };
-        Some((entry, body))
+        self.trailer.packet(self.bytes, number)
     }
 }
 
@@ -619,208 +440,4 @@ pub(super) fn mend(bytes: &mut [u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use rand::rngs::StdRng;
-    use rand::{Rng, SeedableRng};
-
-    use super::*;
-
-    const SIZE: usize = 65_536;
-
-    fn seal() -> Seal {
-        Seal {
-            archive: [7; 16],
-            serial: 12,
-            recording: 3,
-            first: 10,
-            begun_unix_ns: 1_700_000_000_000_000_000,
-            is_last: true,
-        }
-    }
-
-    fn entry(rng: &mut StdRng) -> Entry {
-        let ns = |us: u64| us * 1_000;
-        Entry {
-            track: rng.random_range(0..3),
-            kind: if rng.random_ratio(1, 9) {
-                Kind::Rtcp
-            } else {
-                Kind::Rtp
-            },
-            begins_frame: rng.random(),
-            is_key: rng.random(),
-            arrival_ns: ns(rng.random_range(1_000_000..2_000_000)),
-            media_ns: ns(rng.random_range(500_000..2_000_000)),
-            header: rng.random(),
-            lost: rng.random_range(0..3),
-        }
-    }
-
-    /// A full block, and what is in it.
-    fn full(rng: &mut StdRng, text: &[u8]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
-        let mut block = vec![0xEE; SIZE];
-        let mut composer = Composer::new(SIZE, text.len(), 0);
-        let mut packets = Vec::new();
-        let first = Entry {
-            arrival_ns: 1_000_000_000,
-            media_ns: 900_000_000,
-            ..entry(rng)
-        };
-        for number in 0.. {
-            let entry = if number == 0 { first } else { entry(rng) };
-            let body: Vec<u8> = (0..rng.random_range(0..1_500))
-                .map(|_| rng.random())
-                .collect();
-            let room = composer.room();
-            if body.len() > room.len() {
-                break;
-            }
-            block[room.start..room.start + body.len()].copy_from_slice(&body);
-            composer.push(&mut block, body.len(), &entry);
-            packets.push((entry, body));
-        }
-        composer.seal(&mut block, text, b"", &seal());
-        (block, packets)
-    }
-
-    #[test]
-    fn what_is_in_a_block_is_what_was_put_there() {
-        let mut rng = StdRng::seed_from_u64(4);
-        for text in [&b""[..], b"v=0", &[b'x'; 3_000]] {
-            let (bytes, packets) = full(&mut rng, text);
-            let block = Block::parse(&bytes).unwrap();
-            assert_eq!(block.text(), text);
-            assert_eq!(block.len(), packets.len());
-            for (number, (entry, body)) in packets.iter().enumerate() {
-                let (found, range) = block.packet(number).unwrap();
-                assert_eq!((found, &bytes[range]), (*entry, &body[..]));
-            }
-            assert_eq!(block.packet(packets.len()), None);
-            let trailer = Trailer::parse(&bytes[SIZE - 4_096..], SIZE as u64).unwrap();
-            assert_eq!(trailer, block.trailer);
-            assert_eq!(
-                (trailer.serial, trailer.recording, trailer.first),
-                (12, 3, 10)
-            );
-            assert!(trailer.is_last);
-        }
-    }
-
-    #[test]
-    fn a_changed_bit_anywhere_is_seen() {
-        let mut rng = StdRng::seed_from_u64(5);
-        let (bytes, _) = full(&mut rng, b"v=0");
-        for _ in 0..2_000 {
-            let mut changed = bytes.clone();
-            let bit = rng.random_range(0..8 * SIZE);
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(Block::parse(&changed).is_err(), "bit {bit}");
-        }
-        // A torn write: the beginning is of another block.
-        let (other, _) = full(&mut rng, b"v=0");
-        for sectors in [1, 64, 127] {
-            let torn = [&other[..sectors * 512], &bytes[sectors * 512..]].concat();
-            assert_eq!(Block::parse(&torn).unwrap_err(), FormatError::Damaged);
-        }
-        assert_eq!(Block::parse(&[0; SIZE]).unwrap_err(), FormatError::NotOne);
-        assert_eq!(Block::parse(&[]).unwrap_err(), FormatError::NotOne);
-    }
-
-    #[test]
-    fn a_section_is_read_alone_and_only_as_it_was_written() {
-        let mut rng = StdRng::seed_from_u64(6);
-        let section: Vec<u8> = (0..3_000).map(|_| rng.random()).collect();
-        let mut bytes = vec![0xEE; SIZE];
-        let mut composer = Composer::new(SIZE, 3, section.len());
-        for _ in 0..40 {
-            composer.push(&mut bytes, 500, &entry(&mut rng));
-        }
-        composer.seal(&mut bytes, b"v=0", &section, &seal());
-        assert_eq!(Block::parse(&bytes).unwrap().index(), section);
-        let trailer = Trailer::parse(&bytes[SIZE - 128..], SIZE as u64).unwrap();
-        let needed = trailer.section_bytes().unwrap() as usize;
-        assert_eq!(needed, 128 + 40 * 32 + 3_000);
-        for more in [0, 1, 9_000] {
-            let last = &bytes[SIZE - needed - more..];
-            assert_eq!(trailer.section(last), Ok(&section[..]));
-        }
-        let too_little = trailer.section(&bytes[SIZE - needed + 1..]);
-        assert_eq!(too_little, Err(FormatError::NotOne));
-        for _ in 0..500 {
-            let mut last = bytes[SIZE - needed..].to_vec();
-            let bit = rng.random_range(0..8 * section.len());
-            last[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(trailer.section(&last), Err(FormatError::Damaged), "{bit}");
-        }
-        // One of the first days: behind the text, and with no checksum of its own.
-        let mut old = bytes.clone();
-        let at = 40 * 500 + 3;
-        old[SIZE - needed..SIZE - needed + section.len()].fill(0);
-        old[at..at + section.len()].copy_from_slice(&section);
-        old[SIZE - 16..SIZE - 8].fill(0);
-        mend(&mut old);
-        let block = Block::parse(&old).unwrap();
-        assert_eq!(block.index(), section);
-        assert!(block.trailer.has_section() && block.trailer.section_bytes().is_none());
-        assert_eq!(block.trailer.section(&old), Err(FormatError::NotOne));
-    }
-
-    #[test]
-    fn a_header_is_read_as_it_was_written() {
-        let header = Header {
-            archive: *b"0123456789abcdef",
-            block_bytes: 262_144,
-            blocks: 4_095,
-        };
-        let bytes = header.encode();
-        assert_eq!(Header::parse(&bytes), Ok(header));
-        for at in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 0x10;
-            assert!(Header::parse(&changed).is_err(), "byte {at}");
-        }
-        let odd = Header {
-            block_bytes: 100_000,
-            ..header
-        };
-        let said = Header::parse(&odd.encode()).unwrap_err().to_string();
-        assert!(said.contains("block size"), "{said}");
-    }
-
-    #[test]
-    fn the_bytes_are_what_the_format_says() {
-        let header = Header {
-            archive: [9; 16],
-            block_bytes: 65_536,
-            blocks: 3,
-        };
-        let mut block = vec![0; SIZE];
-        let mut composer = Composer::new(SIZE, 3, 5);
-        block[..4].copy_from_slice(b"body");
-        let entry = Entry {
-            track: 1,
-            kind: Kind::Rtp,
-            begins_frame: true,
-            is_key: true,
-            arrival_ns: 5_000_000,
-            media_ns: 4_000_000,
-            header: *b"rtp-header-0",
-            lost: 2,
-        };
-        composer.push(&mut block, 4, &entry);
-        composer.seal(&mut block, b"v=0", b"index", &seal());
-        let hex = |bytes: &[u8]| -> String {
-            let lines = bytes.chunks(32).map(|line| {
-                let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
-                digits.concat()
-            });
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        insta::assert_snapshot!(format!(
-            "header\n{}\nbodies and text\n{}\nindex, entry and trailer\n{}",
-            hex(&header.encode()[..64]),
-            hex(&block[..32]),
-            hex(&block[SIZE - TRAILER_BYTES - 2 * ENTRY_BYTES..])
-        ));
-    }
-}
+mod tests;

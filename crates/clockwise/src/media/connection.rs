@@ -16,6 +16,7 @@ mod parameters;
 mod playing;
 mod recording;
 mod setup;
+mod starts;
 mod target;
 mod wanted;
 
@@ -35,12 +36,13 @@ use super::archive::{Archive, Recording, Writing};
 use super::description::Description;
 use super::input::{Input, InputError, Next};
 use super::link::Link;
-use super::play::{PlayError, Start};
+use super::play::PlayError;
 use super::poll::Wait;
 use super::receive::{ReceiveError, Receiver};
 use super::record::RecordError;
 use super::roster::Member;
 use super::server::Shared;
+use super::start::Start;
 use super::transport::Transport;
 use answer::{Answer, answer};
 

@@ -232,5 +232,12 @@ fn understood(data: &[u8]) {
                 assert!(body.end <= data.len());
             }
         }
+        // What is understood of the end alone is what is in the block.
+        let needed = block.trailer.entries_bytes() as usize;
+        let last = &data[data.len() - needed..];
+        if let Ok(packets) = block.trailer.packets(last) {
+            let all = (0..block.len()).filter_map(|number| block.packet(number));
+            assert!(all.map(|(entry, body)| (entry, body.len())).eq(packets));
+        }
     }
 }

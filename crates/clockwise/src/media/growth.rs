@@ -271,7 +271,7 @@ impl Archives {
             let plan = self.view(archive, keep, is_used).plan();
             let again = match plan.step {
                 None => {
-                    archive.look_when_claimed(plan.look_at);
+                    archive.look_when_reached(plan.look_at);
                     return Ok(keep.free.map(|_| AGAIN));
                 }
                 Some(Step::Longer(to, volume)) => {
@@ -282,7 +282,7 @@ impl Archives {
                     let is_shorter = archive.resize(&client, to)?;
                     (!is_shorter).then_some(CUT_AGAIN)
                 }
-                Some(Step::Cut) => (!self.cut(archive)).then_some(CUT_AGAIN),
+                Some(Step::Cut) => (!self.cut(archive, &client)).then_some(CUT_AGAIN),
             };
             if again.is_some() {
                 archive.stays();
@@ -332,7 +332,7 @@ impl Archives {
         let changed = archive.recorder().map_or(Ok(()), |of| of.change(wish));
         if let Err(refusal) = changed {
             tracing::warn!(volume = name, %refusal, "what a recording volume could grow by cannot be reserved: the oldest is overwritten");
-            self.cut(archive);
+            self.cut(archive, client);
             return Ok(false);
         }
         let is_longer = archive.resize(client, to)?;
@@ -347,7 +347,7 @@ impl Archives {
     }
 
     /// Cuts the volume behind the ring; whether that could be.
-    fn cut(&self, archive: &Archive) -> bool {
+    fn cut(&self, archive: &Archive, client: &Client) -> bool {
         let name = archive.volume().name();
         let end = Bytes(archive.range().end);
         if let Some(recorder) = archive.recorder()
@@ -365,6 +365,10 @@ impl Archives {
         let size = end.get().next_multiple_of(self.pool().extent().get());
         if archive.volume().size().get() <= size {
             return true;
+        }
+        if let Err(error) = archive.keep_ring_twice(client) {
+            tracing::warn!(volume = name, %error, "a recording volume gives nothing back");
+            return false;
         }
         match self.pool().shrink(name, Bytes(size)) {
             Ok(_) => {

@@ -4,10 +4,12 @@
 //! section with a *record* for each block of the recording in that group, the *keys* among the frames of one track that
 //! begin there, and the *directory*: when the groups before it begin. So whoever has the newest section of a recording
 //! knows which group a time is in, and that group's section says which block and which packet: any time is found with
-//! one read and played with another.
+//! one read and played with another. What is shown before the first key of a group begins with one of an earlier group,
+//! which the section names as well.
 //!
 //! It is written with the blocks that it is about and as durably; nothing has to be kept in step with them. A section
-//! that is missing, as after a crash, costs a bisection of the blocks of its group, which say the same.
+//! that is missing, as after a crash, is [rebuilt](super::archive) in memory from the entries of its group's blocks,
+//! which say the same: by the same [`Indexer`] that notes them while they are recorded.
 //!
 //! # Layout
 //!
@@ -38,7 +40,10 @@ struct RawHead {
     groups: U32,
     track: u8,
     flags: u8,
-    rest: [u8; 6],
+    /// So many blocks before `first` the last key before it begins; 0: that is not known.
+    before: U16,
+    /// The packet there that it begins with.
+    before_packet: U32,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -108,11 +113,14 @@ pub struct Key {
 pub struct Index {
     /// The serial of the block that the first record is about.
     pub first: u64,
-    /// Frames of the track in the recording before that block.
+    /// Frames of the track in the recording before that block, as far as they are known: those of groups before it whose
+    /// sections are lost are not counted where this one is rebuilt.
     pub frames: u64,
     /// The track whose frames these are.
     pub track: u8,
-    /// Of each block up to the one that the section is in.
+    /// The block and the packet that the last key before these blocks begins with, if that is known.
+    pub before: Option<(u64, u32)>,
+    /// Of each block up to the one that the section is in; one without packets is damaged or gone.
     pub records: Vec<Record>,
     /// In the order in which they came.
     pub keys: Vec<Key>,
@@ -126,6 +134,12 @@ pub struct Index {
 #[must_use]
 pub fn section_bytes_max(block_bytes: usize) -> usize {
     block_bytes / PART_OF_BLOCK
+}
+
+/// As many keys as a section can have in a block of that size that has nothing else.
+#[must_use]
+pub fn keys_max(block_bytes: usize) -> usize {
+    (block_bytes / KEY_BYTES).min(usize::from(u16::MAX))
 }
 
 /// Whether a block is the last of its group.
@@ -147,12 +161,39 @@ impl Index {
         self.records.first().map_or(0, |record| record.media_ns)
     }
 
-    /// The serial of the last of its blocks that begins no later than that time; the first if none does.
+    /// The serial of the last of its blocks that begins no later than that time; the first if none does. Those that are
+    /// damaged are passed over.
     #[must_use]
     pub fn block_at(&self, media_ns: u64) -> u64 {
         let begun = self.records.iter();
         let begun = begun.take_while(|record| record.media_ns <= media_ns);
-        self.first + (begun.count() as u64).saturating_sub(1)
+        let is_there = |record: &Record| record.packets > 0;
+        let last = self.records[..begun.count()].iter().rposition(is_there);
+        let found = last.or_else(|| self.records.iter().position(is_there));
+        self.first + found.unwrap_or(0) as u64
+    }
+
+    /// The frames of the track up to the end of its blocks.
+    fn frames_end(&self) -> u64 {
+        let records = self.records.iter();
+        self.frames + records.map(|of| u64::from(of.frames)).sum::<u64>()
+    }
+
+    /// The block and the packet that the last key up to the end of its blocks begins with.
+    fn last_key(&self) -> Option<(u64, u32)> {
+        let last = self.keys.last().map(|key| (key.serial, key.packet));
+        // The very last one may be among those that were left out.
+        last.filter(|_| !self.is_thinned)
+            .or(self.before.filter(|_| self.keys.is_empty()))
+    }
+
+    /// Takes what the section of the group before says.
+    pub fn follow(&mut self, before: &Self) {
+        self.frames = before.frames_end();
+        self.before = before.last_key();
+        self.groups = std::iter::once(before.begins_ns())
+            .chain(before.groups.iter().copied())
+            .collect();
     }
 
     /// The last key that is to be played no later than that time.
@@ -174,6 +215,11 @@ impl Index {
         let keys = keys_want.min(room - groups * GROUP_BYTES) / KEY_BYTES;
         let keys = keys.min(usize::from(u16::MAX));
         let is_thinned = self.is_thinned || keys < self.keys.len();
+        let before = self.before.and_then(|(serial, packet)| {
+            let back = self.first.checked_sub(serial)?;
+            Some((u16::try_from(back).ok()?, packet))
+        });
+        let (before, before_packet) = before.unwrap_or_default();
         let head = RawHead {
             first: U64::new(self.first),
             frames: U64::new(self.frames),
@@ -182,7 +228,8 @@ impl Index {
             groups: U32::new(groups as u32),
             track: self.track,
             flags: if is_thinned { FLAG_THINNED } else { 0 },
-            rest: [0; 6],
+            before: U16::new(before),
+            before_packet: U32::new(before_packet),
         };
         let mut bytes = head.as_bytes().to_vec();
         for record in &self.records {
@@ -245,6 +292,10 @@ impl Index {
         if first.checked_add(GROUP).is_none() {
             return Err(impossible("an index of blocks that there are not"));
         }
+        let before = match head.before.get() {
+            0 => None,
+            back => first.checked_sub(back.into()),
+        };
         let (of_records, rest) = rest.split_at(records * RECORD_BYTES);
         let (of_keys, of_groups) = rest.split_at(keys * KEY_BYTES);
         let records: Vec<Record> = of_records
@@ -267,6 +318,7 @@ impl Index {
             first,
             frames: head.frames.get(),
             track: head.track,
+            before: before.map(|serial| (serial, head.before_packet.get())),
             keys: keys.ok_or(impossible("a key frame of no block"))?,
             records,
             is_thinned: head.flags & FLAG_THINNED != 0,
@@ -314,6 +366,8 @@ pub struct Indexer {
     groups: Vec<u64>,
     /// Frames up to here.
     frames: u64,
+    /// The block and the packet that the last key up to here begins with.
+    last_key: Option<(u64, u32)>,
 }
 
 impl Indexer {
@@ -331,6 +385,7 @@ impl Indexer {
             open: None,
             groups: Vec::new(),
             frames: 0,
+            last_key: None,
         }
     }
 
@@ -378,25 +433,79 @@ impl Indexer {
 
     fn close(&mut self) {
         if let Some(Open { key, is_key: true }) = self.open.take() {
-            self.index.keys.push(key);
+            self.note_key(key);
         }
+    }
+
+    fn note_key(&mut self, key: Key) {
+        self.last_key = Some((key.serial, key.packet));
+        self.index.keys.push(key);
     }
 
     /// The block that is being filled is full. The section that goes into it, at most so long, and what it says, if it is
     /// to have one: where it ends a group, or is the last.
     pub fn block(&mut self, is_last: bool, bytes_max: usize) -> Option<(Vec<u8>, Index)> {
         let ends = ends_group(self.serial());
-        self.index.records.push(std::mem::take(&mut self.record));
-        self.is_begun = false;
+        self.whole();
         if !ends && !is_last {
             return None;
         }
-        let mut index = std::mem::take(&mut self.index);
-        // A frame that goes on is told of where it began.
+        let index = self.section(is_last);
+        let bytes = index.encode(bytes_max)?;
+        Some((bytes, index))
+    }
+
+    /// The block that is being filled is full.
+    pub fn whole(&mut self) {
+        self.index.records.push(std::mem::take(&mut self.record));
+        self.is_begun = false;
+    }
+
+    /// The next block is damaged: nothing is known of it, nor where a frame ends that goes on there.
+    pub fn damaged(&mut self) {
+        self.end_open(false);
+        let before = self.index.records.last();
+        let record = Record {
+            media_ns: before.map_or(0, |before| before.media_ns),
+            arrival_ns: before.map_or(0, |before| before.arrival_ns),
+            ..Record::default()
+        };
+        self.index.records.push(record);
+    }
+
+    /// Leaves every second key out while there are more than so many.
+    pub fn thin(&mut self, keys_max: usize) {
+        while self.index.keys.len() > keys_max.max(1) {
+            let mut number = 0;
+            self.index.keys.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.index.is_thinned = true;
+        }
+    }
+
+    /// A frame that goes on is told of where it began; it ends here, or who knows where.
+    fn end_open(&mut self, is_last: bool) {
         if let Some(Open { mut key, is_key }) = self.open.take() {
             key.end = key.end.filter(|_| is_last);
             if is_key {
-                index.keys.push(key);
+                self.note_key(key);
+            }
+        }
+    }
+
+    /// What is known of the blocks since the last section, or the beginning; a recording may end with them.
+    pub fn section(&mut self, is_last: bool) -> Index {
+        self.end_open(is_last);
+        let mut index = std::mem::take(&mut self.index);
+        // Those that are damaged at the beginning begin when the first one does that is not.
+        let there = index.records.iter().position(|of| of.packets > 0);
+        if let Some(there) = there {
+            let (damaged, rest) = index.records.split_at_mut(there);
+            for record in damaged {
+                record.media_ns = rest[0].media_ns;
+                record.arrival_ns = rest[0].arrival_ns;
             }
         }
         index.groups = self.groups.iter().rev().copied().collect();
@@ -405,10 +514,10 @@ impl Indexer {
             first: index.end(),
             frames: self.frames,
             track: index.track,
+            before: self.last_key,
             ..Index::default()
         };
-        let bytes = index.encode(bytes_max)?;
-        Some((bytes, index))
+        index
     }
 }
 
@@ -524,6 +633,7 @@ mod tests {
             first: 0x1122,
             frames: 7,
             track: 1,
+            before: Some((0x1120, 0x66)),
             records: vec![
                 Record {
                     media_ns: 0x33,

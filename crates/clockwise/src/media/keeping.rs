@@ -24,7 +24,9 @@
 //! 4. Discard. After a crash what is not discarded is not played either, and is overwritten in its turn.
 //!
 //! A ring becomes longer or shorter in step 3 as well. Until then the writer uses no place that is another one by the new
-//! geometry. The volume is made longer before step 1 and shorter after step 3, so it is never too short.
+//! geometry. The volume is made longer before step 1 and shorter after step 3, so it is never too short. Before that the
+//! other copy is written as well, in steps 1 to 3: with either of them damaged, the one that is left says how long the ring
+//! is, and not how long it was.
 
 use std::ops::Range;
 
@@ -294,6 +296,16 @@ impl Kept {
             },
             gone,
             geometry,
+        })
+    }
+
+    /// Whether whichever of the two copies of its archive is damaged, the other one says that the ring is as it is here.
+    #[must_use]
+    pub fn is_ring_twice(&self, copies: [&[u8]; 2]) -> bool {
+        copies.into_iter().all(|copy| {
+            let kept = Self::parse(copy).ok();
+            let kept = kept.filter(|of| of.archive == self.archive);
+            kept.and_then(|kept| kept.geometry) == self.geometry
         })
     }
 

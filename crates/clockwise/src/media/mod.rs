@@ -29,6 +29,7 @@ pub mod check;
 mod connection;
 pub mod demand;
 pub mod description;
+mod drift;
 pub mod export;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -53,8 +54,10 @@ pub mod roster;
 mod server;
 pub mod source;
 pub mod sources;
+pub mod start;
 pub mod tls;
 mod transport;
 pub mod trick;
+mod wall;
 
 pub use server::{MediaConfig, Server, StartError};

@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::Range;
-use std::sync::Arc;
 
 use engine::buffer::{Buffer, BufferError};
 use engine::clock;
@@ -18,13 +17,11 @@ use sched::units::{Bytes, Nanos, Time};
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
 use super::demand::{LOOK_EVERY, PlayerDemand, Seen};
-use super::index::{Index, Key};
+use super::index::Key;
 use super::negotiation::Negotiation;
 use super::packet::{HEADER_BYTES, Header};
+use super::start::{Found, Start};
 use super::trick::{Keys, Permille};
-
-/// How far a frame that can be decoded alone is looked for before the one that is asked for, in blocks.
-pub const KEY_BLOCKS_MAX: u64 = 16;
 
 /// Why playing ended early.
 #[derive(Debug, thiserror::Error)]
@@ -47,134 +44,6 @@ pub enum PlayError {
     /// The volume has grown.
     #[error("what the recording's volume has grown by cannot be reserved: {0}")]
     Grown(#[from] Refusal),
-}
-
-/// Where in a recording playing begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Start {
-    /// The block.
-    pub serial: u64,
-    /// The packet in it.
-    pub packet: usize,
-    /// The time of the recording that this is.
-    pub media_ns: u64,
-}
-
-/// Where a recording begins, and where it ends at this moment, in nanoseconds of its time.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn extent(
-    archive: &Archive,
-    client: &Client,
-    recording: &Recording,
-) -> Result<Range<u64>, ArchiveError> {
-    let mut range = 0..0;
-    if let Some(first) = archive.read_block(client, recording.first)?
-        && let Ok(block) = Block::parse(&first)
-    {
-        range = block.trailer.media_ns..block.trailer.media_ns;
-    }
-    if let Some(last) = archive.read_block(client, recording.end.saturating_sub(1))?
-        && let Ok(block) = Block::parse(&last)
-    {
-        let ends = (0..block.len()).filter_map(|number| block.packet(number));
-        range.end = ends
-            .map(|(entry, _)| entry.media_ns)
-            .max()
-            .unwrap_or(range.end);
-    }
-    Ok(range)
-}
-
-/// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it.
-///
-/// # Errors
-/// When the recording cannot be read.
-pub fn start_at(
-    archive: &Archive,
-    client: &Client,
-    recording: &Recording,
-    media_ns: u64,
-    track: usize,
-) -> Result<Start, ArchiveError> {
-    if let Some(start) = indexed(archive, client, recording, media_ns, track)? {
-        return Ok(start);
-    }
-    let wanted = archive.block_at(client, recording, media_ns)?;
-    let earliest = wanted.saturating_sub(KEY_BLOCKS_MAX).max(recording.first);
-    for serial in (earliest..=wanted).rev() {
-        let Some(bytes) = archive.read_block(client, serial)? else {
-            continue;
-        };
-        let Ok(block) = Block::parse(&bytes) else {
-            continue;
-        };
-        if let Some((packet, media_ns)) = key_before(&block, media_ns, track) {
-            return Ok(Start {
-                serial,
-                packet,
-                media_ns,
-            });
-        }
-    }
-    Ok(Start {
-        serial: wanted,
-        packet: 0,
-        media_ns,
-    })
-}
-
-/// The same as far as the index says.
-fn indexed(
-    archive: &Archive,
-    client: &Client,
-    recording: &Recording,
-    media_ns: u64,
-    track: usize,
-) -> Result<Option<Start>, ArchiveError> {
-    let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
-    let index = archive.index_at(client, recording, media_ns)?;
-    let Some(index) = index.filter(of_track) else {
-        return Ok(None);
-    };
-    let start = |index: &Index| {
-        let key = index.key_at(media_ns)?;
-        (key.serial >= recording.first).then_some(Start {
-            serial: key.serial,
-            packet: key.packet as usize,
-            media_ns: key.media_ns,
-        })
-    };
-    if let Some(start) = start(&index) {
-        return Ok(Some(start));
-    }
-    let before = archive.index_before(client, recording, &index)?;
-    Ok(before.filter(of_track).and_then(|index| start(&index)))
-}
-
-/// The packet with which the last key frame of a track begins that is to be shown at this time or before.
-fn key_before(block: &Block<'_>, media_ns: u64, track: usize) -> Option<(usize, u64)> {
-    let mut begins = None;
-    let mut found = None;
-    for number in 0..block.len() {
-        let Some((entry, _)) = block.packet(number) else {
-            continue;
-        };
-        if usize::from(entry.track) != track || entry.kind != Kind::Rtp {
-            continue;
-        }
-        if entry.media_ns > media_ns {
-            break;
-        }
-        if entry.begins_frame {
-            begins = Some((number, entry.media_ns));
-        }
-        if entry.is_key && begins.is_some() {
-            found = begins;
-        }
-    }
-    found
 }
 
 /// A block whose packets are being sent.
@@ -247,6 +116,8 @@ pub struct Playback<'a> {
     next_ask: u64,
     /// The packet to begin with in the first block.
     skip: usize,
+    /// The first block, as it has been read already.
+    first: Option<(u64, Vec<u8>)>,
     current: Option<Current>,
     origin: Origin,
     last_due: Time,
@@ -260,6 +131,8 @@ pub struct Playback<'a> {
     follows: Option<(PlayerDemand, Negotiation)>,
     /// When that looks again.
     look_at: Time,
+    /// Of the block that was read last, when its first packet came and when it is to be shown.
+    seen: Option<(u64, u64)>,
 }
 
 /// What is to be sent next.
@@ -282,7 +155,7 @@ pub enum Upcoming {
 
 impl<'a> Playback<'a> {
     /// Plays from there on, at the earliest when its first block is there: after the stream's
-    /// [longest period](Stream::longest_period).
+    /// [longest period](Stream::longest_period). A block that was read to find that is not read again.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -291,10 +164,11 @@ impl<'a> Playback<'a> {
         archive: &'a Archive,
         client: &'a Client,
         recording: Recording,
-        start: Start,
+        found: Found,
         manner: Manner,
         origin: Origin,
     ) -> Result<Self, PlayError> {
+        let Found { start, block } = found;
         let begins = origin.at;
         let (scale, from) = (manner.scale, start.media_ns);
         let keys = scale.is_by_keys();
@@ -310,6 +184,7 @@ impl<'a> Playback<'a> {
             beyond: None,
             next_ask: start.serial,
             skip: start.packet,
+            first: block.map(|block| (start.serial, block)),
             current: None,
             origin,
             last_due: begins,
@@ -320,6 +195,7 @@ impl<'a> Playback<'a> {
             stream,
             follows: None,
             look_at: begins,
+            seen: None,
         })
     }
 
@@ -367,6 +243,9 @@ impl<'a> Playback<'a> {
             if let Some(done) = self.current.take() {
                 self.reader.give_back(done.buffer);
             }
+            if self.take_first()? {
+                continue;
+            }
             self.ask()?;
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
@@ -378,37 +257,71 @@ impl<'a> Playback<'a> {
                     Upcoming::Unread
                 });
             };
-            let (serial, key) = self.asked.pop_front().unwrap_or_default();
-            let (archive, track) = (self.archive, self.manner.track);
-            let skip = match key {
-                None => std::mem::take(&mut self.skip),
-                Some(key) if key.serial == serial => key.packet as usize,
-                Some(_) => 0,
-            };
-            let packets = read.buffer.with(|bytes| {
-                let block = Block::parse(bytes).ok()?;
-                let is_it = archive.is_of(&block.trailer, serial);
-                let seen = Seen {
-                    arrival_ns: block.trailer.arrival_ns,
-                    media_ns: block.trailer.media_ns,
-                    packets: block.len() as u64,
-                    missing: 0,
-                };
-                let frame = key.map(|key| (track, key.serial == serial));
-                is_it.then(|| (packets_of(&block, skip, frame), seen))
-            })?;
-            let (packets, seen) = packets.unzip();
-            self.note_read(seen, key.is_none());
-            self.current = Some(Current {
-                serial,
-                buffer: read.buffer,
-                packets: packets.unwrap_or_default(),
-            });
+            let ask = self.asked.pop_front().unwrap_or_default();
+            self.begin_block(ask, read.buffer)?;
         }
+    }
+
+    /// The first block is next if it has been read already: it takes one of the buffers that blocks are read into.
+    fn take_first(&mut self) -> Result<bool, PlayError> {
+        let Some((serial, bytes)) = self.first.take() else {
+            return Ok(false);
+        };
+        let next = match self.beyond.take() {
+            Some(next) => Some(next),
+            None => self.next_block()?,
+        };
+        let Some(next) = next else {
+            return Ok(false);
+        };
+        let buffer = match next.0 == serial {
+            true => self.reader.spare(),
+            false => None,
+        };
+        let Some(mut buffer) = buffer else {
+            self.beyond = Some(next);
+            return Ok(false);
+        };
+        buffer.with_mut(|into| into[..bytes.len()].copy_from_slice(&bytes))?;
+        self.begin_block(next, buffer)?;
+        Ok(true)
+    }
+
+    /// A block is there, and what of it is to be sent is next.
+    fn begin_block(&mut self, (serial, key): Ask, buffer: Buffer) -> Result<(), PlayError> {
+        let (archive, track) = (self.archive, self.manner.track);
+        let skip = match key {
+            None => std::mem::take(&mut self.skip),
+            Some(key) if key.serial == serial => key.packet as usize,
+            Some(_) => 0,
+        };
+        let packets = buffer.with(|bytes| {
+            let block = Block::parse(bytes).ok()?;
+            let is_it = archive.is_of(&block.trailer, serial);
+            let seen = Seen {
+                arrival_ns: block.trailer.arrival_ns,
+                media_ns: block.trailer.media_ns,
+                packets: block.len() as u64,
+                missing: 0,
+            };
+            let frame = key.map(|key| (track, key.serial == serial));
+            is_it.then(|| (packets_of(&block, skip, frame), seen))
+        })?;
+        let (packets, seen) = packets.unzip();
+        self.note_read(seen, key.is_none());
+        self.current = Some(Current {
+            serial,
+            buffer,
+            packets: packets.unwrap_or_default(),
+        });
+        Ok(())
     }
 
     /// A block was read, which is `None` if it was not what it should be.
     fn note_read(&mut self, seen: Option<Seen>, is_whole: bool) {
+        self.seen = seen
+            .map(|seen| (seen.arrival_ns, seen.media_ns))
+            .or(self.seen);
         self.missing += u64::from(seen.is_none());
         let Some((demand, negotiation)) = &mut self.follows else {
             return;
@@ -679,21 +592,50 @@ impl<'a> Playback<'a> {
         }
     }
 
+    /// Of the block that was read since this was asked, when its first packet came and when it is to be shown, in
+    /// nanoseconds of the recording.
+    pub fn take_seen(&mut self) -> Option<(u64, u64)> {
+        self.seen.take()
+    }
+
+    /// Shows so much later of the recording from now on, in nanoseconds; below zero so much earlier.
+    pub fn shift(&mut self, ns: i64) {
+        self.origin.media_ns += i128::from(ns);
+    }
+
+    /// Whether all would have been sent by then that is to be played, and nothing more is.
+    #[must_use]
+    pub fn is_past_end(&self, now: Time) -> bool {
+        let Some(until) = self.manner.until_ns else {
+            return false;
+        };
+        let shown = self.manner.shown_ns(self.origin.media_ns, until);
+        let after = self.manner.speed.time_for(shown);
+        let after = Nanos(u64::try_from(after).unwrap_or(0));
+        self.origin.at.saturating_add(after) < now
+    }
+
+    /// Whether its end is one that was asked for.
+    #[must_use]
+    pub fn has_end(&self) -> bool {
+        self.manner.until_ns.is_some()
+    }
+
+    /// Whether it goes backwards.
+    #[must_use]
+    pub fn is_back(&self) -> bool {
+        self.manner.scale < Permille(0)
+    }
+
     /// How far it has come: the time of the recording of the packet that was sent last.
     #[must_use]
     pub fn reached_ns(&self) -> Option<u64> {
         self.reached_ns
     }
 
-    /// Nothing is played that is further than so much behind that time of the recording, backwards before it.
-    pub fn end_within(&mut self, last_ns: u64, within_ns: u64) {
-        let until = self.manner.until_ns;
-        self.manner.until_ns = Some(match self.manner.scale < Permille(0) {
-            true => until.unwrap_or(0).max(last_ns.saturating_sub(within_ns)),
-            false => until
-                .unwrap_or(u64::MAX)
-                .min(last_ns.saturating_add(within_ns)),
-        });
+    /// What is behind that time of the recording is not played, backwards what is before it.
+    pub fn end_at(&mut self, until_ns: u64) {
+        self.manner.until_ns = Some(until_ns);
     }
 
     /// Counts the packet that is next.

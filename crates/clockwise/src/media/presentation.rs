@@ -2,62 +2,123 @@
 //!
 //! Each has a reservation and a [playback](Playback) of its own. One is the master: it says where to begin and when it is
 //! over. All are shown by one clock, on which what was recorded at one time, by the clock on the wall, is shown at one
-//! time; so none drifts against another, and one whose blocks are late or missing holds up none. Packets go in the order
-//! of their times.
+//! time; one whose blocks are late or missing holds up none. Packets go in the order of their times.
+//!
+//! Each was recorded by its sender's clock, which goes from the host's ([drift](super::drift)). The master is shown by its
+//! own, and the others follow it, by a thousandth of the time at most.
 
 use std::io::{self, IoSlice};
 
 use engine::clock;
 use engine::stream::BlockReader;
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 
 use super::block::Entry;
+use super::drift::Drift;
 use super::packet::HEADER_BYTES;
-use super::play::{PlayError, Playback, Start, Upcoming};
+use super::play::{PlayError, Playback, Upcoming};
+use super::start::Start;
 
 /// What ends so much later than the master, as it was told to stop with it, is played to its end.
-const ENDS_WITHIN_NS: u64 = 1_000_000_000;
+const ENDS_WITHIN_NS: i128 = 1_000_000_000;
+
+/// How far others are brought nearer to the master in a second: no faster than clocks drift that are followed.
+const STEP_NS_PER_SECOND: u64 = 1_000_000;
+
+/// How often that is looked at.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
 /// A time by the clock on the wall, in a recording that began then, in nanoseconds; below zero before that.
 #[must_use]
-pub(super) fn media_ns(unix_ns: i128, begun_unix_ns: u64) -> i128 {
-    unix_ns - i128::from(begun_unix_ns)
+pub(super) fn media_ns(unix_ns: i128, begun_ns: i128) -> i128 {
+    unix_ns - begun_ns
 }
 
 /// A time of a recording that began then, by the clock on the wall, in nanoseconds since 1970.
 #[must_use]
-pub(super) fn unix_ns(media_ns: u64, begun_unix_ns: u64) -> i128 {
-    i128::from(begun_unix_ns) + i128::from(media_ns)
+pub(super) fn unix_ns(media_ns: u64, begun_ns: i128) -> i128 {
+    begun_ns + i128::from(media_ns)
+}
+
+/// How far a recording's clock has gone from the host's since it is played.
+pub(super) struct Following {
+    drift: Drift,
+    /// What it was at first.
+    was_ns: i64,
+    /// What it is.
+    is_ns: i64,
+    /// What it has been shifted by.
+    shifted_ns: i64,
+}
+
+impl Following {
+    /// From a time of it on.
+    pub(super) fn new(drift: Drift, first_ns: i128) -> Self {
+        let was_ns = drift.ns(u64::try_from(first_ns.max(0)).unwrap_or(u64::MAX));
+        Self {
+            drift,
+            was_ns,
+            is_ns: was_ns,
+            shifted_ns: 0,
+        }
+    }
+
+    fn note(&mut self, arrival_ns: u64, media_ns: u64) {
+        self.drift.note(arrival_ns, media_ns);
+        self.is_ns = self.drift.ns(media_ns);
+    }
+
+    /// How far it has gone since then.
+    fn gone_ns(&self) -> i64 {
+        self.is_ns - self.was_ns
+    }
+
+    /// What it is to be shifted by now to go along with one that has gone so far, at most so much.
+    fn step(&mut self, master_gone_ns: i64, most_ns: i64) -> i64 {
+        let wanted = master_gone_ns - self.gone_ns();
+        let step = (wanted - self.shifted_ns).clamp(-most_ns, most_ns);
+        self.shifted_ns += step;
+        step
+    }
 }
 
 /// A recording among those that are played together.
 pub(super) struct Part<'a> {
     pub(super) playback: Playback<'a>,
-    /// Which of the presentation's it is.
+    /// Which of the session's it is.
     pub(super) number: usize,
-    /// The presentation's number of its first track.
+    /// The session's number of its first track.
     pub(super) first_track: usize,
-    /// When it began, in nanoseconds since 1970.
-    pub(super) begun_unix_ns: u64,
+    /// How many it has.
+    pub(super) tracks: usize,
+    /// When it began, by its own clock where it is played, in nanoseconds since 1970.
+    pub(super) begun_ns: i128,
+    pub(super) drift: Following,
 }
 
 /// Recordings on their way to who plays them.
 pub(super) struct Presentation<'a> {
     /// The master is the first one, and there is one.
     parts: Vec<Part<'a>>,
+    /// Of each, whether nothing more of it is played.
+    ended: Vec<bool>,
     /// Whose packet is next.
     next: usize,
     /// The master has ended, and the others have been told.
     is_over: bool,
+    /// When the others were brought nearer to the master last.
+    steered: Time,
 }
 
 impl<'a> Presentation<'a> {
     /// The first of these and those that follow it; `None`: there is none.
     pub(super) fn new(parts: Vec<Part<'a>>) -> Option<Self> {
         (!parts.is_empty()).then_some(Self {
+            ended: vec![false; parts.len()],
             parts,
             next: 0,
             is_over: false,
+            steered: clock::now(),
         })
     }
 
@@ -79,37 +140,88 @@ impl<'a> Presentation<'a> {
     /// Does what there is to do for the disks, which goes on while nothing can be sent.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// When a block of the master cannot be read.
     pub(super) fn read_ahead(&mut self) -> Result<(), PlayError> {
-        self.parts
-            .iter_mut()
-            .try_for_each(|part| part.playback.read_ahead())
+        for number in 0..self.parts.len() {
+            if !self.ended[number] {
+                let read = self.parts[number].playback.read_ahead();
+                self.survive(number, read)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What fails of the master ends all; any other one ends alone.
+    fn survive<T>(
+        &mut self,
+        number: usize,
+        done: Result<T, PlayError>,
+    ) -> Result<Option<T>, PlayError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if number == 0 => Err(error),
+            Err(error) => {
+                let track = self.parts[number].first_track;
+                tracing::warn!(first_track = track, %error, "one of several recordings is not played any more");
+                self.ended[number] = true;
+                Ok(None)
+            }
+        }
     }
 
     /// Does what there is to do for the disks, and finds out what is to be sent next; if a packet has `begun` to go, that
     /// is the rest of it.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// When a block of the master cannot be read.
     pub(super) fn advance(&mut self, has_begun: bool) -> Result<Upcoming, PlayError> {
+        if has_begun && let Some(entry) = self.packet() {
+            // Whatever becomes of its recording meanwhile.
+            let (track, kind) = (self.track(), entry.kind);
+            self.read_ahead()?;
+            let due = Time::ZERO;
+            return Ok(Upcoming::Packet { due, track, kind });
+        }
         let (mut first, mut is_unread) = (None, false);
         for number in 0..self.parts.len() {
+            if self.ended[number] {
+                continue;
+            }
+            let advanced = self.parts[number].playback.advance();
+            let Some(upcoming) = self.survive(number, advanced)? else {
+                continue;
+            };
             let part = &mut self.parts[number];
-            match part.playback.advance()? {
+            if let Some((arrival_ns, media_ns)) = part.playback.take_seen() {
+                part.drift.note(arrival_ns, media_ns);
+            }
+            match upcoming {
                 Upcoming::Packet { due, track, kind } => {
-                    let is_next = match has_begun {
-                        true => number == self.next,
-                        false => first.is_none_or(|(_, earliest, _, _)| due < earliest),
-                    };
-                    if is_next {
-                        first = Some((number, due, part.first_track + track, kind));
+                    if first.is_none_or(|(_, earliest, _, _)| due < earliest) {
+                        // What is of no track that was described is nobody's.
+                        let is_known = track < part.tracks;
+                        let track = if is_known {
+                            part.first_track + track
+                        } else {
+                            usize::MAX
+                        };
+                        first = Some((number, due, track, kind));
                     }
                 }
-                Upcoming::Unread => is_unread = true,
-                Upcoming::Nothing if number == 0 => self.follow(),
-                Upcoming::Nothing => {}
+                Upcoming::Unread => {
+                    let is_past = self.is_over && part.playback.is_past_end(clock::now());
+                    self.ended[number] = is_past;
+                    is_unread |= !is_past;
+                }
+                Upcoming::Nothing => {
+                    self.ended[number] = true;
+                    if number == 0 {
+                        self.follow();
+                    }
+                }
             }
         }
+        self.steer();
         if let Some((number, due, track, kind)) = first {
             self.next = number;
             return Ok(Upcoming::Packet { due, track, kind });
@@ -120,7 +232,27 @@ impl<'a> Presentation<'a> {
         })
     }
 
-    /// The master is over: the others end soon behind the time of its last packet.
+    /// Brings the others nearer to the master's clock, from which theirs have gone.
+    fn steer(&mut self) {
+        let now = clock::now();
+        let since = now.saturating_since(self.steered);
+        let [master, others @ ..] = &mut self.parts[..] else {
+            return;
+        };
+        if since < LOOK_EVERY || others.is_empty() {
+            return;
+        }
+        self.steered = now;
+        let most = since.get() / 1_000 * (STEP_NS_PER_SECOND / 1_000_000);
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let gone = master.drift.gone_ns();
+        for other in others {
+            let step = other.drift.step(gone, most);
+            other.playback.shift(step);
+        }
+    }
+
+    /// The master is over: the others end soon behind the time of its last packet, if they have no end of their own.
     fn follow(&mut self) {
         let [master, others @ ..] = &mut self.parts[..] else {
             return;
@@ -128,12 +260,18 @@ impl<'a> Presentation<'a> {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        if let Some(last) = master.playback.reached_ns() {
-            let last = unix_ns(last, master.begun_unix_ns);
-            for other in others {
-                let last = media_ns(last, other.begun_unix_ns).max(0);
-                let last = u64::try_from(last).unwrap_or(u64::MAX);
-                other.playback.end_within(last, ENDS_WITHIN_NS);
+        let last = master.playback.position().media_ns;
+        let last = unix_ns(last, master.begun_ns);
+        let within = match master.playback.is_back() {
+            true => -ENDS_WITHIN_NS,
+            false => ENDS_WITHIN_NS,
+        };
+        for other in others {
+            if !other.playback.has_end() {
+                let end = media_ns(last + within, other.begun_ns).max(0);
+                other
+                    .playback
+                    .end_at(u64::try_from(end).unwrap_or(u64::MAX));
             }
         }
     }
@@ -187,14 +325,57 @@ impl<'a> Presentation<'a> {
         self.parts[self.next].playback.done();
     }
 
-    /// Where each of them is, of so many.
+    /// Where each of them is, of so many: `None` of one that has ended. Of what has not been read yet the time is that at
+    /// which the others are.
     pub(super) fn positions(&self, count: usize) -> Vec<Option<Start>> {
+        let there = || {
+            let parts = self.parts.iter().zip(&self.ended);
+            parts.filter(|(_, ended)| !**ended).map(|(part, _)| part)
+        };
+        let is_back = self.playback().is_back();
+        let reached = there().filter_map(|part| {
+            let at = part.playback.reached_ns()?;
+            Some(unix_ns(at, part.begun_ns))
+        });
+        let now = if is_back {
+            reached.min()
+        } else {
+            reached.max()
+        };
         let mut positions = vec![None; count];
-        for part in &self.parts {
+        for part in there() {
+            let mut position = part.playback.position();
+            if let Some(now) = now.filter(|_| part.playback.packet().is_none()) {
+                let now = media_ns(now, part.begun_ns).max(0);
+                let now = u64::try_from(now).unwrap_or(u64::MAX);
+                position.media_ns = match is_back {
+                    true => position.media_ns.min(now),
+                    false => position.media_ns.max(now),
+                };
+            }
             if let Some(of) = positions.get_mut(part.number) {
-                *of = Some(part.playback.position());
+                *of = Some(position);
             }
         }
         positions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    #[test]
+    fn another_clock_is_followed_a_step_at_a_time() {
+        let mut other = Following::new(Drift::default(), 0);
+        // Both are as they were; then the master has gone from the host's by 3 ms, and the other one by 5.
+        assert_eq!(other.step(0, MS), 0);
+        other.is_ns = 5 * MS;
+        let steps: Vec<i64> = (0..4).map(|_| other.step(3 * MS, MS)).collect();
+        assert_eq!(steps, [-MS, -MS, 0, 0]);
+        // It goes along with the master alone.
+        assert_eq!(other.step(3 * MS + 7, MS), 7);
     }
 }

@@ -9,7 +9,6 @@ use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::clock;
 use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceReport, Stream};
@@ -26,6 +25,7 @@ use super::negotiation::Negotiation;
 use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
+use super::wall::now_unix_ns;
 
 /// The longest packet there is.
 const PACKET_BYTES_MAX: usize = 65_536;
@@ -144,9 +144,9 @@ impl<'a> Tape<'a> {
         let longest = longest.map_or(0, |of| of.text().len());
         let block = stream.block().get();
         let most = (BORROWED_BYTES_MAX / block).clamp(*BORROWED.start(), *BORROWED.end()) as usize;
-        let claims = writing.claims();
+        let placer = writing.placer();
         let writer = BlockWriter::new(stream, Bytes::ZERO)?;
-        let mut writer = writer.placed(move |index| claims.claim(index));
+        let mut writer = writer.placed(move |index| placer.place(index));
         writer.borrow_at_most(most);
         member.count(|counts| counts.buffers_borrowed_max = most as u64);
         Ok(Self {
@@ -381,9 +381,8 @@ impl<'a> Tape<'a> {
         let size = Bytes(buffer.len() as u64);
         self.writer.put(buffer, size);
         if let Some(index) = index {
-            self.writing
-                .archive()
-                .keep(seal.serial, Some(Arc::new(index)));
+            let archive = self.writing.archive();
+            archive.keep(seal.recording, seal.serial, Some(Arc::new(index)));
         }
     }
 
@@ -641,14 +640,6 @@ impl<'a> Tape<'a> {
         let report = writer.finish(&mut |block: &BlockReport| writing.written(block.index))?;
         Ok((report, tally))
     }
-}
-
-/// Nanoseconds since 1970.
-fn now_unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// What the first packet of a compound says, if it is a sender report.

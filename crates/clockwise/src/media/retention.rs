@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use engine::pool::PoolError;
 use sched::units::Nanos;
@@ -20,6 +20,7 @@ use sched::units::Nanos;
 use super::archive::ArchiveError;
 use super::archives::{Archives, OpenError};
 use super::keeping::Keep;
+use super::wall::now_unix_ns;
 
 /// The longest time between two looks at a volume.
 const STEP_MAX: Nanos = Nanos::from_secs(60);
@@ -192,13 +193,6 @@ fn try_look(
     let length = archives.see_to_length(&archive)?;
     let waits = wait(archive.retention(), now, next).into_iter();
     Ok(waits.chain(length).min())
-}
-
-fn now_unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

@@ -123,6 +123,16 @@ fn looked_at(blocks: u64) -> BTreeSet<u64> {
 
 /// Writes it to a volume that has room for it, as an archive that it fills.
 pub(crate) fn write(client: &Client, volume: &Volume, camera: &Camera) -> Day {
+    write_with(client, volume, camera, None)
+}
+
+/// The same with all blocks of a group.
+pub(crate) fn write_with(
+    client: &Client,
+    volume: &Volume,
+    camera: &Camera,
+    whole: Option<u64>,
+) -> Day {
     let blocks = packets(camera, &mut |_, _, _, _, _| {}).blocks();
     let header = Header {
         archive: [7; 16],
@@ -138,7 +148,8 @@ pub(crate) fn write(client: &Client, volume: &Volume, camera: &Camera) -> Day {
     let opened_by = looked_at(blocks);
     let text = description(camera);
     let day = packets(camera, &mut |serial, composer, block, section, is_last| {
-        if section.is_none() && !opened_by.contains(&serial) {
+        let is_whole = whole == Some(serial / GROUP);
+        if section.is_none() && !opened_by.contains(&serial) && !is_whole {
             return;
         }
         let seal = Seal {
@@ -151,7 +162,7 @@ pub(crate) fn write(client: &Client, volume: &Volume, camera: &Camera) -> Day {
         };
         composer.seal(block, text.as_bytes(), &section.unwrap_or_default(), &seal);
         // What a recording is described by is read whole, and of others what has their section.
-        let from = match serial == 0 || is_last {
+        let from = match serial == 0 || is_last || is_whole {
             true => 0,
             false => block.len() - TAIL_BYTES,
         };

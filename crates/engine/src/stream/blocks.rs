@@ -362,6 +362,12 @@ impl<'a> BlockReader<'a> {
         })
     }
 
+    /// A buffer of its own for a block that has been read otherwise, to be [given back](Self::give_back) like others;
+    /// `None`: blocks are being read into all of them.
+    pub fn spare(&mut self) -> Option<Buffer> {
+        self.buffers.take()
+    }
+
     /// Takes back the buffer of a block that has been used.
     pub fn give_back(&mut self, buffer: Buffer) {
         self.buffers.give_back(buffer);

@@ -23,6 +23,13 @@ pub(super) fn text(of: &RecordingIndex) -> String {
         let head = ["BLOCK", "BLOCKS", "BEGINS"];
         return table(head, &[0, 1, 2], of.groups.iter().map(row)) + "\n";
     };
+    if blocks.is_empty() && of.groups_missing == 0 {
+        return format!(
+            "nothing was recorded then: what there is begins at {} and ends at {}\n",
+            at(of.begins_ns),
+            at(of.ends_ns)
+        );
+    }
     let row = |block: &IndexBlock| {
         [
             block.block.to_string(),
@@ -55,7 +62,7 @@ pub(super) fn text(of: &RecordingIndex) -> String {
     }
     if of.groups_missing > 0 {
         out.push_str(&format!(
-            "{} groups of blocks have no index yet, or none after a crash\n",
+            "of {} groups of blocks some are damaged, or being recorded\n",
             of.groups_missing
         ));
     }

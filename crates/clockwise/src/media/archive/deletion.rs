@@ -50,7 +50,7 @@ impl Archive {
             header,
             geometry: Geometry::new(header.blocks),
         };
-        let kept = reader.kept()?;
+        let (kept, _) = reader.kept()?;
         Ok(Some((kept.keep, !kept.gone.ranges().is_empty())))
     }
 
@@ -228,14 +228,16 @@ impl Archive {
             volume: self.volume.name().to_owned(),
             error,
         })?;
-        let mut claims = self.claimed();
+        let mut writer = self.writer();
         let mut state = self.state();
-        if claims.pending.take().is_some() {
+        if writer.pending.take().is_some() {
             self.settled.notify_all();
         }
         if let Some(geometry) = changed.geometry {
             state.geometry = geometry;
         }
+        // The copy that was not written is the one before.
+        state.is_ring_twice = kept.geometry == changed.geometry;
         state.gone = changed.gone.clone();
         state.most = blocks_of(changed.keep, &self.header);
         state.tell();
@@ -250,9 +252,9 @@ impl Archive {
         let mut at = serials.start;
         while at < serials.end {
             // Nobody writes to these places meanwhile, and they are not other ones.
-            let claims = self.claimed();
+            let writer = self.writer();
             let geometry = self.geometry();
-            let from = at.max(geometry.oldest(claims.next));
+            let from = at.max(geometry.oldest(writer.next));
             let place = geometry.place(from).unwrap_or_default();
             let round_end = from + (geometry.blocks - place);
             let end = serials.end.min(round_end).min(from + DISCARD_BLOCKS);
@@ -272,7 +274,7 @@ impl Archive {
                     return;
                 }
             }
-            drop(claims);
+            drop(writer);
             at = end;
         }
     }

@@ -19,13 +19,13 @@ impl Reader<'_> {
         })
     }
 
-    /// What is remembered of it.
-    pub(super) fn kept(&self) -> Result<Kept, ArchiveError> {
+    /// What is remembered of it, and whether both copies say how long the ring is.
+    pub(super) fn kept(&self) -> Result<(Kept, bool), ArchiveError> {
         let mut copies = vec![0; 2 * COPY_BYTES];
         self.read(COPIES_AT[0], &mut copies)?;
         let (first, second) = copies.split_at(COPY_BYTES);
         let archive = self.header.archive;
-        match Kept::newest(archive, [first, second]) {
+        let kept = match Kept::newest(archive, [first, second]) {
             Err(FormatError::Damaged) => {
                 let volume = self.volume.name();
                 tracing::warn!(
@@ -38,7 +38,10 @@ impl Reader<'_> {
                 volume: self.volume.name().to_owned(),
                 error,
             }),
-        }
+        };
+        let kept = kept?;
+        let is_ring_twice = kept.is_ring_twice([first, second]);
+        Ok((kept, is_ring_twice))
     }
 
     fn without_copies(&self) -> Result<Kept, ArchiveError> {

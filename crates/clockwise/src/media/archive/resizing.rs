@@ -23,12 +23,12 @@ impl Archive {
     /// How far it has come.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let claims = self.claimed();
+        let writer = self.writer();
         let state = self.state();
         Standing {
             geometry: state.geometry,
             next: match state.is_recorded {
-                true => claims.next,
+                true => writer.next,
                 false => state.next,
             },
             oldest: state.gone.after(state.oldest()),
@@ -61,12 +61,12 @@ impl Archive {
     }
 
     /// It is looked at when this serial is handed to the disks; at once if it has been.
-    pub fn look_when_claimed(&self, serial: Option<u64>) {
-        let mut claims = self.claimed();
-        let is_past = serial.is_some_and(|serial| serial < claims.next);
+    pub fn look_when_reached(&self, serial: Option<u64>) {
+        let mut writer = self.writer();
+        let is_past = serial.is_some_and(|serial| serial < writer.next);
         self.state().look_at = serial.filter(|_| !is_past);
-        claims.is_looked_at = is_past;
-        drop(claims);
+        writer.is_looked_at = is_past;
+        drop(writer);
         self.settled.notify_all();
         if is_past {
             self.look();
@@ -75,7 +75,7 @@ impl Archive {
 
     /// It could not be made longer: who comes to its end goes round.
     pub fn stays(&self) {
-        self.claimed().is_looked_at = false;
+        self.writer().is_looked_at = false;
         self.settled.notify_all();
     }
 
@@ -89,7 +89,7 @@ impl Archive {
     /// When that cannot be written.
     pub fn resize(&self, client: &Client, to: Geometry) -> Result<bool, ArchiveError> {
         let mut kept = self.kept();
-        let mut claims = self.claimed();
+        let mut writer = self.writer();
         let state = self.state();
         // Somebody else may have begun to record since that was reserved for.
         let end = (to.blocks + 1) * self.header.block_bytes;
@@ -98,16 +98,16 @@ impl Archive {
             return Ok(false);
         }
         let next = match state.is_recorded {
-            true => claims.next,
+            true => writer.next,
             false => state.next,
         };
         if state.geometry.resized(next, to.blocks) != Some(to) || state.next < to.base {
             return Ok(false);
         }
         let oldest = state.oldest();
-        claims.pending = Some(to);
+        writer.pending = Some(to);
         drop(state);
-        drop(claims);
+        drop(writer);
         let mut changed = Kept {
             geometry: Some(to),
             ..kept.clone()
@@ -115,9 +115,30 @@ impl Archive {
         changed.gone.add(0..to.base.max(oldest));
         let written = self.write(client, &mut kept, changed);
         if written.is_err() {
-            self.claimed().pending = None;
+            self.writer().pending = None;
             self.settled.notify_all();
         }
-        written.map(|()| true)
+        written?;
+        drop(kept);
+        // It is another one, whatever becomes of that; a volume is not cut before both copies say so.
+        if let Err(error) = self.keep_ring_twice(client) {
+            let volume = self.volume.name();
+            tracing::warn!(volume, %error, "only one copy of what is kept says how long the ring has become");
+        }
+        Ok(true)
+    }
+
+    /// Has both copies of what is kept say how long the ring is, if one does not. After that the volume may be cut: with
+    /// either of them damaged the other one does not say that it is longer.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn keep_ring_twice(&self, client: &Client) -> Result<(), ArchiveError> {
+        let mut kept = self.kept();
+        if self.state().is_ring_twice {
+            return Ok(());
+        }
+        let again = kept.clone();
+        self.write(client, &mut kept, again)
     }
 }

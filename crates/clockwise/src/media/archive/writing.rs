@@ -25,8 +25,8 @@ impl Archive {
         state.number = number;
         let first = state.next;
         drop(state);
-        // Those that a recording before had claimed and not written are claimed again.
-        self.claimed().next = first;
+        // Those that a recording before was told places of and has not written are its.
+        self.writer().next = first;
         drop(kept);
         Ok(Writing {
             archive: Arc::clone(self),
@@ -84,10 +84,10 @@ impl Writing {
         self.begun_unix_ns
     }
 
-    /// What claims its blocks.
+    /// What says where its blocks go.
     #[must_use]
-    pub fn claims(&self) -> Claiming {
-        Claiming {
+    pub fn placer(&self) -> Placer {
+        Placer {
             archive: Arc::clone(&self.archive),
             first: self.first,
         }
@@ -123,32 +123,36 @@ impl Writing {
     }
 }
 
-/// Claims the blocks of a recording.
+/// Says where the blocks of a recording go.
 #[derive(Debug)]
-pub struct Claiming {
+pub struct Placer {
     archive: Arc<Archive>,
     first: u64,
 }
 
-impl Claiming {
+impl Placer {
     /// The `index`th block is handed to the disks, and where in the archive's range it goes: what was there before
     /// is not touched from now on. Waits, where it would begin the ring again, while that is about to become another one,
     /// and for a moment while it is looked at whether it is to become longer.
-    pub fn claim(&self, index: u64) -> Bytes {
+    ///
+    /// # Panics
+    /// When the block is before the base of the ring, which cannot be: a ring is made another one only with a base up to
+    /// which all blocks are written ([`resize`](Archive::resize)), and a recording begins behind those.
+    pub fn place(&self, index: u64) -> Bytes {
         let (archive, serial) = (&self.archive, self.first + index);
-        let mut claims = archive.claimed();
+        let mut writer = archive.writer();
         let until = Instant::now() + LOOKED_AT_WITHIN;
         let (place, is_due) = loop {
             let mut state = archive.state();
             let place = state.geometry.place(serial);
             let begins_again = place == Some(0) && serial > state.geometry.base;
             let left = until.saturating_duration_since(Instant::now());
-            let waits = begins_again && claims.is_looked_at && !left.is_zero();
-            let is_settled = claims.pending.is_none_or(|to| to.place(serial) == place);
+            let waits = begins_again && writer.is_looked_at && !left.is_zero();
+            let is_settled = writer.pending.is_none_or(|to| to.place(serial) == place);
             if is_settled && waits {
                 drop(state);
-                let looked = archive.settled.wait_timeout(claims, left);
-                claims = looked.unwrap_or_else(PoisonError::into_inner).0;
+                let looked = archive.settled.wait_timeout(writer, left);
+                writer = looked.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             if is_settled {
@@ -157,17 +161,17 @@ impl Claiming {
                 break (place, is_due);
             }
             drop(state);
-            let settled = archive.settled.wait(claims);
-            claims = settled.unwrap_or_else(PoisonError::into_inner);
+            let settled = archive.settled.wait(writer);
+            writer = settled.unwrap_or_else(PoisonError::into_inner);
         };
-        claims.next = serial + 1;
-        claims.is_looked_at |= is_due;
-        drop(claims);
+        writer.next = serial + 1;
+        writer.is_looked_at |= is_due;
+        drop(writer);
         if is_due {
             archive.look();
         }
-        // What is before the base is never recorded.
-        Bytes(place.unwrap_or_default() * archive.header.block_bytes)
+        let place = place.expect("a recording begins behind the base of its ring");
+        Bytes(place * archive.header.block_bytes)
     }
 }
 

@@ -27,11 +27,12 @@ use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
 use crate::media::negotiation::Negotiation;
 use crate::media::packet::Header;
-use crate::media::play::{Origin, PlayError, Playback, Start, Upcoming};
+use crate::media::play::{Origin, PlayError, Playback, Upcoming};
 use crate::media::poll::Wait;
-use crate::media::presentation::{self, Presentation, media_ns};
+use crate::media::presentation::{self, Following, Presentation, media_ns};
 use crate::media::reports::{frame, named as reported};
 use crate::media::server::Shared;
+use crate::media::start::Start;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -117,19 +118,26 @@ impl Connection<'_> {
             return (said.done(), Then::Next);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
-        let mut recordings = Vec::with_capacity(parts.len());
-        for part in parts {
-            let number = part.recording.number;
-            let Some(recording) = part.archive.recording(Some(number)) else {
-                let volume = part.archive.volume().name();
-                let why = format!("recording {number} in volume {volume:?} is not there any more");
-                return (said(StatusCode::NotFound).because(why), Then::Next);
+        let of_part = |part: &Part| part.archive.recording(Some(part.recording.number));
+        let recordings: Vec<_> = parts.iter().map(of_part).collect();
+        // One of the others that has been deleted or overwritten is not played any more.
+        let Some(master) = recordings.first().copied().flatten() else {
+            let why = match parts.first() {
+                Some(Part {
+                    archive, recording, ..
+                }) => format!(
+                    "recording {} in volume {:?} is not there any more",
+                    recording.number,
+                    archive.volume().name()
+                ),
+                None => "nothing is set up".to_owned(),
             };
-            recordings.push(recording);
-        }
+            return (said(StatusCode::NotFound).because(why), Then::Next);
+        };
         let of = Playable {
             parts,
             recordings,
+            master,
             transports,
             paused: paused.as_deref(),
             is_live: *is_live,
@@ -149,7 +157,7 @@ impl Connection<'_> {
             part.manner.speed = speed.unwrap_or(Permille::ONE);
         }
         let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
-        if let Some(info) = self.rtp_info(request, parts, &wanted) {
+        if let Some(info) = self.rtp_info(request, parts, &mut wanted) {
             said = said.header(RTP_INFO, info);
         }
         if request.header(&SCALE).is_some() {
@@ -532,22 +540,24 @@ fn presentation<'b>(
             first_track,
             ..
         } = &parts[of.number];
-        let begun_unix_ns = of.recording.begun_unix_ns;
         let block = reserved.block().get();
         let recorded = description.rate().unwrap_or(shared.config.rate);
         let demand = PlayerDemand::new(block, *is_guess, recorded, played_at_least(block));
         let origin = Origin {
             at,
-            media_ns: media_ns(first_unix_ns, begun_unix_ns),
+            media_ns: media_ns(first_unix_ns, of.begun_ns),
         };
+        let first_ns = origin.media_ns;
         let client = &shared.client;
-        let (recording, start, manner) = (of.recording, of.start, of.manner);
-        let playback = Playback::new(reserved, archive, client, recording, start, manner, origin)?;
+        let (recording, found, manner) = (of.recording, of.found, of.manner);
+        let playback = Playback::new(reserved, archive, client, recording, found, manner, origin)?;
         played.push(presentation::Part {
             playback: playback.following(demand, Negotiation::new(Arc::clone(member))),
             number: of.number,
             first_track: *first_track,
-            begun_unix_ns,
+            tracks: description.tracks().len(),
+            begun_ns: of.begun_ns,
+            drift: Following::new(of.drift, first_ns),
         });
     }
     Ok(Presentation::new(played))

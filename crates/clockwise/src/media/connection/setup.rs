@@ -14,7 +14,6 @@ use super::{Asked, Connection, Part, Reserved, Role, Session};
 use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::description::{self, Description};
-use crate::media::play;
 use crate::media::roster::{About, Does};
 use crate::media::transport::Transport;
 
@@ -108,7 +107,7 @@ impl Connection<'_> {
             return answer(Some(request), StatusCode::NotFound);
         };
         let client = &self.shared.client;
-        let extent = match play::extent(&master.archive, client, &master.recording) {
+        let extent = match master.archive.extent(client, &master.recording) {
             Ok(extent) => extent,
             Err(error) => return unopened(request, &error.into()),
         };
@@ -269,7 +268,7 @@ impl Connection<'_> {
         if blocks < MEASURED_BLOCKS_MIN {
             return Ok((recorded, true));
         }
-        let extent = play::extent(archive, &self.shared.client, recording)?;
+        let extent = archive.extent(&self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
         let length = u128::from(extent.end - extent.start).max(1);
         let rate = bytes * 1_100_000_000 / length;

@@ -11,7 +11,6 @@ use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::archives::OpenError;
 use crate::media::description::Description;
-use crate::media::play;
 
 /// So many are played together.
 const PARTS_MAX: usize = 8;
@@ -170,31 +169,41 @@ impl Connection<'_> {
         })
     }
 
-    /// What was being recorded in a volume when another recording began, or else the first one that began before that
-    /// ended.
+    /// Of what was recorded in a volume while another recording was made, that which was so for longest; the first of
+    /// equals.
     fn recorded_with(
         &self,
         archive: &Archive,
         other: &Recorded,
     ) -> Result<Option<Recording>, ArchiveError> {
-        let client = &self.shared.client;
-        let began = other.recording.begun_unix_ns;
+        let time_of = |archive: &Archive, recording: &Recording| {
+            let end = match archive.goes_on(recording) {
+                true => u64::MAX,
+                false => {
+                    let length = archive.extent(&self.shared.client, recording)?.end;
+                    recording.begun_unix_ns.saturating_add(length)
+                }
+            };
+            Ok::<_, ArchiveError>(recording.begun_unix_ns..end)
+        };
+        let of_other = time_of(&other.archive, &other.recording)?;
+        let mut longest = None;
         let recordings = archive.recordings();
-        let (before, after) =
-            recordings.split_at(recordings.partition_point(|of| of.begun_unix_ns <= began));
-        if let Some(last) = before.last() {
-            let end = play::extent(archive, client, last)?.end;
-            if archive.goes_on(last) || last.begun_unix_ns.saturating_add(end) > began {
-                return Ok(Some(*last));
+        for (number, recording) in recordings.iter().enumerate() {
+            // One is made at a time.
+            let next = recordings.get(number + 1);
+            let is_before = next.is_some_and(|next| next.begun_unix_ns <= of_other.start);
+            if is_before || recording.begun_unix_ns >= of_other.end {
+                continue;
+            }
+            let of_this = time_of(archive, recording)?;
+            let begins = of_this.start.max(of_other.start);
+            let both = of_this.end.min(of_other.end).saturating_sub(begins);
+            if both > longest.map_or(0, |(both, _)| both) {
+                longest = Some((both, *recording));
             }
         }
-        let Some(next) = after.first() else {
-            return Ok(None);
-        };
-        let end = play::extent(&other.archive, client, &other.recording)?.end;
-        let is_in_time = other.archive.goes_on(&other.recording)
-            || next.begun_unix_ns < began.saturating_add(end);
-        Ok(is_in_time.then_some(*next))
+        Ok(longest.map(|(_, recording)| recording))
     }
 }
 

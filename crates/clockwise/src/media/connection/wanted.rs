@@ -9,14 +9,13 @@ use super::{Asked, Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::block::{Block, Kind};
 use crate::media::description;
+use crate::media::drift::Drift;
 use crate::media::packet::Header;
-use crate::media::play::{self, Manner, Start};
+use crate::media::play::Manner;
 use crate::media::presentation::{media_ns, unix_ns};
+use crate::media::start::{Found, Start};
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
-
-/// A live player begins so many blocks behind what is on the disks.
-const LIVE_BLOCKS_BEHIND: u64 = 2;
 
 /// The slowest and the fastest that is shown, either way, and that is sent.
 const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
@@ -29,8 +28,8 @@ pub(super) struct Wanted {
     /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
     pub(super) first_unix_ns: i128,
     pub(super) scale: Permille,
-    /// When the master began, which times count from.
-    begun_unix_ns: u64,
+    /// When the master began, by how far its clock is from the host's at that time: times count from there.
+    begun_ns: i128,
     /// Up to where it is played.
     until_ns: Option<u64>,
     /// Times are told by the clock on the wall.
@@ -42,15 +41,20 @@ pub(super) struct WantedPart {
     /// Which.
     pub(super) number: usize,
     pub(super) recording: Recording,
-    pub(super) start: Start,
+    /// When it began, by how far its clock is from the host's where it is played.
+    pub(super) begun_ns: i128,
+    /// How far that is.
+    pub(super) drift: Drift,
+    pub(super) found: Found,
     pub(super) manner: Manner,
 }
 
 /// What a player's session knows of what it plays.
 pub(super) struct Playable<'a> {
     pub(super) parts: &'a [Part],
-    /// What there is of each of them now.
-    pub(super) recordings: Vec<Recording>,
+    /// What there is of each of them now, of the first in any case.
+    pub(super) recordings: Vec<Option<Recording>>,
+    pub(super) master: Recording,
     pub(super) transports: &'a [Option<Transport>],
     /// Where each of them was paused.
     pub(super) paused: Option<&'a [Option<Start>]>,
@@ -88,27 +92,21 @@ impl From<ArchiveError> for Unwanted {
     }
 }
 
-fn range_error(why: impl Into<String>) -> Unwanted {
+pub(super) fn range_error(why: impl Into<String>) -> Unwanted {
     Unwanted::Range(why.into())
 }
 
 impl Wanted {
     /// What `Range` is answered.
     pub(super) fn range(&self) -> String {
-        let begun = self.begun_unix_ns;
         let time = |ns: u64| match self.is_by_clock {
-            true => clock_text(begun.saturating_add(ns)),
+            true => clock_text(from_ns(unix_ns(ns, self.begun_ns))),
             false => seconds(ns),
         };
         let until = self.until_ns.map(time).unwrap_or_default();
         let unit = if self.is_by_clock { "clock" } else { "npt" };
-        format!("{unit}={}-{until}", time(self.first_ns()))
-    }
-
-    /// The time of the master at which it begins.
-    fn first_ns(&self) -> u64 {
-        let first = media_ns(self.first_unix_ns, self.begun_unix_ns);
-        u64::try_from(first.max(0)).unwrap_or(u64::MAX)
+        let first = from_ns(media_ns(self.first_unix_ns, self.begun_ns));
+        format!("{unit}={}-{until}", time(first))
     }
 }
 
@@ -117,12 +115,17 @@ impl Connection<'_> {
     pub(super) fn wanted(&self, request: &Asked, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
         let range = request.typed_header::<Range>();
         let range = range.map_err(|_| range_error("the Range makes no sense"))?;
-        let begun = of.recordings[0].begun_unix_ns;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
         let (from, until) = match range {
             None => (None, None),
             Some(Range::Npt(range)) => npt(range),
-            Some(Range::Utc(range)) => utc(range, begun)?,
+            Some(Range::Utc(range)) => {
+                // How far its clock is from the host's at about that time.
+                let about = utc(range, i128::from(of.master.begun_unix_ns))?;
+                let about = about.0.or(about.1).unwrap_or(0);
+                let (begun_ns, _) = self.clock_of(&of.parts[0], &of.master, about)?;
+                utc(range, begun_ns)?
+            }
             Some(other) => {
                 return Err(range_error(format!(
                     "{other}: npt and clock are what can be played by"
@@ -132,10 +135,14 @@ impl Connection<'_> {
         let scale = scale(request, of)?;
         let is_back = scale < Permille(0);
         let starts = self.starts(of, from, scale)?;
-        let master = starts[0].map_or(0, |start| start.media_ns);
+        // The key frame that it begins with may be before it.
+        let begins = starts[0].as_ref();
+        let begun_ns = begins.map_or(i128::from(of.master.begun_unix_ns), |of| of.begun_ns);
+        let begins = begins.map_or(0, |begins| begins.found.start.media_ns);
+        let begins = from.unwrap_or(begins);
         let is_empty = until.is_some_and(|until| match is_back {
-            true => until >= master,
-            false => until <= master,
+            true => until >= begins,
+            false => until <= begins,
         });
         if is_empty {
             return Err(range_error("the range is empty"));
@@ -145,16 +152,15 @@ impl Connection<'_> {
             let Some(start) = start.filter(|_| of.is_played(part, scale)) else {
                 continue;
             };
-            let recording = of.recordings[number];
-            let until = until.map(|until| {
-                let until = media_ns(unix_ns(until, begun), recording.begun_unix_ns);
-                u64::try_from(until.max(0)).unwrap_or(u64::MAX)
-            });
+            let until =
+                until.map(|until| from_ns(media_ns(unix_ns(until, begun_ns), start.begun_ns)));
             let tracks = part.description.tracks().iter();
             parts.push(WantedPart {
                 number,
-                recording,
-                start,
+                recording: start.recording,
+                begun_ns: start.begun_ns,
+                drift: start.drift,
+                found: start.found,
                 manner: Manner {
                     scale,
                     speed: Permille::ONE,
@@ -166,14 +172,14 @@ impl Connection<'_> {
         }
         let firsts = parts
             .iter()
-            .map(|of| unix_ns(of.start.media_ns, of.recording.begun_unix_ns));
+            .map(|of| unix_ns(of.found.start.media_ns, of.begun_ns));
         let first = if is_back { firsts.max() } else { firsts.min() };
         Ok(Wanted {
             first_unix_ns: first
                 .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
             parts,
             scale,
-            begun_unix_ns: begun,
+            begun_ns,
             until_ns: until,
             is_by_clock,
         })
@@ -208,183 +214,58 @@ impl Connection<'_> {
         Some(Permille::ONE)
     }
 
-    /// Where each part begins; `None`: it has nothing there.
-    fn starts(
-        &self,
-        of: &Playable<'_>,
-        from: Option<u64>,
-        scale: Permille,
-    ) -> Result<Vec<Option<Start>>, Unwanted> {
-        // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
-        let paused = of.paused.filter(|_| from.is_none()).unwrap_or_default();
-        let is_from_now = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
-        // Whatever of it was played.
-        let was_at = paused
-            .iter()
-            .zip(&of.recordings)
-            .find_map(|(at, recording)| Some(unix_ns((*at)?.media_ns, recording.begun_unix_ns)));
-        let at_unix_ns = match was_at {
-            Some(at) => at,
-            None if is_from_now => self.now_in(of)?,
-            None => {
-                let start = self.start(&of.parts[0], &of.recordings[0], from, scale)?;
-                // Each begins at its own key frame before what was asked for.
-                let at = from.unwrap_or(0).max(start.media_ns);
-                let at = unix_ns(at, of.recordings[0].begun_unix_ns);
-                let mut starts = vec![Some(start)];
-                for (part, recording) in of.parts.iter().zip(&of.recordings).skip(1) {
-                    starts.push(self.start_along(part, recording, at, scale)?);
-                }
-                return Ok(starts);
-            }
-        };
-        let parts = of.parts.iter().zip(&of.recordings).enumerate();
-        let starts =
-            parts.map(
-                |(number, (part, recording))| match paused.get(number).copied().flatten() {
-                    Some(paused) => Ok(Some(paused)),
-                    None => self.start_along(part, recording, at_unix_ns, scale),
-                },
-            );
-        starts.collect()
-    }
-
-    /// What is played by who begins with what goes on: the newest of which each part has something on the disks, by the
-    /// clock on the wall.
-    fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
-        let mut now = i128::MAX;
-        for (part, recording) in of.parts.iter().zip(&of.recordings) {
-            let newest = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
-            let newest = newest.max(recording.first);
-            let newest = part.archive.trailer(&self.shared.client, newest)?;
-            let newest = newest.map_or(0, |trailer| trailer.media_ns);
-            now = now.min(unix_ns(newest, recording.begun_unix_ns));
-        }
-        Ok(now)
-    }
-
-    /// Where a part begins so that what it shows was at this time by the clock on the wall; `None`: that is over, or has
-    /// not been yet.
-    fn start_along(
-        &self,
-        part: &Part,
-        recording: &Recording,
-        at_unix_ns: i128,
-        scale: Permille,
-    ) -> Result<Option<Start>, Unwanted> {
-        let client = &self.shared.client;
-        let video = usize::from(part.description.video_track());
-        let at = media_ns(at_unix_ns, recording.begun_unix_ns);
-        let Ok(at) = u64::try_from(at) else {
-            // It begins later.
-            return match scale < Permille(0) {
-                true => Ok(None),
-                false => Ok(Some(self.beginning(part, recording)?)),
-            };
-        };
-        let start = play::start_at(&part.archive, client, recording, at, video)?;
-        let is_over = !part.archive.goes_on(recording)
-            && start.serial + play::KEY_BLOCKS_MAX >= recording.end
-            && scale > Permille(0)
-            && at > play::extent(&part.archive, client, recording)?.end;
-        Ok((!is_over).then_some(start))
-    }
-
-    fn beginning(&self, part: &Part, recording: &Recording) -> Result<Start, ArchiveError> {
-        let first = part.archive.trailer(&self.shared.client, recording.first)?;
-        Ok(Start {
-            serial: recording.first,
-            packet: 0,
-            media_ns: first.map_or(0, |trailer| trailer.media_ns),
-        })
-    }
-
-    /// Where the master begins that is asked for from there on.
-    fn start(
-        &self,
-        part: &Part,
-        recording: &Recording,
-        from: Option<u64>,
-        scale: Permille,
-    ) -> Result<Start, Unwanted> {
-        let client = &self.shared.client;
-        let archive = &part.archive;
-        let video = usize::from(part.description.video_track());
-        let at = |time| play::start_at(archive, client, recording, time, video);
-        match from {
-            None if scale < Permille(0) => Ok(at(u64::MAX)?),
-            None | Some(0) => Ok(self.beginning(part, recording)?),
-            Some(from) => {
-                let start = at(from)?;
-                // Only in the last blocks there may be no such time.
-                if start.serial + play::KEY_BLOCKS_MAX >= recording.end {
-                    let extent = play::extent(archive, client, recording)?;
-                    if from > extent.end {
-                        let end = seconds(extent.end);
-                        return Err(range_error(format!("the recording ends at {end} s")));
-                    }
-                }
-                Ok(start)
-            }
-        }
-    }
-
-    /// Of each track the number of its first packet, and the timestamp of the time at which playing begins, as far as
-    /// the first blocks say.
+    /// Of each track the number of its first packet, and the timestamp of the time that the answer's `Range` begins with,
+    /// as far as the first blocks say, which are played as they are read for this.
     pub(super) fn rtp_info(
         &self,
         request: &Asked,
         parts: &[Part],
-        wanted: &Wanted,
+        wanted: &mut Wanted,
     ) -> Option<String> {
         let base = request.request_uri()?.as_str().trim_end_matches('/');
+        let first_unix_ns = wanted.first_unix_ns.max(wanted.begun_ns);
         let mut said = Vec::new();
-        for of in &wanted.parts {
+        for of in &mut wanted.parts {
             let part = parts.get(of.number)?;
-            self.first_packets(part, of, wanted, base, &mut said);
+            let first_ns = media_ns(first_unix_ns, of.begun_ns);
+            let firsts = self.first_packets(part, of).unwrap_or_default();
+            for (track, header, at_ns) in firsts {
+                let after = of.manner.shown_ns(first_ns, at_ns);
+                let units = after * i128::from(of.manner.clock_rates[track]) / 1_000_000_000;
+                // Timestamps wrap.
+                let timestamp = header.timestamp.wrapping_sub(units as u32);
+                let control = description::control(part.first_track + track);
+                said.push(format!(
+                    "url={base}/{control};seq={};rtptime={timestamp}",
+                    header.sequence
+                ));
+            }
         }
         (!said.is_empty()).then(|| said.join(","))
     }
 
-    fn first_packets(
-        &self,
-        part: &Part,
-        of: &WantedPart,
-        wanted: &Wanted,
-        base: &str,
-        said: &mut Vec<String>,
-    ) -> Option<()> {
-        let client = &self.shared.client;
-        let bytes = part.archive.read_block(client, of.start.serial).ok()??;
-        let block = Block::parse(&bytes).ok()?;
-        let first_ns = media_ns(wanted.first_unix_ns, of.recording.begun_unix_ns);
-        let mut is_said = vec![false; of.manner.clock_rates.len()];
-        for number in of.start.packet..block.len() {
+    /// The first packet of each track of a part, and when it is.
+    fn first_packets(&self, part: &Part, of: &mut WantedPart) -> Option<Vec<(usize, Header, u64)>> {
+        let first = of.found.start.packet;
+        let bytes = of.found.block(&part.archive, &self.shared.client).ok()??;
+        let block = Block::parse(bytes).ok()?;
+        let mut firsts: Vec<Option<(usize, Header, u64)>> = vec![None; of.manner.clock_rates.len()];
+        for number in first..block.len() {
             let Some((entry, _)) = block.packet(number) else {
                 continue;
             };
             let track = usize::from(entry.track);
-            if wanted.scale.is_by_keys() && entry.track != of.manner.track {
+            if of.manner.scale.is_by_keys() && entry.track != of.manner.track {
                 continue;
             }
             if entry.kind == Kind::Rtp
-                && let Some(is_said) = is_said.get_mut(track)
-                && !*is_said
+                && let Some(first @ None) = firsts.get_mut(track)
                 && let Some(header) = Header::parse(&entry.header)
             {
-                *is_said = true;
-                let after = of.manner.shown_ns(first_ns, entry.media_ns);
-                let units = after * i128::from(of.manner.clock_rates[track]) / 1_000_000_000;
-                // Timestamps wrap.
-                let timestamp = header.timestamp.wrapping_sub(units as u32);
-                let sequence = header.sequence;
-                let control = description::control(part.first_track + track);
-                said.push(format!(
-                    "url={base}/{control};seq={sequence};rtptime={timestamp}"
-                ));
+                *first = Some((track, header, entry.media_ns));
             }
         }
-        Some(())
+        Some(firsts.into_iter().flatten().collect())
     }
 }
 
@@ -444,11 +325,11 @@ fn nanos(time: NptTime) -> Option<u64> {
 }
 
 /// The same by the clock on the wall, for a recording that began then.
-fn utc(range: UtcRange, begun_unix_ns: u64) -> Result<(Option<u64>, Option<u64>), Unwanted> {
+fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), Unwanted> {
     let after = |time: UtcTime| -> Result<Option<u64>, Unwanted> {
         let at = utc_unix_ns(time)
             .ok_or_else(|| range_error(format!("{time}: there is no such time")))?;
-        Ok(Some(at.saturating_sub(begun_unix_ns)))
+        Ok(Some(from_ns(media_ns(i128::from(at), begun_ns))))
     };
     Ok(match range {
         UtcRange::Empty => (None, None),
@@ -456,6 +337,11 @@ fn utc(range: UtcRange, begun_unix_ns: u64) -> Result<(Option<u64>, Option<u64>)
         UtcRange::FromTo(from, to) => (after(from)?, after(to)?),
         UtcRange::To(to) => (None, after(to)?),
     })
+}
+
+/// What is below zero is zero.
+fn from_ns(ns: i128) -> u64 {
+    u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
 }
 
 /// A time by the clock on the wall, in nanoseconds since 1970.
@@ -481,7 +367,7 @@ fn clock_text(unix_ns: u64) -> String {
     text.chars().filter(|of| !matches!(of, '-' | ':')).collect()
 }
 
-fn seconds(ns: u64) -> String {
+pub(super) fn seconds(ns: u64) -> String {
     format!("{}.{:03}", ns / 1_000_000_000, ns / 1_000_000 % 1_000)
 }
 
@@ -496,7 +382,7 @@ mod tests {
         assert_eq!(text, "20180214T002807.133Z");
         let time: UtcTime = text.parse().unwrap();
         assert_eq!(utc_unix_ns(time), Some(at));
-        let Ok((from, until)) = utc(UtcRange::FromTo(time, time), at - 7) else {
+        let Ok((from, until)) = utc(UtcRange::FromTo(time, time), i128::from(at) - 7) else {
             panic!("it is a time");
         };
         assert_eq!((from, until), (Some(7), Some(7)));

@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use super::super::archive::{ArchiveError, Recording};
+use super::super::archive::ArchiveError;
 use super::super::block::{Block, Kind};
-use super::super::index::{self, GROUP, Index};
-use super::super::play;
+use super::super::index::{GROUP, Index};
+use super::super::start;
 use super::Source;
 
 /// A packet's place in a recording.
@@ -52,13 +52,14 @@ impl Cuts {
     pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ArchiveError> {
         let track = source.description.video_track();
         let (archive, client) = (&source.archive, &source.client);
-        let start = play::start_at(
+        let start = start::start_at(
             archive,
             client,
             &source.recording,
             from_ns,
             usize::from(track),
-        )?;
+        )?
+        .start;
         let place = Place {
             serial: start.serial,
             packet: start.packet as u32,
@@ -127,6 +128,7 @@ impl Cuts {
             let is_of_track = index.track == self.track && !index.is_thinned;
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
+                let records = records.filter(|(_, record)| record.packets > 0);
                 self.found.extend(records.map(|(serial, record)| Cut {
                     place: Place { serial, packet: 0 },
                     media_ns: record.media_ns,
@@ -231,12 +233,10 @@ fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, Archi
 
 /// The section of the index about the blocks of a group up to `end`, if there is one.
 fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, ArchiveError> {
-    let Recording { first, .. } = source.recording;
-    let has_one = index::ends_group(end - 1) || !source.archive.goes_on(&source.recording);
-    match has_one && end > first {
-        true => source
+    match end.checked_sub(1) {
+        Some(last) => source
             .archive
-            .section(&source.client, &source.recording, end - 1),
-        false => Ok(None),
+            .section(&source.client, &source.recording, last),
+        None => Ok(None),
     }
 }

@@ -37,7 +37,6 @@ use sched::units::Nanos;
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
 use super::description::Description;
-use super::play;
 use cuts::{Cut, Cuts, Place};
 use mp4::{Run, Sample, TrackHead};
 use track::Track;
@@ -330,7 +329,7 @@ impl Source {
 
     /// That something is played at this time or later.
     fn reaches(&self, from_ns: u64) -> Result<(), ExportError> {
-        let end = play::extent(&self.archive, &self.client, &self.recording)?.end;
+        let end = self.archive.extent(&self.client, &self.recording)?.end;
         match from_ns <= end {
             true => Ok(()),
             false => Err(ExportError::Empty),
@@ -370,7 +369,7 @@ impl Source {
     pub fn file_head(&mut self, segments: &Segments) -> Result<Vec<u8>, ExportError> {
         let first = segments.first();
         let heads = self.heads(first.place)?;
-        let end = play::extent(&self.archive, &self.client, &self.recording)?.end;
+        let end = self.archive.extent(&self.client, &self.recording)?.end;
         let end = end.min(segments.times_ns.end);
         let length_ms = end.saturating_sub(first.media_ns) / 1_000_000;
         Ok(mp4::init(&heads, Some(length_ms))?)

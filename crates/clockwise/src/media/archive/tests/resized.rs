@@ -18,9 +18,17 @@ enum Crash {
     Within,
     /// All of it, and nothing in memory.
     Behind,
+    /// The same, and half of what is written again to the other copy.
+    Again,
 }
 
-const CRASHES: [Crash; 4] = [Crash::None, Crash::Before, Crash::Within, Crash::Behind];
+const CRASHES: [Crash; 5] = [
+    Crash::None,
+    Crash::Before,
+    Crash::Within,
+    Crash::Behind,
+    Crash::Again,
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Action {
@@ -101,7 +109,7 @@ impl Disk {
                 self.copies[copy] = None;
                 return false;
             }
-            Crash::None | Crash::Behind => {}
+            Crash::None | Crash::Behind | Crash::Again => {}
         }
         self.copies[copy] = Some(changed.clone());
         self.kept = changed;
@@ -154,10 +162,30 @@ impl Disk {
                 }
                 if self.change(changed, crash) {
                     self.counts.retain(|serial, _| *serial >= to.base);
-                    if crash == Crash::None {
+                    let again = match crash {
+                        Crash::None => Crash::None,
+                        Crash::Again => Crash::Within,
+                        _ => Crash::Before,
+                    };
+                    // The volume is cut when the other copy says so too.
+                    if self.change(self.kept.clone(), again) {
                         self.places.truncate(blocks as usize);
+                        self.bears_a_damaged_copy(before);
                     }
                 }
+            }
+        }
+    }
+
+    /// Whichever copy is damaged, the other one says how long the ring is, and that as much counts as did.
+    fn bears_a_damaged_copy(&self, before: Geometry) {
+        for copy in self.copies.iter() {
+            let kept = copy.as_ref().expect("both are there");
+            let geometry = kept.geometry.expect("it says so");
+            assert_eq!(geometry, self.geometry(), "{before:?}");
+            assert!(geometry.blocks <= self.places.len() as u64);
+            for serial in self.counts.keys() {
+                assert_eq!(kept.gone.range_of(*serial), None);
             }
         }
     }

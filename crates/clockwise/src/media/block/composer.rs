@@ -1,0 +1,163 @@
+//! A block that is being filled.
+
+use std::ops::Range;
+
+use zerocopy::IntoBytes as _;
+use zerocopy::little_endian::{I32, U16, U32, U64};
+
+use super::{
+    ENTRY_BYTES, Entry, FLAG_LAST, FORMAT_VERSION, KIND_FRAME, KIND_KEY, KIND_RTCP, KIND_RTP, Kind,
+    RawEntry, RawTrailer, TRAILER_BYTES, TRAILER_MAGIC, checksum, section_checksum,
+};
+
+/// What of a block is filled.
+#[derive(Clone, Debug)]
+pub struct Composer {
+    size: usize,
+    text: usize,
+    index: usize,
+    bodies: usize,
+    entries: usize,
+    /// Arrival and media time of the first entry.
+    base: Option<(u64, u64)>,
+}
+
+/// What a block is told at its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seal {
+    /// Which archive it belongs to.
+    pub archive: [u8; 16],
+    /// Which block it is.
+    pub serial: u64,
+    /// Which recording it is of, from 1.
+    pub recording: u64,
+    /// The serial of that recording's first block.
+    pub first: u64,
+    /// When the recording began, in nanoseconds since 1970.
+    pub begun_unix_ns: u64,
+    /// Whether the recording ends with it.
+    pub is_last: bool,
+}
+
+impl Composer {
+    /// An empty block of `size` bytes that will end with a text and a section of the index as long as that.
+    #[must_use]
+    pub fn new(size: usize, text: usize, index: usize) -> Self {
+        Self {
+            size,
+            text,
+            index,
+            bodies: 0,
+            entries: 0,
+            base: None,
+        }
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// When its first packet arrived, in nanoseconds of the recording.
+    #[must_use]
+    pub fn begins_ns(&self) -> Option<u64> {
+        self.base.map(|(arrival, _)| arrival)
+    }
+
+    /// Where the next body goes, and how long it can be.
+    #[must_use]
+    pub fn room(&self) -> Range<usize> {
+        let behind = TRAILER_BYTES + self.text + self.index + (self.entries + 1) * ENTRY_BYTES;
+        self.bodies..self.size.saturating_sub(behind).max(self.bodies)
+    }
+
+    /// Whether a packet of these times can be in the block of what is in it already.
+    #[must_use]
+    pub fn takes(&self, arrival_ns: u64, media_ns: u64) -> bool {
+        self.base.is_none_or(|(arrival, media)| {
+            let apart_us = (i128::from(media_ns) - i128::from(media)) / 1_000;
+            (arrival_ns.saturating_sub(arrival) / 1_000) <= u64::from(u32::MAX)
+                && i32::try_from(apart_us).is_ok()
+        })
+    }
+
+    /// Notes a packet whose body of `len` bytes is at the beginning of [`room`](Self::room).
+    ///
+    /// # Panics
+    /// When it has no room.
+    pub fn push(&mut self, block: &mut [u8], len: usize, entry: &Entry) {
+        assert!(len <= self.room().len() && len <= usize::from(u16::MAX));
+        let (arrival, media) = *self.base.get_or_insert((entry.arrival_ns, entry.media_ns));
+        let mut kind = match entry.kind {
+            Kind::Rtp => KIND_RTP,
+            Kind::Rtcp => KIND_RTCP,
+        };
+        kind |= if entry.begins_frame { KIND_FRAME } else { 0 };
+        kind |= if entry.is_key { KIND_KEY } else { 0 };
+        let media_us = (i128::from(entry.media_ns) - i128::from(media)) / 1_000;
+        let raw = RawEntry {
+            at: U32::new(self.bodies as u32),
+            len: U16::new(len as u16),
+            track: entry.track,
+            kind,
+            arrival_us: U32::new((entry.arrival_ns.saturating_sub(arrival) / 1_000) as u32),
+            media_us: I32::new(media_us as i32),
+            header: entry.header,
+            lost: U32::new(entry.lost),
+        };
+        self.entries += 1;
+        let at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
+        block[at..at + ENTRY_BYTES].copy_from_slice(raw.as_bytes());
+        self.bodies += len;
+    }
+
+    /// How long a section of the index can be.
+    #[must_use]
+    pub fn index_room(&self) -> usize {
+        let used = self.bodies + self.text + self.entries * ENTRY_BYTES + TRAILER_BYTES;
+        self.size.saturating_sub(used)
+    }
+
+    /// Ends the block with its text, a section of the index or none, and its trailer.
+    ///
+    /// # Panics
+    /// When the text is longer than was said, or there is no [room](Self::index_room) for the index.
+    pub fn seal(self, block: &mut [u8], text: &[u8], index: &[u8], seal: &Seal) {
+        assert!(text.len() <= self.text && index.len() <= self.index_room());
+        let (arrival_ns, media_ns) = self.base.unwrap_or_default();
+        let entries_at = self.size - TRAILER_BYTES - self.entries * ENTRY_BYTES;
+        let text_end = self.bodies + text.len();
+        block[self.bodies..text_end].copy_from_slice(text);
+        let index_at = entries_at - index.len();
+        block[text_end..index_at].fill(0);
+        block[index_at..entries_at].copy_from_slice(index);
+        let section = match index {
+            [] => 0,
+            index => section_checksum(index),
+        };
+        let (content, trailer) = block.split_at_mut(self.size - TRAILER_BYTES);
+        let mut raw = RawTrailer {
+            magic: TRAILER_MAGIC,
+            version: U32::new(FORMAT_VERSION),
+            flags: U32::new(if seal.is_last { FLAG_LAST } else { 0 }),
+            checksum: U64::ZERO,
+            content: U64::new(checksum(&[content])),
+            archive: seal.archive,
+            serial: U64::new(seal.serial),
+            recording: U64::new(seal.recording),
+            first: U64::new(seal.first),
+            begun_unix_ns: U64::new(seal.begun_unix_ns),
+            arrival_ns: U64::new(arrival_ns),
+            media_ns: U64::new(media_ns),
+            bodies: U32::new(self.bodies as u32),
+            text: U32::new(text.len() as u32),
+            entries: U32::new(self.entries as u32),
+            index: U32::new(index.len() as u32),
+            section: U64::new(section),
+            rest: [0; 8],
+        };
+        raw.checksum = U64::new(checksum(&[raw.as_bytes()]));
+        trailer.copy_from_slice(raw.as_bytes());
+    }
+}

@@ -1,0 +1,224 @@
+//! Where each of what is played together begins.
+
+use sched::units::Nanos;
+
+use super::wanted::{Playable, Unwanted, range_error, seconds};
+use super::{Connection, Part};
+use crate::media::archive::{ArchiveError, Recording};
+use crate::media::drift::Drift;
+use crate::media::presentation::{media_ns, unix_ns};
+use crate::media::start::{self, Found, Start};
+use crate::media::trick::{Keys, Permille};
+
+/// A live player begins so many blocks behind what is on the disks.
+const LIVE_BLOCKS_BEHIND: u64 = 2;
+
+/// Blocks that are looked at for one that says when it was, if others are damaged.
+const LOOKED_AT_MAX: usize = 8;
+
+/// Who plays what goes on does not wait for a recording whose newest blocks are further behind those of the master.
+const LIVE_BEHIND_NS_MAX: i128 = 20_000_000_000;
+
+/// The master is not held up for longer by a key frame of another recording: that begins with its next one then.
+const LEAD_NS_MAX: u64 = 2_000_000_000;
+
+/// Where a part begins.
+pub(super) struct Begins {
+    pub(super) recording: Recording,
+    pub(super) found: Found,
+    /// When it began, by how far its clock is from the host's where it is played.
+    pub(super) begun_ns: i128,
+    /// How far that is.
+    pub(super) drift: Drift,
+}
+
+impl Connection<'_> {
+    /// When a recording began by the clock on the wall, as its own clock had it at a time of it; how far that is from the
+    /// host's.
+    pub(super) fn clock_of(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+    ) -> Result<(i128, Drift), ArchiveError> {
+        let drift = Drift::at(&part.archive, &self.shared.client, recording, media_ns)?;
+        let begun_ns = i128::from(recording.begun_unix_ns) + i128::from(drift.ns(media_ns));
+        Ok((begun_ns, drift))
+    }
+
+    /// Where each part begins; `None`: it has nothing there.
+    pub(super) fn starts(
+        &self,
+        of: &Playable<'_>,
+        from: Option<u64>,
+        scale: Permille,
+    ) -> Result<Vec<Option<Begins>>, Unwanted> {
+        // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
+        let paused = of.paused.filter(|_| from.is_none()).unwrap_or_default();
+        let is_from_now = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
+        let is_alone = of.parts.len() == 1;
+        let begins = |part: &Part, recording: &Recording, found: Found| {
+            // Its own clock is the only one then.
+            let (begun_ns, drift) = match is_alone {
+                true => (i128::from(recording.begun_unix_ns), Drift::default()),
+                false => self.clock_of(part, recording, found.start.media_ns)?,
+            };
+            Ok::<_, ArchiveError>(Begins {
+                recording: *recording,
+                found,
+                begun_ns,
+                drift,
+            })
+        };
+        let mut starts: Vec<Option<Begins>> = Vec::with_capacity(of.parts.len());
+        for (number, (part, recording)) in of.parts.iter().zip(&of.recordings).enumerate() {
+            let was = paused.get(number).copied().flatten();
+            starts.push(match recording.as_ref().zip(was) {
+                Some((recording, was)) => Some(begins(part, recording, was.into())?),
+                None => None,
+            });
+        }
+        let was_at = starts
+            .iter()
+            .flatten()
+            .map(|of| unix_ns(of.found.start.media_ns, of.begun_ns));
+        let was_at = match scale < Permille(0) {
+            true => was_at.max(),
+            false => was_at.min(),
+        };
+        let at_unix_ns = match was_at {
+            Some(at) => at,
+            None if is_from_now => self.now_in(of)?,
+            None => {
+                let found = self.start(&of.parts[0], &of.master, from, scale)?;
+                // Each begins at its own key frame before what was asked for.
+                let at = from.unwrap_or(0).max(found.start.media_ns);
+                let master = begins(&of.parts[0], &of.master, found)?;
+                let at = unix_ns(at, master.begun_ns);
+                starts[0] = Some(master);
+                at
+            }
+        };
+        for (number, (part, recording)) in of.parts.iter().zip(&of.recordings).enumerate() {
+            let Some(recording) = recording.as_ref().filter(|_| starts[number].is_none()) else {
+                continue;
+            };
+            let about = media_ns(at_unix_ns, i128::from(recording.begun_unix_ns));
+            let about = u64::try_from(about.max(0)).unwrap_or(u64::MAX);
+            let (begun_ns, drift) = match is_alone {
+                true => (i128::from(recording.begun_unix_ns), Drift::default()),
+                false => self.clock_of(part, recording, about)?,
+            };
+            let at = media_ns(at_unix_ns, begun_ns);
+            let found = self.start_along(part, recording, at, scale)?;
+            starts[number] = found.map(|found| Begins {
+                recording: *recording,
+                found,
+                begun_ns,
+                drift,
+            });
+        }
+        Ok(starts)
+    }
+
+    /// What is played by who begins with what goes on: the newest of which each part has something on the disks, by the
+    /// clock on the wall.
+    fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
+        let mut newest = Vec::with_capacity(of.parts.len());
+        for (part, recording) in of.parts.iter().zip(&of.recordings) {
+            let Some(recording) = recording else {
+                continue;
+            };
+            let last = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
+            let serials = recording.first..=last.max(recording.first);
+            for serial in serials.rev().take(LOOKED_AT_MAX) {
+                if let Some(trailer) = part.archive.trailer(&self.shared.client, serial)? {
+                    let begun_ns = i128::from(recording.begun_unix_ns);
+                    newest.push(unix_ns(trailer.media_ns, begun_ns));
+                    break;
+                }
+            }
+        }
+        let [master, ..] = newest[..] else {
+            return Err(range_error("the newest blocks are damaged"));
+        };
+        let earliest = newest.into_iter().min().unwrap_or(master);
+        Ok(earliest.max(master - LIVE_BEHIND_NS_MAX))
+    }
+
+    /// Where a part begins so that what it shows was at this time of it; `None`: it is over then, or has not begun.
+    fn start_along(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        at: i128,
+        scale: Permille,
+    ) -> Result<Option<Found>, Unwanted> {
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let is_back = scale < Permille(0);
+        let Ok(at) = u64::try_from(at) else {
+            // It begins later.
+            return match is_back {
+                true => Ok(None),
+                false => Ok(Some(self.beginning(part, recording)?)),
+            };
+        };
+        let goes_on = archive.goes_on(recording);
+        if !is_back && !goes_on && at > archive.extent(client, recording)?.end {
+            return Ok(None);
+        }
+        let video = usize::from(part.description.video_track());
+        let found = start::start_at(archive, client, recording, at, video)?;
+        if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
+            return Ok(Some(found));
+        }
+        let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
+        let next = keys.next_key(Nanos::ZERO)?.map(|key| {
+            Found::from(Start {
+                serial: key.serial,
+                packet: key.packet as usize,
+                media_ns: key.media_ns,
+            })
+        });
+        // What is being recorded has no index yet.
+        Ok(next.or(goes_on.then_some(found)))
+    }
+
+    fn beginning(&self, part: &Part, recording: &Recording) -> Result<Found, ArchiveError> {
+        Ok(Found::from(Start {
+            serial: recording.first,
+            packet: 0,
+            media_ns: part.archive.begins(&self.shared.client, recording)?,
+        }))
+    }
+
+    /// Where the master begins that is asked for from there on.
+    fn start(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        from: Option<u64>,
+        scale: Permille,
+    ) -> Result<Found, Unwanted> {
+        let client = &self.shared.client;
+        let archive = &part.archive;
+        let video = usize::from(part.description.video_track());
+        let at = |time| start::start_at(archive, client, recording, time, video);
+        match from {
+            None if scale < Permille(0) => Ok(at(u64::MAX)?),
+            None | Some(0) => Ok(self.beginning(part, recording)?),
+            Some(from) => {
+                let found = at(from)?;
+                // Only in the last blocks there may be no such time.
+                if found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {
+                    let extent = archive.extent(client, recording)?;
+                    if from > extent.end {
+                        let end = seconds(extent.end);
+                        return Err(range_error(format!("the recording ends at {end} s")));
+                    }
+                }
+                Ok(found)
+            }
+        }
+    }
+}

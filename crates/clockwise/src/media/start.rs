@@ -1,0 +1,203 @@
+//! Where playing begins, so that what is shown at a time can be decoded.
+//!
+//! The [index](super::index) says it: the section of the group that the time is in, and then the block to begin with, which
+//! is played as it was read for that. What has no index, as a group that is being recorded, is looked for in the blocks
+//! themselves.
+
+use std::sync::Arc;
+
+use engine::front::Client;
+
+use super::archive::{Archive, ArchiveError, Recording};
+use super::block::{Block, Entry, Kind};
+use super::index::Index;
+
+/// How far a frame that can be decoded alone is looked for before the one that is asked for, in blocks.
+pub const KEY_BLOCKS_MAX: u64 = 16;
+
+/// Where in a recording playing begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Start {
+    /// The block.
+    pub serial: u64,
+    /// The packet in it.
+    pub packet: usize,
+    /// The time of the recording that this is.
+    pub media_ns: u64,
+}
+
+/// Where to begin, and the block that is there if it was read to find out.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Where.
+    pub start: Start,
+    /// The bytes of its block.
+    pub block: Option<Vec<u8>>,
+}
+
+impl Found {
+    /// Its block, which is read if it was not; `None`: it is damaged, or not there any more.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn block(
+        &mut self,
+        archive: &Archive,
+        client: &Client,
+    ) -> Result<Option<&[u8]>, ArchiveError> {
+        if self.block.is_none() {
+            self.block = archive.read_block(client, self.start.serial)?;
+        }
+        Ok(self.block.as_deref())
+    }
+}
+
+impl From<Start> for Found {
+    fn from(start: Start) -> Self {
+        Self { start, block: None }
+    }
+}
+
+/// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it. The
+/// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, where the
+/// index names all key frames.
+///
+/// # Errors
+/// When the recording cannot be read.
+pub fn start_at(
+    archive: &Archive,
+    client: &Client,
+    recording: &Recording,
+    media_ns: u64,
+    track: usize,
+) -> Result<Found, ArchiveError> {
+    if let Some(found) = indexed(archive, client, recording, media_ns, track)? {
+        return Ok(found);
+    }
+    let wanted = archive.block_at(client, recording, media_ns)?;
+    let earliest = wanted.saturating_sub(KEY_BLOCKS_MAX).max(recording.first);
+    for serial in (earliest..=wanted).rev() {
+        let Some(bytes) = archive.read_block(client, serial)? else {
+            continue;
+        };
+        let Ok(block) = Block::parse(&bytes) else {
+            continue;
+        };
+        if let Some((packet, media_ns)) = key_before(&block, media_ns, track) {
+            let start = Start {
+                serial,
+                packet,
+                media_ns,
+            };
+            return Ok(Found {
+                start,
+                block: Some(bytes),
+            });
+        }
+    }
+    let start = Start {
+        serial: wanted,
+        packet: 0,
+        media_ns,
+    };
+    Ok(start.into())
+}
+
+/// The same as far as the index says.
+fn indexed(
+    archive: &Archive,
+    client: &Client,
+    recording: &Recording,
+    media_ns: u64,
+    track: usize,
+) -> Result<Option<Found>, ArchiveError> {
+    let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
+    let index = archive.index_at(client, recording, media_ns)?;
+    let Some(index) = index.filter(of_track) else {
+        return Ok(None);
+    };
+    let start = |index: &Index| {
+        let key = index.key_at(media_ns)?;
+        (key.serial >= recording.first).then_some(Start {
+            serial: key.serial,
+            packet: key.packet as usize,
+            media_ns: key.media_ns,
+        })
+    };
+    if let Some(start) = start(&index) {
+        return Ok(Some(start.into()));
+    }
+    if let Some(found) = before(archive, client, recording, media_ns, &index)? {
+        return Ok(Some(found));
+    }
+    let Some(before) = archive.index_before(client, recording, &index)? else {
+        // Nothing is before it, or nothing to be read: it begins with what cannot be decoded.
+        let start = Start {
+            serial: index.block_at(media_ns).max(recording.first),
+            packet: 0,
+            media_ns,
+        };
+        return Ok(Some(start.into()));
+    };
+    let found = Some(before)
+        .filter(of_track)
+        .and_then(|index| start(&index));
+    Ok(found.map(Found::from))
+}
+
+/// The last key frame before the group of a section, which its block says the time of.
+fn before(
+    archive: &Archive,
+    client: &Client,
+    recording: &Recording,
+    media_ns: u64,
+    index: &Index,
+) -> Result<Option<Found>, ArchiveError> {
+    let before = index
+        .before
+        .filter(|(serial, _)| *serial >= recording.first);
+    let Some((serial, packet)) = before else {
+        return Ok(None);
+    };
+    let Some(bytes) = archive.read_block(client, serial)? else {
+        return Ok(None);
+    };
+    let packet = packet as usize;
+    let entry = Block::parse(&bytes).ok().and_then(|of| of.packet(packet));
+    let is_it = |entry: &Entry| {
+        entry.begins_frame && entry.track == index.track && entry.media_ns <= media_ns
+    };
+    let entry = entry.map(|(entry, _)| entry).filter(is_it);
+    Ok(entry.map(|entry| Found {
+        start: Start {
+            serial,
+            packet,
+            media_ns: entry.media_ns,
+        },
+        block: Some(bytes),
+    }))
+}
+
+/// The packet with which the last key frame of a track begins that is to be shown at this time or before.
+fn key_before(block: &Block<'_>, media_ns: u64, track: usize) -> Option<(usize, u64)> {
+    let mut begins = None;
+    let mut found = None;
+    for number in 0..block.len() {
+        let Some((entry, _)) = block.packet(number) else {
+            continue;
+        };
+        if usize::from(entry.track) != track || entry.kind != Kind::Rtp {
+            continue;
+        }
+        if entry.media_ns > media_ns {
+            break;
+        }
+        if entry.begins_frame {
+            begins = Some((number, entry.media_ns));
+        }
+        if entry.is_key && begins.is_some() {
+            found = begins;
+        }
+    }
+    found
+}

@@ -1,0 +1,478 @@
+//! Sections of the index that are lost are made again from their blocks, and say what was written.
+
+#[path = "rtsp_support/rig.rs"]
+mod rig;
+#[path = "rtsp_support/small.rs"]
+#[allow(dead_code, reason = "each test uses its part of this")]
+mod small;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use clockwise::media::archive::{Archive, Recording};
+use clockwise::media::index::{GROUP, Index};
+use clockwise::media::play::{Manner, Origin, Playback, Upcoming};
+use clockwise::media::start;
+use clockwise::media::trick::{Keys, Permille};
+use engine::pool::Volume;
+use engine::stream::StreamSpec;
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
+use rand::{Rng as _, SeedableRng as _};
+use rig::Rig;
+use sched::request::Op;
+use sched::units::{Bytes, BytesPerSecond, Nanos};
+use small::{BLOCK, Camera, PICTURE, Small, tear_section, without_section};
+
+fn camera(rng: &mut StdRng) -> Camera {
+    Camera {
+        number: 3,
+        first: rng.random_range(0..150),
+        blocks: rng.random_range(1..400),
+        is_ended: rng.random_ratio(2, 3),
+        gop: *[1, 7, 40, 300].choose(rng).unwrap(),
+        packets: *[1, 5, 60].choose(rng).unwrap(),
+        parts: *[1, 3, 40].choose(rng).unwrap(),
+    }
+}
+
+/// The archive as it is when nothing of it is known, and its only recording.
+fn opened(rig: &Rig, volume: &Arc<Volume>) -> (Arc<Archive>, Recording) {
+    let archive = Archive::open(&rig.client, Arc::clone(volume)).expect("an archive");
+    let recording = archive.recording(None).expect("a recording");
+    (Arc::new(archive), recording)
+}
+
+/// What every section should say: what was written, or, of an end that has none, what would have been.
+fn expected(small: &Small, seed: u64) -> BTreeMap<u64, Index> {
+    let ended = Camera {
+        is_ended: true,
+        ..small.camera
+    };
+    let mut would = Small::new(ended, small.header.blocks, seed).sections;
+    let last = would.values_mut().next_back().unwrap();
+    // Where the last frame ends is not known of a recording that was not ended.
+    if !small.camera.is_ended
+        && small.ends_with_key
+        && let Some(key) = last.keys.last_mut()
+    {
+        key.end = None;
+    }
+    would
+}
+
+fn compare(found: &Index, expected: &Index, is_followed: bool, what: &str) {
+    assert_eq!(found.first, expected.first, "{what}");
+    assert_eq!(found.track, expected.track, "{what}");
+    assert_eq!(found.records, expected.records, "{what}");
+    assert!(!found.is_thinned, "{what}");
+    match expected.is_thinned {
+        true => assert!(
+            expected.keys.iter().all(|key| found.keys.contains(key)),
+            "{what}"
+        ),
+        false => assert_eq!(found.keys, expected.keys, "{what}"),
+    }
+    if is_followed {
+        assert_eq!(found.frames, expected.frames, "{what}");
+        assert_eq!(found.groups, expected.groups, "{what}");
+        assert_eq!(found.before, expected.before, "{what}");
+    }
+}
+
+#[test]
+fn a_section_that_is_lost_is_rebuilt_as_it_was_written() {
+    let mut lost_in_all = 0;
+    for seed in 0..60 {
+        let rig = Rig::new(64 << 20);
+        let volume = rig.volume("cam", 601 * BLOCK);
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let small = Small::new(camera(rng), 600, seed);
+        let expected = expected(&small, seed);
+        let mut torn = small.clone();
+        let ends = small.group_ends();
+        let part = *[0.3, 0.7, 1.0].choose(rng).unwrap();
+        let mut lost: BTreeSet<u64> = BTreeSet::new();
+        // A block whose section is torn is not played, so the recording would end earlier; and of one that was not ended
+        // the last ones are read whole.
+        let is_verified =
+            |end: u64| end + 1 == small.end() || (!small.camera.is_ended && end + 8 >= small.end());
+        for end in &ends {
+            let block = torn.blocks.get_mut(end).unwrap();
+            if !small.sections.contains_key(end) {
+                lost.insert(*end);
+            } else if rng.random_bool(part) {
+                lost.insert(*end);
+                match rng.random() || is_verified(*end) {
+                    true => without_section(block),
+                    false => tear_section(block),
+                }
+            }
+        }
+        lost_in_all += lost.len();
+        torn.write(&rig.client, &volume);
+        let what = format!("seed {seed}, {:?}, lost {lost:?}", small.camera);
+
+        let (archive, recording) = opened(&rig, &volume);
+        assert_eq!(
+            (recording.first, recording.end),
+            (small.camera.first, small.end())
+        );
+        let mut order: Vec<(usize, u64)> = ends.iter().copied().enumerate().collect();
+        order.shuffle(rng);
+        let mut most = 0;
+        for (place, end) in &order {
+            let group = small.camera.first.max(end / GROUP * GROUP);
+            let before = archive.reads();
+            let found = archive
+                .index_at(&rig.client, &recording, small.begins_ns(group))
+                .unwrap();
+            most = most.max(archive.reads() - before);
+            let found = found.unwrap_or_else(|| panic!("{what}: nothing of {end}"));
+            let is_followed =
+                *place == 0 || !lost.contains(&ends[place - 1]) || !lost.contains(end);
+            compare(
+                &found,
+                &expected[end],
+                is_followed,
+                &format!("{what}: {end}"),
+            );
+        }
+        // Its blocks, the last ones of them whole, and a few more to find out which they are.
+        assert!(most <= GROUP + 24, "{what}: {most} reads");
+        let before = archive.reads();
+        for (_, end) in &order {
+            let begins = small.begins_ns(*end);
+            assert!(
+                archive
+                    .index_at(&rig.client, &recording, begins)
+                    .unwrap()
+                    .is_some()
+            );
+        }
+        assert_eq!(archive.reads(), before, "{what}: read again");
+        finds(&rig, &archive, &recording, &small, &expected, &what);
+
+        let (archive, recording) = opened(&rig, &volume);
+        let groups = archive.outline(&rig.client, &recording).unwrap();
+        assert!(
+            archive.reads() <= 4 + 2 * lost.len() as u64,
+            "{what}: {} reads",
+            archive.reads()
+        );
+        let begins: Vec<(u64, u64)> = groups.iter().map(|of| (of.first, of.begins_ns)).collect();
+        let firsts = ends
+            .iter()
+            .map(|end| small.camera.first.max(end / GROUP * GROUP));
+        let should: Vec<(u64, u64)> = firsts.map(|of| (of, small.begins_ns(of))).collect();
+        assert_eq!(begins, should, "{what}");
+        let all = archive
+            .window(&rig.client, &recording, &groups, &(0..u64::MAX))
+            .unwrap();
+        assert_eq!(all.missing, 0, "{what}");
+        assert_eq!(all.records.len() as u64, small.camera.blocks, "{what}");
+        finds(&rig, &archive, &recording, &small, &expected, &what);
+    }
+    assert!(lost_in_all > 60, "{lost_in_all} sections were lost");
+}
+
+/// Any time is found, all key frames are shown at any scale up to the end, and that is known.
+fn finds(
+    rig: &Rig,
+    archive: &Archive,
+    recording: &Recording,
+    small: &Small,
+    expected: &BTreeMap<u64, Index>,
+    what: &str,
+) {
+    let client = &rig.client;
+    let extent = archive.extent(client, recording).unwrap();
+    assert_eq!(
+        extent,
+        small.begins_ns(recording.first)..small.ends_ns,
+        "{what}"
+    );
+    let rng = &mut StdRng::seed_from_u64(9);
+    let is_thinned = expected.values().any(|of| of.is_thinned);
+    for _ in 0..30 {
+        let at = rng.random_range(extent.clone().start..=extent.end);
+        let found = start::start_at(archive, client, recording, at, usize::from(PICTURE)).unwrap();
+        let key = small.keys.iter().rfind(|(of, ..)| *of <= at);
+        let block = archive.block_at(client, recording, at).unwrap();
+        // One that is further away is named by a section that was written, or not known.
+        let is_near = |key: &&(u64, u64, usize)| key.1 / GROUP + 1 >= block / GROUP;
+        if let Some(key) = key.filter(|key| !is_thinned && is_near(key)) {
+            let start = found.start;
+            assert_eq!(
+                (start.media_ns, start.serial, start.packet),
+                *key,
+                "{what}: at {at}"
+            );
+        }
+    }
+    for scale in [8_000, -3_000] {
+        let from = if scale > 0 { 0 } else { u64::MAX };
+        let mut keys = Keys::new(archive, client, *recording, Permille(scale), from);
+        let mut shown = Vec::new();
+        while let Some(key) = keys.next_key(Nanos(0)).unwrap() {
+            shown.push(key);
+        }
+        if scale < 0 {
+            shown.reverse();
+        }
+        let all = expected.values().flat_map(|of| &of.keys);
+        let all: Vec<_> = all.filter(|key| key.end.is_some()).copied().collect();
+        match is_thinned {
+            true => assert!(all.iter().all(|key| shown.contains(key)), "{what}"),
+            false => assert_eq!(shown, all, "{what}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_is_passed_over_and_the_rest_of_its_group_is_known() {
+    for seed in 100..130 {
+        let rig = Rig::new(64 << 20);
+        let volume = rig.volume("cam", 601 * BLOCK);
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let camera = Camera {
+            blocks: rng.random_range(65..300),
+            packets: 20,
+            ..camera(rng)
+        };
+        let small = Small::new(camera, 600, seed);
+        let expected = expected(&small, seed);
+        let mut torn = small.clone();
+        let mut damaged = BTreeSet::new();
+        for (serial, block) in &mut torn.blocks {
+            let is_end = small.sections.contains_key(serial);
+            // Where it has an end is known by that alone.
+            if rng.random_ratio(1, 9) && serial + 1 < small.end() {
+                damaged.insert(*serial);
+                // A section is read apart from the entries behind it.
+                match rng.random_range(if is_end { 1 } else { 0 }..3) {
+                    // An entry is of what was there before, nothing was written, or the trailer is torn.
+                    0 => block[BLOCK as usize - 128 - 32] ^= 1,
+                    1 => block.fill(0),
+                    _ => block[BLOCK as usize - 30] ^= 1,
+                }
+            }
+            if is_end && !damaged.contains(serial) {
+                without_section(block);
+            }
+        }
+        torn.write(&rig.client, &volume);
+        let (archive, recording) = opened(&rig, &volume);
+        let what = format!("seed {seed}: {camera:?}, damaged {damaged:?}");
+        assert_eq!(recording.end, small.end(), "{what}");
+        let groups = archive.outline(&rig.client, &recording).unwrap();
+        assert!(groups.is_sorted_by_key(|of| of.begins_ns), "{what}");
+        let window = archive
+            .window(&rig.client, &recording, &groups, &(0..u64::MAX))
+            .unwrap();
+        let of_groups: BTreeSet<u64> = damaged.iter().map(|of| of / GROUP).collect();
+        assert_eq!(window.missing, of_groups.len() as u64, "{what}");
+        let found: Vec<u64> = window.records.iter().map(|(serial, _)| *serial).collect();
+        let there = (recording.first..recording.end).filter(|of| !damaged.contains(of));
+        assert_eq!(found, there.collect::<Vec<_>>(), "{what}");
+        let known = expected
+            .values()
+            .flat_map(|of| (of.first..).zip(&of.records));
+        let known: BTreeMap<u64, _> = known.collect();
+        assert!(
+            window
+                .records
+                .iter()
+                .all(|(serial, of)| known[serial] == of),
+            "{what}"
+        );
+        let all: Vec<_> = expected.values().flat_map(|of| &of.keys).collect();
+        for key in &window.keys {
+            let is_it = |of: &&&_| same_key(of, key);
+            let of = all
+                .iter()
+                .find(is_it)
+                .unwrap_or_else(|| panic!("{what}: {key:?}"));
+            // One whose end is lost is not said to be whole.
+            let end = of.end.unwrap_or(key.serial);
+            let next = damaged.range(key.serial..).next();
+            let is_broken = next.is_some_and(|damaged| {
+                (end + 1..*damaged).all(|between| known[&between].frames == 0)
+            });
+            assert!(
+                key.end == of.end || (is_broken && key.end.is_none()),
+                "{what}: {key:?}, {of:?}"
+            );
+        }
+        let keys_there = all.iter().filter(|key| !damaged.contains(&key.serial));
+        assert_eq!(window.keys.len(), keys_there.count(), "{what}");
+        for at in [0, small.ends_ns / 2, small.ends_ns, u64::MAX] {
+            let block = archive.block_at(&rig.client, &recording, at).unwrap();
+            let group = of_groups.contains(&(block / GROUP));
+            assert!(
+                !damaged.contains(&block) || !group,
+                "{what}: {block} at {at}"
+            );
+        }
+    }
+}
+
+fn same_key(one: &clockwise::media::index::Key, other: &clockwise::media::index::Key) -> bool {
+    (one.serial, one.packet, one.media_ns) == (other.serial, other.packet, other.media_ns)
+}
+
+/// A recording of more groups than sections are kept of, described once: then a time is found and the first of it is there
+/// to be sent with the section of its group and the block that it begins in, each read once.
+#[test]
+fn playing_from_any_time_takes_two_reads_and_no_more() {
+    let camera = Camera {
+        number: 3,
+        first: 0,
+        blocks: 70 * GROUP + 17,
+        is_ended: true,
+        gop: 90,
+        packets: 12,
+        parts: 6,
+    };
+    let small = Small::new(camera, camera.blocks + 9, 77);
+    assert!(small.sections.values().all(|of| !of.is_thinned));
+    let size = (camera.blocks + 10) * BLOCK;
+    let rig = Rig::new(size + (64 << 20));
+    let volume = rig.volume("cam", size);
+    small.write(&rig.client, &volume);
+    let spec = StreamSpec {
+        name: "player".into(),
+        volume: Arc::clone(&volume),
+        range: Some(BLOCK..size),
+        rate: BytesPerSecond(BLOCK),
+        block: Bytes(BLOCK),
+        op: Op::Read,
+        span: None,
+        wraps: true,
+    };
+    let stream = rig.pool.reserve(spec).unwrap();
+    let (archive, recording) = opened(&rig, &volume);
+    let disk = || rig.platter.reads.load(std::sync::atomic::Ordering::SeqCst);
+    // What is read as best effort comes in pieces, each of which leaves room for deadlines.
+    let before = disk();
+    archive.read_block(&rig.client, 5).unwrap();
+    let pieces = disk() - before;
+    // As DESCRIBE and SETUP do.
+    let extent = archive.extent(&rig.client, &recording).unwrap();
+    let rng = &mut StdRng::seed_from_u64(5);
+    let mut times: Vec<u64> = (0..400).map(|_| rng.random_range(extent.clone())).collect();
+    // Where a group begins, which is not with a key frame, and the end of all.
+    for end in small.group_ends() {
+        let begins = small.begins_ns(end / GROUP * GROUP);
+        times.extend([begins.saturating_sub(1), begins, begins + 1]);
+    }
+    times.extend([0, extent.end, u64::MAX]);
+    times.shuffle(rng);
+    let (mut most, mut earlier) = (0, 0);
+    for at in times {
+        let before = (archive.reads(), disk());
+        let video = usize::from(PICTURE);
+        let mut found = start::start_at(&archive, &rig.client, &recording, at, video).unwrap();
+        let key = small.keys.iter().rfind(|(of, ..)| *of <= at);
+        let start = found.start;
+        if let Some(key) = key {
+            assert_eq!(
+                (start.media_ns, start.serial, start.packet),
+                *key,
+                "at {at}"
+            );
+            earlier += u64::from(
+                start.serial / GROUP
+                    < archive.block_at(&rig.client, &recording, at).unwrap() / GROUP,
+            );
+        }
+        // What RTP-Info is made of.
+        assert!(found.block(&archive, &rig.client).unwrap().is_some());
+        let manner = Manner {
+            scale: Permille::ONE,
+            speed: Permille::ONE,
+            until_ns: None,
+            track: PICTURE,
+            clock_rates: vec![8_000, 90_000],
+        };
+        let origin = Origin {
+            at: engine::clock::now(),
+            media_ns: i128::from(start.media_ns),
+        };
+        let client = &rig.client;
+        let playback = Playback::new(&stream, &archive, client, recording, found, manner, origin);
+        let mut playback = playback.unwrap();
+        let upcoming = playback.advance().unwrap();
+        assert!(
+            matches!(upcoming, Upcoming::Packet { .. }),
+            "{upcoming:?} at {at}"
+        );
+        if key.is_some() {
+            assert_eq!(playback.position(), start);
+        }
+        let reads = (archive.reads() - before.0, disk() - before.1);
+        assert!(
+            reads.0 <= 2 && reads.1 <= 2 * pieces,
+            "{reads:?} reads at {at}"
+        );
+        most = most.max(reads.0);
+    }
+    // Most are not kept, and in many a group is begun before its first key frame.
+    assert!(most == 2 && earlier > 30, "{most}, {earlier}");
+    stream.close();
+}
+
+/// What is being recorded has no section of its newest group yet, and none is made of it at each look.
+#[test]
+fn the_group_that_is_being_recorded_is_not_rebuilt() {
+    let camera = Camera {
+        number: 1,
+        first: 0,
+        blocks: 100,
+        is_ended: false,
+        gop: 5,
+        packets: 8,
+        parts: 3,
+    };
+    let small = Small::new(camera, 120, 3);
+    let rig = Rig::new(64 << 20);
+    let volume = rig.volume("cam", 121 * BLOCK);
+    // Nothing is there of it yet but the archive.
+    let mut empty = small.clone();
+    empty.blocks.clear();
+    empty.write(&rig.client, &volume);
+    let archive = Arc::new(Archive::open(&rig.client, Arc::clone(&volume)).unwrap());
+    let mut writing = archive.record().unwrap();
+    small.write(&rig.client, &volume);
+    for index in 0..camera.blocks {
+        writing.written(index);
+    }
+    let recording = archive.recording(None).unwrap();
+    let end = small.begins_ns(99);
+    for _ in 0..3 {
+        let before = archive.reads();
+        assert!(
+            archive
+                .index_at(&rig.client, &recording, end)
+                .unwrap()
+                .is_none()
+        );
+        let block = archive.block_at(&rig.client, &recording, end + 1).unwrap();
+        assert_eq!(block, 99);
+        assert!(
+            archive.reads() - before <= 8,
+            "{}",
+            archive.reads() - before
+        );
+    }
+    let groups = archive.outline(&rig.client, &recording).unwrap();
+    let window = archive
+        .window(&rig.client, &recording, &groups, &(0..u64::MAX))
+        .unwrap();
+    assert_eq!((window.missing, window.records.len()), (1, 64));
+    drop(writing);
+    let window = archive
+        .window(&rig.client, &recording, &groups, &(0..u64::MAX))
+        .unwrap();
+    assert_eq!((window.missing, window.records.len()), (0, 100));
+}
