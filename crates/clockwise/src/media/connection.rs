@@ -115,6 +115,22 @@ struct Session {
     paused: Option<Start>,
 }
 
+impl Session {
+    /// What it has reserved, if anything.
+    fn member(&self) -> Option<&Arc<Member>> {
+        match &self.role {
+            Role::Publisher { reserved, .. } => Some(&reserved.as_ref()?.member),
+            Role::Player { member, .. } => Some(member),
+        }
+    }
+
+    /// It has made a recording, and makes none now: the first SETUP has reserved for it.
+    fn has_recorded(&self) -> bool {
+        let is_set_up = self.transports.iter().any(Option::is_some);
+        is_set_up && matches!(self.role, Role::Publisher { reserved: None, .. })
+    }
+}
+
 /// A connection and its session.
 pub(super) struct Connection<'a> {
     shared: &'a Shared,
@@ -229,6 +245,9 @@ impl<'a> Connection<'a> {
             let mut wait = Wait::new();
             self.link.hear(&mut wait, Ready::Socket);
             wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+            if let Some(member) = self.session.as_ref().and_then(Session::member) {
+                wait.readable(member.ends(), Ready::Stop);
+            }
             let ready = wait.sleep(true, Some(until))?;
             if ready.contains(&Ready::Stop) {
                 return Ok(false);
@@ -317,10 +336,13 @@ impl<'a> Connection<'a> {
             Method::Setup => next(self.set_up(request)),
             Method::Record => self.begin_record(request),
             Method::Play => self.begin_play(request),
-            Method::Pause => match self.is_player() {
-                true => next(self.in_session(request, StatusCode::Ok)),
-                false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
-            },
+            // Who has said that it leaves may pause all the same.
+            Method::Pause => {
+                match self.is_player() || self.session.as_ref().is_some_and(Session::has_recorded) {
+                    true => next(self.in_session(request, StatusCode::Ok)),
+                    false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
+                }
+            }
             Method::GetParameter | Method::SetParameter => {
                 next(self.parameters_in_session(request))
             }

@@ -55,5 +55,6 @@ pub mod sources;
 pub mod tls;
 mod transport;
 pub mod trick;
+pub mod wall;
 
 pub use server::{MediaConfig, Server, StartError};

@@ -11,7 +11,7 @@ use sched::units::BytesPerSecond;
 
 use super::answer::{Answer, answer};
 use super::setup::refused;
-use super::{Asked, Connection, Role};
+use super::{Asked, Connection, Session};
 use crate::media::roster::Member;
 
 /// Bytes per second.
@@ -204,13 +204,7 @@ fn begun(request: &Asked, member: &Member) -> Result<(Wish, Change), Answer> {
 impl Connection<'_> {
     /// The same while nothing moves.
     pub(super) fn parameters_in_session(&self, request: &Asked) -> Answer {
-        let member = self
-            .session
-            .as_ref()
-            .and_then(|session| match &session.role {
-                Role::Publisher { reserved, .. } => Some(&reserved.as_ref()?.member),
-                Role::Player { member, .. } => Some(member),
-            });
+        let member = self.session.as_ref().and_then(Session::member);
         let said = match (asks(request, member.map(|member| &**member)), member) {
             (Asks::Wished(wish), Some(member)) => {
                 changed(request, member, wish, member.change(wish))

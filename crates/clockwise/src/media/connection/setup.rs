@@ -74,6 +74,11 @@ pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
     answer(Some(request), status).reason(refusal.to_string())
 }
 
+/// The host has no descriptor for what ends the session.
+fn unlisted(request: &Asked, error: &std::io::Error) -> Answer {
+    answer(Some(request), StatusCode::ServiceUnavailable).reason(error.to_string())
+}
+
 fn unopened(request: &Asked, error: &OpenError) -> Answer {
     let status = match error {
         OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
@@ -294,6 +299,7 @@ impl Connection<'_> {
             recording: recording.number,
         };
         let member = self.shared.archives.roster().join(about, &reserved);
+        let member = member.map_err(|error| unlisted(request, &error))?;
         let role = Role::Player {
             archive,
             recording,
@@ -381,6 +387,7 @@ impl Connection<'_> {
             recording: writing.number(),
         };
         let member = self.shared.archives.roster().join(about, &stream);
+        let member = member.map_err(|error| unlisted(request, &error))?;
         if let Some(Session {
             role: Role::Publisher { reserved, .. },
             ..
