@@ -125,12 +125,16 @@ fn sessions(site: &Site) -> Vec<Value> {
     listed.as_array().cloned().unwrap_or_default()
 }
 
+fn count(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
+}
+
 /// Its only session has brought so many packets, reports included.
 fn has(site: &Site, packets: u64) {
     until("the packets have come", || {
         sessions(site)
             .first()
-            .is_some_and(|of| of["packets"] == packets)
+            .is_some_and(|of| count(of, "packets") + count(of, "reports") == packets)
     });
 }
 

@@ -7,8 +7,10 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use common::{Site, call, until};
-use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serving};
-use serde_json::Value;
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_rtsp,
+};
+use serde_json::{Value, json};
 
 /// Bytes of a packet's body: 46 fill a block.
 const BODY: usize = 1_360;
@@ -491,5 +493,93 @@ fn a_volume_that_grows_is_whole_after_it_is_killed() {
         }
         plays(address, round, packets as u16);
     }
+    server.terminate();
+}
+
+/// Where the pool has nothing left, or the disks do not carry it, the oldest goes, and the log says why.
+#[test]
+fn a_volume_that_is_refused_more_goes_round_and_says_why() {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (server, address) = serve_logged(&site);
+    let create = |name: &str, size: &str, disk: &str| {
+        let made = ["volume", "create", name, "--size", size, "--disk", disk];
+        site.run(&made).code == 0
+    };
+    let fill = |disk: &str| {
+        for size in ["16MiB", "4MiB", "1MiB"] {
+            let name = |number: u32| format!("full-{disk}-{size}-{number}");
+            (0..).find(|number| !create(&name(*number), size, disk));
+        }
+    };
+    assert!(create("cam", "640KiB", "0") && create("other", "4MiB", "1"));
+    site.run(&["recording", "keep", "cam", "--grow-to", "30MiB"])
+        .done();
+    // One disk has no room but for what it has of the last extent, and all of the other one's time is promised.
+    fill("0");
+    let ask = |rate: u64| {
+        let ask = json!({ "volume": "other", "op": "play", "block_bytes": 65_536,
+            "rate_bytes_per_second": rate, "connect_within_ms": 600_000 });
+        call(&site, "POST", "/v1/streams", &ask.to_string())
+    };
+    // What fits is what the disk carries of that one; then the same of what is left, until that is next to nothing.
+    let mut left = u64::MAX;
+    while left > 20_000 {
+        let (status, refused) = ask(1 << 40);
+        assert_eq!(status, 409, "{refused}");
+        left = refused["refusal"]["rate_that_fits"].as_u64().unwrap_or(0);
+        if left > 0 {
+            let (status, reserved) = ask(left);
+            assert_eq!(status, 201, "{reserved}");
+        }
+    }
+    fast_record(&site, address, 46 * 20);
+    assert_eq!((volume_mib(&site), blocks(&site)), (1, 15));
+    fill("1");
+    fast_record(&site, address, 46 * 20);
+    assert_eq!((volume_mib(&site), blocks(&site)), (1, 15));
+    let found = site.json(&["recording", "check", "cam", "2"]);
+    assert_eq!(
+        (&found["lost"], &found["is_sound"]),
+        (&0.into(), &true.into()),
+        "{found}"
+    );
+    let (_, log) = server.terminate();
+    for why in [
+        "could grow by cannot be reserved: the oldest is overwritten",
+        "does not grow: the oldest is overwritten",
+    ] {
+        assert!(log.contains(why), "{why}: {log}");
+    }
+    assert!(log.contains("disk-1"), "{log}");
+}
+
+#[test]
+fn limits_that_make_no_sense_change_nothing() {
+    let (site, server, _) = serving("");
+    let before = site.json(&[
+        "recording",
+        "keep",
+        "cam",
+        "--grow-to",
+        "50MiB",
+        "--for",
+        "9d",
+    ]);
+    for (more, words) in [
+        (["--grow-to", "39MiB"], ["39 MiB is less", "volume shrink"]),
+        (["--grow-to", "1TiB"], ["--grow-to", "can have"]),
+        (["--free", "1TiB"], ["--free", "can have"]),
+    ] {
+        let keep = [&["recording", "keep", "cam", "--for", "1d"][..], &more].concat();
+        site.run(&keep).fails(2, &words);
+        assert_eq!(site.json(&["recording", "keep", "cam"]), before);
+    }
+    // As long as it is, and without a limit.
+    site.run(&["recording", "keep", "cam", "--grow-to", "40MiB"])
+        .done();
+    site.run(&["recording", "keep", "cam", "--grow-to", "0", "--free", "0"])
+        .done();
     server.terminate();
 }

@@ -49,9 +49,11 @@ const STRAGGLERS_WITHIN: Nanos = Nanos::from_millis(500);
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Packets in the recording.
+    /// RTP packets in the recording.
     pub packets: u64,
-    /// Bytes of them, with their headers.
+    /// What their senders said of them, which is recorded as well (RTCP).
+    pub reports: u64,
+    /// Bytes of both, with their headers.
     pub bytes: u64,
     /// Packets that did not come, by the numbers of those that did.
     pub lost: u64,
@@ -309,7 +311,8 @@ impl<'a> Tape<'a> {
         let tally = self.tally;
         member.count(|counts| {
             counts.use_buffers(buffers);
-            (counts.packets, counts.bytes) = (tally.packets, tally.bytes);
+            (counts.packets, counts.reports) = (tally.packets, tally.reports);
+            counts.bytes = tally.bytes;
             counts.lost = tally.lost;
             counts.lost_without_buffer = tally.lost_without_buffer;
         });
@@ -555,7 +558,10 @@ impl<'a> Tape<'a> {
         self.in_block.packets += 1;
         self.in_block.missing += u64::from(entry.lost);
         self.heard = Some(clock::now());
-        self.tally.packets += 1;
+        match kind {
+            Kind::Rtp => self.tally.packets += 1,
+            Kind::Rtcp => self.tally.reports += 1,
+        }
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
         self.tally.lost += u64::from(entry.lost);
     }

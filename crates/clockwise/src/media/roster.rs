@@ -56,9 +56,11 @@ pub struct Counts {
     pub buffers_full: u64,
     /// How many that were at most.
     pub buffers_full_max: u64,
-    /// Packets that were recorded or played.
+    /// RTP packets that were recorded or played.
     pub packets: u64,
-    /// Bytes of them.
+    /// What senders said of them, which is recorded as well (RTCP); of a player 0.
+    pub reports: u64,
+    /// Bytes of both.
     pub bytes: u64,
     /// Packets that never came; of a player, blocks that could not be played.
     pub lost: u64,

@@ -108,6 +108,7 @@ impl Connection<'_> {
         let (report, tally) = tape.finish()?;
         let Tally {
             packets,
+            reports,
             lost,
             lost_without_buffer,
             duplicates,
@@ -117,7 +118,7 @@ impl Connection<'_> {
             copied_bytes,
         } = tally;
         tracing::info!(
-            peer = %self.peer, %volume, recording = number, packets, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
+            peer = %self.peer, %volume, recording = number, packets, reports, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();
