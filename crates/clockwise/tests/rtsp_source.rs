@@ -519,7 +519,7 @@ fn a_camera_is_told_how_well_its_packets_come() {
             }
         }
         send(&mut visit, &packets(120..125, 77));
-        let now = has(&site, 25);
+        let now = has(&site, 24);
         assert_eq!(
             (&now["gaps"], &now["state"]),
             (&0.into(), &"recording".into())

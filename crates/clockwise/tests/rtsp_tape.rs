@@ -11,11 +11,14 @@ use clockwise::media::block::{Block, Kind};
 use clockwise::media::description::Description;
 use clockwise::media::keeping::Keep;
 use clockwise::media::packet::HEADER_BYTES;
+use clockwise::media::play::{Manner, PlayError, Playback, Start, Upcoming};
 use clockwise::media::record::Tape;
 use clockwise::media::roster::{About, Does, Member};
+use clockwise::media::trick::Permille;
 use clockwise::media::wall::{Instant, now_unix_ns};
 use common::until;
 use engine::clock;
+use engine::pool::{Placement, VolumeSpec};
 use engine::stream::{Stream, StreamSpec};
 use nbd_support::Rig;
 use sched::request::Op;
@@ -57,7 +60,11 @@ fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Member>) {
 
 /// Packets, each in pieces.
 fn receive(tape: &mut Tape<'_>) {
-    for number in 0..PACKETS {
+    receive_numbers(tape, 0..PACKETS);
+}
+
+fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
+    for number in numbers {
         let mut header = [0; HEADER_BYTES];
         header[..2].copy_from_slice(&[0x80, 96]);
         header[2..4].copy_from_slice(&number.to_be_bytes());
@@ -163,4 +170,80 @@ fn what_is_recorded_grows_old_by_the_time_that_went_by() {
     assert!(archive.is_there(3));
     expire(now + 2 * DAY, 2 * DAY);
     assert!(!archive.is_there(2) && !archive.is_there(3));
+}
+
+/// Who plays more than it has reserved, as the archive has become longer, asks for the rest beside what it plays, and has
+/// its end with the reason where that is refused: here it would need buffers for another disk.
+#[test]
+fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
+    const MIB: u64 = 1 << 20;
+    let rig = Rig::new(&[]);
+    let spec = VolumeSpec {
+        name: "cam".into(),
+        size: Bytes::from_mib(4),
+        // Two MiB on one disk, and two on the other one.
+        placement: Placement {
+            run_extents: 2,
+            ..Placement::default()
+        },
+    };
+    rig.pool.create_volume(&spec).unwrap();
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let client = archives.client().unwrap();
+    let description = Description::parse(SDP).unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive_numbers(&mut tape, 0..45 * 85);
+    tape.finish().unwrap();
+    stream.close();
+    let recording = archive.recording(None).unwrap();
+    assert!(recording.end > 35, "{recording:?}");
+    let reserve = |rate, range| {
+        archives.pool().reserve(StreamSpec {
+            name: "a player".into(),
+            volume: Arc::clone(archive.volume()),
+            range: Some(range),
+            rate: BytesPerSecond(rate),
+            block: Bytes::from_kib(64),
+            op: Op::Read,
+            span: None,
+            wraps: false,
+        })
+    };
+    let mut of_first = None;
+    until("what has ended has given its share back", || {
+        of_first = reserve(500_000, 65_536..2 * MIB).ok();
+        of_first.is_some()
+    });
+    let stream = of_first.unwrap();
+    let manner = Manner {
+        scale: Permille::ONE,
+        speed: Permille::ONE,
+        until_ns: None,
+        track: 0,
+        clock_rates: vec![1_000],
+    };
+    let start = Start {
+        serial: recording.first,
+        ..Start::default()
+    };
+    let mut playback = Playback::new(&stream, &archive, &client, recording, start, manner).unwrap();
+    let (mut played, mut ended) = (0, None);
+    until("it ends", || {
+        match playback.advance() {
+            Ok(Upcoming::Packet { .. }) => {
+                played += 1;
+                playback.done();
+            }
+            Ok(Upcoming::Unread) => playback.reader().drain(),
+            Ok(Upcoming::Nothing) => panic!("it has come to the end"),
+            Err(error) => ended = Some(error),
+        }
+        ended.is_some()
+    });
+    let ended = ended.unwrap();
+    assert!(matches!(ended, PlayError::Grown(_)), "{ended}");
+    assert!(ended.to_string().contains("cannot be reserved"), "{ended}");
+    assert!(played > 20 * 85, "{played} packets before");
 }
