@@ -101,7 +101,7 @@ fn every_answer_is_as_it_is_described() {
     // It takes a session: `recordings_are_listed_and_deleted_as_described` as well.
     ask(200, "GET", "/v1/sessions", ["", "", ""]);
     ask(404, "GET", SESSION, ["1", "", ""]);
-    for method in ["GET", "PATCH"] {
+    for method in ["GET", "PATCH", "DELETE"] {
         described.is_answered_elsewhere(method, SESSION);
     }
     // These take recordings: `recordings_are_listed_and_deleted_as_described`.
@@ -141,7 +141,9 @@ fn recordings_are_listed_and_deleted_as_described() {
         described.ask(status, "PATCH", SESSION, [&session, "", change]);
     }
     described.ask(404, "PATCH", SESSION, ["99", "", "{}"]);
-    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    described.ask(404, "DELETE", SESSION, ["99", "", ""]);
+    let ended = described.ask(200, "DELETE", SESSION, [&session, "", ""]);
+    assert_eq!(ended["number"].to_string(), session);
     let mut listed = Value::Null;
     until("the recording is closed", || {
         let template = "/v1/volumes/{name}/recordings";

@@ -42,6 +42,7 @@ fn every_call_is_described() {
     }
     calls.sort();
     insta::assert_snapshot!(calls.join("\n"), @"
+    delete /v1/sessions/{number}
     delete /v1/sources/{name}
     delete /v1/streams/{id}
     delete /v1/volumes/{name}

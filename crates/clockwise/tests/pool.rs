@@ -73,7 +73,13 @@ fn an_extent_size_that_is_none_makes_no_pool_and_harms_none() {
     // A size that is one, but not for disks like these.
     refused(
         "1GiB",
-        &["disk-0", "too small", "64 MiB", "smaller extents"],
+        &[
+            "disk-0",
+            "too small",
+            "64 MiB",
+            "smaller extents",
+            "--extent 1MiB",
+        ],
     );
     assert!(!site.path("disk-0").exists(), "a disk is left of no pool");
     site.run(&["pool", "create", "--extent", "1MiB"]).done();

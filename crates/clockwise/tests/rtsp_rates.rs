@@ -258,6 +258,10 @@ fn too_little_memory_is_refused_with_453() {
         .ask("SET_PARAMETER", "cam", TYPE, "buffers: 4\r\n")
         .is(200);
     other.ask("SETUP", "other/one", TCP, "").is(200);
+    // A command says so as it does of the disks.
+    let session = number(&sessions(&site)[0], "number").to_string();
+    site.run(&["session", "set", &session, "--buffers", "64"])
+        .fails(3, &["can be guaranteed"]);
     let (_, log) = serve.terminate();
     assert!(log.contains("a recording is refused"), "{log}");
 }
@@ -301,4 +305,81 @@ fn a_rate_that_is_set_while_playing_at_twice_the_speed_is_halved_at_once() {
     assert_eq!(has(), (3 * before / 2, 3 * before / 2));
     player.ask("TEARDOWN", "cam", "", "").is(200);
     serve.terminate();
+}
+
+/// What the kernel has dropped while no buffer was free is told as that, however many packets waited before the gap.
+#[test]
+fn what_is_dropped_by_udp_because_no_buffer_was_free_is_named_as_that() {
+    let site = Site::new(2);
+    let text = read_text(&site.config()).replace("total = \"64MiB\"", "total = \"4MiB\"");
+    std::fs::write(site.config(), text).unwrap();
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve_logged(&site);
+    site.run(&["volume", "create", "cam", "--size", "40MiB"])
+        .done();
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(80)).is(200);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let transport = format!("Transport: RTP/AVP;unicast;client_port={port}-{port}\r\n");
+    let said = client.ask("SETUP", "cam/one", &transport, "").is(200);
+    let to = said
+        .header("Transport")
+        .and_then(|of| {
+            of.split("server_port=")
+                .nth(1)?
+                .split('-')
+                .next()?
+                .parse::<u16>()
+                .ok()
+        })
+        .unwrap();
+    client.ask("RECORD", "cam", "", "").is(200);
+    // As fast as it is taken, and shown as slowly as it was reserved for.
+    let mut sent = 0_u64;
+    let mut send = || {
+        let packet = rtp(sent as u16, (sent * 150) as u32, 7, &[sent as u8; BODY]);
+        socket.send_to(&packet, ("127.0.0.1", to)).unwrap();
+        sent += 1;
+        sent
+    };
+    let is_full = |of: &Value| {
+        number(of, "buffers_full") + 1 >= number(of, "buffers") + number(of, "buffers_borrowed")
+            && number(of, "buffers_full") > number(of, "buffers")
+    };
+    let mut last = sessions(&site).remove(0);
+    while !is_full(&last) {
+        let all = (0..20).map(|_| send()).last().unwrap();
+        until("they are taken, or there is no room", || {
+            last = sessions(&site).remove(0);
+            number(&last, "packets") == all || is_full(&last)
+        });
+    }
+    assert_eq!(number(&last, "lost"), 0, "{last}");
+    // More than the kernel has room for.
+    (0..8_000).for_each(|_| {
+        send();
+    });
+    let session = number(&last, "number").to_string();
+    site.run(&["session", "set", &session, "--rate", "600KB/s"])
+        .done();
+    // What has waited comes first, and then what shows the gap.
+    until("what is missing is seen", || {
+        send();
+        last = sessions(&site).remove(0);
+        number(&last, "lost_without_buffer") > 0
+    });
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let found = site.json(&["recording", "check", "cam", "1"]);
+    let (_, log) = serve.terminate();
+    assert_eq!(found["lost"], last["lost"], "{last}");
+    assert_eq!(last["lost"], last["lost_without_buffer"], "{log}");
+    let named = log
+        .lines()
+        .filter(|line| line.contains("packets are missing"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert!(named.contains("no buffer was free"), "{log}");
+    assert!(!named.contains("did not come"), "{log}");
 }

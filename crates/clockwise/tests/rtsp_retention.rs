@@ -7,7 +7,9 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use common::{Site, call, until};
-use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serving};
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_rtsp,
+};
 use serde_json::Value;
 
 /// Bytes of a packet's body: 46 fill a block.
@@ -491,5 +493,79 @@ fn a_volume_that_grows_is_whole_after_it_is_killed() {
         }
         plays(address, round, packets as u16);
     }
+    server.terminate();
+}
+
+/// Where its disk, or the pool, has nothing left, the oldest goes, and the log says why.
+#[test]
+fn a_volume_that_is_refused_more_goes_round_and_says_why() {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (server, address) = serve_logged(&site);
+    let create = |name: &str, size: &str, disk: &str| {
+        let made = ["volume", "create", name, "--size", size, "--disk", disk];
+        site.run(&made).code == 0
+    };
+    let fill = |disk: &str| {
+        for size in ["16MiB", "4MiB", "1MiB"] {
+            let name = |number: u32| format!("full-{disk}-{size}-{number}");
+            (0..).find(|number| !create(&name(*number), size, disk));
+        }
+    };
+    assert!(create("cam", "640KiB", "0"));
+    // While somebody has reserved something on it, a volume grows on the disks that it has: this one is full.
+    fill("0");
+    let mut publisher = fast_publisher(address);
+    send(&mut publisher, 0..46 * 4, 1);
+    until("a block is written", || blocks(&site) > 1);
+    site.run(&["recording", "keep", "cam", "--grow-to", "30MiB"])
+        .done();
+    send(&mut publisher, 46 * 4..46 * 30, 1);
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    // As long as its own extent at most.
+    assert!([9, 15].contains(&blocks(&site)), "{}", blocks(&site));
+    fill("1");
+    fast_record(&site, address, 46 * 30);
+    assert!([9, 15].contains(&blocks(&site)), "{}", blocks(&site));
+    let found = site.json(&["recording", "check", "cam", "2"]);
+    assert_eq!(
+        (&found["lost"], &found["is_sound"]),
+        (&0.into(), &true.into()),
+        "{found}"
+    );
+    let (_, log) = server.terminate();
+    let why = "does not grow: the oldest is overwritten volume=\"cam\" error=1 extents (1 MiB) are needed";
+    assert!(log.contains(why), "{log}");
+    assert!(log.contains("free on disk 0"), "{log}");
+    assert!(log.contains("does not grow, as the pool is full"), "{log}");
+}
+
+#[test]
+fn limits_that_make_no_sense_change_nothing() {
+    let (site, server, _) = serving("");
+    let before = site.json(&[
+        "recording",
+        "keep",
+        "cam",
+        "--grow-to",
+        "50MiB",
+        "--for",
+        "9d",
+    ]);
+    for (more, words) in [
+        (["--grow-to", "39MiB"], ["39 MiB is less", "volume shrink"]),
+        (["--grow-to", "1TiB"], ["--grow-to", "can have"]),
+        (["--free", "1TiB"], ["--free", "can have"]),
+    ] {
+        let keep = [&["recording", "keep", "cam", "--for", "1d"][..], &more].concat();
+        site.run(&keep).fails(2, &words);
+        assert_eq!(site.json(&["recording", "keep", "cam"]), before);
+    }
+    // As long as it is, and without a limit.
+    site.run(&["recording", "keep", "cam", "--grow-to", "40MiB"])
+        .done();
+    site.run(&["recording", "keep", "cam", "--grow-to", "0", "--free", "0"])
+        .done();
     server.terminate();
 }

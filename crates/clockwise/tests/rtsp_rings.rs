@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 use rig::Rig;
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::{Bytes, BytesPerSecond, Time};
 use small::{BLOCK, Camera, Small};
 
 const BEFORE: u64 = 9;
@@ -66,7 +66,7 @@ fn a_writer_that_comes_to_the_end_meanwhile_uses_no_place_that_is_about_to_be_an
         // Nothing changes before it is known what is reserved.
         let to = Geometry::new(AFTER);
         assert!(!archive.resize(&rig.client, to).unwrap());
-        writing.begin(0, stream.changer());
+        writing.begin(0, Time::ZERO, stream.changer());
         let placer = writing.placer();
         assert!(!archive.resize(&rig.client, to).unwrap());
         let end = Some(Bytes((AFTER + 1) * BLOCK));

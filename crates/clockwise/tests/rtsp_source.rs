@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 
 use common::{Site, until};
 use rtsp_support::camera::{Camera, Visit};
-use rtsp_support::{Client, TCP, block_of, publisher, rtp, sdp, sender_report, serve, serving};
+use rtsp_support::{
+    Client, TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving,
+};
 use serde_json::Value;
 
 /// A source called `door`, recorded in `cam`.
@@ -34,6 +36,15 @@ fn is(site: &Site, what: &str, is: impl Fn(&Value) -> bool) -> Value {
 #[track_caller]
 fn has(site: &Site, packets: u64) -> Value {
     is(site, "the packets have come", |of| of["packets"] == packets)
+}
+
+/// Waits until so many reports have come.
+#[track_caller]
+fn reports(site: &Site, reports: u64) {
+    until("the reports have come", || {
+        let sessions = site.json(&["session", "list"]);
+        sessions[0]["reports"] == reports
+    });
 }
 
 /// Waits until it says why it does not record.
@@ -101,6 +112,49 @@ fn what_a_camera_sends_is_recorded_as_it_is() {
             false
         );
         assert!(played(address, 300) == sent, "{transport}");
+        server.terminate();
+    }
+}
+
+/// One that says that it leaves is left at once, and called again as soon as one that is lost.
+#[test]
+fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
+    for transport in ["tcp", "udp"] {
+        let (site, server, address) = serving("");
+        let camera = Camera::new();
+        add(&site, &camera.url(""), &["--transport", transport]);
+        let mut visit = camera.visit();
+        visit.plays(&sdp(800));
+        let first = packets(0..20, 7);
+        send(&mut visit, &first);
+        has(&site, 20);
+        // Somebody else's farewell is none.
+        visit.report(&bye(&[8]));
+        reports(&site, 1);
+        // Nor is one after which it goes on under another name.
+        visit.report(&bye(&[7]));
+        reports(&site, 2);
+        let second = packets(100..110, 8);
+        send(&mut visit, &second);
+        has(&site, 30);
+        visit.told();
+        assert_eq!(shown(&site)["gaps"], 0, "{transport}");
+        visit.report(&bye(&[8]));
+        says(&site, "waiting", "BYE");
+        let paused = std::time::Instant::now();
+        // It may have been asked before whether it is there.
+        while visit.wanted().is_some() {}
+        let mut visit = camera.visit();
+        // The first pause is a second, and the timeout a minute.
+        assert!(paused.elapsed().as_secs() < 20, "{transport}");
+        visit.plays(&sdp(800));
+        let third = packets(10..30, 9);
+        send(&mut visit, &third);
+        let now = has(&site, 50);
+        assert_eq!((&now["gaps"], &now["recording"]), (&1.into(), &1.into()));
+        site.json(&["source", "remove", "door"]);
+        let all = [first, second, third].concat();
+        assert!(played(address, all.len()) == all, "{transport}");
         server.terminate();
     }
 }
@@ -441,7 +495,7 @@ fn a_camera_is_told_how_well_its_packets_come() {
         send(&mut visit, &sent);
         has(&site, 9);
         visit.report(&sender_report(77, 0x1111_2222_3333_4444, 9));
-        has(&site, 10);
+        reports(&site, 1);
         let told = visit.told();
         let [source, lost, highest, _, last, since] = block_of(&told);
         assert_eq!(
@@ -465,7 +519,7 @@ fn a_camera_is_told_how_well_its_packets_come() {
             }
         }
         send(&mut visit, &packets(120..125, 77));
-        let now = has(&site, 25);
+        let now = has(&site, 24);
         assert_eq!(
             (&now["gaps"], &now["state"]),
             (&0.into(), &"recording".into())

@@ -5,16 +5,25 @@ mod nbd_support;
 
 use std::sync::Arc;
 
+use clockwise::media::archive::Archive;
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
 use clockwise::media::description::Description;
+use clockwise::media::keeping::Keep;
 use clockwise::media::packet::HEADER_BYTES;
+use clockwise::media::play::{Manner, Origin, PlayError, Playback, Upcoming};
 use clockwise::media::record::Tape;
-use clockwise::media::roster::{About, Does};
-use engine::stream::StreamSpec;
+use clockwise::media::roster::{About, Does, Member};
+use clockwise::media::start::Start;
+use clockwise::media::trick::Permille;
+use clockwise::media::wall::{Instant, now_unix_ns};
+use common::until;
+use engine::clock;
+use engine::pool::{Placement, VolumeSpec};
+use engine::stream::{Stream, StreamSpec};
 use nbd_support::Rig;
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 const SDP: &[u8] = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
     m=audio 0 RTP/AVP 96\r\na=rtpmap:96 X-TEST/1000\r\n";
@@ -22,12 +31,9 @@ const SDP: &[u8] = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.
 const BODY: usize = 700;
 const PACKETS: u16 = 250;
 
-#[test]
-fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
-    let rig = Rig::new(&[("cam", 20)]);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
-    let reserved = rig.pool.reserve(StreamSpec {
+/// What is reserved for a recording.
+fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Member>) {
+    let spec = || StreamSpec {
         name: "a recorder".into(),
         volume: Arc::clone(archive.volume()),
         range: Some(archive.range()),
@@ -36,18 +42,30 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
         op: Op::Write,
         span: None,
         wraps: true,
+    };
+    let mut stream = None;
+    until("what has ended has given its share back", || {
+        stream = archives.pool().reserve(spec()).ok();
+        stream.is_some()
     });
-    let stream = reserved.unwrap();
+    let stream = stream.unwrap();
     let about = About {
         who: "a test".into(),
         does: Does::Records,
         volume: "cam".into(),
         recording: 1,
     };
-    let member = archives.roster().join(about, &stream);
-    let description = Description::parse(SDP).unwrap();
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
-    for number in 0..PACKETS {
+    let member = archives.roster().join(about, &stream).unwrap();
+    (stream, member)
+}
+
+/// Packets, each in pieces.
+fn receive(tape: &mut Tape<'_>) {
+    receive_numbers(tape, 0..PACKETS);
+}
+
+fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
+    for number in numbers {
         let mut header = [0; HEADER_BYTES];
         header[..2].copy_from_slice(&[0x80, 96]);
         header[2..4].copy_from_slice(&number.to_be_bytes());
@@ -69,6 +87,17 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
         }
         tape.packet(0, Kind::Rtp, &header, BODY);
     }
+}
+
+#[test]
+fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let description = Description::parse(SDP).unwrap();
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive(&mut tape);
     tape.finish().unwrap();
     let client = archives.client().unwrap();
     let recording = archive.recording(None).unwrap();
@@ -84,4 +113,151 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
         .map(|number| (number as u8, vec![number as u8; BODY]))
         .collect();
     assert!(packets == expected, "a packet is not what came");
+}
+
+/// A day is a day of what went by, whatever the clock on the wall says of it, as long as that can be known.
+#[test]
+fn what_is_recorded_grows_old_by_the_time_that_went_by() {
+    const DAY: u64 = 86_400_000_000_000;
+    const YEARS: u64 = 14 * 365 * DAY;
+    let rig = Rig::new(&[("cam", 20)]);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let client = archives.client().unwrap();
+    let keep = Keep {
+        age: Some(Nanos(DAY)),
+        ..Keep::default()
+    };
+    archive.set_retention(&client, keep).unwrap();
+    let expire = |unix_ns, later: u64| {
+        let at = clock::now().saturating_add(Nanos(later));
+        archive.expire(&client, Instant { unix_ns, at }).unwrap()
+    };
+    let description = Description::parse(SDP).unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive(&mut tape);
+    until("a block is written", || {
+        tape.advance().unwrap();
+        archive.recording(None).is_some()
+    });
+    let now = now_unix_ns();
+    // It began when the host did not know the time, and goes on when it does; or the other way around.
+    for unix_ns in [now, now + YEARS, now - YEARS] {
+        let next = expire(unix_ns, 0).unwrap();
+        assert!(archive.is_there(1), "{unix_ns}");
+        assert!(next.abs_diff(unix_ns + DAY) < DAY / 24, "{next} {unix_ns}");
+    }
+    // It is old when a day has gone by, and nothing has come.
+    expire(now + YEARS + DAY / 2, DAY / 2);
+    assert!(archive.is_there(1));
+    tape.finish().unwrap();
+    stream.close();
+    expire(now + YEARS + 2 * DAY, 2 * DAY);
+    assert!(!archive.is_there(1));
+
+    // One that is found says that it ends in years to come: it ended now, or when the next one began.
+    for number in [2, 3] {
+        let (stream, member) = reserved(&archives, &archive);
+        let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+        receive(&mut tape);
+        tape.finish().unwrap();
+        stream.close();
+        assert!(archive.is_there(number));
+    }
+    let before = now - YEARS;
+    let next = expire(before, 0).unwrap();
+    assert!(archive.is_there(2) && next <= before + DAY, "{next}");
+    assert!(archive.is_there(3));
+    expire(now + 2 * DAY, 2 * DAY);
+    assert!(!archive.is_there(2) && !archive.is_there(3));
+}
+
+/// Who plays more than it has reserved, as the archive has become longer, asks for the rest beside what it plays, and has
+/// its end with the reason where that is refused: here it would need buffers for another disk.
+#[test]
+fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
+    const MIB: u64 = 1 << 20;
+    let rig = Rig::new(&[]);
+    let spec = VolumeSpec {
+        name: "cam".into(),
+        size: Bytes::from_mib(4),
+        // Two MiB on one disk, and two on the other one.
+        placement: Placement {
+            run_extents: 2,
+            ..Placement::default()
+        },
+    };
+    rig.pool.create_volume(&spec).unwrap();
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let client = archives.client().unwrap();
+    let description = Description::parse(SDP).unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive_numbers(&mut tape, 0..45 * 85);
+    tape.finish().unwrap();
+    stream.close();
+    let recording = archive.recording(None).unwrap();
+    assert!(recording.end > 35, "{recording:?}");
+    let reserve = |rate, range| {
+        archives.pool().reserve(StreamSpec {
+            name: "a player".into(),
+            volume: Arc::clone(archive.volume()),
+            range: Some(range),
+            rate: BytesPerSecond(rate),
+            block: Bytes::from_kib(64),
+            op: Op::Read,
+            span: None,
+            wraps: false,
+        })
+    };
+    let mut of_first = None;
+    until("what has ended has given its share back", || {
+        of_first = reserve(500_000, 65_536..2 * MIB).ok();
+        of_first.is_some()
+    });
+    let stream = of_first.unwrap();
+    let manner = Manner {
+        scale: Permille::ONE,
+        speed: Permille::ONE,
+        until_ns: None,
+        track: 0,
+        clock_rates: vec![1_000],
+    };
+    let start = Start {
+        serial: recording.first,
+        ..Start::default()
+    };
+    let origin = Origin {
+        at: engine::clock::now(),
+        media_ns: 0,
+    };
+    let playback = Playback::new(
+        &stream,
+        &archive,
+        &client,
+        recording,
+        start.into(),
+        manner,
+        origin,
+    );
+    let mut playback = playback.unwrap();
+    let (mut played, mut ended) = (0, None);
+    until("it ends", || {
+        match playback.advance() {
+            Ok(Upcoming::Packet { .. }) => {
+                played += 1;
+                playback.done();
+            }
+            Ok(Upcoming::Unread) => playback.reader().drain(),
+            Ok(Upcoming::Nothing) => panic!("it has come to the end"),
+            Err(error) => ended = Some(error),
+        }
+        ended.is_some()
+    });
+    let ended = ended.unwrap();
+    assert!(matches!(ended, PlayError::Grown(_)), "{ended}");
+    assert!(ended.to_string().contains("cannot be reserved"), "{ended}");
+    assert!(played > 20 * 85, "{played} packets before");
 }

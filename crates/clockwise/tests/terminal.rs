@@ -262,6 +262,7 @@ fn every_commands_result_is_json_for_programs() {
         "recording keep",
         "session show",
         "session set",
+        "session end",
     ] {
         asked.borrow_mut().insert(name.to_owned());
     }

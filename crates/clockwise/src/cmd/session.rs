@@ -35,6 +35,11 @@ pub enum SessionCommand {
         #[arg(long)]
         buffers: Option<u64>,
     },
+    /// End a session: what was recorded is durable then, and its connection is closed.
+    End {
+        /// Its number.
+        number: u64,
+    },
 }
 
 pub(super) fn run(
@@ -63,6 +68,10 @@ pub(super) fn run(
             };
             let session: RtspSessionView = block_on(client.patch(&path(number), &ask))?;
             output.result(&session, || one(&session))?;
+        }
+        SessionCommand::End { number } => {
+            let last: RtspSessionView = block_on(client.delete(&path(number)))?;
+            output.result(&last, || one(&last))?;
         }
     }
     Ok(ExitCode::SUCCESS)

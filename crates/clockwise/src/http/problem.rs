@@ -94,7 +94,8 @@ impl Problem {
     /// As a command's failure.
     #[must_use]
     pub fn into_failure(self) -> Failure {
-        let kind = if self.refusal.is_some() {
+        let is_of_memory = self.status == StatusCode::INSUFFICIENT_STORAGE.as_u16();
+        let kind = if self.refusal.is_some() || is_of_memory {
             FailureKind::Refused
         } else if (400..500).contains(&self.status) && self.status != StatusCode::CONFLICT.as_u16()
         {
@@ -117,11 +118,13 @@ impl Problem {
 }
 
 /// What members of requests are called on the command line.
-const OPTIONS: [(&str, &str); 4] = [
+const OPTIONS: [(&str, &str); 6] = [
     ("offset_bytes", "--offset"),
     ("length_bytes", "--length"),
     ("starts_in_ms", "--starts-in"),
     ("ends_in_ms", "--ends-in"),
+    ("grow_to_bytes", "--grow-to"),
+    ("pool_free_bytes", "--free"),
 ];
 
 /// A place in a request as somebody knows it who has written a command line.
@@ -372,6 +375,12 @@ impl IntoResponse for Problem {
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            // In seconds.
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
     }
 }

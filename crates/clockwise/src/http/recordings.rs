@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, Waiting, answer};
+use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, Waiting, answer};
 use crate::media::archive::{ArchiveError, Window, groups_in};
 use crate::media::archives::{Described, OpenError};
 use crate::media::check::{Report, check};
@@ -514,6 +514,41 @@ async fn show_retention(
     .await
 }
 
+/// Whether a volume can be as long as that, and so much of the pool be left to others.
+fn check_growth(app: &App, name: &str, ask: &ChangeRetention) -> Result<(), Problem> {
+    let pool = app.archives.pool();
+    let volumes = pool.volumes();
+    let extents: u64 = volumes.iter().map(|of| of.extents).sum();
+    let most = Bytes(pool.free().get() + extents * pool.extent().get());
+    let wrong = |part: &str, what: String, help: String| {
+        Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, what, help).at(part))
+    };
+    for (part, size) in [
+        ("grow_to_bytes", ask.grow_to_bytes),
+        ("pool_free_bytes", ask.pool_free_bytes),
+    ] {
+        if let Some(size) = size.map(Bytes).filter(|size| *size > most) {
+            return wrong(
+                part,
+                format!("{size} is more than all volumes of the pool can have, which is {most}"),
+                format!("say at most {most}, or 0 for no limit"),
+            );
+        }
+    }
+    let volume = volumes.iter().find(|of| of.name == name);
+    let has = volume.map_or(Bytes::ZERO, |of| Bytes(of.size_bytes));
+    match ask.grow_to_bytes.map(Bytes) {
+        Some(size) if size > Bytes::ZERO && size < has => wrong(
+            "grow_to_bytes",
+            format!("{size} is less than volume {name:?} has, which is {has}"),
+            format!(
+                "say {has} or more, or 0 so that it does not grow; `clockwise volume shrink` makes it shorter"
+            ),
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Changes that, durably and at once: what is too old or too much goes, and does not come back. A volume that nothing was
 /// written to is made one for recordings.
 #[utoipa::path(patch, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
@@ -526,6 +561,7 @@ async fn change_retention(
     Body(ask): Body<ChangeRetention>,
 ) -> Answer<RetentionView> {
     answer(state.0, move |app| {
+        check_growth(app, &name, &ask)?;
         let changed = app.archives.set_retention(&name, |mut keep| {
             if let Some(age) = ask.keep_for_ns {
                 keep.age = Some(Nanos(age)).filter(|age| !age.is_zero());

@@ -76,7 +76,7 @@ pub struct ChangeSession {
 pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(list))
-        .routes(routes!(show, change))
+        .routes(routes!(show, change, end))
 }
 
 /// All sessions that have something reserved, in the order in which they came.
@@ -125,6 +125,31 @@ async fn change(
             end: None,
         })?;
         Ok((&*session).into())
+    })
+    .await
+}
+
+/// Ends a session, and answers with it as it was: what was recorded is durable then, and what was reserved is given back as after
+/// TEARDOWN. Its connection is closed; who plays is told with RTCP BYE before. One that pulls from a source is the source's to end.
+#[utoipa::path(delete, path = "/v1/sessions/{number}", params(("number" = u64, Path)),
+    responses((status = 200, body = RtspSessionView), (status = 404, body = Problem), (status = 409, body = Problem)))]
+async fn end(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<RtspSessionView> {
+    answer(state.0, move |app| {
+        let session = find(app, number)?;
+        let about = session.about();
+        if about.does == Does::Pulls {
+            let source = &about.who;
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                format!("session {number} is of source {source:?}, which would call its camera again"),
+                format!("`clockwise source remove {source}` ends it and forgets the source"),
+            ));
+        }
+        let (who, volume, recording) = (&about.who, &about.volume, about.recording);
+        tracing::info!(session = number, %who, %volume, recording, "a session is ended from outside");
+        let last = RtspSessionView::from(&*session);
+        app.archives.roster().end(session);
+        Ok(last)
     })
     .await
 }

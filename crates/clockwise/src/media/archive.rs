@@ -25,13 +25,14 @@ use engine::event::EventFd;
 use engine::front::{Client, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
 use engine::stream::Changer;
-use sched::units::Bytes;
+use sched::units::{Bytes, Time};
 
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
 use super::geometry::Geometry;
 use super::index::{self, GROUP, Index};
 use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
 use super::retention::Looks;
+use super::wall;
 
 pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
@@ -76,6 +77,8 @@ struct State {
     is_recorded: bool,
     /// The number of the recording that is made, or was made last.
     number: u64,
+    /// The number of the recording that was begun last, and when that was by the clock that nobody sets.
+    begun: Option<(u64, Time)>,
     /// The highest number of those that were deleted before it was opened.
     last_number: u64,
     /// What was deleted.
@@ -222,6 +225,7 @@ impl Archive {
             gone: kept.gone.clone(),
             is_ring_twice: true,
             geometry: kept.geometry.unwrap_or(Geometry::new(header.blocks)),
+            begun: None,
             recorder: None,
             look_at: None,
             most: blocks_of(kept.keep, &header),

@@ -134,6 +134,24 @@ struct Session {
     paused: Option<Vec<Option<Start>>>,
 }
 
+impl Session {
+    /// What it has reserved, if anything.
+    fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        let (reserved, parts): (_, &[Part]) = match &self.role {
+            Role::Publisher { reserved, .. } => (reserved.as_ref(), &[]),
+            Role::Player { parts, .. } => (None, parts),
+        };
+        let played = parts.iter().map(|part| &part.member);
+        reserved.map(|of| &of.member).into_iter().chain(played)
+    }
+
+    /// It has made a recording, and makes none now: the first SETUP has reserved for it.
+    fn has_recorded(&self) -> bool {
+        let is_set_up = self.transports.iter().any(Option::is_some);
+        is_set_up && matches!(self.role, Role::Publisher { reserved: None, .. })
+    }
+}
+
 /// A connection and its session.
 pub(super) struct Connection<'a> {
     shared: &'a Shared,
@@ -248,6 +266,9 @@ impl<'a> Connection<'a> {
             let mut wait = Wait::new();
             self.link.hear(&mut wait, Ready::Socket);
             wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+            for member in self.session.iter().flat_map(Session::members) {
+                wait.readable(member.ends(), Ready::Stop);
+            }
             let ready = wait.sleep(true, Some(until))?;
             if ready.contains(&Ready::Stop) {
                 return Ok(false);
@@ -336,10 +357,13 @@ impl<'a> Connection<'a> {
             Method::Setup => next(self.set_up(request)),
             Method::Record => self.begin_record(request),
             Method::Play => self.begin_play(request),
-            Method::Pause => match self.is_player() {
-                true => next(self.in_session(request, StatusCode::Ok)),
-                false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
-            },
+            // Who has said that it leaves may pause all the same.
+            Method::Pause => {
+                match self.is_player() || self.session.as_ref().is_some_and(Session::has_recorded) {
+                    true => next(self.in_session(request, StatusCode::Ok)),
+                    false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
+                }
+            }
             Method::GetParameter | Method::SetParameter => {
                 next(self.parameters_in_session(request))
             }

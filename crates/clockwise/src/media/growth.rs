@@ -271,6 +271,16 @@ impl Archives {
             let plan = self.view(archive, keep, is_used).plan();
             let again = match plan.step {
                 None => {
+                    let (pool, volume) = (self.pool(), archive.volume());
+                    let may_grow = keep.grow_to.is_some_and(|most| most > volume.size());
+                    // Said once for each recording, when it begins.
+                    if is_used && may_grow && pool.free() < pool.extent() {
+                        let volume = volume.name();
+                        tracing::warn!(
+                            volume,
+                            "a recording volume does not grow, as the pool is full: the oldest is overwritten"
+                        );
+                    }
                     archive.look_when_reached(plan.look_at);
                     return Ok(keep.free.map(|_| AGAIN));
                 }

@@ -58,6 +58,6 @@ pub mod start;
 pub mod tls;
 mod transport;
 pub mod trick;
-mod wall;
+pub mod wall;
 
 pub use server::{MediaConfig, Server, StartError};

@@ -68,6 +68,36 @@ impl Header {
     }
 }
 
+/// What a compound of RTCP says that changes something here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Said {
+    /// Of the first packet, if it is a sender report: whose, and what.
+    pub report: Option<(u32, Report)>,
+    /// Who says that they leave.
+    pub leaving: Vec<u32>,
+}
+
+/// What a compound says; what is none says nothing.
+#[must_use]
+pub fn said(compound: &[u8]) -> Said {
+    let mut said = Said::default();
+    let packets = rtcp_types::Compound::parse(compound).into_iter().flatten();
+    for (number, packet) in packets.map_while(Result::ok).enumerate() {
+        match packet {
+            rtcp_types::Packet::Sr(report) if number == 0 => {
+                let what = Report {
+                    ntp: report.ntp_timestamp(),
+                    timestamp: report.rtp_timestamp(),
+                };
+                said.report = Some((report.ssrc(), what));
+            }
+            rtcp_types::Packet::Bye(bye) => said.leaving.extend(bye.ssrcs()),
+            _ => {}
+        }
+    }
+    said
+}
+
 /// Whether a packet with this payload has to do with a frame that can be decoded without any before it: a part of the
 /// frame itself, or the parameters that come with it. Every frame of an encoding that is not known counts as one.
 #[must_use]

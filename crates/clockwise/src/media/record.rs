@@ -22,10 +22,10 @@ use super::description::Description;
 use super::index::{self, Indexer};
 use super::missing::{Missing, Range, Why};
 use super::negotiation::Negotiation;
-use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Report, Sequence};
+use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
-use super::wall::now_unix_ns;
+use super::wall;
 
 /// The longest packet there is.
 const PACKET_BYTES_MAX: usize = 65_536;
@@ -42,12 +42,18 @@ const BORROWED_BYTES_MAX: u64 = 32 << 20;
 /// How many blocks that is at least and at most.
 const BORROWED: RangeInclusive<u64> = 8..=128;
 
+/// So long after its senders have said that they leave a recording is over: by UDP packets overtake each other, and an
+/// encoder that begins anew says so as well.
+const STRAGGLERS_WITHIN: Nanos = Nanos::from_millis(500);
+
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Packets in the recording.
+    /// RTP packets in the recording.
     pub packets: u64,
-    /// Bytes of them, with their headers.
+    /// What their senders said of them, which is recorded as well (RTCP).
+    pub reports: u64,
+    /// Bytes of both, with their headers.
     pub bytes: u64,
     /// Packets that did not come, by the numbers of those that did.
     pub lost: u64,
@@ -71,8 +77,23 @@ struct Track {
     reception: Reception,
     /// Whose packets they were before.
     before: Option<u32>,
-    /// There was no free buffer since its last packet.
+    /// Who has reported of packets that have not come.
+    announced: Option<u32>,
+    /// When its sender said that it leaves.
+    left: Option<Time>,
+    /// There was no free buffer since its last packet; by UDP since the last one that did not wait for long.
     starved: bool,
+    /// Its packets come by UDP, where what waits for a buffer lies before the gap that it has left no room for.
+    is_by_udp: bool,
+    /// All that waited meanwhile has been received.
+    is_drained: bool,
+}
+
+impl Track {
+    /// Who sends it, as far as is known.
+    fn sender(&self) -> Option<u32> {
+        self.sequence.ssrc().or(self.announced)
+    }
 }
 
 /// A recording on its way to the disks.
@@ -138,7 +159,8 @@ impl<'a> Tape<'a> {
         description: &Description,
         member: Arc<Member>,
     ) -> Result<Self, RecordError> {
-        writing.begin(now_unix_ns(), stream.changer());
+        let begun = clock::now();
+        writing.begin(wall::now_unix_ns(), begun, stream.changer());
         let tracks = description.tracks().iter();
         let longest = description.clone().needing_just(BytesPerSecond(u64::MAX));
         let longest = longest.map_or(0, |of| of.text().len());
@@ -173,10 +195,14 @@ impl<'a> Tape<'a> {
                     frames: Frames::default(),
                     reception: Reception::new(track.clock_rate),
                     before: None,
+                    announced: None,
+                    left: None,
                     starved: false,
+                    is_by_udp: false,
+                    is_drained: false,
                 })
                 .collect(),
-            begun: clock::now(),
+            begun,
             heard: None,
             follows: false,
             filling: None,
@@ -215,6 +241,16 @@ impl<'a> Tape<'a> {
         self.heard
     }
 
+    /// When it is over, as far as its senders say: a while after the last of those that have been heard said that it leaves
+    /// (RFC 3550, section 6.6). Stragglers come until then, and who begins anew under another SSRC has not left.
+    #[must_use]
+    pub fn over_at(&self) -> Option<Time> {
+        let heard = self.tracks.iter().filter(|track| track.sender().is_some());
+        let left: Option<Vec<Time>> = heard.map(|track| track.left).collect();
+        let last = left?.into_iter().max()?;
+        Some(last.saturating_add(STRAGGLERS_WITHIN))
+    }
+
     /// What comes from now on is of another session with the same source: numbers and timestamps begin anew, and the
     /// time until its first packet is a gap.
     pub fn restart(&mut self) {
@@ -223,6 +259,8 @@ impl<'a> Tape<'a> {
             track.sequence = Sequence::default();
             track.frames = Frames::default();
             track.before = None;
+            track.announced = None;
+            track.left = None;
             track.reception.restart();
         }
         self.clocks.restart_all();
@@ -273,7 +311,8 @@ impl<'a> Tape<'a> {
         let tally = self.tally;
         member.count(|counts| {
             counts.use_buffers(buffers);
-            (counts.packets, counts.bytes) = (tally.packets, tally.bytes);
+            (counts.packets, counts.reports) = (tally.packets, tally.reports);
+            counts.bytes = tally.bytes;
             counts.lost = tally.lost;
             counts.lost_without_buffer = tally.lost_without_buffer;
         });
@@ -330,6 +369,7 @@ impl<'a> Tape<'a> {
             self.starved = true;
             for track in &mut self.tracks {
                 track.starved = true;
+                track.is_drained = false;
             }
         }
         self.filling.is_some()
@@ -444,8 +484,12 @@ impl<'a> Tape<'a> {
         };
         let count = match rustix::io::readv(socket, parts) {
             Ok(count) => count,
+            Err(Errno::AGAIN) => {
+                self.tracks[track].is_drained |= kind == Kind::Rtp;
+                return Ok(false);
+            }
             // A peer whose port is closed is told of here; it may open it.
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => return Ok(false),
+            Err(Errno::INTR | Errno::CONNREFUSED) => return Ok(false),
             Err(error) => return Err(io::Error::from(error).into()),
         };
         let len = match kind {
@@ -463,6 +507,7 @@ impl<'a> Tape<'a> {
         if len > room.len() {
             self.move_on(room, len);
         }
+        self.tracks[track].is_by_udp = true;
         self.packet(track, kind, &header, len);
         Ok(true)
     }
@@ -512,7 +557,10 @@ impl<'a> Tape<'a> {
         self.in_block.packets += 1;
         self.in_block.missing += u64::from(entry.lost);
         self.heard = Some(clock::now());
-        self.tally.packets += 1;
+        match kind {
+            Kind::Rtp => self.tally.packets += 1,
+            Kind::Rtcp => self.tally.reports += 1,
+        }
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
         self.tally.lost += u64::from(entry.lost);
     }
@@ -541,11 +589,16 @@ impl<'a> Tape<'a> {
         };
         let from = composer.room().start;
         if kind == Kind::Rtcp {
-            if let Some(report) = sender_report(&buffer[from..from + len]) {
-                self.tracks[track]
-                    .reception
-                    .sender_report(&report, clock::now());
+            let (of, now) = (&mut self.tracks[track], clock::now());
+            let said = packet::said(&buffer[from..from + len]);
+            if let Some((ssrc, report)) = said.report {
+                of.announced.get_or_insert(ssrc);
+                of.reception.sender_report(&report, now);
                 self.clocks.synchronise(track, report);
+            }
+            let sender = of.sender();
+            if sender.is_some_and(|sender| said.leaving.contains(&sender)) {
+                of.left.get_or_insert(now);
             }
             return Some(entry);
         }
@@ -560,8 +613,10 @@ impl<'a> Tape<'a> {
             return None;
         };
         let ssrc = of.sequence.ssrc().filter(|ssrc| *ssrc != parsed.ssrc);
-        if ssrc.is_some() && self.follows && of.before != Some(parsed.ssrc) {
+        let may_change = self.follows || of.left.is_some();
+        if ssrc.is_some() && may_change && of.before != Some(parsed.ssrc) {
             of.before = ssrc;
+            of.left = None;
             of.sequence = Sequence::default();
             self.clocks.restart(track);
         }
@@ -580,8 +635,12 @@ impl<'a> Tape<'a> {
                 return None;
             }
         }
-        let of = &mut self.tracks[track];
-        of.reception.packet(&parsed, clock::now());
+        let (of, now) = (&mut self.tracks[track], clock::now());
+        // Who goes on under its name has not left.
+        of.left = of
+            .left
+            .filter(|at| now < at.saturating_add(STRAGGLERS_WITHIN));
+        of.reception.packet(&parsed, now);
         entry.begins_frame = of.frames.begins(&parsed);
         entry.is_key = is_key;
         entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
@@ -590,7 +649,9 @@ impl<'a> Tape<'a> {
 
     /// Notes the packets that are missing before the one with this number.
     fn note_missing(&mut self, track: usize, next: u16, lost: u32, arrival_ns: u64) {
-        let starved = std::mem::take(&mut self.tracks[track].starved);
+        let of = &mut self.tracks[track];
+        let starved = of.starved;
+        of.starved &= of.is_by_udp && !of.is_drained;
         if lost == 0 {
             return;
         }
@@ -639,18 +700,6 @@ impl<'a> Tape<'a> {
         } = self;
         let report = writer.finish(&mut |block: &BlockReport| writing.written(block.index))?;
         Ok((report, tally))
-    }
-}
-
-/// What the first packet of a compound says, if it is a sender report.
-fn sender_report(body: &[u8]) -> Option<Report> {
-    let mut packets = rtcp_types::Compound::parse(body).ok()?;
-    match packets.next()?.ok()? {
-        rtcp_types::Packet::Sr(report) => Some(Report {
-            ntp: report.ntp_timestamp(),
-            timestamp: report.rtp_timestamp(),
-        }),
-        _ => None,
     }
 }
 

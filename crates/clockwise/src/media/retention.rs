@@ -14,13 +14,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use engine::clock;
 use engine::pool::PoolError;
 use sched::units::Nanos;
 
 use super::archive::ArchiveError;
 use super::archives::{Archives, OpenError};
 use super::keeping::Keep;
-use super::wall::now_unix_ns;
+use super::wall;
 
 /// The longest time between two looks at a volume.
 const STEP_MAX: Nanos = Nanos::from_secs(60);
@@ -139,9 +140,15 @@ impl Retention {
             .name("retention".to_owned())
             .spawn(move || {
                 let mut seen = BTreeSet::new();
+                let mut believed = wall::Believed::default();
                 while let Some(volume) = looking.looks().next() {
                     let is_first = seen.insert(volume.clone());
-                    if let Some(after) = look(&looking, &volume, is_first) {
+                    let was_doubted = believed.is_doubted();
+                    let now = believed.look(wall::now_unix_ns(), clock::now());
+                    if believed.is_doubted() && !was_doubted {
+                        tracing::warn!("the host's clock was set ahead: for a day recordings are as old as if it had not been");
+                    }
+                    if let Some(after) = look(&looking, &volume, now, is_first) {
                         looking.looks().again(volume, after);
                     }
                 }
@@ -164,8 +171,8 @@ impl Drop for Retention {
 }
 
 /// Looks at a volume; when to look again, if ever.
-fn look(archives: &Archives, volume: &str, is_first: bool) -> Option<Duration> {
-    match try_look(archives, volume, is_first) {
+fn look(archives: &Archives, volume: &str, now: wall::Instant, is_first: bool) -> Option<Duration> {
+    match try_look(archives, volume, now, is_first) {
         Ok(after) => after,
         Err(
             OpenError::Pool(PoolError::NoSuchVolume(_) | PoolError::Closed)
@@ -181,6 +188,7 @@ fn look(archives: &Archives, volume: &str, is_first: bool) -> Option<Duration> {
 fn try_look(
     archives: &Archives,
     volume: &str,
+    now: wall::Instant,
     is_first: bool,
 ) -> Result<Option<Duration>, OpenError> {
     let archive = archives.open(volume, None)?;
@@ -188,10 +196,9 @@ fn try_look(
     if is_first {
         archive.discard_gone(&client);
     }
-    let now = now_unix_ns();
     let next = archive.expire(&client, now)?;
     let length = archives.see_to_length(&archive)?;
-    let waits = wait(archive.retention(), now, next).into_iter();
+    let waits = wait(archive.retention(), now.unix_ns, next).into_iter();
     Ok(waits.chain(length).min())
 }
 

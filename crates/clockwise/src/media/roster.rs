@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
+use engine::event::EventFd;
 use engine::status::StreamStatus;
 use engine::stream::{BufferUse, Change, Changer, Refusal, Stream, Wish};
 use sched::units::BytesPerSecond;
@@ -54,9 +56,11 @@ pub struct Counts {
     pub buffers_full: u64,
     /// How many that were at most.
     pub buffers_full_max: u64,
-    /// Packets that were recorded or played.
+    /// RTP packets that were recorded or played.
     pub packets: u64,
-    /// Bytes of them.
+    /// What senders said of them, which is recorded as well (RTCP); of a player 0.
+    pub reports: u64,
+    /// Bytes of both.
     pub bytes: u64,
     /// Packets that never came; of a player, blocks that could not be played.
     pub lost: u64,
@@ -87,6 +91,29 @@ pub struct Member {
     /// How fast it is sent, of how fast it is shown, in thousandths: as much more is reserved than was promised.
     speed: AtomicI64,
     counts: Mutex<Counts>,
+    /// Signalled when it is to end, and never drained.
+    end: EventFd,
+    gone: Arc<Gone>,
+}
+
+/// Tells that sessions have gone.
+#[derive(Default)]
+struct Gone {
+    lock: Mutex<()>,
+    told: Condvar,
+}
+
+impl Gone {
+    fn locked(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        drop(self.gone.locked());
+        self.gone.told.notify_all();
+    }
 }
 
 impl Member {
@@ -127,6 +154,11 @@ impl Member {
     #[must_use]
     pub fn status(&self) -> StreamStatus {
         self.changer.status()
+    }
+
+    /// Readable when somebody has ended it.
+    pub(super) fn ends(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
     }
 
     /// What it has counted.
@@ -174,6 +206,7 @@ impl Member {
 pub struct Roster {
     last: AtomicU64,
     members: Mutex<BTreeMap<u64, Weak<Member>>>,
+    gone: Arc<Gone>,
 }
 
 impl Roster {
@@ -183,7 +216,10 @@ impl Roster {
     }
 
     /// A session has reserved a stream; it is listed for as long as this is kept.
-    pub fn join(&self, about: About, stream: &Stream) -> Arc<Member> {
+    ///
+    /// # Errors
+    /// When the host has no descriptors left.
+    pub fn join(&self, about: About, stream: &Stream) -> io::Result<Arc<Member>> {
         let member = Arc::new(Member {
             number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             about,
@@ -191,11 +227,25 @@ impl Roster {
             promised: AtomicU64::new(stream.rate().0),
             speed: AtomicI64::new(Permille::ONE.0),
             counts: Mutex::default(),
+            end: EventFd::new()?,
+            gone: Arc::clone(&self.gone),
         });
         let mut members = self.locked();
         members.retain(|_, of| of.strong_count() > 0);
         members.insert(member.number, Arc::downgrade(&member));
-        member
+        Ok(member)
+    }
+
+    /// Ends a session, and waits until it has given back what it reserved: what it has recorded is durable then.
+    pub fn end(&self, member: Arc<Member>) {
+        member.end.signal();
+        let left = Arc::downgrade(&member);
+        drop(member);
+        let mut lock = self.gone.locked();
+        while left.strong_count() > 0 {
+            let told = self.gone.told.wait(lock);
+            lock = told.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// All sessions, in the order in which they came.

@@ -223,6 +223,8 @@ pub(super) enum SourceError {
     Closed,
     #[error("nothing has come from it for {0}")]
     Silent(Nanos),
+    #[error("it has said that it leaves (RTCP BYE)")]
+    Left,
     #[error("{0:?} is answered with {1} {2}")]
     Status(Method, u16, String),
     #[error(transparent)]
@@ -287,6 +289,13 @@ enum Wakes {
     Disks,
     Writable,
     Track(usize, Kind),
+}
+
+impl Wakes {
+    /// Whether something may have come.
+    fn is_of_packets(&self) -> bool {
+        matches!(self, Self::Socket | Self::Track(..))
+    }
 }
 
 /// A source at work.
@@ -437,7 +446,10 @@ impl Worker {
             volume: self.spec.volume.clone(),
             recording: number,
         };
-        let member = self.archives.roster().join(about, &stream);
+        let member = match self.archives.roster().join(about, &stream) {
+            Ok(member) => member,
+            Err(error) => return error.into(),
+        };
         let mut tape = match Tape::new(&stream, writing, &description, member) {
             Ok(tape) => tape,
             Err(error) => return error.into(),
@@ -452,7 +464,7 @@ impl Worker {
             Ok((report, tally)) => {
                 self.now().tally = tally;
                 tracing::info!(
-                    source = %self.spec.name, volume = %self.spec.volume, recording = number, packets = tally.packets,
+                    source = %self.spec.name, volume = %self.spec.volume, recording = number, packets = tally.packets, reports = tally.reports,
                     bytes = tally.bytes, lost = tally.lost, strangers = tally.strangers, too_long = tally.too_long,
                     blocks = report.blocks, missed = report.misses, "a recording of a source ended"
                 );
@@ -601,6 +613,10 @@ impl Session<'_> {
             if has_room && !self.is_behind {
                 camera.report(tape, &self.transports, clock::now());
             }
+            let is_quiet = !ready.iter().any(Wakes::is_of_packets);
+            if is_quiet && self.over_at(tape).is_some_and(|at| clock::now() >= at) {
+                return Err(SourceError::Left);
+            }
             self.keep_time(tape, camera)?;
         }
     }
@@ -637,9 +653,17 @@ impl Session<'_> {
             wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
         }
         let next = tape.writer().next_at();
-        let until = [next, due, report_at].into_iter().flatten();
+        let until = [next, due, report_at, self.over_at(tape)]
+            .into_iter()
+            .flatten();
         let until = until.fold(silent, Time::min);
         Ok(wait.sleep(tape.writer().arm(), Some(until))?)
+    }
+
+    /// When it has left, as far as it says; not while something of it waits to be received.
+    fn over_at(&self, tape: &Tape<'_>) -> Option<Time> {
+        tape.over_at()
+            .filter(|_| !self.is_behind && !tape.is_receiving())
     }
 
     /// Receives what has come in the connection.

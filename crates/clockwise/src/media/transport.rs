@@ -148,6 +148,16 @@ impl Transport {
         })
     }
 
+    /// Leaves what has come while nobody recorded.
+    pub(super) fn forget(&self) {
+        if let Self::Udp { rtp, rtcp, .. } = self {
+            for socket in [rtp, rtcp] {
+                // No more than fits there: somebody may go on sending.
+                (0..RECEIVE_BUFFER_BYTES).find(|_| socket.recv(&mut [0; 1]).is_err());
+            }
+        }
+    }
+
     /// What the answer says of it.
     ///
     /// # Errors

@@ -323,6 +323,15 @@ pub(crate) fn sender_report(ssrc: u32, ntp: u64, timestamp: u32) -> Vec<u8> {
     packet
 }
 
+/// A farewell of these sources, by one of them.
+pub(crate) fn bye(of: &[u32]) -> Vec<u8> {
+    let mut packet = vec![0x80, 201, 0, 1];
+    packet.extend(of[0].to_be_bytes());
+    packet.extend([0x80 | of.len() as u8, 203, 0, of.len() as u8]);
+    packet.extend(of.iter().flat_map(|ssrc| ssrc.to_be_bytes()));
+    packet
+}
+
 /// The numbers of a receiver report's only block, from its source on.
 pub(crate) fn block_of(report: &[u8]) -> [u32; 6] {
     assert_eq!(report[..2], [0x81, 201], "a receiver report with a block");

@@ -224,7 +224,7 @@ impl PoolError {
             },
             VolumeError::PoolTooSmall { .. } | VolumeError::DiskTooSmall { .. } => Self::Unsuited {
                 reason: text,
-                remedy: "take smaller extents, or larger disks",
+                remedy: "take smaller extents, such as `--extent 1MiB` (64KiB is the least), or larger disks",
             },
             VolumeError::DiskTooLarge { .. } => Self::Unsuited {
                 reason: text,

@@ -271,3 +271,15 @@ fn what_the_caller_can_put_right_ends_with_status_2() {
         assert_eq!(kind(error), wanted, "{text}");
     }
 }
+
+#[test]
+fn who_comes_too_early_is_told_when_to_come_again() {
+    let response = |status| Problem::new(status, "what", "help").into_response();
+    let again = |status| {
+        let response = response(status);
+        let again = response.headers().get(header::RETRY_AFTER);
+        again.map(|of| of.to_str().unwrap().to_owned())
+    };
+    assert_eq!(again(StatusCode::SERVICE_UNAVAILABLE).as_deref(), Some("1"));
+    assert_eq!(again(StatusCode::CONFLICT), None);
+}

@@ -115,17 +115,17 @@ impl Archive {
         self.write(client, &mut kept, changed)
     }
 
-    /// Lets go of what is older or more than is kept, at this time in nanoseconds since 1970; when the next of it will be
-    /// too old, if that is known.
+    /// Lets go of what is older or more than is kept now; when the next of it will be too old, in nanoseconds since 1970,
+    /// if that is known.
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub fn expire(&self, client: &Client, now_unix_ns: u64) -> Result<Option<u64>, ArchiveError> {
+    pub fn expire(&self, client: &Client, now: wall::Instant) -> Result<Option<u64>, ArchiveError> {
         let keep = self.retention();
         let mut next_ns = None;
         let mut until = 0;
         if let Some(age) = keep.age {
-            let (serial, ends_ns) = self.younger(client, now_unix_ns.saturating_sub(age.get()))?;
+            let (serial, ends_ns) = self.younger(client, now, age.get())?;
             until = serial;
             next_ns = ends_ns.map(|ends| ends.saturating_add(age.get()));
         }
@@ -154,20 +154,45 @@ impl Archive {
             .for_each(|range| self.discard(client, range));
     }
 
-    /// The first block that ends after that time, and when it does.
-    fn younger(&self, client: &Client, unix_ns: u64) -> Result<(u64, Option<u64>), ArchiveError> {
-        let mut until = 0;
-        for recording in self.recordings() {
+    /// The first block that has ended since so long ago, and when it did.
+    fn younger(
+        &self,
+        client: &Client,
+        now: wall::Instant,
+        age_ns: u64,
+    ) -> Result<(u64, Option<u64>), ArchiveError> {
+        let (mut until, mut floor) = (0, 0);
+        let earliest = now.unix_ns.saturating_sub(age_ns);
+        let recordings = self.recordings();
+        let begun_here = self.state().begun;
+        for (place, recording) in recordings.iter().enumerate() {
             let serials = recording.first..recording.end;
             let mut last = None;
             // One that is damaged does not say; those before it end a little earlier.
             for serial in serials.rev().take(LOOK_BEHIND as usize) {
-                last = self.ends_unix_ns(client, &recording, serial)?;
+                last = self.ends_unix_ns(client, recording, serial)?;
                 if last.is_some() {
                     break;
                 }
             }
-            if last.is_some_and(|ends| ends <= unix_ns) {
+            // How much earlier it was than it says, by a clock that was set: of one that was begun here that is known.
+            let said = match begun_here {
+                Some((number, at)) if number == recording.number => {
+                    i128::from(recording.begun_unix_ns) - i128::from(now.unix_ns_at(at))
+                }
+                _ => 0,
+            };
+            let less = |ends: u64, by: i128| {
+                let ends = (i128::from(ends) - by).max(0);
+                u64::try_from(ends).unwrap_or(u64::MAX)
+            };
+            let next = recordings.get(place + 1).map(|next| next.begun_unix_ns);
+            let ahead = last.map_or(said, |ends| {
+                said + wall::ahead_ns(less(ends, said), floor, next, now.unix_ns)
+            });
+            let is_early = |ends: u64| less(ends, ahead) <= earliest;
+            if let Some(ends) = last.filter(|ends| is_early(*ends)) {
+                floor = less(ends, ahead);
                 until = recording.end;
                 continue;
             }
@@ -175,12 +200,12 @@ impl Archive {
             let mut ends = last;
             while from < to {
                 let middle = from + (to - from) / 2;
-                match self.ends_unix_ns(client, &recording, middle)? {
-                    Some(early) if early <= unix_ns => from = middle + 1,
+                match self.ends_unix_ns(client, recording, middle)? {
+                    Some(early) if is_early(early) => from = middle + 1,
                     late => (to, ends) = (middle, late),
                 }
             }
-            return Ok((from, ends));
+            return Ok((from, ends.map(|ends| less(ends, ahead))));
         }
         Ok((until, None))
     }

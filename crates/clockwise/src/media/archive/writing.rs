@@ -68,11 +68,14 @@ impl Writing {
         self.first
     }
 
-    /// It begins now, in nanoseconds since 1970, through a stream that is reserved for the archive's range. From now on
-    /// the ring may become longer and shorter.
-    pub fn begin(&mut self, now_unix_ns: u64, recorder: Changer) {
+    /// It begins now, in nanoseconds since 1970 and by the clock that nobody sets, through a stream that is reserved for
+    /// the archive's range. From now on the ring may become longer and shorter.
+    pub fn begin(&mut self, now_unix_ns: u64, now: Time, recorder: Changer) {
         self.begun_unix_ns = now_unix_ns;
-        self.archive.state().recorder = Some(recorder);
+        let mut state = self.archive.state();
+        state.begun = Some((self.number, now));
+        state.recorder = Some(recorder);
+        drop(state);
         if self.archive.retention().changes_length() {
             self.archive.look();
         }

@@ -52,6 +52,8 @@ enum Wakes {
     Socket,
     Writable,
     Stop,
+    /// Somebody has ended the session.
+    Told,
     Disks,
     Live,
     /// Somebody who plays has said something by UDP.
@@ -249,7 +251,15 @@ impl Connection<'_> {
             while let Some(said) = out.changes.answered() {
                 out.say(said.session(id, self.shared.config.timeout))?;
             }
-            let until = self.send_due(&mut out)?;
+            let until = match self.send_due(&mut out) {
+                Err(error @ Ended::Play(PlayError::Grown(_))) => {
+                    out.farewell();
+                    // As far as it is taken; it is closed in any case.
+                    let _ = self.flush(&mut out);
+                    return Err(error);
+                }
+                until => until?,
+            };
             let Some(until) = until else {
                 // All of it has gone: what comes next is for the session.
                 out.settle_changes(id, self.shared.config.timeout)?;
@@ -257,8 +267,13 @@ impl Connection<'_> {
                 self.flush(&mut out)?;
                 return Ok(After::Goes);
             };
-            let ready = self.sleep_out(&out, &live, until)?;
+            let ready = self.sleep_out(&out, parts, &live, until)?;
             if ready.contains(&Wakes::Stop) {
+                return Ok(After::Closed);
+            }
+            if ready.contains(&Wakes::Told) {
+                out.farewell();
+                self.flush(&mut out)?;
                 return Ok(After::Closed);
             }
             if ready.contains(&Wakes::Disks) {
@@ -408,11 +423,15 @@ impl Connection<'_> {
     fn sleep_out(
         &self,
         out: &Outgoing<'_>,
+        parts: &[Part],
         live: &[Arc<EventFd>],
         until: Time,
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+        for part in parts {
+            wait.readable(part.member.ends(), Wakes::Told);
+        }
         self.link.hear(&mut wait, Wakes::Socket);
         for live in live {
             wait.readable(live.as_fd(), Wakes::Live);

@@ -30,13 +30,35 @@ enum Wakes {
     Track(usize, Kind),
 }
 
+impl Wakes {
+    /// Whether something may have come.
+    fn is_of_packets(&self) -> bool {
+        matches!(self, Self::Socket | Self::Track(..))
+    }
+}
+
+/// Why nothing more is received.
+enum Over {
+    /// PAUSE or TEARDOWN.
+    Asked(Box<Asked>),
+    /// All who were recorded have said that they leave.
+    Left,
+    /// The connection or the server ends, or somebody has ended the session.
+    Closed,
+}
+
 impl Connection<'_> {
     /// Whether it can be recorded now, and that it is.
     pub(super) fn begin_record(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
-        let is_ready = self.session.as_ref().is_some_and(|session| {
+        let session = self.session.as_ref();
+        let is_ready = session.is_some_and(|session| {
             let is_set_up = session.transports.iter().any(Option::is_some);
             is_set_up && matches!(session.role, Role::Publisher { .. })
         });
+        if let Some(session) = session.filter(|session| session.has_recorded()) {
+            let transports = session.transports.iter().flatten();
+            transports.for_each(Transport::forget);
+        }
         if !is_ready {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
             return (said.done(), Then::Next);
@@ -86,6 +108,7 @@ impl Connection<'_> {
         let (report, tally) = tape.finish()?;
         let Tally {
             packets,
+            reports,
             lost,
             lost_without_buffer,
             duplicates,
@@ -95,18 +118,25 @@ impl Connection<'_> {
             copied_bytes,
         } = tally;
         tracing::info!(
-            peer = %self.peer, %volume, recording = number, packets, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
+            peer = %self.peer, %volume, recording = number, packets, reports, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();
         drop(member);
         self.shared.archives.looks().look_at(&volume);
-        let Some(request) = moved? else {
-            return Ok(false);
+        let request = match moved? {
+            Over::Asked(request) => Some(request),
+            Over::Left => None,
+            Over::Closed => return Ok(false),
         };
         for said in changes.given_up() {
             self.tell(&said.session(id, self.shared.config.timeout).done())?;
         }
+        let Some(request) = request else {
+            // TEARDOWN is to come, or another RECORD.
+            self.session = Some(session);
+            return Ok(true);
+        };
         let said = answer(Some(&request), StatusCode::Ok).session(id, self.shared.config.timeout);
         if *request.method() == Method::Pause {
             self.session = Some(session);
@@ -117,7 +147,7 @@ impl Connection<'_> {
         Ok(true)
     }
 
-    /// Receives until somebody ends it: the request for that, if it was one.
+    /// Receives until somebody ends it.
     fn move_packets(
         &mut self,
         tape: &mut Tape<'_>,
@@ -125,7 +155,7 @@ impl Connection<'_> {
         changes: &mut Changes,
         transports: &[Option<Transport>],
         id: &str,
-    ) -> Result<Option<Box<Asked>>, Ended> {
+    ) -> Result<Over, Ended> {
         let mut partial = None;
         let mut reports = Reports::new(clock::now());
         // Whether packets wait in the connection for room.
@@ -141,12 +171,21 @@ impl Connection<'_> {
                 true => reports.next_at(),
                 false => Some(Time::MAX),
             };
-            let ready = self.sleep(tape, transports, has_room, report_at)?;
+            let over_at = tape.over_at().filter(|_| !is_behind && partial.is_none());
+            let due = [report_at, over_at].into_iter().flatten().min();
+            let is_untold = report_at.is_none();
+            let ready = self.sleep(tape, member, transports, has_room, (due, is_untold))?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
             }
             if ready.contains(&Wakes::Stop) {
-                return Ok(None);
+                return Ok(Over::Closed);
+            }
+            let is_quiet = !ready.iter().any(Wakes::is_of_packets);
+            if is_quiet && over_at.is_some_and(|at| clock::now() >= at) {
+                tracing::info!(peer = %self.peer, "a recording ends: its source has said that it leaves");
+                self.send_all(&reports.rest())?;
+                return Ok(Over::Left);
             }
             for of in &ready {
                 if let Wakes::Track(track, kind) = of {
@@ -163,7 +202,7 @@ impl Connection<'_> {
                                 continue;
                             }
                             if matches!(request.method(), Method::Teardown | Method::Pause) {
-                                return Ok(Some(request));
+                                return Ok(Over::Asked(request));
                             }
                             if let Some(said) = while_recording(request, member, changes) {
                                 let timeout = self.shared.config.timeout;
@@ -179,7 +218,7 @@ impl Connection<'_> {
                             is_behind = true;
                             break;
                         }
-                        Came::End => return Ok(None),
+                        Came::End => return Ok(Over::Closed),
                     }
                 }
             }
@@ -188,7 +227,7 @@ impl Connection<'_> {
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
                 tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
-                return Ok(None);
+                return Ok(Over::Closed);
             }
         }
     }
@@ -196,12 +235,14 @@ impl Connection<'_> {
     fn sleep(
         &self,
         tape: &Tape<'_>,
+        member: &Member,
         transports: &[Option<Transport>],
         has_room: bool,
-        report_at: Option<Time>,
+        (due, is_untold): (Option<Time>, bool),
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+        wait.readable(member.ends(), Wakes::Stop);
         wait.readable(tape.writer().event(), Wakes::Disks);
         wait.readable(tape.writer().memory_event(), Wakes::Disks);
         let is_between = |transport: &Option<Transport>| {
@@ -216,15 +257,16 @@ impl Connection<'_> {
                 && has_room
                 && !tape.is_receiving()
             {
-                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
+                // Who leaves and begins anew says the one here and the other there.
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
+                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
             }
         }
-        if report_at.is_none() {
+        if is_untold {
             wait.add(self.link.as_fd(), PollFlags::OUT, Wakes::Writable);
         }
         let silent = self.heard.saturating_add(self.timeout());
-        let due = tape.writer().next_at().into_iter().chain(report_at);
+        let due = tape.writer().next_at().into_iter().chain(due);
         let until = due.chain([silent]).min();
         Ok(wait.sleep(tape.writer().arm(), until)?)
     }

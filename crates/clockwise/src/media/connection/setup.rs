@@ -40,6 +40,11 @@ pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
     answer(Some(request), status).reason(refusal.to_string())
 }
 
+/// The host has no descriptor for what ends the session.
+fn unlisted(request: &Asked, error: &std::io::Error) -> Answer {
+    answer(Some(request), StatusCode::ServiceUnavailable).reason(error.to_string())
+}
+
 impl Connection<'_> {
     /// Takes a description of what is to be recorded.
     pub(super) fn announce(&mut self, request: &Asked) -> Answer {
@@ -243,6 +248,7 @@ impl Connection<'_> {
             recording: recording.number,
         };
         let member = self.shared.archives.roster().join(about, &reserved);
+        let member = member.map_err(|error| unlisted(request, &error))?;
         Ok(Part {
             archive,
             recording,
@@ -328,6 +334,7 @@ impl Connection<'_> {
             recording: writing.number(),
         };
         let member = self.shared.archives.roster().join(about, &stream);
+        let member = member.map_err(|error| unlisted(request, &error))?;
         if let Some(Session {
             role: Role::Publisher { reserved, .. },
             ..
