@@ -7,6 +7,7 @@ pub(crate) mod camera;
 pub(crate) mod clip;
 pub(crate) mod day;
 pub(crate) mod login;
+pub(crate) mod peers;
 pub(crate) mod tls;
 
 use std::io::{Read, Write};

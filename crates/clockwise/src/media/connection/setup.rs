@@ -158,7 +158,7 @@ impl Connection<'_> {
             Ok(extent) => extent,
             Err(error) => return unopened(request, &error.into()),
         };
-        let length = (!is_going_on).then_some(extent.end);
+        let length = (!is_going_on).then_some(behind(extent.end));
         let base = request
             .request_uri()
             .map(|uri| format!("{}/", uri.as_str().trim_end_matches('/')));
@@ -394,6 +394,13 @@ impl Connection<'_> {
         }
         Ok(())
     }
+}
+
+/// The first whole millisecond behind a time: who asks for all that a description tells gets the last packet too, also
+/// if he says no more than milliseconds.
+fn behind(media_ns: u64) -> u64 {
+    const MILLISECOND: u64 = 1_000_000;
+    (media_ns / MILLISECOND + 1).saturating_mul(MILLISECOND)
 }
 
 /// 64 random bits, as text: nobody guesses somebody else's session.
