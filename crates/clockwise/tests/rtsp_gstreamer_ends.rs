@@ -148,7 +148,7 @@ fn gstreamer_plays_what_gstreamer_publishes_while_it_is_recorded() {
         let from = from.unwrap_or_else(|| panic!("{what}: {} frames", got.len()));
         assert_eq!(got, wanted[from..all], "{what}");
         assert!(
-            got.len() > 50 && from % 25 == 0,
+            got.len() > 50 && from.is_multiple_of(25),
             "{what}: from {from} to {all}"
         );
         is_whole(&site, "cam", count);
@@ -249,7 +249,7 @@ fn a_server_that_is_killed_beside_gstreamer_has_what_was_flushed_and_nothing_res
         let got = &got[..got.len().saturating_sub(1)];
         let from = wanted.windows(got.len().max(1)).position(|of| of == got);
         assert!(
-            from.is_some_and(|from| from % 25 == 0) || got.is_empty(),
+            from.is_some_and(|from| from.is_multiple_of(25)) || got.is_empty(),
             "from {from:?}"
         );
         serving.terminate();

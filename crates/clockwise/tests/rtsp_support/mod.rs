@@ -9,6 +9,7 @@ pub(crate) mod day;
 pub(crate) mod login;
 pub(crate) mod peers;
 pub(crate) mod tls;
+pub(crate) mod udp;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::skip::{skipped, tool};
-use crate::common::{Process, Site, call, outcome, until};
+use crate::common::{Site, call, outcome, until};
 
 /// ffmpeg, which says what is wrong and asks nothing.
 pub(crate) fn ffmpeg() -> Command {
