@@ -139,8 +139,15 @@ fn one_more_is_refused(phase: &Value) {
     }
     assert!(number(refusal, "short_by_ns") > 0, "{refusal:#}");
     assert!(number(refusal, "rate_that_fits") < number(too_much, "rate_bytes_per_second"));
-    let promised = &list(phase, "disks")[0]["utilization_promised"];
-    assert_eq!(&refusal["utilization"], promised, "{refusal:#}");
+    // What players over RTSP turn out not to need is given back while they play.
+    let may_change = if number(phase, "cameras") > 0 {
+        0.05
+    } else {
+        0.0
+    };
+    let promised = share(&list(phase, "disks")[0], "utilization_promised");
+    let changed = (share(refusal, "utilization") - promised).abs();
+    assert!(changed <= may_change, "{promised}: {refusal:#}");
 }
 
 /// Checks that everything that was recorded and played was compared, and nothing differs.

@@ -150,8 +150,8 @@ pub(crate) fn gstreamer_publish(clip: &str, transport: &str, url: &str) -> Comma
     ))
 }
 
-/// One that plays pictures into a file, and sound into another one. Its sinks leave out sound that comes later than the
-/// recording is long, which is as much of it as playing began later: from `single-segment` on that is not known.
+/// One that plays pictures into a file, and sound into another one. GStreamer's sinks leave out what comes later than the
+/// recording is long, counted from about when it was asked for: behind `single-segment` that is not known.
 pub(crate) fn gstreamer_play(
     url: &str,
     transport: &str,
@@ -160,7 +160,7 @@ pub(crate) fn gstreamer_play(
 ) -> Command {
     let mut text = format!(
         "rtspsrc name=from location={url} protocols={transport} \
-         from. ! application/x-rtp,media=video ! rtph264depay ! h264parse \
+         from. ! application/x-rtp,media=video ! rtph264depay ! identity single-segment=true ! h264parse \
          ! video/x-h264,stream-format=byte-stream ! filesink location={seen}"
     );
     if let Some(heard) = heard {
