@@ -31,11 +31,14 @@ impl Promise {
                 Rate(RATE),
             );
         }
+        let all = (self.capacity * CAPACITY_PERCENT).div_ceil(100);
         let cameras = format!(
             "{0} cameras: ffmpeg publishes {0} videos over RTSP, and {0} more of it play them while they are recorded. \
-             Beside them {bytes} fill the drives, up to {CAPACITY_PERCENT} % of what admission allows; without cameras it \
-             would allow {1} streams of bytes.",
-            self.cameras, self.capacity,
+             Beside them {bytes} fill the drives, up to {CAPACITY_PERCENT} % of what admission allows. Without cameras it \
+             would allow {1} of those; cameras and players, whose blocks are small, take as much of the drives as {2}.",
+            self.cameras,
+            self.capacity,
+            all.saturating_sub(self.recorded + self.played),
         );
         wrapped(&cameras, "", "").trim_end().to_owned()
     }
