@@ -6,9 +6,9 @@
 //! RTSP_BENCH_SECONDS=600 ...
 //! ```
 //!
-//! A few recordings are made first; then as many players and publishers are taken as the disks carry, one more is
-//! refused, and all of them move packets for that long beside `fio` over the block export, as fast as it is served. The
-//! same again under `edf`. How evenly packets come is when each came after the first, less its timestamp: the worst
+//! A few recordings are made first; then as many players and publishers are taken as the disks carry, every second of each
+//! by UDP, one more is refused, and all of them move packets for that long beside `fio` over the block export, as fast as it
+//! is served. What publishers have sent is compared with what was recorded. The same again under `edf`. How evenly packets come is when each came after the first, less its timestamp: the worst
 //! hundredth, over the earliest. The other end is in this process, on the same processors, and is late now and then
 //! itself.
 
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use common::skip::tool;
 use common::{Process, Site, call, read_text};
+use rtsp_support::udp::Pair;
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, with_rtsp};
 
 const DRIVES: usize = 3;
@@ -38,6 +39,40 @@ const RECORDINGS: usize = 4;
 const PREPARED_FASTER: u64 = 4;
 /// Of ten streams, so many record.
 const RECORD_OF_TEN: usize = 2;
+/// How long is waited for the last packets that were sent until they are recorded.
+const RECORDED_WITHIN: Duration = Duration::from_secs(10);
+
+/// A session that records or plays a path, and where its packets go if that is not the connection.
+struct Session {
+    client: Client,
+    udp: Option<Pair>,
+    path: String,
+}
+
+impl Session {
+    /// A session to be; the `number`th of its kind is by UDP if that is odd.
+    fn new(address: SocketAddr, path: String, number: usize) -> Self {
+        Self {
+            client: Client::connect(address),
+            udp: (number % 2 == 1).then(Pair::new),
+            path,
+        }
+    }
+
+    /// Reserves for a track; why not, if the disks do not carry it.
+    fn set_up(&mut self, address: SocketAddr, track: &str) -> Result<(), String> {
+        let transport = self.udp.as_ref().map_or(TCP.to_owned(), Pair::transport);
+        let track = format!("{}/{track}", self.path);
+        let said = self.client.ask("SETUP", &track, &transport, "");
+        match (said.status, &self.udp) {
+            (453, _) => return Err(said.body),
+            (200, Some(pair)) => pair.agreed(address, &said),
+            (200, None) => {}
+            _ => panic!("{said:?}"),
+        }
+        Ok(())
+    }
+}
 
 fn main() {
     let seconds: u64 = std::env::var("RTSP_BENCH_SECONDS").map_or(30, |text| {
@@ -75,7 +110,7 @@ fn run(scheduler: &str, length: Duration) {
     prepare(address, length);
     let (publishers, players, refused) = fill(&site, address, mib);
     println!(
-        "{scheduler}: {} recorded and {} played at {:.3} MB/s each; one more is refused:\n  {}",
+        "{scheduler}: {} recorded and {} played at {:.3} MB/s each, half of both by UDP; one more is refused:\n  {}",
         publishers.len(),
         players.len(),
         (KBIT_PER_SECOND / 8) as f64 / 1_000.0,
@@ -83,34 +118,44 @@ fn run(scheduler: &str, length: Duration) {
     );
     let load = file_load(&site, length);
     call(&site, "POST", "/v1/window", "");
-    let (moved, sessions) = move_all(publishers, players, length);
-    report(&site, &moved);
+    let (sent, moved, sessions) = move_all(publishers, players, length);
+    report(&site, sent, &moved);
     drop((sessions, load));
     serve.terminate();
 }
 
 /// Publishes on a path; the recording has begun.
-fn publisher(address: SocketAddr, path: &str, kbit: u64) -> Result<Client, String> {
-    let mut client = Client::connect(address);
-    let description = sdp(kbit);
-    client.ask("ANNOUNCE", path, SDP_TYPE, &description).is(200);
-    let said = client.ask("SETUP", &format!("{path}/one"), TCP, "");
-    if said.status != 200 {
-        return Err(said.body);
-    }
-    client.ask("RECORD", path, "", "").is(200);
-    Ok(client)
+fn publisher(
+    address: SocketAddr,
+    path: String,
+    number: usize,
+    kbit: u64,
+) -> Result<Session, String> {
+    let mut session = Session::new(address, path, number);
+    let (description, path) = (sdp(kbit), session.path.clone());
+    let said = session
+        .client
+        .ask("ANNOUNCE", &path, SDP_TYPE, &description);
+    said.is(200);
+    session.set_up(address, "one")?;
+    session.client.ask("RECORD", &path, "", "").is(200);
+    Ok(session)
 }
 
-/// Packets for so long, each when it is due. The clock of the description has a thousand units in a second.
-fn publish(client: &mut Client, begin: Instant, length: Duration) {
+/// Packets for so long, each when it is due; how many. The clock of the description has a thousand units in a second.
+fn publish(session: &mut Session, begin: Instant, length: Duration) -> u64 {
     let count = length.as_millis() as u64 * PACKETS_PER_SECOND / 1_000;
     for number in 0..count {
         let at = number * 1_000 / PACKETS_PER_SECOND;
         let due = begin + Duration::from_millis(at);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        client.packet(0, &rtp(number as u16, at as u32, 3, &BODY));
+        let packet = rtp(number as u16, at as u32, 3, &BODY);
+        match &session.udp {
+            None => session.client.packet(0, &packet),
+            Some(pair) => pair.send(&packet),
+        }
     }
+    count
 }
 
 /// Makes the recordings that are played, faster than they are played: what is reserved for that is measured then.
@@ -120,7 +165,8 @@ fn prepare(address: SocketAddr, length: Duration) {
             scope.spawn(move || {
                 let path = format!("film-{number}");
                 let kbit = PREPARED_FASTER * KBIT_PER_SECOND;
-                let mut client = publisher(address, &path, kbit).expect("the first ones fit");
+                let session = publisher(address, path.clone(), 0, kbit);
+                let mut client = session.expect("the first ones fit").client;
                 let count = (length.as_secs() + 10) * PACKETS_PER_SECOND;
                 for number in 0..count {
                     let at = number * 1_000 / PACKETS_PER_SECOND;
@@ -133,31 +179,26 @@ fn prepare(address: SocketAddr, length: Duration) {
 }
 
 /// As many streams as there is room for: who publishes, who plays, and why the next one was refused.
-fn fill(
-    site: &Site,
-    address: SocketAddr,
-    mib: u64,
-) -> (Vec<Client>, Vec<(Client, String)>, String) {
+fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Session>, String) {
     let (mut publishers, mut players) = (Vec::new(), Vec::new());
     loop {
-        if (publishers.len() + players.len()) % 10 < RECORD_OF_TEN {
+        let next = if (publishers.len() + players.len()) % 10 < RECORD_OF_TEN {
             let name = format!("camera-{}", publishers.len());
             let size = format!("{mib}MiB");
             site.run(&["volume", "create", &name, "--size", &size])
                 .done();
-            match publisher(address, &name, KBIT_PER_SECOND) {
-                Ok(client) => publishers.push(client),
-                Err(why) => return (publishers, players, why),
-            }
+            let next = publisher(address, name, publishers.len(), KBIT_PER_SECOND);
+            next.map(|session| publishers.push(session))
         } else {
             let path = format!("film-{}", players.len() % RECORDINGS);
-            let mut client = Client::connect(address);
-            let said = client.ask("SETUP", &format!("{path}/track0"), TCP, "");
-            if said.status != 200 {
-                assert_eq!(said.status, 453, "{said:?}");
-                return (publishers, players, said.body);
-            }
-            players.push((client, path));
+            // By UDP or not, whichever of the recordings it plays.
+            let number = players.len() / RECORDINGS;
+            let mut session = Session::new(address, path, number);
+            let next = session.set_up(address, "track0");
+            next.map(|()| players.push(session))
+        };
+        if let Err(why) = next {
+            return (publishers, players, why);
         }
     }
 }
@@ -191,73 +232,84 @@ struct Played {
 }
 
 fn move_all(
-    publishers: Vec<Client>,
-    players: Vec<(Client, String)>,
+    publishers: Vec<Session>,
+    players: Vec<Session>,
     length: Duration,
-) -> (Vec<Played>, Vec<Client>) {
+) -> (u64, Vec<Played>, Vec<Session>) {
     let all = Barrier::new(publishers.len() + players.len());
     std::thread::scope(|scope| {
         let all = &all;
         let publishing: Vec<_> = publishers
             .into_iter()
-            .map(|mut client| {
+            .map(|mut session| {
                 scope.spawn(move || {
                     all.wait();
-                    publish(&mut client, Instant::now(), length);
-                    client
+                    let sent = publish(&mut session, Instant::now(), length);
+                    (sent, session)
                 })
             })
             .collect();
         let playing: Vec<_> = players
             .into_iter()
             .enumerate()
-            .map(|(number, (client, path))| {
+            .map(|(number, session)| {
                 scope.spawn(move || {
                     all.wait();
                     // They do not all begin at once.
                     std::thread::sleep(Duration::from_millis(37 * number as u64));
-                    play(client, &path, length)
+                    play(session, length)
                 })
             })
             .collect();
         // Sessions last until what came of them was asked for.
-        let publishing = publishing.into_iter();
-        let mut sessions: Vec<Client> = publishing
-            .map(|publisher| publisher.join().expect("it publishes"))
-            .collect();
-        let mut all = Vec::new();
-        for player in playing {
-            let (played, client) = player.join().expect("it plays");
-            all.push(played);
-            sessions.push(client);
+        let (mut sent, mut all, mut sessions) = (0, Vec::new(), Vec::new());
+        for publisher in publishing {
+            let (count, session) = publisher.join().expect("it publishes");
+            sent += count;
+            sessions.push(session);
         }
-        (all, sessions)
+        for player in playing {
+            let (played, session) = player.join().expect("it plays");
+            all.push(played);
+            sessions.push(session);
+        }
+        (sent, all, sessions)
     })
 }
 
-fn play(mut client: Client, path: &str, length: Duration) -> (Played, Client) {
-    client.ask("PLAY", path, "", "").is(200);
+/// The next packets of a session.
+fn next_packets(session: &mut Session) -> Vec<Vec<u8>> {
+    if let Some(pair) = &session.udp {
+        let mut bytes = [0; 2_048];
+        let packet = pair.receive(&mut bytes);
+        return vec![packet.expect("packets come").to_vec()];
+    }
+    let came = session.client.next_packets().into_iter();
+    came.filter(|(channel, _)| *channel == 0)
+        .map(|(_, packet)| packet)
+        .collect()
+}
+
+fn play(mut session: Session, length: Duration) -> (Played, Session) {
+    let path = session.path.clone();
+    session.client.ask("PLAY", &path, "", "").is(200);
     // The first block is there within a period of its disk, and then it begins.
-    client.packets_on(0, 1);
+    let mut packets = next_packets(&mut session);
     let begin = Instant::now();
     let mut came: Vec<(u16, i128)> = Vec::new();
     let mut said = begin;
     while begin.elapsed() < length {
         if said.elapsed() > Duration::from_secs(20) {
-            client.keep_alive(path);
+            session.client.keep_alive(&path);
             said = Instant::now();
         }
-        let seen = client.packets.len();
-        client.packets_on(0, 1);
-        client.packets.drain(..seen.min(client.packets.len()));
         let at = begin.elapsed().as_micros() as i128;
-        for (channel, packet) in client.packets.drain(..) {
-            if channel == 0 {
-                let sequence = u16::from_be_bytes([packet[2], packet[3]]);
-                let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
-                came.push((sequence, at - i128::from(timestamp) * 1_000));
-            }
+        for packet in packets.drain(..) {
+            let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+            let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
+            came.push((sequence, at - i128::from(timestamp) * 1_000));
         }
+        packets = next_packets(&mut session);
     }
     let steps = came
         .windows(2)
@@ -274,10 +326,26 @@ fn play(mut client: Client, path: &str, length: Duration) -> (Played, Client) {
         missing,
         late_us,
     };
-    (played, client)
+    (played, session)
 }
 
-fn report(site: &Site, played: &[Played]) {
+/// How many packets sessions have recorded, and how many they miss, when all that were sent have come, or do not any more.
+fn recorded(site: &Site, sent: u64) -> (u64, u64) {
+    let end = Instant::now() + RECORDED_WITHIN;
+    loop {
+        let (_, sessions) = call(site, "GET", "/v1/sessions", "");
+        let sessions = sessions.as_array().map_or(&[][..], Vec::as_slice);
+        let recorders = || sessions.iter().filter(|of| of["does"] == "records");
+        let sum = |key: &str| recorders().filter_map(|of| of[key].as_u64()).sum::<u64>();
+        if sum("packets") >= sent || Instant::now() >= end {
+            return (sum("packets"), sum("lost"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn report(site: &Site, sent: u64, played: &[Played]) {
+    let (recorded, lost) = recorded(site, sent);
     let (_, status) = call(site, "GET", "/v1/status", "");
     let sum = |key: &str| -> u64 {
         let streams = status["streams"].as_array().map_or(&[][..], Vec::as_slice);
@@ -300,6 +368,10 @@ fn report(site: &Site, played: &[Played]) {
         sum("misses"),
         sum("misses_gross"),
         sum("overruns")
+    );
+    println!(
+        "  {sent} packets published, {recorded} recorded, {} missing ({lost} seen to be)",
+        sent.saturating_sub(recorded)
     );
     println!(
         "  {packets} packets played, {missing} missing; they came p50 {:.2} ms, p99 {:.2} ms, worst {:.2} ms after the earliest",

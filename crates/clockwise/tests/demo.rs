@@ -99,32 +99,30 @@ fn a_short_demo_keeps_its_promises_and_cleans_up() {
     assert_eq!(outcome.code, 0);
 }
 
-/// Checks that about 80 % of the streams run that admission allows, and that what the drives have
-/// promised is in that proportion.
+/// Checks that the drives have promised about 80 % of what admission allows, whatever it is promised to.
 #[track_caller]
 fn most_of_what_fits_is_promised(phase: &Value) {
-    // A camera and its player stand for one.
-    let streams = number(phase, "recorded") + number(phase, "played") + number(phase, "cameras");
+    let streams = number(phase, "recorded") + number(phase, "played");
+    let cameras = number(phase, "cameras");
     let capacity = number(phase, "capacity");
     let disks = list(phase, "disks");
-    // Each drive's part is 80 % of what it carries, rounded up to whole streams.
-    let percent = 80 * capacity..80 * capacity + 100 * disks.len() as u64;
-    assert!(
-        percent.contains(&(100 * streams)),
-        "{streams} of {capacity}"
-    );
     let names: Vec<_> = disks.iter().map(|disk| &disk["name"]).collect();
     assert_eq!(names.len(), 3, "{names:?}");
-    // What is promised beside the floor, scaled to as many streams as fit, leaves room for none: what
-    // one stream takes of a drive is less than a tenth. A camera and its player take somewhat more than a stream.
-    let of_streams = |disk| share(disk, "utilization_promised") - share(disk, "floor");
-    let promised: f64 = disks.iter().map(of_streams).sum();
-    let room: f64 = disks.iter().map(|disk| 1.0 - share(disk, "floor")).sum();
-    let full = promised / room * capacity as f64 / streams as f64;
-    assert!((0.9..=1.05).contains(&full), "{full} of all: {disks:#?}");
+    let most = 80 * capacity..80 * capacity + 100 * disks.len() as u64;
+    if cameras == 0 {
+        // Each drive's part is 80 % of what it carries, rounded up to whole streams.
+        assert!(most.contains(&(100 * streams)), "{streams} of {capacity}");
+    } else {
+        // Cameras and players have taken something of that, and not most of it.
+        assert!(
+            streams + cameras < most.end / 100,
+            "{streams} of {capacity}"
+        );
+        assert!(100 * streams > 50 * capacity, "{streams} of {capacity}");
+    }
     for disk in disks {
         let promised = share(disk, "utilization_promised");
-        assert!((0.72..=0.9).contains(&promised), "{disk:#}");
+        assert!((0.76..=0.86).contains(&promised), "{disk:#}");
     }
 }
 
@@ -141,8 +139,15 @@ fn one_more_is_refused(phase: &Value) {
     }
     assert!(number(refusal, "short_by_ns") > 0, "{refusal:#}");
     assert!(number(refusal, "rate_that_fits") < number(too_much, "rate_bytes_per_second"));
-    let promised = &list(phase, "disks")[0]["utilization_promised"];
-    assert_eq!(&refusal["utilization"], promised, "{refusal:#}");
+    // What players over RTSP turn out not to need is given back while they play.
+    let may_change = if number(phase, "cameras") > 0 {
+        0.05
+    } else {
+        0.0
+    };
+    let promised = share(&list(phase, "disks")[0], "utilization_promised");
+    let changed = (share(refusal, "utilization") - promised).abs();
+    assert!(changed <= may_change, "{promised}: {refusal:#}");
 }
 
 /// Checks that everything that was recorded and played was compared, and nothing differs.
@@ -165,10 +170,20 @@ fn all_frames_are_right(phase: &Value) {
         assert_eq!(phase["filmed"], Value::Null);
         return;
     }
-    assert_eq!(number(phase, "cameras"), 2, "{phase:#}");
+    // Most of what is recorded is recorded by them.
+    let cameras = number(phase, "cameras");
+    assert_eq!(cameras, 9, "{phase:#}");
     let filmed = &phase["filmed"];
-    for frames in ["recorded_frames", "played_frames", "blocks"] {
-        assert!(number(filmed, frames) > 0, "{filmed:#}");
+    for some in ["blocks", "promised_bytes_per_second"] {
+        assert!(number(filmed, some) > cameras, "{filmed:#}");
+    }
+    // They run at 25 frames a second, longer than is measured, but for what is in the blocks that are on their way.
+    let seconds = share(phase, "seconds") as u64;
+    for frames in ["recorded_frames", "played_frames"] {
+        assert!(
+            number(filmed, frames) > cameras * 25 * seconds / 2,
+            "{filmed:#}"
+        );
     }
     for wrong in ["recorded_different", "played_different"] {
         assert_eq!(number(filmed, wrong), 0, "{filmed:#}");
@@ -246,7 +261,10 @@ fn its_table_says_that_all_is_well(text: &str) {
         ref rows => panic!("{name}: {rows:?} in {text}"),
     };
     assert_eq!(only("measured for"), "5 s");
-    assert!(only("promised to streams").ends_with(" MB/s"), "{text}");
+    assert!(
+        only("promised to streams of bytes").ends_with(" MB/s"),
+        "{text}"
+    );
     // In brackets are those that were late because the host was.
     let missed = only("DEADLINES MISSED").split(' ').next();
     assert_eq!(missed, Some("0"), "{text}");

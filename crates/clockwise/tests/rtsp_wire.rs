@@ -721,3 +721,35 @@ fn many_may_be_connected() {
     assert_eq!(played(address, "cam", "", 1).len(), 1);
     serve.terminate();
 }
+
+/// Who asks for as much as the description tells, as GStreamer does, gets all of it.
+#[test]
+fn the_range_that_is_told_has_the_last_packet_in_it() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    // The last one is at a whole second, and at what is none of milliseconds either.
+    let packets: Vec<Vec<u8>> = (0..=20)
+        .map(|number| rtp(number, 50 * u32::from(number), 9, &[1]))
+        .collect();
+    packets.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || reservations(&site) == 0);
+    let mut asking = Client::connect(address);
+    let told = asking.ask("DESCRIBE", "cam", "", "").is(200).body;
+    let range = told
+        .lines()
+        .find_map(|line| line.strip_prefix("a=range:npt="));
+    let until_ns = range
+        .and_then(|range| range.strip_prefix("0-"))
+        .unwrap_or_else(|| panic!("{told}"));
+    let milliseconds = &until_ns[..until_ns.len() - 6];
+    for until in [until_ns, milliseconds] {
+        let range = format!("Range: npt=0-{until}\r\n");
+        assert_eq!(
+            played(address, "cam", &range, packets.len()),
+            packets,
+            "{until}"
+        );
+    }
+    serve.terminate();
+}

@@ -1,7 +1,8 @@
 //! The demo's cameras: ffmpeg publishes the clips over RTSP in a loop, and plays what it publishes while that is recorded.
 //!
-//! A camera and its player hold reservations like the other streams, and take about as much of a drive as one of those.
-//! At the end each frame that was played, and each that was recorded, is compared with the clip's.
+//! Cameras and players hold reservations like the other streams, which fill what they leave of the drives. At the end each
+//! frame that was played, and each that was recorded, is compared with the clip's, as it is encoded: two processors could
+//! not decode them all while they emulate drives.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,9 +13,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::plan::{CAMERA_BYTES, DRIVES, RECORDINGS_AT};
+use super::plan::{CAMERAS_PER_DRIVE, DRIVES, RECORDINGS_AT, camera_bytes};
 use super::process::{End, Ending, Ends, is_there, run_until};
 use super::stage::{Serving, Stage};
+use crate::client::ApiClient;
 use crate::failure::{Failure, io_failure};
 use crate::http::recordings::RecordingView;
 use crate::http::view::StatusView;
@@ -31,6 +33,8 @@ const CUT_SHORT: usize = 4;
 /// What came of the cameras.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Filmed {
+    /// What was promised to cameras and players.
+    pub promised_bytes_per_second: u64,
     /// Blocks that were recorded and played while it was measured.
     pub blocks: u64,
     /// Of these, later than promised, net of the host's own lateness.
@@ -55,6 +59,7 @@ impl Filmed {
                 .filter(|of| of.volume.starts_with(VOLUMES))
         };
         Self {
+            promised_bytes_per_second: streams().map(|of| of.rate_bytes_per_second).sum(),
             blocks: streams().map(|of| of.blocks).sum(),
             misses: streams().map(|of| of.misses).sum(),
             ..self
@@ -136,12 +141,15 @@ impl Cameras {
 /// How ffmpeg is called.
 const QUIET: [&str; 5] = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
 
-/// What makes it print a sum of each frame.
-const SUMS: [&str; 8] = [
+/// What makes it print a sum of each frame of H.264, as it is encoded: without the parameters (7, 8) and delimiters (9) that
+/// lie before frames in one format and beside them in another, and whatever its time is.
+const SUMS: [&str; 10] = [
     "-map",
     "0:v:0",
-    "-fps_mode",
-    "passthrough",
+    "-c",
+    "copy",
+    "-bsf:v",
+    "h264_mp4toannexb,filter_units=remove_types=7|8|9,setts=ts=N",
     "-flush_packets",
     "1",
     "-f",
@@ -193,11 +201,20 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Begins to publish the clips, each to a volume on a drive of its own, and to play what is recorded of them.
+    /// How many cameras there are to be.
+    pub(super) fn cameras(&self) -> usize {
+        match self.has_cameras() {
+            true => CAMERAS_PER_DRIVE * DRIVES,
+            false => 0,
+        }
+    }
+
+    /// Begins to publish the clips, as many on each drive, and to play what is recorded of them.
     pub(super) fn start_cameras(
         &self,
         serving: &Serving<'_>,
         scheduler: &str,
+        seconds: u64,
     ) -> Result<Option<Cameras>, Failure> {
         let Some(address) = serving.rtsp().filter(|_| self.has_cameras()) else {
             return Ok(None);
@@ -210,12 +227,13 @@ impl Stage<'_> {
                 .collect::<Vec<_>>()
         };
         let mut publishing = Vec::new();
-        for (number, clip) in self.clips.iter().enumerate() {
+        for number in 0..self.cameras() {
+            let clip = &self.clips[number % self.clips.len()];
             let volume = volume(scheduler, number);
             // Behind what the other recordings need.
             let from = Bytes(RECORDINGS_AT.get() + super::plan::PLACE_STEP.get() / 4);
             let disk = std::slice::from_ref(&drives[number % DRIVES]);
-            serving.make_volume(&volume, CAMERA_BYTES, disk, from)?;
+            serving.make_volume(&volume, camera_bytes(seconds), disk, from)?;
             let url = format!("rtsp://{address}/{volume}");
             let path = clip.path.display().to_string();
             let again = [
@@ -269,38 +287,64 @@ impl Stage<'_> {
         serving: &Serving<'_>,
         cameras: Cameras,
     ) -> Result<Filmed, Failure> {
-        let mut filmed = Filmed::default();
+        let mut ended = Vec::new();
         for camera in cameras.cameras {
-            let Camera {
-                volume,
-                publisher,
-                player,
-                shown,
-                clip,
-            } = camera;
-            publisher.end()?;
-            player.end()?;
-            self.interrupt.check()?;
-            let wanted = self.sums_of(&clip, &format!("{volume}.clip"))?;
-            let (frames, different) = compared(&sums_in(&shown)?, &wanted);
-            filmed.played_frames += frames;
-            filmed.played_different += different;
-            let file = self.export(serving, &volume)?;
-            let (frames, different) =
-                compared(&self.sums_of(&file, &format!("{volume}.sums"))?, &wanted);
-            filmed.recorded_frames += frames;
-            filmed.recorded_different += different;
+            camera.publisher.end()?;
+            camera.player.end()?;
+            ended.push((camera.volume, camera.shown, camera.clip));
+        }
+        self.interrupt.check()?;
+        // All at once: they are on several drives.
+        let compared: Vec<_> = std::thread::scope(|scope| {
+            let comparing: Vec<_> = ended
+                .iter()
+                .map(|(volume, shown, clip)| {
+                    let api = &serving.api;
+                    scope.spawn(move || self.compare_camera(api, volume, shown, clip))
+                })
+                .collect();
+            comparing.into_iter().map(|thread| thread.join()).collect()
+        });
+        let mut filmed = Filmed::default();
+        for one in compared {
+            let one = one.map_err(|_| Failure::bug("comparing frames failed"))??;
+            filmed.recorded_frames += one.recorded_frames;
+            filmed.recorded_different += one.recorded_different;
+            filmed.played_frames += one.played_frames;
+            filmed.played_different += one.played_different;
         }
         Ok(filmed)
     }
 
+    /// Compares what was played and what was recorded of a camera.
+    fn compare_camera(
+        &self,
+        api: &ApiClient,
+        volume: &str,
+        shown: &Path,
+        clip: &Path,
+    ) -> Result<Filmed, Failure> {
+        let wanted = self.sums_of(clip, &format!("{volume}.clip"))?;
+        let (played_frames, played_different) = compared(&sums_in(shown)?, &wanted);
+        let file = self.export(api, volume)?;
+        let sums = self.sums_of(&file, &format!("{volume}.sums"))?;
+        let (recorded_frames, recorded_different) = compared(&sums, &wanted);
+        Ok(Filmed {
+            recorded_frames,
+            recorded_different,
+            played_frames,
+            played_different,
+            ..Filmed::default()
+        })
+    }
+
     /// What a camera recorded, as a file.
-    fn export(&self, serving: &Serving<'_>, volume: &str) -> Result<PathBuf, Failure> {
+    fn export(&self, api: &ApiClient, volume: &str) -> Result<PathBuf, Failure> {
         let path = self.scratch.join(format!("{volume}.mp4"));
         let failed = |error: std::io::Error| io_failure("write", &path, &error);
         let mut file = std::fs::File::create(&path).map_err(failed)?;
         let recorded = format!("/media/{volume}/1/recording.mp4?stream=true");
-        let download = serving.api.download(&recorded, |bytes| {
+        let download = api.download(&recorded, |bytes| {
             std::io::Write::write_all(&mut file, bytes).map_err(failed)
         });
         self.runtime.block_on(download)?;

@@ -1,9 +1,9 @@
 //! `clockwise demo`: the whole system at work on three emulated drives.
 //!
-//! Two videos are recorded and as many played as reach about 80 % of what admission allows, while a
-//! file system on the same drives is busy. Everything goes the way it goes for a user: streams
-//! through the API and the data socket, files through NBD. At the end it says what was promised and
-//! what was measured, and compares every byte.
+//! Videos are published, recorded and played over RTSP, by ffmpeg; streams of bytes fill the drives up to about 80 % of
+//! what admission allows; and a file system on the same drives is busy. Everything goes the way it goes for a user: streams
+//! through RTSP or the API and the data socket, files through NBD. At the end it says what was promised and
+//! what was measured, and compares every frame and every byte. Without ffmpeg there are streams of bytes only.
 //!
 //! Whatever happens, Ctrl-C included, nothing is left behind: what was started is owned by values
 //! that end it when they are dropped, in the reverse order of its making.
@@ -176,12 +176,13 @@ fn play(
             phase.different() == 0 && phase.filmed.is_none_or(|of| of.different() == 0)
         });
     let block = phases.first().map_or(0, |phase| phase.block_bytes);
+    let cameras = phases.first().map_or(0, |phase| phase.promise.cameras);
     Ok(Report {
         scratch: scratch.path().display().to_string(),
         scratch_is_kept: args.keep,
         drives: format!("{DRIVES} emulated drives of profile {DRIVE}"),
         clips: source,
-        load: text::load(block, note.is_none()),
+        load: text::load(block, cameras, note.is_none()),
         file_load_note: note,
         warnings,
         phases,

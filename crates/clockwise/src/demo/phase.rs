@@ -96,20 +96,21 @@ impl Stage<'_> {
             output.step("Preparing the file load", || self.make_files(is_first))?;
         self.make_recordings(&serving, scheduler, seconds)?;
         let cameras = match self.has_cameras() {
-            true => output.step("Starting two cameras, which publish over RTSP", || {
-                self.start_cameras(&serving, scheduler)
-            })?,
+            true => output.step(
+                "Starting cameras: ffmpeg publishes over RTSP, and plays what is recorded",
+                || self.start_cameras(&serving, scheduler, seconds),
+            )?,
             false => None,
         };
         let filming = cameras.as_ref().map_or(0, Cameras::count);
         let streams = output.step("Starting the streams", || {
-            self.start_streams(&serving, scheduler, &capacity, filming)
+            self.start_streams(&serving, scheduler, &capacity)
         })?;
         let promise = Promise {
             recorded: streams.recorded(),
             played: streams.played(),
             cameras: filming,
-            capacity: capacity.iter().sum(),
+            capacity: capacity.iter().map(|of| of.streams).sum(),
         };
         let too_much = self.ask_too_much(&serving, &capacity, streams.block())?;
         if is_first {

@@ -54,8 +54,16 @@ pub(super) const CAMERA_RATE: BytesPerSecond = BytesPerSecond(200_000);
 /// The blocks of what cameras record: at their rates a second or two.
 pub(super) const CAMERA_BLOCK: Bytes = Bytes::from_kib(128);
 
-/// The volume of a camera, which begins anew when it is full.
-pub(super) const CAMERA_BYTES: Bytes = Bytes::from_mib(256);
+/// Cameras that are recorded and played over RTSP on each drive, each by two processes of ffmpeg, which copy and do not
+/// encode: as many as leave two processors time for the drives.
+pub(super) const CAMERAS_PER_DRIVE: usize = 3;
+
+/// The least that the volume of a camera takes.
+const CAMERA_BYTES_MIN: Bytes = Bytes::from_mib(256);
+
+/// How many times what is reserved for a camera that does not say what it needs one may send, and still be in its volume
+/// whole.
+const CAMERA_RATES_MAX: u64 = 2;
 
 /// Memory for buffers: two blocks for each stream that admission allows, and the file system's part.
 pub(super) const MEMORY: Bytes = Bytes::from_mib(1_792);
@@ -86,16 +94,26 @@ pub(super) fn recording_bytes(seconds: u64) -> Bytes {
     )
 }
 
+/// The volume of a camera in a run of `seconds`, which has all that it records.
+pub(super) fn camera_bytes(seconds: u64) -> Bytes {
+    let rate = CAMERA_RATES_MAX * CAMERA_RATE.get();
+    let all = rate.saturating_mul(seconds.saturating_add(RECORDING_SECONDS_EXTRA));
+    CAMERA_BYTES_MIN.max(Bytes(all))
+}
+
 /// The most that the demo writes to the host's disk.
 pub(super) fn room(seconds: u64, with_edf: bool, recorders: u64) -> Bytes {
-    let mut recordings = recording_bytes(seconds).get();
+    let run = |seconds: u64| {
+        let cameras = CAMERA_RATE.get() * (CAMERAS_PER_DRIVE * DRIVES) as u64;
+        let filmed = cameras.saturating_mul(seconds.saturating_add(RECORDING_SECONDS_EXTRA));
+        let recorded = recording_bytes(seconds).get().saturating_mul(recorders);
+        // What cameras have recorded is a file as well, when it is compared.
+        recorded.saturating_add(filmed).saturating_add(filmed)
+    };
+    let mut recordings = run(seconds);
     if with_edf {
-        recordings = recordings.saturating_add(recording_bytes(edf_seconds(seconds)).get());
+        recordings = recordings.saturating_add(run(edf_seconds(seconds)));
     }
     let clips = CLIP.get() * (DRIVES * PLACES) as u64;
-    Bytes(
-        recordings
-            .saturating_mul(recorders)
-            .saturating_add(clips + FILES.get() + DESKS.get() + ROOM_EXTRA.get()),
-    )
+    Bytes(recordings.saturating_add(clips + FILES.get() + DESKS.get() + ROOM_EXTRA.get()))
 }

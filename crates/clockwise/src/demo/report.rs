@@ -33,13 +33,13 @@ pub(super) struct TooMuch {
 /// Which streams have reservations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Promise {
-    /// Streams that record.
+    /// Streams of bytes that record.
     pub recorded: u64,
-    /// Streams that play.
+    /// Streams of bytes that play.
     pub played: u64,
     /// Cameras that record over RTSP, each with a player.
     pub cameras: u64,
-    /// Streams of this kind that the disks would have carried, as admission found.
+    /// Streams of bytes that the disks would have carried without the cameras, as admission found.
     pub capacity: u64,
 }
 

@@ -13,6 +13,7 @@ use super::stage::{Serving, Stage};
 use super::volumes::{clip_volume, recording_volume};
 use crate::failure::{Failure, FailureKind};
 use crate::http::ask::{ReserveStream, StreamOp};
+use crate::http::view::StatusView;
 use crate::quantity::Rate;
 use crate::session::{Reserved, SessionView};
 
@@ -25,6 +26,32 @@ const PLAYING_WITHIN: Duration = Duration::from_secs(30);
 
 /// How often is looked whether they do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a drive carries beside nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity {
+    /// Playing streams.
+    pub(super) streams: u64,
+    /// The share of its time that it has promised then.
+    full: f64,
+    /// The share that it has promised without any.
+    empty: f64,
+}
+
+impl Capacity {
+    /// Streams that are to run, of those that it carries.
+    fn wanted(&self) -> u64 {
+        (self.streams * CAPACITY_PERCENT).div_ceil(100)
+    }
+
+    /// How many streams more it takes until as much is promised as when all that are wanted run, of a drive that has promised
+    /// this share of its time.
+    fn left(&self, promised: f64) -> usize {
+        let each = (self.full - self.empty) / self.streams as f64;
+        let left = self.wanted() as f64 - (promised - self.empty) / each;
+        left.round().max(0.0) as usize
+    }
+}
 
 /// A recording under way.
 pub(super) struct Recorder {
@@ -54,6 +81,14 @@ pub(super) struct Ended {
 pub(super) fn broken(reason: &str) -> Failure {
     Failure::failed(format!("a stream broke: {reason}"))
         .help("the scratch folder may be full; run it with --keep to look at what is there")
+}
+
+/// The share of its time that a drive has promised.
+fn promised(serving: &Serving<'_>, drive: usize) -> Result<f64, Failure> {
+    let status: StatusView = serving.get("/v1/status")?;
+    let disk = status.disks.get(drive);
+    let disk = disk.ok_or_else(|| Failure::bug(format!("there is no drive {drive}")))?;
+    Ok(disk.utilization_promised)
 }
 
 impl Streams {
@@ -160,9 +195,10 @@ impl Stage<'_> {
 
     /// How many playing streams each drive admits beside nothing else, found by reserving until it
     /// refuses.
-    pub(super) fn capacity(&self, serving: &Serving<'_>) -> Result<Vec<u64>, Failure> {
+    pub(super) fn capacity(&self, serving: &Serving<'_>) -> Result<Vec<Capacity>, Failure> {
         let mut capacity = Vec::new();
         for drive in 0..DRIVES {
+            let empty = promised(serving, drive)?;
             let mut reserved = Vec::new();
             loop {
                 self.interrupt.check()?;
@@ -172,24 +208,28 @@ impl Stage<'_> {
                     Err(failure) => return Err(failure),
                 }
             }
+            let full = promised(serving, drive)?;
             self.end(serving, &reserved)?;
             if reserved.is_empty() {
                 return Err(Failure::failed("the drives carry no stream at all")
                     .help("is their profile the right one?"));
             }
-            capacity.push(reserved.len() as u64);
+            capacity.push(Capacity {
+                streams: reserved.len() as u64,
+                full,
+                empty,
+            });
         }
         Ok(capacity)
     }
 
-    /// Reserves all streams, then begins all of them at once, and returns when all play. A drive on which a camera is
-    /// recorded and played, of which there are `cameras`, plays one less: those two take about as much.
+    /// Reserves all streams, then begins all of them at once, and returns when all play. They fill the drives up to the part
+    /// of what admission allows that is to be used; what has been promised already, as to cameras, counts.
     pub(super) fn start_streams(
         &self,
         serving: &Serving<'_>,
         scheduler: &str,
-        capacity: &[u64],
-        cameras: u64,
+        capacity: &[Capacity],
     ) -> Result<Streams, Failure> {
         let mut reserved = Vec::new();
         for (number, clip) in self.clips.iter().enumerate() {
@@ -199,10 +239,7 @@ impl Stage<'_> {
             reserved.push((stream, Some(volume), clip));
         }
         for (drive, fits) in capacity.iter().enumerate() {
-            let of_drive = |all: usize| (drive..all).step_by(DRIVES).count();
-            let recorded = of_drive(self.clips.len()) + of_drive(cameras as usize);
-            let wanted = (fits * CAPACITY_PERCENT).div_ceil(100) as usize;
-            for number in 0..wanted.saturating_sub(recorded) {
+            for number in 0..fits.left(promised(serving, drive)?) {
                 self.interrupt.check()?;
                 let stream = self.reserve_player(serving, drive, number)?;
                 reserved.push((stream, None, self.clip_of(drive)));
@@ -247,11 +284,10 @@ impl Stage<'_> {
     pub(super) fn ask_too_much(
         &self,
         serving: &Serving<'_>,
-        capacity: &[u64],
+        capacity: &[Capacity],
         block: Bytes,
     ) -> Result<TooMuch, Failure> {
-        let fits = capacity[0];
-        let left = fits - (fits * CAPACITY_PERCENT).div_ceil(100);
+        let left = capacity[0].streams - capacity[0].wanted();
         let rate = BytesPerSecond(RATE.get() * (left + 2));
         let name = "one too many".to_owned();
         // The place with the slowest service: whatever the others take, it does not fit there.
@@ -308,5 +344,22 @@ impl Stage<'_> {
             ended.played_different += count.wrong.load(Ordering::Relaxed);
         }
         Ok(ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_fill_what_cameras_leave() {
+        let drive = Capacity {
+            streams: 31,
+            full: 0.98,
+            empty: 0.05,
+        };
+        assert_eq!((drive.wanted(), drive.left(0.05)), (25, 25));
+        assert_eq!(drive.left(0.05 + 6.0 * 0.03), 19);
+        assert_eq!((drive.left(0.8), drive.left(0.97)), (0, 0));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::files::{DESKS_WORDS, FILES_WORDS, Seen};
-use super::plan::{CAPACITY_PERCENT, DRIVES, RATE};
+use super::plan::{CAMERA_BLOCK, CAPACITY_PERCENT, DRIVES, RATE};
 use super::report::{Phase, Promise, Report, TooMuch};
 use crate::cmd::{missed, percent, short, table, warning_lines, wrapped};
 use crate::quantity::{Rate, Size, Span};
@@ -17,22 +17,30 @@ fn span(nanos: u64) -> String {
 impl Promise {
     /// How many streams of how many.
     pub(super) fn text(&self) -> String {
-        let mut text = format!(
-            "Admission allows {} streams of {}; {} of them run: {} record and {} play.",
-            self.capacity,
-            Rate(RATE),
+        let bytes = format!(
+            "{} streams of bytes of {} each ({} record, {} play)",
             self.recorded + self.played,
+            Rate(RATE),
             self.recorded,
             self.played,
         );
-        if self.cameras > 0 {
-            let _ = write!(
-                text,
-                "\nIn place of {0} more, ffmpeg publishes {0} videos over RTSP, and plays them while they are recorded.",
-                self.cameras
+        if self.cameras == 0 {
+            return format!(
+                "Admission allows {} streams of {} each; {CAPACITY_PERCENT} % of that is used: {bytes}.",
+                self.capacity,
+                Rate(RATE),
             );
         }
-        text
+        let all = (self.capacity * CAPACITY_PERCENT).div_ceil(100);
+        let cameras = format!(
+            "{0} cameras: ffmpeg publishes {0} videos over RTSP, and {0} more of it play them while they are recorded. \
+             Beside them {bytes} fill the drives, up to {CAPACITY_PERCENT} % of what admission allows. Without cameras it \
+             would allow {1} of those; cameras and players, whose blocks are small, take as much of the drives as {2}.",
+            self.cameras,
+            self.capacity,
+            all.saturating_sub(self.recorded + self.played),
+        );
+        wrapped(&cameras, "", "").trim_end().to_owned()
     }
 }
 
@@ -46,14 +54,22 @@ pub(super) fn refusal_text(too_much: &TooMuch) -> String {
 }
 
 /// What the drives are asked to do, the same under each scheduler.
-pub(super) fn load(block: u64, is_mounted: bool) -> Vec<String> {
-    let mut lines = vec![format!(
-        "streams of {} in blocks of {}, as the pool proposes, up to {CAPACITY_PERCENT} % of those that \
-             admission allows; all begin together, so their blocks fall due in clumps; what they play lies \
-             at four places of the outer half of each drive",
+pub(super) fn load(block: u64, cameras: u64, is_mounted: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if cameras > 0 {
+        lines.push(format!(
+            "{cameras} cameras, as many on each drive: ffmpeg publishes a video over RTSP, over and over, and another \
+             ffmpeg plays it while it is recorded, in blocks of {}",
+            Size(CAMERA_BLOCK),
+        ));
+    }
+    lines.push(format!(
+        "streams of bytes of {} each in blocks of {}, as the pool proposes, until the drives have promised {CAPACITY_PERCENT} % \
+         of what admission allows; all begin together, so their blocks fall due in clumps; what they play lies at \
+         four places of the outer half of each drive",
         Rate(RATE),
         Size(Bytes(block)),
-    )];
+    ));
     lines.push(format!(
         "{DESKS_WORDS}, on a volume in the middle of all {DRIVES} drives"
     ));
@@ -87,10 +103,26 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
         .iter()
         .map(|recording| recording.bytes)
         .sum();
-    let mut rows = vec![
-        ("measured for", format!("{:.0} s", phase.seconds)),
+    let mut rows = vec![("measured for", format!("{:.0} s", phase.seconds))];
+    if let Some(filmed) = &phase.filmed {
+        rows.extend([
+            (
+                "promised over RTSP",
+                Rate(BytesPerSecond(filmed.promised_bytes_per_second)).to_string(),
+            ),
+            (
+                "  deadlines missed",
+                format!("{} of {}", filmed.misses, filmed.blocks),
+            ),
+            ("  frames recorded", filmed.recorded_frames.to_string()),
+            ("    every one compared", wrong(filmed.recorded_different)),
+            ("  frames played", filmed.played_frames.to_string()),
+            ("    every one compared", wrong(filmed.played_different)),
+        ]);
+    }
+    rows.extend([
         (
-            "promised to streams",
+            "promised to streams of bytes",
             Rate(BytesPerSecond(phase.promised_bytes_per_second)).to_string(),
         ),
         (
@@ -112,7 +144,7 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
         ("  max", span(best_effort.max_ns)),
         ("fio over NBD, mean read", seen(&load.nbd_reads)),
         ("fio over NBD, mean write", seen(&load.nbd_writes)),
-    ];
+    ]);
     if load.is_mounted {
         rows.push(("fio on ext4, mean read", seen(&load.file_reads)));
         rows.push(("fio on ext4, mean write", seen(&load.file_writes)));
@@ -130,18 +162,6 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
         ("played", Size(Bytes(phase.played_bytes)).to_string()),
         ("  every byte compared", wrong(phase.played_different)),
     ]);
-    if let Some(filmed) = &phase.filmed {
-        rows.extend([
-            (
-                "RTSP, deadlines missed",
-                format!("{} of {}", filmed.misses, filmed.blocks),
-            ),
-            ("  frames recorded", filmed.recorded_frames.to_string()),
-            ("  every frame compared", wrong(filmed.recorded_different)),
-            ("  frames played", filmed.played_frames.to_string()),
-            ("  every frame compared", wrong(filmed.played_different)),
-        ]);
-    }
     rows
 }
 
@@ -296,9 +316,13 @@ fn verdict(report: &Report) -> String {
     };
     let mut text = if report.is_kept {
         format!(
-            "Every deadline promised under {} was met{} and every byte is right.\n",
+            "Every deadline promised under {} was met{} and {} is right.\n",
             promised.scheduler,
-            host_words(promised)
+            host_words(promised),
+            match promised.filmed {
+                None => "every byte",
+                Some(_) => "every byte and every frame",
+            }
         )
     } else {
         String::from("NOT every promise was kept.\n")

@@ -7,7 +7,9 @@ pub(crate) mod camera;
 pub(crate) mod clip;
 pub(crate) mod day;
 pub(crate) mod login;
+pub(crate) mod peers;
 pub(crate) mod tls;
+pub(crate) mod udp;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -117,7 +117,7 @@ impl Connection<'_> {
             Err(error) => return unopened(request, &error.into()),
         };
         let goes_on = master.archive.goes_on(&master.recording);
-        let length = (!goes_on).then_some(extent.end);
+        let length = (!goes_on).then_some(behind(extent.end));
         let others = others.iter().map(|of| &of.description);
         let text = master.description.for_players_with(others, length);
         let base = request
@@ -348,6 +348,13 @@ impl Connection<'_> {
         }
         Ok(())
     }
+}
+
+/// The first whole millisecond behind a time: who asks for all that a description tells gets the last packet too, also
+/// if he says no more than milliseconds.
+fn behind(media_ns: u64) -> u64 {
+    const MILLISECOND: u64 = 1_000_000;
+    (media_ns / MILLISECOND + 1).saturating_mul(MILLISECOND)
 }
 
 /// 64 random bits, as text: nobody guesses somebody else's session.

@@ -1,0 +1,58 @@
+//! A track's packets by UDP.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use super::Said;
+use crate::common::WITHIN;
+
+/// Two ports of ours in a row, for packets and for reports of them.
+pub(crate) struct Pair {
+    rtp: UdpSocket,
+    rtcp: UdpSocket,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        let near = |port: u16| UdpSocket::bind(("127.0.0.1", port));
+        let pair = (0..100).find_map(|_| {
+            let rtp = near(0).ok()?;
+            let port = rtp.local_addr().ok()?.port();
+            Some((rtp, near(port.checked_add(1)?).ok()?))
+        });
+        let (rtp, rtcp) = pair.expect("two ports in a row");
+        rtp.set_read_timeout(Some(WITHIN)).expect("a time");
+        Self { rtp, rtcp }
+    }
+
+    /// What SETUP is asked for.
+    pub(crate) fn transport(&self) -> String {
+        let [rtp, rtcp] =
+            [&self.rtp, &self.rtcp].map(|of| of.local_addr().expect("it is bound").port());
+        format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}\r\n")
+    }
+
+    /// What was answered to that: from here on both ends know each other.
+    pub(crate) fn agreed(&self, server: SocketAddr, said: &Said) {
+        let ports = said
+            .header("Transport")
+            .and_then(|of| of.split("server_port=").nth(1));
+        let port = ports.and_then(|of| of.split(['-', ';']).next()?.parse::<u16>().ok());
+        let port = port.unwrap_or_else(|| panic!("{said:?}"));
+        self.rtp.connect((server.ip(), port)).expect("an address");
+    }
+
+    pub(crate) fn send(&self, packet: &[u8]) {
+        self.rtp.send(packet).expect("it is sent");
+    }
+
+    /// The next packet, into `bytes`; `None`: nothing comes within `wait`.
+    pub(crate) fn receive<'a>(&self, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
+        let count = self.rtp.recv(bytes).ok()?;
+        Some(&bytes[..count])
+    }
+
+    /// Waits no longer than this for a packet.
+    pub(crate) fn wait_at_most(&self, wait: std::time::Duration) {
+        self.rtp.set_read_timeout(Some(wait)).expect("a time");
+    }
+}
