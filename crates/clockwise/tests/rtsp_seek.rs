@@ -380,7 +380,7 @@ fn what_a_crash_has_left_has_an_index_to_its_end() {
     for (scale, first) in [(2, 0), (-2, last * GOP)] {
         let range = if scale > 0 { "Range: npt=0-\r\n" } else { "" };
         let (packets, _) = played(address, &format!("{range}Scale: {scale}\r\n"));
-        let shown: Vec<u64> = packets.iter().map(|packet| seen_frame(packet)).collect();
+        let shown: Vec<u64> = packets.iter().map(seen_frame).collect();
         assert_eq!(shown.first(), Some(&first), "scale {scale}");
         let end = if scale > 0 { last * GOP } else { 0 };
         let apart = shown.last().map(|of| of.abs_diff(end));

@@ -88,9 +88,8 @@ impl State {
             .saturating_sub(section.groups.len() as u64)
             .max(oldest)..group;
         // Sections say of most groups what others have said.
-        let is_new =
-            !told.is_empty() && !(known.told.start <= told.start && told.end <= known.told.end);
-        if is_new {
+        let is_told = known.told.start <= told.start && told.end <= known.told.end;
+        if !is_told {
             let begins = section.groups.iter().map(|begin| Begin::At(*begin));
             known.begins.extend(told.clone().rev().zip(begins));
             known.told = told;
@@ -354,7 +353,7 @@ impl Archive {
         let mut begins_ns = 0;
         for group in numbers {
             let serials = recording.serials_of(group);
-            let begins = match serials.start % GROUP != 0 && groups.is_empty() {
+            let begins = match !serials.start.is_multiple_of(GROUP) && groups.is_empty() {
                 // Of the oldest the beginning may be overwritten.
                 true => Some(self.begins(client, recording)?),
                 false => self.group_begins(client, recording, group)?,
