@@ -10,10 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clockwise::media::archive::{Archive, Recording};
+use clockwise::media::block::Block;
+use clockwise::media::description::Description;
+use clockwise::media::export::Source;
+use clockwise::media::export::cuts::Cuts;
 use clockwise::media::index::{GROUP, Index};
 use clockwise::media::play::{Manner, Origin, Playback, Upcoming};
 use clockwise::media::start;
 use clockwise::media::trick::{Keys, Permille};
+use engine::front::ClientOptions;
 use engine::pool::Volume;
 use engine::stream::StreamSpec;
 use rand::rngs::StdRng;
@@ -153,6 +158,10 @@ fn a_section_that_is_lost_is_rebuilt_as_it_was_written() {
         assert_eq!(archive.reads(), before, "{what}: read again");
         finds(&rig, &archive, &recording, &small, &expected, &what);
 
+        if !expected.values().any(|of| of.is_thinned) {
+            is_cut_at_each_key(&rig, &archive, &small, &what);
+        }
+
         let (archive, recording) = opened(&rig, &volume);
         let groups = archive.outline(&rig.client, &recording).unwrap();
         assert!(
@@ -174,6 +183,35 @@ fn a_section_that_is_lost_is_rebuilt_as_it_was_written() {
         finds(&rig, &archive, &recording, &small, &expected, &what);
     }
     assert!(lost_in_all > 60, "{lost_in_all} sections were lost");
+}
+
+/// It can be divided at each key frame, as the index says: no block is looked through for that.
+fn is_cut_at_each_key(rig: &Rig, archive: &Arc<Archive>, small: &Small, what: &str) {
+    let client = rig.pool.client("cuts", ClientOptions::default()).unwrap();
+    let recording = archive.recording(None).unwrap();
+    let block = Block::parse(&small.blocks[&recording.first]).unwrap();
+    let description = Description::parse(block.text()).unwrap();
+    let mut source = Source::new(
+        Arc::clone(archive),
+        Arc::new(client),
+        recording,
+        description,
+    );
+    let before = archive.reads();
+    let mut cuts = Cuts::new(&mut source, 0, 1).unwrap();
+    let mut places = Vec::new();
+    while let Some(cut) = cuts.next_cut(&mut source).unwrap() {
+        places.push((cut.media_ns, cut.place.serial, cut.place.packet as usize));
+    }
+    let first = small
+        .keys
+        .first()
+        .filter(|of| of.1 / GROUP == recording.first / GROUP);
+    let after = small.keys.iter().skip(usize::from(first.is_some()));
+    assert_eq!(places, after.copied().collect::<Vec<_>>(), "{what}");
+    // The first block, for what is heard before the first picture.
+    let reads = archive.reads() - before;
+    assert!(reads <= 1, "{what}: {reads} reads");
 }
 
 /// Any time is found, all key frames are shown at any scale up to the end, and that is known.

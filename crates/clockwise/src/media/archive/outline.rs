@@ -5,7 +5,7 @@
 //! does, when that is looked for. What is known of a recording as a whole is kept as long as the recording is there, apart
 //! from the sections: who seeks needs the one section that a time is in, however many have been read since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use super::super::index::{Key, Record};
@@ -37,6 +37,9 @@ pub struct Window {
     pub missing: u64,
 }
 
+/// Of fewer recordings what is known is kept also when they are not there any more.
+const KNOWN_MIN: usize = 64;
+
 /// When a group begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
@@ -50,6 +53,8 @@ enum Begin {
 pub(super) struct Known {
     /// When its groups begin, by their numbers, as far as that has been looked at.
     begins: BTreeMap<u64, Begin>,
+    /// Of these a section has told.
+    told: Range<u64>,
     /// A serial, and when the recording begins if that is its first.
     begun: Option<(u64, u64)>,
     /// A serial, and when the recording ends if its blocks end before that.
@@ -61,10 +66,12 @@ pub(super) struct Known {
 impl State {
     /// What is known of a recording, to be added to.
     pub(super) fn known(&mut self, number: u64) -> &mut Known {
-        if !self.known.contains_key(&number) {
+        // Now and then those go that are not there any more.
+        let count = self.known.len();
+        if count >= KNOWN_MIN && count.is_power_of_two() && !self.known.contains_key(&number) {
             let oldest = self.gone.after(self.oldest());
             let there = self.recordings.iter().filter(|of| of.end > oldest);
-            let there: std::collections::HashSet<u64> = there.map(|of| of.number).collect();
+            let there: HashSet<u64> = there.map(|of| of.number).collect();
             self.known.retain(|of, _| there.contains(of));
         }
         self.known.entry(number).or_default()
@@ -76,13 +83,20 @@ impl State {
         let group = section.first / GROUP;
         let known = self.known(number);
         known.track = Some(section.track);
-        let begins = std::iter::once(&section.begins_ns())
-            .chain(&section.groups)
-            .copied()
-            .collect::<Vec<_>>();
-        let groups = (oldest.min(group)..=group).rev();
-        let begins = groups.zip(begins.into_iter().map(Begin::At));
-        known.begins.extend(begins);
+        known.begins.insert(group, Begin::At(section.begins_ns()));
+        let told = group
+            .saturating_sub(section.groups.len() as u64)
+            .max(oldest)..group;
+        // Sections say of most groups what others have said.
+        let is_told = known.told.start <= told.start && told.end <= known.told.end;
+        if !is_told {
+            let begins = section.groups.iter().map(|begin| Begin::At(*begin));
+            known.begins.extend(told.clone().rev().zip(begins));
+            known.told = told;
+        }
+        if known.told.end == group {
+            known.told.end += 1;
+        }
         // What was overwritten is asked for no more.
         let is_old = |known: &Known| known.begins.keys().next().is_some_and(|of| *of < oldest);
         while is_old(known) {
