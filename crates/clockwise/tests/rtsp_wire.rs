@@ -263,7 +263,12 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);
     let said = player.ask("PLAY", "cam", "", "").is(200);
-    assert_eq!(said.header("Range"), Some("npt=0.000-"));
+    // The first packet came a moment after RECORD.
+    let range = said.header("Range").unwrap_or_default();
+    assert!(
+        range.starts_with("npt=0.0") && range.ends_with("-"),
+        "{range}"
+    );
     assert!(
         said.header("RTP-Info")
             .is_some_and(|info| info.ends_with("seq=0;rtptime=0"))

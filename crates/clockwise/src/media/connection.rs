@@ -206,11 +206,17 @@ impl<'a> Connection<'a> {
                 Some(refused) => (refused.done(), Then::Next),
                 None => self.handle(&request),
             };
-            self.tell(&said)?;
             let again = match then {
-                Then::Next => true,
-                Then::Record => self.record()?,
-                Then::Play(wanted) => self.play(*wanted)?,
+                // That is said when it begins.
+                Then::Play(wanted) => self.play(*wanted, said)?,
+                Then::Next => {
+                    self.tell(&said)?;
+                    true
+                }
+                Then::Record => {
+                    self.tell(&said)?;
+                    self.record()?
+                }
             };
             if !again {
                 return Ok(());

@@ -17,8 +17,8 @@ use crate::media::description::{self, Description};
 use crate::media::roster::{About, Does};
 use crate::media::transport::Transport;
 
-/// A player reads a block at least as often, so that playing begins that soon.
-const PLAYED_WITHIN: Nanos = Nanos::from_secs(5);
+/// A player reads a block at least as often, so that playing begins that soon: GStreamer waits for 5 s by UDP.
+const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
 
 /// What that takes.
 pub(super) fn played_at_least(block_bytes: u64) -> BytesPerSecond {
