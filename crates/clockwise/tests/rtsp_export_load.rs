@@ -141,8 +141,7 @@ fn receive(client: &mut Client, path: &str, is_over: &AtomicBool) -> u64 {
         let came = client.next_packets();
         assert!(!came.is_empty(), "the server has closed the connection");
         for (channel, packet) in came {
-            let is_bye = channel == 1 && packet.chunks(4).any(|word| word.get(1) == Some(&203));
-            if is_bye {
+            if channel == 1 && says_bye(&packet) {
                 client.ask("PLAY", path, "Range: npt=0-\r\n", "").is(200);
                 next = None;
             } else if channel == 0 {
@@ -158,6 +157,18 @@ fn receive(client: &mut Client, path: &str, is_over: &AtomicBool) -> u64 {
         }
     }
     count
+}
+
+/// Whether one of the reports that came together says that nothing more comes.
+fn says_bye(mut reports: &[u8]) -> bool {
+    while let [_, kind, high, low, ..] = reports {
+        if *kind == 203 {
+            return true;
+        }
+        let words = usize::from(u16::from_be_bytes([*high, *low])) + 1;
+        reports = reports.get(4 * words..).unwrap_or_default();
+    }
+    false
 }
 
 /// A part of what the server serves to browsers.
