@@ -26,6 +26,8 @@ struct Camera {
     client: Client,
     volume: &'static str,
     base: u32,
+    /// From one key frame to the next.
+    gop: u32,
 }
 
 impl Camera {
@@ -42,13 +44,14 @@ impl Camera {
             client,
             volume,
             base,
+            gop: GOP,
         }
     }
 
     fn publish(&mut self, frames: std::ops::Range<u32>) {
         for frame in frames {
             let mut body = vec![
-                if frame.is_multiple_of(GOP) {
+                if frame.is_multiple_of(self.gop) {
                     0x65
                 } else {
                     0x41
@@ -312,23 +315,117 @@ fn one_of_them_alone_is_played_in_the_masters_time() {
         .is(200);
     let lag_ns = newest(&site, "other").0 - newest(&site, "cam").0;
     let lag = lag_ns / (1_000_000_000 / u64::from(FRAMES_PER_SECOND));
-    let frames = |packets: &[Vec<u8>]| {
-        let mut came = Came::default();
-        packets.iter().for_each(|packet| came.take(packet));
-        came.frames
-    };
-    let first = frames(&client.packets_on(2, 1))[0].0;
+    let first = frames_on(&mut client, 2, 1)[0];
     let asked = (5 * u64::from(FRAMES_PER_SECOND) - lag) as u32;
     assert!(
         first.is_multiple_of(GOP) && (asked.saturating_sub(GOP)..=asked).contains(&first),
         "{first}, and {asked} was asked for"
     );
     client.ask("PAUSE", "cam+other", "", "").is(200);
-    let all = client.packets_on(2, 1);
-    let last = frames(&all).last().expect("some").0;
+    let last = *frames_on(&mut client, 2, 1).last().expect("some");
     client.packets.clear();
     client.ask("PLAY", "cam+other", "", "").is(200);
-    assert_eq!(frames(&client.packets_on(2, 1))[0].0, last + 1);
+    assert_eq!(frames_on(&mut client, 2, 1)[0], last + 1);
+    serve.terminate();
+}
+
+/// Where the answer to PLAY says that it begins, in seconds.
+fn begins(said: &rtsp_support::Said) -> f64 {
+    let range = said.header("Range").unwrap_or_default();
+    let from = range.trim_start_matches("npt=").split('-').next();
+    from.and_then(|from| from.parse().ok()).expect("seconds")
+}
+
+/// The frames of the first `count` packets on a channel.
+fn frames_on(client: &mut Client, channel: u8, count: usize) -> Vec<u32> {
+    let mut came = Came::default();
+    let packets = client.packets_on(channel, count);
+    packets.iter().for_each(|packet| came.take(packet));
+    came.frames.into_iter().map(|(frame, _)| frame).collect()
+}
+
+#[test]
+fn none_holds_the_master_up() {
+    let (site, serve, address) = site();
+    // One whose only key frame is more than 16 blocks before its end, and a minute of the master.
+    let mut other = Camera::records(address, "other", 5);
+    other.gop = 10_000;
+    let mut master = Camera::records(address, "cam", 50);
+    other.publish(0..1_000);
+    master.publish(0..1_500);
+    other.ends(&site);
+    master.ends(&site);
+    let mut client = player(address);
+    for (from, first) in [(50, 1_250), (30, 750)] {
+        let range = format!("Range: npt={from}-\r\n");
+        let said = client.ask("PLAY", "cam+other", &range, "").is(200);
+        let begins = begins(&said);
+        assert!((f64::from(from) - begins).abs() < 0.5, "{begins}");
+        let came = frames_on(&mut client, 0, 1)[0];
+        assert!((first - GOP..=first).contains(&came), "{came}");
+        // It is over, or has no key frame from there on.
+        let others = frames_on(&mut client, 2, 0);
+        assert!(others.is_empty(), "from {from}: {others:?}");
+        client.ask("PAUSE", "cam+other", "", "").is(200);
+        client.packets.clear();
+    }
+    serve.terminate();
+}
+
+#[test]
+fn the_one_that_was_made_for_longest_with_the_master_is_played_and_may_end_or_be_deleted() {
+    let (site, serve, address) = site();
+    let mut first = Camera::records(address, "other", 1);
+    first.publish(0..20);
+    let mut master = Camera::records(address, "cam", 50);
+    master.publish(0..100);
+    first.ends(&site);
+    let mut second = Camera::records(address, "other", 9);
+    second.publish(0..300);
+    master.publish(100..400);
+    second.ends(&site);
+    master.ends(&site);
+    let mut client = player(address);
+    client
+        .ask("PLAY", "cam+other", "Range: npt=2-\r\n", "")
+        .is(200);
+    // The first one has no frame so late.
+    assert!(frames_on(&mut client, 2, 1)[0] >= 30);
+    // Where one of them was over when all were paused, it is over.
+    client
+        .ask("PLAY", "cam+other", "Range: npt=11-\r\n", "")
+        .is(200);
+    client.packets.clear();
+    let came = frames_on(&mut client, 0, 70);
+    client.ask("PAUSE", "cam+other", "", "").is(200);
+    let came = frames_on(&mut client, 0, came.len());
+    let last = *came.last().expect("a frame");
+    assert!(last >= 320 && frames_on(&mut client, 2, 0).last() == Some(&299));
+    client.packets.clear();
+    let said = client.ask("PLAY", "cam+other", "", "").is(200);
+    let expected = f64::from(last) / f64::from(FRAMES_PER_SECOND);
+    assert!((begins(&said) - expected).abs() < 0.5, "{said:?}");
+    assert_eq!(frames_on(&mut client, 0, 1)[0], last + 1);
+
+    client
+        .ask("PLAY", "cam+other", "Range: npt=2-\r\n", "")
+        .is(200);
+    client.packets.clear();
+    site.run(&["recording", "delete", "other", "2"]).done();
+    let came = frames_on(&mut client, 0, 60);
+    assert!(came.windows(2).all(|two| two[1] == two[0] + 1), "{came:?}");
+    // What is left goes on, wherever it is asked for.
+    client.packets.clear();
+    let said = client
+        .ask("PLAY", "cam+other", "Range: npt=10-\r\n", "")
+        .is(200);
+    assert!((begins(&said) - 10.0).abs() < 0.5, "{said:?}");
+    client.packets.clear();
+    let came = frames_on(&mut client, 0, 30);
+    assert!(came.windows(2).all(|two| two[1] == two[0] + 1), "{came:?}");
+    assert!(frames_on(&mut client, 2, 0).is_empty());
+    site.run(&["recording", "delete", "cam", "1"]).done();
+    client.ask("PLAY", "cam+other", "", "").is(404);
     serve.terminate();
 }
 

@@ -206,17 +206,11 @@ impl<'a> Connection<'a> {
                 Some(refused) => (refused.done(), Then::Next),
                 None => self.handle(&request),
             };
+            self.tell(&said)?;
             let again = match then {
-                // That is said when it begins.
-                Then::Play(wanted) => self.play(*wanted, said)?,
-                Then::Next => {
-                    self.tell(&said)?;
-                    true
-                }
-                Then::Record => {
-                    self.tell(&said)?;
-                    self.record()?
-                }
+                Then::Next => true,
+                Then::Record => self.record()?,
+                Then::Play(wanted) => self.play(*wanted)?,
             };
             if !again {
                 return Ok(());

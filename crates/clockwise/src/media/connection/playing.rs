@@ -104,8 +104,6 @@ struct Outgoing<'a> {
     over: Option<Time>,
     /// The wall clock at an instant of the other one.
     ntp: (Time, u64),
-    /// What PLAY is answered, and when: clients count from then on.
-    unsaid: Option<(Time, Response<Vec<u8>>)>,
 }
 
 impl Connection<'_> {
@@ -173,8 +171,8 @@ impl Connection<'_> {
         (said.done(), Then::Play(Box::new(wanted)))
     }
 
-    /// Plays, and says so when that begins; whether the connection goes on.
-    pub(super) fn play(&mut self, wanted: Wanted, said: Response<Vec<u8>>) -> Result<bool, Ended> {
+    /// Plays; whether the connection goes on.
+    pub(super) fn play(&mut self, wanted: Wanted) -> Result<bool, Ended> {
         let Some(mut session) = self.session.take() else {
             return Ok(true);
         };
@@ -192,7 +190,7 @@ impl Connection<'_> {
             let volume = parts[of.number].archive.volume().name();
             tracing::info!(peer = %self.peer, volume, recording = of.recording.number, "playing begins");
         }
-        let after = self.move_out(parts, transports, wanted, said, id)?;
+        let after = self.move_out(parts, transports, wanted, id)?;
         match after {
             After::Closed => Ok(false),
             After::Goes => {
@@ -215,12 +213,11 @@ impl Connection<'_> {
             }
             After::Again(request) => {
                 self.session = Some(session);
-                match self.begin_play(&request) {
-                    (said, Then::Play(wanted)) => self.play(*wanted, said),
-                    (said, Then::Next | Then::Record) => {
-                        self.tell(&said)?;
-                        Ok(true)
-                    }
+                let (said, then) = self.begin_play(&request);
+                self.tell(&said)?;
+                match then {
+                    Then::Play(wanted) => self.play(*wanted),
+                    Then::Next | Then::Record => Ok(true),
                 }
             }
         }
@@ -231,15 +228,12 @@ impl Connection<'_> {
         parts: &[Part],
         transports: &[Option<Transport>],
         wanted: Wanted,
-        said: Response<Vec<u8>>,
         id: &str,
     ) -> Result<After, Ended> {
         let listen = |part: &Part| part.archive.listen();
         let live = parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
         let shared = self.shared;
-        let at = begins_at(parts, &wanted);
-        let Some(playback) = presentation(shared, parts, wanted, at)? else {
-            self.tell(&said)?;
+        let Some(playback) = presentation(shared, parts, wanted)? else {
             return Ok(After::Goes);
         };
         let mut out = Outgoing {
@@ -252,10 +246,8 @@ impl Connection<'_> {
             changes: Changes::default(),
             over: None,
             ntp: (clock::now(), ntp_now()),
-            unsaid: Some((at, said)),
         };
         loop {
-            out.say_in_time()?;
             while let Some(said) = out.changes.answered() {
                 out.say(said.session(id, self.shared.config.timeout))?;
             }
@@ -440,9 +432,7 @@ impl Connection<'_> {
         for part in parts {
             wait.readable(part.member.ends(), Wakes::Told);
         }
-        if out.unsaid.is_none() {
-            self.link.hear(&mut wait, Wakes::Socket);
-        }
+        self.link.hear(&mut wait, Wakes::Socket);
         for live in live {
             wait.readable(live.as_fd(), Wakes::Live);
         }
@@ -460,8 +450,7 @@ impl Connection<'_> {
         }
         let silent = self.heard.saturating_add(self.timeout());
         let due = out.playback.readers().filter_map(BlockReader::next_at);
-        let said_at = out.unsaid.as_ref().map(|(at, _)| *at);
-        let until = due.chain([until, silent]).chain(said_at).min();
+        let until = due.chain([until, silent]).min();
         Ok(wait.sleep(out.playback.arm(), until)?)
     }
 
@@ -543,25 +532,23 @@ impl Connection<'_> {
     }
 }
 
-/// When what is wanted begins: the first blocks are there after a period of the disks.
-fn begins_at(parts: &[Part], wanted: &Wanted) -> Time {
-    let periods = wanted.parts.iter();
-    let periods = periods.map(|of| parts[of.number].reserved.longest_period());
-    clock::now().saturating_add(periods.max().unwrap_or(Nanos::ZERO))
-}
-
 /// What is wanted, of what is reserved.
 fn presentation<'b>(
     shared: &'b Shared,
     parts: &'b [Part],
     wanted: Wanted,
-    at: Time,
 ) -> Result<Option<Presentation<'b>>, PlayError> {
     let Wanted {
         parts: of_parts,
         first_unix_ns,
         ..
     } = wanted;
+    // The second blocks are there after a period of the disks, and until then the first ones have to last.
+    let waits = of_parts.iter().map(|of| {
+        let period = parts[of.number].reserved.longest_period();
+        period.saturating_sub(of.lasts(first_unix_ns))
+    });
+    let at = clock::now().saturating_add(waits.max().unwrap_or(Nanos::ZERO));
     let mut played = Vec::with_capacity(of_parts.len());
     for of in of_parts {
         let Part {
@@ -599,23 +586,12 @@ fn presentation<'b>(
 impl Outgoing<'_> {
     /// An answer goes between two packets.
     fn say(&mut self, said: Answer) -> io::Result<()> {
-        self.say_all(&said.done())
-    }
-
-    fn say_all(&mut self, said: &Response<Vec<u8>>) -> io::Result<()> {
         let mut bytes = Vec::new();
-        said.write(&mut bytes)
+        said.done()
+            .write(&mut bytes)
             .map_err(|_| io::Error::other("an answer that is none"))?;
         self.between.extend(bytes);
         Ok(())
-    }
-
-    /// Answers PLAY when it begins, before the first packet.
-    fn say_in_time(&mut self) -> io::Result<()> {
-        match self.unsaid.take_if(|(at, _)| *at <= clock::now()) {
-            Some((_, said)) => self.say_all(&said),
-            None => Ok(()),
-        }
     }
 
     /// What was asked for and takes a while is answered when it is done.
