@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use common::skip::have;
 use common::{Site, outcome};
 use rtsp_support::peers::{
-    Shown, bare_frames, bare_sound, closed, gstreamer_play, is_whole, publish, shared_clips, shown,
-    without_server,
+    Shown, bare_frames, bare_sound, closed, gstreamer_play, has_played, is_whole, publish,
+    shared_clips, shown, without_server,
 };
 use rtsp_support::{reservations, serving};
 
@@ -120,7 +120,7 @@ fn is_played(site: &Site, address: SocketAddr, clip: &Clip, published: &str) {
                     |kind: &str| site.path(&format!("{}-{published}-{played}.{kind}", clip.name));
                 let [seen, heard] = ["h264", "aac"].map(|kind| at(kind).display().to_string());
                 let sound = clip.has_sound.then_some(heard.as_str());
-                outcome(&mut gstreamer_play(&url, played, &seen, sound)).done();
+                has_played(&outcome(&mut gstreamer_play(&url, played, &seen, sound)));
                 is(&by_gstreamer, &bare_frames(&seen), &clip.wanted.seen);
                 if let Some(sound) = sound {
                     is(&by_gstreamer, &bare_sound(sound), &clip.wanted.heard);

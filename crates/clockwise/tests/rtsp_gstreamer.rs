@@ -7,6 +7,7 @@ use std::process::Command;
 
 use common::skip::{have, tool};
 use common::{Site, call, outcome, until};
+use rtsp_support::peers::has_played;
 use rtsp_support::serving;
 
 const SECONDS: usize = 3;
@@ -58,7 +59,7 @@ fn frames(input: &[&str]) -> Vec<String> {
 /// What a pipeline does to its end.
 fn pipeline(text: &str) {
     let mut command = tool("gst-launch-1.0");
-    outcome(command.arg("-q").args(text.split(' '))).done();
+    has_played(&outcome(command.arg("-q").args(text.split(' '))));
 }
 
 /// The same of one that publishes. By UDP it sends all there is and now and then does not end then (1.22): whether it
