@@ -331,13 +331,15 @@ fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
     let packets = 46 * 60;
     let mut publisher = fast_publisher(address);
     let mut player = Client::connect(address);
-    let sending = std::thread::spawn(move || {
-        send(&mut publisher, 0..packets, 1);
-        publisher.ask("TEARDOWN", "cam", "", "").is(200);
-    });
+    // What the player has reserved is for the volume as it is before it grows.
+    send(&mut publisher, 0..46 * 4, 1);
     until("a block is written", || blocks(&site) > 0);
     set_up(&mut player, "cam/1/track0");
     let at_first = volume_mib(&site);
+    let sending = std::thread::spawn(move || {
+        send(&mut publisher, 46 * 4..packets, 1);
+        publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    });
     player.ask("PLAY", "cam/1", "Range: npt=0-\r\n", "").is(200);
     let played = player.packets_on(0, usize::from(packets));
     sending.join().expect("all of it is taken");
