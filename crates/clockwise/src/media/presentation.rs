@@ -22,8 +22,8 @@ use super::start::Start;
 /// What ends so much later than the master, as it was told to stop with it, is played to its end.
 const ENDS_WITHIN_NS: i128 = 1_000_000_000;
 
-/// How far others are brought nearer to the master in a second: no faster than clocks drift that are followed.
-const STEP_NS_PER_SECOND: u64 = 1_000_000;
+/// Others are brought nearer to the master by this part of the time: as fast as clocks drift that are followed.
+const STEP_PART: u64 = 1_000;
 
 /// How often that is looked at.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
@@ -243,8 +243,7 @@ impl<'a> Presentation<'a> {
             return;
         }
         self.steered = now;
-        let most = since.get() / 1_000 * (STEP_NS_PER_SECOND / 1_000_000);
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let most = i64::try_from(since.get() / STEP_PART).unwrap_or(i64::MAX);
         let gone = master.drift.gone_ns();
         for other in others {
             let step = other.drift.step(gone, most);
