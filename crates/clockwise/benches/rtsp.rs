@@ -181,12 +181,16 @@ fn prepare(address: SocketAddr, length: Duration) {
 /// As many streams as there is room for: who publishes, who plays, and why the next one was refused.
 fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Session>, String) {
     let (mut publishers, mut players) = (Vec::new(), Vec::new());
+    let mut cameras = 0;
     loop {
         let next = if (publishers.len() + players.len()) % 10 < RECORD_OF_TEN {
             let name = format!("camera-{}", publishers.len());
-            let size = format!("{mib}MiB");
-            site.run(&["volume", "create", &name, "--size", &size])
-                .done();
+            if cameras == publishers.len() {
+                let size = format!("{mib}MiB");
+                site.run(&["volume", "create", &name, "--size", &size])
+                    .done();
+                cameras += 1;
+            }
             let next = publisher(address, name, publishers.len(), KBIT_PER_SECOND);
             next.map(|session| publishers.push(session))
         } else {
@@ -197,8 +201,13 @@ fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Sessio
             let next = session.set_up(address, "track0");
             next.map(|()| players.push(session))
         };
-        if let Err(why) = next {
-            return (publishers, players, why);
+        match next {
+            // What was prepared has ended, and its share is free a little later.
+            Err(why) if why.contains("still being given back") => {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            Err(why) => return (publishers, players, why),
+            Ok(()) => {}
         }
     }
 }

@@ -543,12 +543,10 @@ fn presentation<'b>(
         first_unix_ns,
         ..
     } = wanted;
-    // The second blocks are there after a period of the disks, and until then the first ones have to last.
-    let waits = of_parts.iter().map(|of| {
-        let period = parts[of.number].reserved.longest_period();
-        period.saturating_sub(of.lasts(first_unix_ns))
-    });
-    let at = clock::now().saturating_add(waits.max().unwrap_or(Nanos::ZERO));
+    // What is read is there after a period of the disks.
+    let periods = of_parts.iter();
+    let periods = periods.map(|of| parts[of.number].reserved.longest_period());
+    let at = clock::now().saturating_add(periods.max().unwrap_or(Nanos::ZERO));
     let mut played = Vec::with_capacity(of_parts.len());
     for of in of_parts {
         let Part {
