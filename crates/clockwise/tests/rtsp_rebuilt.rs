@@ -440,19 +440,24 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
         let client = &rig.client;
         let playback = Playback::new(&stream, &archive, client, recording, found, manner, origin);
         let mut playback = playback.unwrap();
-        let upcoming = playback.advance().unwrap();
-        assert!(
-            matches!(upcoming, Upcoming::Packet { .. }),
-            "{upcoming:?} at {at}"
-        );
-        if key.is_some() {
-            assert_eq!(playback.position(), start);
-        }
         let reads = (archive.reads() - before.0, disk() - before.1);
         assert!(
             reads.0 <= 2 && reads.1 <= 2 * pieces,
             "{reads:?} reads at {at}"
         );
+        // The first packet is there without another one, and the blocks behind its own are asked for already.
+        let upcoming = playback.advance().unwrap();
+        assert!(
+            matches!(upcoming, Upcoming::Packet { .. }),
+            "{upcoming:?} at {at}"
+        );
+        assert_eq!(archive.reads() - before.0, reads.0, "at {at}");
+        let behind = recording.end - start.serial - 1;
+        let asked = playback.reader().buffers().min(behind as usize);
+        assert_eq!(playback.reader().pending(), asked, "at {at}");
+        if key.is_some() {
+            assert_eq!(playback.position(), start);
+        }
         most = most.max(reads.0);
     }
     // Most are not kept, and in many a group is begun before its first key frame.

@@ -244,6 +244,9 @@ impl<'a> Playback<'a> {
                 self.reader.give_back(done.buffer);
             }
             if self.take_first()? {
+                // Those behind it are due as if it had been read with them.
+                self.ask()?;
+                self.read_ahead()?;
                 continue;
             }
             self.ask()?;
