@@ -543,10 +543,15 @@ fn presentation<'b>(
         first_unix_ns,
         ..
     } = wanted;
-    // What is read is there after a period of the disks.
-    let periods = of_parts.iter();
-    let periods = periods.map(|of| parts[of.number].reserved.longest_period());
-    let at = clock::now().saturating_add(periods.max().unwrap_or(Nanos::ZERO));
+    // What is read is there after a period of the disks. The first block is there already, so that each one behind it is
+    // asked for a block's period earlier than if it were not: so much earlier playing begins, or what that block lasts.
+    let waits = of_parts.iter().map(|of| {
+        let stream = &parts[of.number].reserved;
+        let block = stream.rate().period_of(stream.block());
+        let sooner = of.lasts(first_unix_ns).min(block.unwrap_or(Nanos::ZERO));
+        stream.longest_period().saturating_sub(sooner)
+    });
+    let at = clock::now().saturating_add(waits.max().unwrap_or(Nanos::ZERO));
     let mut played = Vec::with_capacity(of_parts.len());
     for of in of_parts {
         let Part {

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use engine::stream::Refusal;
 use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed, UtcRange, UtcTime};
+use sched::units::Nanos;
 
 use super::{Asked, Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
@@ -46,7 +47,23 @@ pub(super) struct WantedPart {
     /// How far that is.
     pub(super) drift: Drift,
     pub(super) found: Found,
+    /// The time of the last packet in that block, which is there already.
+    pub(super) lasts_to_ns: Option<u64>,
     pub(super) manner: Manner,
+}
+
+impl WantedPart {
+    /// How long, from when that is shown which is shown first, what has been read lasts.
+    pub(super) fn lasts(&self, first_unix_ns: i128) -> Nanos {
+        let Manner { scale, speed, .. } = self.manner;
+        let Some(to) = self.lasts_to_ns.filter(|_| !scale.is_by_keys()) else {
+            return Nanos::ZERO;
+        };
+        let shown = self
+            .manner
+            .shown_ns(media_ns(first_unix_ns, self.begun_ns), to);
+        Nanos(from_ns(speed.time_for(shown)))
+    }
 }
 
 /// What a player's session knows of what it plays.
@@ -161,6 +178,7 @@ impl Connection<'_> {
                 begun_ns: start.begun_ns,
                 drift: start.drift,
                 found: start.found,
+                lasts_to_ns: None,
                 manner: Manner {
                     scale,
                     speed: Permille::ONE,
@@ -255,6 +273,7 @@ impl Connection<'_> {
             let Some((entry, _)) = block.packet(number) else {
                 continue;
             };
+            of.lasts_to_ns = of.lasts_to_ns.max(Some(entry.media_ns));
             let track = usize::from(entry.track);
             if of.manner.scale.is_by_keys() && entry.track != of.manner.track {
                 continue;
