@@ -8,9 +8,9 @@
 //!
 //! A few recordings are made first; then as many players and publishers are taken as the disks carry, every second of each
 //! by UDP, one more is refused, and all of them move packets for that long beside `fio` over the block export, as fast as it
-//! is served. What publishers have sent is compared with what was recorded. The same again under `edf`. How evenly packets come is when each came after the first, less its timestamp: the worst
-//! hundredth, over the earliest. The other end is in this process, on the same processors, and is late now and then
-//! itself.
+//! is served. What publishers have sent is compared with what was recorded. The same again under `edf`. How evenly packets
+//! come is when each came after the first, less its timestamp: the worst hundredth, over the earliest. The other end is in
+//! this process, on the same processors, and is late now and then itself.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
@@ -114,7 +114,9 @@ fn run(scheduler: &str, length: Duration) {
         publishers.len(),
         players.len(),
         (KBIT_PER_SECOND / 8) as f64 / 1_000.0,
-        refused.trim()
+        refused
+            .trim()
+            .replace(&format!("{}/", site.folder.path().display()), "")
     );
     let load = file_load(&site, length);
     call(&site, "POST", "/v1/window", "");

@@ -8,7 +8,8 @@ use std::net::{SocketAddr, UdpSocket};
 use common::{Site, call, until};
 use rtsp_support::camera::Camera;
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, bye, played, publisher, reservations, rtp, sdp, sender_report, serving,
+    Client, SDP_TYPE, TCP, bye, played, publisher, publisher_of_two, reservations, rtp, sdp,
+    sender_report, serving,
 };
 use serde_json::Value;
 
@@ -209,16 +210,7 @@ fn who_says_bye_for_others_ends_nothing() {
 #[test]
 fn one_track_of_two_that_leaves_ends_only_itself() {
     let (site, serve, address) = serving("");
-    let mut client = Client::connect(address);
-    let description = sdp(800)
-        + "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
-    client
-        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
-        .is(200);
-    client.ask("SETUP", "cam/one", TCP, "").is(200);
-    let other = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n";
-    client.ask("SETUP", "cam/two", other, "").is(200);
-    client.ask("RECORD", "cam", "", "").is(200);
+    let mut client = publisher_of_two(address);
     client.packet(0, &rtp(0, 0, 7, b"picture"));
     // The other one has reported, and sends nothing before the first has left.
     client.packet(3, &sender_report(8, 1 << 40, 0));

@@ -6,13 +6,13 @@
 mod common;
 mod rtsp_support;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::skip::have;
 use common::{Site, call, outcome, read_text, until};
+use rtsp_support::http::get;
 use rtsp_support::peers::{closed, frames, is_whole, made, publish};
 use rtsp_support::{Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, with_rtsp};
 
@@ -173,23 +173,9 @@ fn says_bye(mut reports: &[u8]) -> bool {
 
 /// A part of what the server serves to browsers.
 fn download(http: SocketAddr, path: &str, range: &str) -> Vec<u8> {
-    let mut stream = TcpStream::connect(http).expect("it listens");
-    stream
-        .set_read_timeout(Some(common::WITHIN))
-        .expect("a time");
-    let text = format!(
-        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nrange: bytes={range}\r\n\r\n"
-    );
-    stream.write_all(text.as_bytes()).expect("it takes it");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    let end = answer
-        .windows(4)
-        .position(|of| of == b"\r\n\r\n")
-        .expect("a head");
-    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
-    assert!(head.starts_with("HTTP/1.1 206 "), "{head}");
-    answer.split_off(end + 4)
+    let (status, head, body) = get(http, path, &format!("range: bytes={range}\r\n"));
+    assert_eq!(status, 206, "{head}");
+    body
 }
 
 /// Of each stream, what the server says.

@@ -3,58 +3,14 @@
 mod common;
 mod rtsp_support;
 
-use std::process::Command;
-
 use common::skip::{have, tool};
-use common::{Site, call, outcome, until};
-use rtsp_support::peers::has_played;
+use common::{outcome, until};
+use rtsp_support::clip::clip;
+use rtsp_support::peers::{frames, has_played, recordings};
 use rtsp_support::serving;
 
 const SECONDS: usize = 3;
 const FRAMES: usize = 25 * SECONDS;
-
-fn ffmpeg() -> Command {
-    let mut command = tool("ffmpeg");
-    command.args(["-nostdin", "-hide_banner", "-loglevel", "error", "-y"]);
-    command
-}
-
-/// A clip with a key frame each second.
-fn clip(site: &Site) -> String {
-    let path = site.path("clip.mp4").display().to_string();
-    let video = format!("testsrc2=size=320x240:rate=25:duration={SECONDS}");
-    let encoded = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-bf",
-        "0",
-    ];
-    let from = ["-f", "lavfi", "-i", &video];
-    outcome(ffmpeg().args(from).args(encoded).arg(&path)).done();
-    path
-}
-
-/// The sum of each frame of an input.
-fn frames(input: &[&str]) -> Vec<String> {
-    let seen = [
-        "-map",
-        "0:v",
-        "-fps_mode",
-        "passthrough",
-        "-f",
-        "framemd5",
-        "-",
-    ];
-    let said = outcome(ffmpeg().args(input).args(seen)).done();
-    let lines = said.out.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned()))
-        .collect()
-}
 
 /// What a pipeline does to its end.
 fn pipeline(text: &str) {
@@ -88,9 +44,8 @@ fn what_gstreamer_publishes_is_played_and_it_plays_it_itself() {
              ! rtspclientsink location={url} protocols={transport}"
         ));
         until("the recording is closed", || {
-            let listed = call(&site, "GET", "/v1/volumes/cam/recordings", "").1;
-            let of = &listed[number - 1];
-            of["is_recorded"] == false
+            let listed = recordings(&site, "cam");
+            listed.len() == number && listed[number - 1]["is_recorded"] == false
         });
         let played = frames(&["-rtsp_transport", transport, "-i", &url]);
         assert_eq!(played, expected, "by {transport}");

@@ -10,7 +10,7 @@ mod common;
 mod rtsp_support;
 
 use common::skip::have;
-use common::{Process, Site, call, outcome, until};
+use common::{Process, Ready, Site, call, outcome, until};
 use rtsp_support::peers::{
     bare_frames, closed, frames, gstreamer_play, gstreamer_publish, has_played, is_whole, made,
     recordings,
@@ -60,6 +60,18 @@ fn written(site: &Site) -> u64 {
         .next()
         .and_then(|of| of["blocks"].as_u64())
         .expect("it records")
+}
+
+/// A server, a clip and its frames, and where it is published; `None`: one of the peers is not there.
+fn begun() -> Option<(Site, Ready, String, Vec<String>, String)> {
+    if !have_all() {
+        return None;
+    }
+    let (site, serve, address) = serving("");
+    let clip = made(&site, SECONDS, KBIT);
+    let wanted = frames(&["-i", &clip]);
+    let url = format!("rtsp://{address}/cam");
+    Some((site, serve, clip, wanted, url))
 }
 
 /// A publisher that has begun; there are blocks of what it publishes.
@@ -112,13 +124,9 @@ fn two_of_gstreamer_play_one_recording_and_one_that_is_killed_keeps_nothing() {
 
 #[test]
 fn gstreamer_plays_what_gstreamer_publishes_while_it_is_recorded() {
-    if !have_all() {
+    let Some((site, serve, clip, wanted, url)) = begun() else {
         return;
-    }
-    let (site, serve, address) = serving("");
-    let clip = made(&site, SECONDS, KBIT);
-    let wanted = frames(&["-i", &clip]);
-    let url = format!("rtsp://{address}/cam");
+    };
     for (count, (published, played)) in (1..).zip([("tcp", "udp"), ("udp", "tcp")]) {
         let publisher = publisher(&site, &clip, published, &url);
         let to = site.path(played).display().to_string();
@@ -159,13 +167,9 @@ fn gstreamer_plays_what_gstreamer_publishes_while_it_is_recorded() {
 
 #[test]
 fn a_publisher_of_gstreamer_that_is_killed_leaves_a_recording_that_is_closed() {
-    if !have_all() {
+    let Some((site, serve, clip, wanted, url)) = begun() else {
         return;
-    }
-    let (site, serve, address) = serving("");
-    let clip = made(&site, SECONDS, KBIT);
-    let wanted = frames(&["-i", &clip]);
-    let url = format!("rtsp://{address}/cam");
+    };
     for (count, transport) in (1..).zip(["tcp", "udp"]) {
         let publisher = publisher(&site, &clip, transport, &url);
         assert_eq!(reservations(&site), 1);

@@ -5,7 +5,7 @@ mod rtsp_support;
 
 use std::net::SocketAddr;
 
-use common::{Site, call, read_text, until};
+use common::{Serve, Site, call, read_text, until};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, with_rtsp,
 };
@@ -218,16 +218,22 @@ fn buffers_are_reserved_and_given_back_from_either_side() {
     serve.terminate();
 }
 
-/// Where memory is what there is too little of, that is a 453 as well, and nothing stays behind.
-#[test]
-fn too_little_memory_is_refused_with_453() {
-    const TYPE: &str = "Content-Type: text/parameters\r\n";
+/// A server with 4 MiB for buffers, and what it logs.
+fn with_little_memory() -> (Site, Serve, SocketAddr) {
     let site = Site::new(2);
     let text = read_text(&site.config()).replace("total = \"64MiB\"", "total = \"4MiB\"");
     std::fs::write(site.config(), text).unwrap();
     with_rtsp(&site, "");
     site.run(&["pool", "create"]).done();
     let (serve, address) = serve_logged(&site);
+    (site, serve, address)
+}
+
+/// Where memory is what there is too little of, that is a 453 as well, and nothing stays behind.
+#[test]
+fn too_little_memory_is_refused_with_453() {
+    const TYPE: &str = "Content-Type: text/parameters\r\n";
+    let (site, serve, address) = with_little_memory();
     for volume in ["cam", "other"] {
         site.run(&["volume", "create", volume, "--size", "20MiB"])
             .done();
@@ -310,12 +316,7 @@ fn a_rate_that_is_set_while_playing_at_twice_the_speed_is_halved_at_once() {
 /// What the kernel has dropped while no buffer was free is told as that, however many packets waited before the gap.
 #[test]
 fn what_is_dropped_by_udp_because_no_buffer_was_free_is_named_as_that() {
-    let site = Site::new(2);
-    let text = read_text(&site.config()).replace("total = \"64MiB\"", "total = \"4MiB\"");
-    std::fs::write(site.config(), text).unwrap();
-    with_rtsp(&site, "");
-    site.run(&["pool", "create"]).done();
-    let (serve, address) = serve_logged(&site);
+    let (site, serve, address) = with_little_memory();
     site.run(&["volume", "create", "cam", "--size", "40MiB"])
         .done();
     let mut client = Client::connect(address);

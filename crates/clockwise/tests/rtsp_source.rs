@@ -5,7 +5,7 @@ mod rtsp_support;
 
 use std::net::SocketAddr;
 
-use common::{Site, until};
+use common::{Ready, Site, until};
 use rtsp_support::camera::{Camera, Visit};
 use rtsp_support::{
     Client, TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving,
@@ -116,15 +116,21 @@ fn what_a_camera_sends_is_recorded_as_it_is() {
     }
 }
 
+/// A server that has called a camera, which plays.
+fn called(transport: &str) -> (Site, Ready, SocketAddr, Camera, Visit) {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &["--transport", transport]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    (site, server, address, camera, visit)
+}
+
 /// One that says that it leaves is left at once, and called again as soon as one that is lost.
 #[test]
 fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
     for transport in ["tcp", "udp"] {
-        let (site, server, address) = serving("");
-        let camera = Camera::new();
-        add(&site, &camera.url(""), &["--transport", transport]);
-        let mut visit = camera.visit();
-        visit.plays(&sdp(800));
+        let (site, server, address, camera, mut visit) = called(transport);
         let first = packets(0..20, 7);
         send(&mut visit, &first);
         has(&site, 20);
@@ -484,11 +490,7 @@ fn a_source_ends_whatever_it_waits_for() {
 #[test]
 fn a_camera_is_told_how_well_its_packets_come() {
     for transport in ["tcp", "udp"] {
-        let (site, server, address) = serving("");
-        let camera = Camera::new();
-        add(&site, &camera.url(""), &["--transport", transport]);
-        let mut visit = camera.visit();
-        visit.plays(&sdp(800));
+        let (site, server, address, _camera, mut visit) = called(transport);
         // Ten of which the fourth is lost.
         let mut sent = packets(100..110, 77);
         sent.remove(3);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::skip::{have, tool};
 use common::{Site, outcome, until};
-use rtsp_support::{Client, TCP, serving};
+use rtsp_support::{Client, SECOND, TCP, serving};
 
 /// Who sees and hears does not notice less (EBU R37 has 40 ms before and 60 ms behind, ITU-R BT.1359 more).
 const APART_US_MAX: i64 = 80_000;
@@ -70,8 +70,7 @@ impl Came {
 fn played(address: SocketAddr) -> [Came; 2] {
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);
-    let other = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n";
-    player.ask("SETUP", "cam/track1", other, "").is(200);
+    player.ask("SETUP", "cam/track1", SECOND, "").is(200);
     player.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
     let mut tracks = [PICTURE_CLOCK, SOUND_CLOCK].map(|clock| Came {
         clock,

@@ -9,13 +9,12 @@ use std::net::SocketAddr;
 use common::skip::{have, tool};
 use common::{Ready, Site, call, outcome, until};
 use rtsp_support::clip::frames;
-use rtsp_support::{Client, SDP_TYPE, TCP, reservations, rtp, serving};
+use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, reservations, rtp, serving};
 
 const CLOCK: u32 = 90_000;
 const FRAMES_PER_SECOND: u32 = 25;
 /// From one key frame to the next.
 const GOP: u32 = 10;
-const SECOND: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n";
 
 /// A picture in H.264, as far as its first bytes go.
 const DESCRIPTION: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\

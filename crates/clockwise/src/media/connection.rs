@@ -12,6 +12,7 @@
 
 mod answer;
 mod login;
+mod outgoing;
 mod parameters;
 mod playing;
 mod recording;

@@ -5,6 +5,8 @@
 //! and another buffer is filled. Without a free buffer nothing is received: the connection's peer feels that, UDP's is
 //! lost in the kernel, and the gap in its numbers is in the recording and in the tally.
 
+mod packets;
+
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::ops::RangeInclusive;
@@ -16,16 +18,17 @@ use rustix::io::Errno;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::Writing;
-use super::block::{Composer, Entry, Kind, Seal};
+use super::block::{Composer, Kind, Seal};
 use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use super::description::Description;
 use super::index::{self, Indexer};
-use super::missing::{Missing, Range, Why};
+use super::missing::Missing;
 use super::negotiation::Negotiation;
-use super::packet::{self, Clocks, Frames, HEADER_BYTES, Header, Order, Sequence};
+use super::packet::{Clocks, Frames, HEADER_BYTES, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
 use super::wall;
+use packets::Track;
 
 /// The longest packet there is.
 const PACKET_BYTES_MAX: usize = 65_536;
@@ -67,33 +70,6 @@ pub struct Tally {
     pub too_long: u64,
     /// Bytes of bodies that were copied by this program on their way.
     pub copied_bytes: u64,
-}
-
-/// A track that is recorded.
-struct Track {
-    encoding: String,
-    sequence: Sequence,
-    frames: Frames,
-    reception: Reception,
-    /// Whose packets they were before.
-    before: Option<u32>,
-    /// Who has reported of packets that have not come.
-    announced: Option<u32>,
-    /// When its sender said that it leaves.
-    left: Option<Time>,
-    /// There was no free buffer since its last packet; by UDP since the last one that did not wait for long.
-    starved: bool,
-    /// Its packets come by UDP, where what waits for a buffer lies before the gap that it has left no room for.
-    is_by_udp: bool,
-    /// All that waited meanwhile has been received.
-    is_drained: bool,
-}
-
-impl Track {
-    /// Who sends it, as far as is known.
-    fn sender(&self) -> Option<u32> {
-        self.sequence.ssrc().or(self.announced)
-    }
 }
 
 /// A recording on its way to the disks.
@@ -528,161 +504,6 @@ impl<'a> Tape<'a> {
             let from = composer.room().start;
             buffer[from..from + len].copy_from_slice(&body);
         }
-    }
-
-    /// A packet is there whose body, `len` long, is in its place.
-    pub fn packet(&mut self, track: usize, kind: Kind, header: &[u8; HEADER_BYTES], len: usize) {
-        let arrival_ns = clock::now().saturating_since(self.begun).get();
-        let Some(mut entry) = self.entry(track, kind, header, len, arrival_ns) else {
-            return;
-        };
-        let Some((buffer, composer)) = &mut self.filling else {
-            self.tally.lost += 1;
-            if let Some(parsed) = Header::parse(header).filter(|_| kind == Kind::Rtp) {
-                self.tracks[track].starved = true;
-                self.note_missing(track, parsed.sequence.wrapping_add(1), 1, arrival_ns);
-            }
-            return;
-        };
-        if !composer.takes(entry.arrival_ns, entry.media_ns) {
-            // A clock that was set by more than an entry can say.
-            entry.media_ns = entry.arrival_ns;
-        }
-        entry.header = *header;
-        composer.push(buffer, len, &entry);
-        self.indexer.packet(&entry, len);
-        if self.in_block.packets == 0 {
-            (self.in_block.arrival_ns, self.in_block.media_ns) = (entry.arrival_ns, entry.media_ns);
-        }
-        self.in_block.packets += 1;
-        self.in_block.missing += u64::from(entry.lost);
-        self.heard = Some(clock::now());
-        match kind {
-            Kind::Rtp => self.tally.packets += 1,
-            Kind::Rtcp => self.tally.reports += 1,
-        }
-        self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
-        self.tally.lost += u64::from(entry.lost);
-    }
-
-    /// What is to be noted of a packet; `None`: it is not to be recorded.
-    fn entry(
-        &mut self,
-        track: usize,
-        kind: Kind,
-        header: &[u8; HEADER_BYTES],
-        len: usize,
-        arrival_ns: u64,
-    ) -> Option<Entry> {
-        let mut entry = Entry {
-            track: track as u8,
-            kind,
-            begins_frame: false,
-            is_key: false,
-            arrival_ns,
-            media_ns: arrival_ns,
-            header: [0; HEADER_BYTES],
-            lost: 0,
-        };
-        let Some((buffer, composer)) = &self.filling else {
-            return Some(entry);
-        };
-        let from = composer.room().start;
-        if kind == Kind::Rtcp {
-            let (of, now) = (&mut self.tracks[track], clock::now());
-            let said = packet::said(&buffer[from..from + len]);
-            if let Some((ssrc, report)) = said.report {
-                of.announced.get_or_insert(ssrc);
-                of.reception.sender_report(&report, now);
-                self.clocks.synchronise(track, report);
-            }
-            let sender = of.sender();
-            if sender.is_some_and(|sender| said.leaving.contains(&sender)) {
-                of.left.get_or_insert(now);
-            }
-            return Some(entry);
-        }
-        let of = &mut self.tracks[track];
-        let parsed = Header::parse(header);
-        let encoding = &of.encoding;
-        let body = &buffer[from..from + len];
-        let payload = parsed.and_then(|parsed| parsed.payload(body));
-        let is_key = payload.map(|payload| packet::is_key(encoding, payload));
-        let (Some(parsed), Some(is_key)) = (parsed, is_key) else {
-            self.tally.strangers += 1;
-            return None;
-        };
-        let ssrc = of.sequence.ssrc().filter(|ssrc| *ssrc != parsed.ssrc);
-        let may_change = self.follows || of.left.is_some();
-        if ssrc.is_some() && may_change && of.before != Some(parsed.ssrc) {
-            of.before = ssrc;
-            of.left = None;
-            of.sequence = Sequence::default();
-            self.clocks.restart(track);
-        }
-        match of.sequence.take(&parsed) {
-            Order::Next { lost } => {
-                entry.lost = lost;
-                self.note_missing(track, parsed.sequence, lost, arrival_ns);
-            }
-            Order::Late => self.missing.came(track, parsed.sequence),
-            Order::Duplicate => {
-                self.tally.duplicates += 1;
-                return None;
-            }
-            Order::Stranger => {
-                self.tally.strangers += 1;
-                return None;
-            }
-        }
-        let (of, now) = (&mut self.tracks[track], clock::now());
-        // Who goes on under its name has not left.
-        of.left = of
-            .left
-            .filter(|at| now < at.saturating_add(STRAGGLERS_WITHIN));
-        of.reception.packet(&parsed, now);
-        entry.begins_frame = of.frames.begins(&parsed);
-        entry.is_key = is_key;
-        entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
-        Some(entry)
-    }
-
-    /// Notes the packets that are missing before the one with this number.
-    fn note_missing(&mut self, track: usize, next: u16, lost: u32, arrival_ns: u64) {
-        let of = &mut self.tracks[track];
-        let starved = of.starved;
-        of.starved &= of.is_by_udp && !of.is_drained;
-        if lost == 0 {
-            return;
-        }
-        let why = if starved { Why::NoBuffer } else { Why::Never };
-        if starved {
-            self.tally.lost_without_buffer += u64::from(lost);
-        }
-        let range = Range {
-            track,
-            first: next.wrapping_sub(lost as u16),
-            last: next.wrapping_sub(1),
-            at: Nanos(arrival_ns),
-            why,
-        };
-        self.missing.note(range, clock::now());
-    }
-
-    /// Says in the log which packets are missing, if it is time for that.
-    fn tell_missing(&mut self, ends: bool) {
-        let ranges = self.missing.tell(clock::now(), ends);
-        if ranges.is_empty() {
-            return;
-        }
-        let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-        let volume = self.writing.archive().volume().name();
-        tracing::warn!(
-            volume,
-            recording = self.writing.number(),
-            "packets are missing: {}",
-            ranges.join("; ")
-        );
     }
 
     /// Ends the recording: what was received is written and durable then.

@@ -10,147 +10,43 @@
 //! camera that starts anew finds its place. A camera that has sent nothing holds nothing. One that describes something else
 //! when it is back has a new recording.
 
+mod address;
 mod camera;
 mod login;
+mod session;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::clock;
 use engine::event::EventFd;
 use engine::stream::{Refusal, Stream, StreamSpec};
-use percent_encoding::percent_decode_str;
-use rtsp_types::{Method, Url};
-use rustix::event::PollFlags;
+use rtsp_types::Method;
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::archive::{Archive, ArchiveError, Writing};
 use super::archives::{Archives, OpenError};
-use super::block::Kind;
 use super::description::{Description, DescriptionError};
 use super::input::InputError;
-use super::poll::Wait;
-use super::receive::{Came, Partial, ReceiveError};
+use super::receive::ReceiveError;
 use super::record::{RecordError, Tally, Tape};
 use super::roster::{About, Does};
 use super::sources::SourcesConfig;
 use super::tls::Trusted;
-use super::transport::Transport;
+pub use address::{Address, AddressError, Lower};
 use camera::{Camera, Meanwhile};
 pub use login::Credentials;
 pub(crate) use login::Login;
 use login::LoginError;
-
-/// The port of RTSP.
-const PORT: u16 = 554;
-
-/// The port of RTSP by TLS.
-const TLS_PORT: u16 = 322;
+use session::Session;
 
 /// The first pause before a camera is tried again; each is twice as long as the one before.
 const PAUSE_MIN: Nanos = Nanos::from_secs(1);
 
 /// The longest one.
 const PAUSE_MAX: Nanos = Nanos::from_secs(30);
-
-/// How packets come from a camera.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Lower {
-    /// In the connection.
-    #[default]
-    Tcp,
-    /// By UDP.
-    Udp,
-}
-
-/// Where a camera is, and who asks it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
-    url: Url,
-    host: String,
-    port: u16,
-    credentials: Option<Credentials>,
-}
-
-/// Why a URL is none of a camera.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AddressError {
-    /// It is no URL. It is not repeated: there may be a password in it.
-    #[error("it is no URL: {0}")]
-    Syntax(String),
-    /// Another protocol.
-    #[error("its scheme is {0:?}; rtsp and rtsps are what is pulled from")]
-    Scheme(String),
-    /// No host.
-    #[error("it names no host")]
-    Host,
-    /// A user or a password that is no text.
-    #[error("its user or password is no text in UTF-8")]
-    Credentials,
-}
-
-impl Address {
-    /// Of `rtsp://USER:PASSWORD@HOST/PATH`, or the same of `rtsps`.
-    ///
-    /// # Errors
-    /// When it is no such.
-    pub fn parse(text: &str) -> Result<Self, AddressError> {
-        let mut url = Url::parse(text).map_err(|error| AddressError::Syntax(error.to_string()))?;
-        let port = match url.scheme() {
-            "rtsp" => PORT,
-            "rtsps" => TLS_PORT,
-            other => return Err(AddressError::Scheme(other.to_owned())),
-        };
-        let host = url.host_str().filter(|host| !host.is_empty());
-        let host = host
-            .ok_or(AddressError::Host)?
-            .trim_matches(['[', ']'])
-            .to_owned();
-        let plain = |text: &str| {
-            let decoded = percent_decode_str(text).decode_utf8();
-            decoded
-                .map(String::from)
-                .map_err(|_| AddressError::Credentials)
-        };
-        let credentials = match (url.username(), url.password()) {
-            ("", None) => None,
-            (user, password) => Some(Credentials {
-                user: plain(user)?,
-                password: plain(password.unwrap_or_default())?,
-            }),
-        };
-        let cleared = url.set_password(None).and_then(|()| url.set_username(""));
-        cleared.map_err(|()| AddressError::Host)?;
-        url.set_fragment(None);
-        Ok(Self {
-            port: url.port().unwrap_or(port),
-            host,
-            url,
-            credentials,
-        })
-    }
-
-    /// As it may be shown: without who asks.
-    #[must_use]
-    pub fn shown(&self) -> &str {
-        self.url.as_str()
-    }
-
-    /// Whether it is asked by TLS.
-    #[must_use]
-    pub fn is_secure(&self) -> bool {
-        self.url.scheme() == "rtsps"
-    }
-
-    /// Who asks, if anybody is named.
-    #[must_use]
-    pub fn credentials(&self) -> Option<&Credentials> {
-        self.credentials.as_ref()
-    }
-}
 
 /// What is to be pulled, and where it goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -278,23 +174,6 @@ impl BackOff {
         let pause = self.0;
         self.0 = (pause * 2).min(PAUSE_MAX);
         pause
-    }
-}
-
-/// What a session with a camera wakes for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakes {
-    Socket,
-    Stop,
-    Disks,
-    Writable,
-    Track(usize, Kind),
-}
-
-impl Wakes {
-    /// Whether something may have come.
-    fn is_of_packets(&self) -> bool {
-        matches!(self, Self::Socket | Self::Track(..))
     }
 }
 
@@ -564,226 +443,9 @@ impl Worker {
     }
 }
 
-/// A session with a camera that was told to send.
-struct Session<'a> {
-    worker: &'a Worker,
-    number: u64,
-    /// When something came last, in the session before.
-    gap: Option<Time>,
-    /// Packets that had come before, or have been told of.
-    known: u64,
-    transports: Vec<Option<Transport>>,
-    back_off: &'a mut BackOff,
-    /// Packets wait in the connection for room.
-    is_behind: bool,
-    next_keep_alive: Time,
-}
-
-impl Session<'_> {
-    /// Receives until something ends it.
-    fn move_packets(
-        &mut self,
-        tape: &mut Tape<'_>,
-        camera: &mut Camera,
-    ) -> Result<std::convert::Infallible, SourceError> {
-        let mut partial = None;
-        loop {
-            tape.advance()?;
-            let has_room = tape.make_any_room();
-            let ready = self.sleep(tape, camera, has_room)?;
-            if ready.contains(&Wakes::Disks) {
-                tape.writer().drain();
-            }
-            if ready.contains(&Wakes::Stop) {
-                return Err(SourceError::Stopped);
-            }
-            for of in &ready {
-                if let Wakes::Track(track, kind) = of {
-                    camera
-                        .receiver()
-                        .udp(tape, &self.transports, *track, *kind)?;
-                }
-            }
-            let received = match ready.contains(&Wakes::Socket) {
-                true => self.receive(tape, camera, &mut partial),
-                false => Ok(()),
-            };
-            self.note(tape);
-            received?;
-            if has_room && !self.is_behind {
-                camera.report(tape, &self.transports, clock::now());
-            }
-            let is_quiet = !ready.iter().any(Wakes::is_of_packets);
-            if is_quiet && self.over_at(tape).is_some_and(|at| clock::now() >= at) {
-                return Err(SourceError::Left);
-            }
-            self.keep_time(tape, camera)?;
-        }
-    }
-
-    fn sleep(
-        &self,
-        tape: &Tape<'_>,
-        camera: &Camera,
-        has_room: bool,
-    ) -> Result<Vec<Wakes>, SourceError> {
-        let mut wait = Wait::new();
-        wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
-        wait.readable(tape.writer().event(), Wakes::Disks);
-        wait.readable(tape.writer().memory_event(), Wakes::Disks);
-        if has_room || self.worker.spec.lower == Lower::Udp {
-            camera.link().hear(&mut wait, Wakes::Socket);
-        }
-        for (track, transport) in self.transports.iter().enumerate() {
-            if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
-                && has_room
-                && !tape.is_receiving()
-            {
-                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
-                wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
-            }
-        }
-        let silent = camera.heard.saturating_add(self.worker.config.timeout);
-        let due = camera.answers_by().or(self.keep_alive_at(camera));
-        let report_at = match has_room && !self.is_behind {
-            true => camera.reports_at(),
-            false => Some(Time::MAX),
-        };
-        if report_at.is_none() {
-            wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
-        }
-        let next = tape.writer().next_at();
-        let until = [next, due, report_at, self.over_at(tape)]
-            .into_iter()
-            .flatten();
-        let until = until.fold(silent, Time::min);
-        Ok(wait.sleep(tape.writer().arm(), Some(until))?)
-    }
-
-    /// When it has left, as far as it says; not while something of it waits to be received.
-    fn over_at(&self, tape: &Tape<'_>) -> Option<Time> {
-        tape.over_at()
-            .filter(|_| !self.is_behind && !tape.is_receiving())
-    }
-
-    /// Receives what has come in the connection.
-    fn receive(
-        &mut self,
-        tape: &mut Tape<'_>,
-        camera: &mut Camera,
-        partial: &mut Option<Partial>,
-    ) -> Result<(), SourceError> {
-        loop {
-            match camera.receiver().between(tape, &self.transports, partial)? {
-                Came::Response(said) => {
-                    camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
-                }
-                // It can live without what it asks for.
-                Came::Request(_) => {}
-                came @ (Came::Nothing | Came::NoRoom) => {
-                    self.is_behind = matches!(came, Came::NoRoom);
-                    return Ok(());
-                }
-                Came::End => return Err(SourceError::Closed),
-            }
-        }
-    }
-
-    /// Tells of what has come.
-    fn note(&mut self, tape: &Tape<'_>) {
-        let tally = tape.tally();
-        let mut now = self.worker.now();
-        now.tally = tally;
-        if tally.packets == self.known {
-            return;
-        }
-        self.known = tally.packets;
-        if now.state == State::Recording {
-            return;
-        }
-        now.state = State::Recording;
-        now.reason = None;
-        *self.back_off = BackOff::new();
-        let (source, recording) = (&self.worker.spec.name, self.number);
-        let gap = self.gap.take().zip(tape.heard());
-        match gap.map(|(from, to)| to.saturating_since(from)) {
-            None => {
-                now.recording = Some(recording);
-                (now.gaps, now.gap_ns) = (0, 0);
-                tracing::info!(%source, volume = %self.worker.spec.volume, recording, "a recording of a source begins");
-            }
-            Some(gap) => {
-                now.gaps += 1;
-                now.gap_ns = now.gap_ns.saturating_add(gap.get());
-                tracing::warn!(%source, recording, %gap, "a recording of a source goes on after a gap");
-            }
-        }
-    }
-
-    /// When the session is to be kept alive; not before what has been said is taken: packets are received meanwhile.
-    fn keep_alive_at(&self, camera: &Camera) -> Option<Time> {
-        camera.reports_at().map(|_| self.next_keep_alive)
-    }
-
-    /// Keeps the session alive, and looks whether the camera is.
-    fn keep_time(&mut self, tape: &mut Tape<'_>, camera: &mut Camera) -> Result<(), SourceError> {
-        let now = clock::now();
-        let timeout = self.worker.config.timeout;
-        if now >= camera.heard.saturating_add(timeout) {
-            return Err(SourceError::Silent(timeout));
-        }
-        if let Some(until) = camera.answers_by() {
-            return match now >= until {
-                true => Err(SourceError::Late(camera::ANSWER_WITHIN)),
-                false => Ok(()),
-            };
-        }
-        if self.keep_alive_at(camera).is_some_and(|at| now >= at) {
-            camera.keep_alive(&mut self.worker.meanwhile(Some(tape)))?;
-            self.next_keep_alive = now.saturating_add(camera.keep_alive_interval());
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_url_says_where_and_who_and_shows_no_password() {
-        let address =
-            Address::parse("rtsp://ad%6Din:p%40ss%3A@cam.example:8554/a?b=c&d=1").unwrap();
-        assert_eq!(address.shown(), "rtsp://cam.example:8554/a?b=c&d=1");
-        assert_eq!(
-            (address.host.as_str(), address.port),
-            ("cam.example", 8_554)
-        );
-        let credentials = address.credentials().unwrap();
-        assert_eq!(
-            (&*credentials.user, &*credentials.password),
-            ("admin", "p@ss:")
-        );
-        assert!(!format!("{address:?}").contains("p@ss"));
-        let address = Address::parse("rtsp://[::1]/x").unwrap();
-        assert_eq!((address.host.as_str(), address.port), ("::1", 554));
-        assert_eq!(address.credentials(), None);
-        assert!(!address.is_secure());
-        let address = Address::parse("rtsps://cam/x").unwrap();
-        assert_eq!((address.is_secure(), address.port), (true, 322));
-        for (text, error) in [
-            ("rtspu://h/x", AddressError::Scheme("rtspu".to_owned())),
-            ("http://h/x", AddressError::Scheme("http".to_owned())),
-            ("rtsp:/x", AddressError::Host),
-            ("rtsp://u:%ff@h/x", AddressError::Credentials),
-        ] {
-            assert_eq!(Address::parse(text), Err(error), "{text}");
-        }
-        assert!(matches!(
-            Address::parse("cam"),
-            Err(AddressError::Syntax(_))
-        ));
-    }
 
     #[test]
     fn pauses_double_up_to_half_a_minute() {

@@ -6,6 +6,8 @@ pub(crate) mod browser;
 pub(crate) mod camera;
 pub(crate) mod clip;
 pub(crate) mod day;
+pub(crate) mod files;
+pub(crate) mod http;
 pub(crate) mod login;
 pub(crate) mod peers;
 pub(crate) mod tls;
@@ -77,6 +79,23 @@ pub(crate) fn publisher(address: SocketAddr, transport: &str) -> Client {
     let mut client = Client::connect(address);
     client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
     client.ask("SETUP", "cam/one", transport, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    client
+}
+
+/// A second track's packets in the connection.
+pub(crate) const SECOND: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n";
+
+/// A publisher that records two tracks to `cam`: the one of [`sdp`] and a sound of 8,000 units a second.
+pub(crate) fn publisher_of_two(address: SocketAddr) -> Client {
+    let mut client = Client::connect(address);
+    let description = sdp(800)
+        + "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
+    client
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
+        .is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("SETUP", "cam/two", SECOND, "").is(200);
     client.ask("RECORD", "cam", "", "").is(200);
     client
 }

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::clip::ENCODED;
 use crate::common::skip::{skipped, tool};
 use crate::common::{Outcome, Site, call, outcome, until};
 
@@ -32,15 +33,7 @@ pub(crate) fn made(site: &Site, seconds: u32, kbit: u32) -> String {
     let path = site.path("made.mp4").display().to_string();
     let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
     let rate = format!("{kbit}k");
-    let encoded = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-bf",
-        "0",
+    let even = [
         "-b:v",
         &rate,
         "-x264-params",
@@ -53,7 +46,9 @@ pub(crate) fn made(site: &Site, seconds: u32, kbit: u32) -> String {
         &rate,
     ];
     let from = ["-f", "lavfi", "-i", &video];
-    outcome(ffmpeg().args(from).args(encoded).arg(&path)).done();
+    let mut command = ffmpeg();
+    command.args(from).args(ENCODED).args(even).arg(&path);
+    outcome(&mut command).done();
     path
 }
 
@@ -73,8 +68,7 @@ pub(crate) fn shown(site: &Site, input: &[&str], has_sound: bool) -> Shown {
     let mut command = ffmpeg();
     command.args(input).args(SEEN).args(SUMS).arg("-");
     if has_sound {
-        command.args(["-map", "0:a", "-c", "copy"]);
-        command.args(SUMS).arg(&sound);
+        command.args(HEARD).args(SUMS).arg(&sound);
     }
     let said = outcome(&mut command).done();
     Shown {
@@ -83,8 +77,12 @@ pub(crate) fn shown(site: &Site, input: &[&str], has_sound: bool) -> Shown {
     }
 }
 
-const SEEN: [&str; 4] = ["-map", "0:v", "-fps_mode", "passthrough"];
-const SUMS: [&str; 2] = ["-f", "framemd5"];
+/// Every frame that is seen, once.
+pub(crate) const SEEN: [&str; 4] = ["-map", "0:v", "-fps_mode", "passthrough"];
+/// The sound, as it is encoded.
+pub(crate) const HEARD: [&str; 4] = ["-map", "0:a", "-c", "copy"];
+/// The sum of each frame or packet.
+pub(crate) const SUMS: [&str; 2] = ["-f", "framemd5"];
 
 /// The sums that ffmpeg has printed.
 pub(crate) fn sums(said: &str) -> Vec<String> {
@@ -96,8 +94,7 @@ pub(crate) fn sums(said: &str) -> Vec<String> {
 
 /// The sum of each frame of an input as it is decoded.
 pub(crate) fn frames(input: &[&str]) -> Vec<String> {
-    let said = outcome(ffmpeg().args(input).args(SEEN).args(SUMS).arg("-"));
-    sums(&said.done().out)
+    super::clip::frames(input).expect("frames")
 }
 
 /// Publishes a clip as it is: no faster than it is to be seen, or as fast as it is taken.

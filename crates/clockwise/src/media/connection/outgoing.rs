@@ -1,0 +1,175 @@
+//! What goes out while a session plays: packets, and answers and reports between them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use engine::clock;
+use sched::units::{Nanos, Time};
+
+use super::answer::Answer;
+use super::parameters::Changes;
+use crate::media::packet::Header;
+use crate::media::presentation::Presentation;
+use crate::media::reports::{frame, named};
+use crate::media::transport::Transport;
+
+/// How often those who play are told what time a packet's timestamp is.
+const REPORT_EVERY: Nanos = Nanos::from_secs(5);
+
+/// What takes no more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The connection.
+    Connection,
+    /// A track's socket.
+    Track(usize),
+}
+
+/// What was sent of a track.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sent {
+    packets: u32,
+    octets: u32,
+    ssrc: u32,
+    reported: Option<Time>,
+}
+
+/// What is played, and what goes out of it.
+pub(super) struct Outgoing<'a> {
+    pub(super) playback: Presentation<'a>,
+    pub(super) transports: &'a [Option<Transport>],
+    pub(super) sent: Vec<Sent>,
+    /// How much of the packet that is next has gone.
+    pub(super) gone: usize,
+    /// What takes no more at this moment.
+    pub(super) full: Option<Full>,
+    /// Answers and reports that go between two packets.
+    pub(super) between: VecDeque<u8>,
+    /// What is asked for and takes a while.
+    pub(super) changes: Changes,
+    /// When those who play are told that this was all.
+    pub(super) over: Option<Time>,
+    /// The wall clock at an instant of the other one.
+    pub(super) ntp: (Time, u64),
+}
+
+impl<'a> Outgoing<'a> {
+    pub(super) fn new(playback: Presentation<'a>, transports: &'a [Option<Transport>]) -> Self {
+        Self {
+            playback,
+            transports,
+            sent: vec![Sent::default(); transports.len()],
+            gone: 0,
+            full: None,
+            between: VecDeque::new(),
+            changes: Changes::default(),
+            over: None,
+            ntp: (clock::now(), ntp_now()),
+        }
+    }
+}
+
+impl Outgoing<'_> {
+    /// An answer goes between two packets.
+    pub(super) fn say(&mut self, said: Answer) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        said.done()
+            .write(&mut bytes)
+            .map_err(|_| io::Error::other("an answer that is none"))?;
+        self.between.extend(bytes);
+        Ok(())
+    }
+
+    /// What was asked for and takes a while is answered when it is done.
+    pub(super) fn settle_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
+        for said in std::mem::take(&mut self.changes).settled() {
+            self.say(said.session(id, timeout))?;
+        }
+        Ok(())
+    }
+
+    /// A packet of a track has gone.
+    pub(super) fn note(&mut self, track: usize, len: usize) {
+        if let Some(sent) = self.sent.get_mut(track) {
+            sent.packets = sent.packets.wrapping_add(1);
+            sent.octets = sent.octets.wrapping_add(len as u32 - 12);
+        }
+    }
+
+    /// Tells what time it is, if it is time to: with the packet of a track that is next, now.
+    pub(super) fn report(&mut self, track: usize) {
+        let now = clock::now();
+        let header = self.playback.header();
+        let Some(header) = header.and_then(|header| Header::parse(&header)) else {
+            return;
+        };
+        // Not when it is sent: tracks are brought together by this, however late somebody is.
+        let ntp = self.ntp_at(self.playback.plays_at());
+        let Some(sent) = self.sent.get_mut(track) else {
+            return;
+        };
+        let is_due = sent
+            .reported
+            .is_none_or(|at| now >= at.saturating_add(REPORT_EVERY));
+        if !is_due || self.gone > 0 {
+            return;
+        }
+        sent.reported = Some(now);
+        sent.ssrc = header.ssrc;
+        let report = rtcp_types::SenderReport::builder(header.ssrc)
+            .ntp_timestamp(ntp)
+            .rtp_timestamp(header.timestamp)
+            .packet_count(sent.packets)
+            .octet_count(sent.octets);
+        let compound = rtcp_types::Compound::builder()
+            .add_packet(report)
+            .add_packet(named(header.ssrc));
+        self.tell(track, &compound);
+    }
+
+    /// Tells those who play that this was all (RFC 3550, section 6.6).
+    pub(super) fn farewell(&mut self) {
+        for track in 0..self.sent.len() {
+            let Sent { packets, ssrc, .. } = self.sent[track];
+            if packets > 0 {
+                let compound = rtcp_types::Compound::builder()
+                    .add_packet(rtcp_types::ReceiverReport::builder(ssrc))
+                    .add_packet(rtcp_types::Bye::builder().add_source(ssrc));
+                self.tell(track, &compound);
+            }
+        }
+    }
+
+    /// Sends reports of a track.
+    fn tell(&mut self, track: usize, compound: &rtcp_types::CompoundBuilder<'_>) {
+        let mut bytes = [0; 256];
+        let Ok(len) = rtcp_types::RtcpPacketWriterExt::write_into(compound, &mut bytes) else {
+            return;
+        };
+        match &self.transports[track] {
+            Some(Transport::Interleaved { rtcp, .. }) => {
+                self.between.extend(frame(*rtcp, len));
+                self.between.extend(&bytes[..len]);
+            }
+            // One that is lost is followed by the next.
+            Some(Transport::Udp { rtcp, .. }) => drop(rtcp.send(&bytes[..len])),
+            None => {}
+        }
+    }
+
+    fn ntp_at(&self, at: Time) -> u64 {
+        let (from, ntp) = self.ntp;
+        let after_ns = i128::from(at.get()) - i128::from(from.get());
+        ntp.wrapping_add_signed(((after_ns << 32) / 1_000_000_000) as i64)
+    }
+}
+
+/// The wall clock as NTP has it: seconds since 1900, and their fraction.
+fn ntp_now() -> u64 {
+    const FROM_1900_TO_1970_S: u64 = 2_208_988_800;
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+    (since.as_secs().wrapping_add(FROM_1900_TO_1970_S) << 32) | fraction
+}

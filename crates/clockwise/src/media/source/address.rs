@@ -1,0 +1,148 @@
+//! Where a camera is, how packets come from there, and who asks.
+
+use percent_encoding::percent_decode_str;
+use rtsp_types::Url;
+
+use super::Credentials;
+
+/// The port of RTSP.
+const PORT: u16 = 554;
+
+/// The port of RTSP by TLS.
+const TLS_PORT: u16 = 322;
+
+/// How packets come from a camera.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lower {
+    /// In the connection.
+    #[default]
+    Tcp,
+    /// By UDP.
+    Udp,
+}
+
+/// Where a camera is, and who asks it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    pub(super) url: Url,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) credentials: Option<Credentials>,
+}
+
+/// Why a URL is none of a camera.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It is no URL. It is not repeated: there may be a password in it.
+    #[error("it is no URL: {0}")]
+    Syntax(String),
+    /// Another protocol.
+    #[error("its scheme is {0:?}; rtsp and rtsps are what is pulled from")]
+    Scheme(String),
+    /// No host.
+    #[error("it names no host")]
+    Host,
+    /// A user or a password that is no text.
+    #[error("its user or password is no text in UTF-8")]
+    Credentials,
+}
+
+impl Address {
+    /// Of `rtsp://USER:PASSWORD@HOST/PATH`, or the same of `rtsps`.
+    ///
+    /// # Errors
+    /// When it is no such.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let mut url = Url::parse(text).map_err(|error| AddressError::Syntax(error.to_string()))?;
+        let port = match url.scheme() {
+            "rtsp" => PORT,
+            "rtsps" => TLS_PORT,
+            other => return Err(AddressError::Scheme(other.to_owned())),
+        };
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let host = host
+            .ok_or(AddressError::Host)?
+            .trim_matches(['[', ']'])
+            .to_owned();
+        let plain = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8();
+            decoded
+                .map(String::from)
+                .map_err(|_| AddressError::Credentials)
+        };
+        let credentials = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, password) => Some(Credentials {
+                user: plain(user)?,
+                password: plain(password.unwrap_or_default())?,
+            }),
+        };
+        let cleared = url.set_password(None).and_then(|()| url.set_username(""));
+        cleared.map_err(|()| AddressError::Host)?;
+        url.set_fragment(None);
+        Ok(Self {
+            port: url.port().unwrap_or(port),
+            host,
+            url,
+            credentials,
+        })
+    }
+
+    /// As it may be shown: without who asks.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// Whether it is asked by TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.url.scheme() == "rtsps"
+    }
+
+    /// Who asks, if anybody is named.
+    #[must_use]
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_and_who_and_shows_no_password() {
+        let address =
+            Address::parse("rtsp://ad%6Din:p%40ss%3A@cam.example:8554/a?b=c&d=1").unwrap();
+        assert_eq!(address.shown(), "rtsp://cam.example:8554/a?b=c&d=1");
+        assert_eq!(
+            (address.host.as_str(), address.port),
+            ("cam.example", 8_554)
+        );
+        let credentials = address.credentials().unwrap();
+        assert_eq!(
+            (&*credentials.user, &*credentials.password),
+            ("admin", "p@ss:")
+        );
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let address = Address::parse("rtsp://[::1]/x").unwrap();
+        assert_eq!((address.host.as_str(), address.port), ("::1", 554));
+        assert_eq!(address.credentials(), None);
+        assert!(!address.is_secure());
+        let address = Address::parse("rtsps://cam/x").unwrap();
+        assert_eq!((address.is_secure(), address.port), (true, 322));
+        for (text, error) in [
+            ("rtspu://h/x", AddressError::Scheme("rtspu".to_owned())),
+            ("http://h/x", AddressError::Scheme("http".to_owned())),
+            ("rtsp:/x", AddressError::Host),
+            ("rtsp://u:%ff@h/x", AddressError::Credentials),
+        ] {
+            assert_eq!(Address::parse(text), Err(error), "{text}");
+        }
+        assert!(matches!(
+            Address::parse("cam"),
+            Err(AddressError::Syntax(_))
+        ));
+    }
+}

@@ -1,0 +1,214 @@
+//! A session with a camera: its packets into blocks, until something ends it.
+
+use std::os::fd::AsFd;
+
+use engine::clock;
+use rustix::event::PollFlags;
+use sched::units::Time;
+
+use super::camera::{self, Camera};
+use super::{BackOff, Lower, SourceError, State, Worker};
+use crate::media::block::Kind;
+use crate::media::poll::Wait;
+use crate::media::receive::{Came, Partial};
+use crate::media::record::Tape;
+use crate::media::transport::Transport;
+
+/// What a session with a camera wakes for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    Socket,
+    Stop,
+    Disks,
+    Writable,
+    Track(usize, Kind),
+}
+
+impl Wakes {
+    /// Whether something may have come.
+    fn is_of_packets(&self) -> bool {
+        matches!(self, Self::Socket | Self::Track(..))
+    }
+}
+
+/// A session with a camera that was told to send.
+pub(super) struct Session<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) number: u64,
+    /// When something came last, in the session before.
+    pub(super) gap: Option<Time>,
+    /// Packets that had come before, or have been told of.
+    pub(super) known: u64,
+    pub(super) transports: Vec<Option<Transport>>,
+    pub(super) back_off: &'a mut BackOff,
+    /// Packets wait in the connection for room.
+    pub(super) is_behind: bool,
+    pub(super) next_keep_alive: Time,
+}
+
+impl Session<'_> {
+    /// Receives until something ends it.
+    pub(super) fn move_packets(
+        &mut self,
+        tape: &mut Tape<'_>,
+        camera: &mut Camera,
+    ) -> Result<std::convert::Infallible, SourceError> {
+        let mut partial = None;
+        loop {
+            tape.advance()?;
+            let has_room = tape.make_any_room();
+            let ready = self.sleep(tape, camera, has_room)?;
+            if ready.contains(&Wakes::Disks) {
+                tape.writer().drain();
+            }
+            if ready.contains(&Wakes::Stop) {
+                return Err(SourceError::Stopped);
+            }
+            for of in &ready {
+                if let Wakes::Track(track, kind) = of {
+                    camera
+                        .receiver()
+                        .udp(tape, &self.transports, *track, *kind)?;
+                }
+            }
+            let received = match ready.contains(&Wakes::Socket) {
+                true => self.receive(tape, camera, &mut partial),
+                false => Ok(()),
+            };
+            self.note(tape);
+            received?;
+            if has_room && !self.is_behind {
+                camera.report(tape, &self.transports, clock::now());
+            }
+            let is_quiet = !ready.iter().any(Wakes::is_of_packets);
+            if is_quiet && self.over_at(tape).is_some_and(|at| clock::now() >= at) {
+                return Err(SourceError::Left);
+            }
+            self.keep_time(tape, camera)?;
+        }
+    }
+
+    fn sleep(
+        &self,
+        tape: &Tape<'_>,
+        camera: &Camera,
+        has_room: bool,
+    ) -> Result<Vec<Wakes>, SourceError> {
+        let mut wait = Wait::new();
+        wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
+        wait.readable(tape.writer().event(), Wakes::Disks);
+        wait.readable(tape.writer().memory_event(), Wakes::Disks);
+        if has_room || self.worker.spec.lower == Lower::Udp {
+            camera.link().hear(&mut wait, Wakes::Socket);
+        }
+        for (track, transport) in self.transports.iter().enumerate() {
+            if let Some(Transport::Udp { rtp, rtcp, .. }) = transport
+                && has_room
+                && !tape.is_receiving()
+            {
+                wait.readable(rtp.as_fd(), Wakes::Track(track, Kind::Rtp));
+                wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
+            }
+        }
+        let silent = camera.heard.saturating_add(self.worker.config.timeout);
+        let due = camera.answers_by().or(self.keep_alive_at(camera));
+        let report_at = match has_room && !self.is_behind {
+            true => camera.reports_at(),
+            false => Some(Time::MAX),
+        };
+        if report_at.is_none() {
+            wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
+        }
+        let next = tape.writer().next_at();
+        let until = [next, due, report_at, self.over_at(tape)]
+            .into_iter()
+            .flatten();
+        let until = until.fold(silent, Time::min);
+        Ok(wait.sleep(tape.writer().arm(), Some(until))?)
+    }
+
+    /// When it has left, as far as it says; not while something of it waits to be received.
+    fn over_at(&self, tape: &Tape<'_>) -> Option<Time> {
+        tape.over_at()
+            .filter(|_| !self.is_behind && !tape.is_receiving())
+    }
+
+    /// Receives what has come in the connection.
+    fn receive(
+        &mut self,
+        tape: &mut Tape<'_>,
+        camera: &mut Camera,
+        partial: &mut Option<Partial>,
+    ) -> Result<(), SourceError> {
+        loop {
+            match camera.receiver().between(tape, &self.transports, partial)? {
+                Came::Response(said) => {
+                    camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
+                }
+                // It can live without what it asks for.
+                Came::Request(_) => {}
+                came @ (Came::Nothing | Came::NoRoom) => {
+                    self.is_behind = matches!(came, Came::NoRoom);
+                    return Ok(());
+                }
+                Came::End => return Err(SourceError::Closed),
+            }
+        }
+    }
+
+    /// Tells of what has come.
+    fn note(&mut self, tape: &Tape<'_>) {
+        let tally = tape.tally();
+        let mut now = self.worker.now();
+        now.tally = tally;
+        if tally.packets == self.known {
+            return;
+        }
+        self.known = tally.packets;
+        if now.state == State::Recording {
+            return;
+        }
+        now.state = State::Recording;
+        now.reason = None;
+        *self.back_off = BackOff::new();
+        let (source, recording) = (&self.worker.spec.name, self.number);
+        let gap = self.gap.take().zip(tape.heard());
+        match gap.map(|(from, to)| to.saturating_since(from)) {
+            None => {
+                now.recording = Some(recording);
+                (now.gaps, now.gap_ns) = (0, 0);
+                tracing::info!(%source, volume = %self.worker.spec.volume, recording, "a recording of a source begins");
+            }
+            Some(gap) => {
+                now.gaps += 1;
+                now.gap_ns = now.gap_ns.saturating_add(gap.get());
+                tracing::warn!(%source, recording, %gap, "a recording of a source goes on after a gap");
+            }
+        }
+    }
+
+    /// When the session is to be kept alive; not before what has been said is taken: packets are received meanwhile.
+    fn keep_alive_at(&self, camera: &Camera) -> Option<Time> {
+        camera.reports_at().map(|_| self.next_keep_alive)
+    }
+
+    /// Keeps the session alive, and looks whether the camera is.
+    fn keep_time(&mut self, tape: &mut Tape<'_>, camera: &mut Camera) -> Result<(), SourceError> {
+        let now = clock::now();
+        let timeout = self.worker.config.timeout;
+        if now >= camera.heard.saturating_add(timeout) {
+            return Err(SourceError::Silent(timeout));
+        }
+        if let Some(until) = camera.answers_by() {
+            return match now >= until {
+                true => Err(SourceError::Late(camera::ANSWER_WITHIN)),
+                false => Ok(()),
+            };
+        }
+        if self.keep_alive_at(camera).is_some_and(|at| now >= at) {
+            camera.keep_alive(&mut self.worker.meanwhile(Some(tape)))?;
+            self.next_keep_alive = now.saturating_add(camera.keep_alive_interval());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! What is refused over RTSP, and what is not heard: strangers, requests out of their turn, what is no RTSP, and more than there is
+//! room for.
+
+mod common;
+mod rtsp_support;
+
+use common::{Site, WITHIN, until};
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving, with_rtsp,
+};
+use std::net::UdpSocket;
+
+#[test]
+fn by_udp_only_the_peer_is_heard() {
+    let (site, serve, address) = serving("");
+    let near = |port: u16| UdpSocket::bind(("127.0.0.1", port));
+    // A pair of ports of ours.
+    let (rtp_socket, rtcp_socket) = (0..100)
+        .find_map(|_| {
+            let first = near(0).ok()?;
+            let port = first.local_addr().ok()?.port();
+            Some((first, near(port.checked_add(1)?).ok()?))
+        })
+        .expect("two ports in a row");
+    let port = rtp_socket.local_addr().unwrap().port();
+    let transport = format!(
+        "Transport: RTP/AVP;unicast;client_port={port}-{}\r\n",
+        port + 1
+    );
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let said = client.ask("SETUP", "cam/one", &transport, "").is(200);
+    let server_port: u16 = said
+        .header("Transport")
+        .and_then(|header| header.split("server_port=").nth(1))
+        .and_then(|ports| ports.split(['-', ';']).next())
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_else(|| panic!("{said:?}"));
+    client.ask("RECORD", "cam", "", "").is(200);
+    let to = ("127.0.0.1", server_port);
+    let stranger = near(0).unwrap();
+    stranger
+        .send_to(&rtp(900, 0, 9, b"a stranger's"), to)
+        .unwrap();
+    let sent: Vec<Vec<u8>> = (0..50)
+        .map(|number| {
+            rtp(
+                number,
+                4 * u32::from(number),
+                9,
+                &vec![number as u8; 100 + 25 * usize::from(number)],
+            )
+        })
+        .collect();
+    for packet in &sent {
+        rtp_socket.send_to(packet, to).unwrap();
+    }
+    drop(rtcp_socket);
+    // What was sent by UDP has come: it lies in the socket before this is asked. Until it is recorded, nobody can say so from here:
+    // a long packet that fills the block makes it written.
+    for number in 50..110 {
+        rtp_socket
+            .send_to(&rtp(number, 400, 9, &[7; 1_400]), to)
+            .unwrap();
+    }
+    until("a block is on the disks", || {
+        let mut client = Client::connect(address);
+        client.ask("DESCRIBE", "cam", "", "").status == 200
+    });
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let got = played(address, "cam", "", sent.len());
+    assert_eq!(got[..sent.len()], sent);
+    serve.terminate();
+}
+
+#[test]
+fn what_does_not_fit_the_state_changes_nothing() {
+    let (site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    let methods = client.ask("OPTIONS", "", "", "").is(200);
+    assert!(methods.header("Public").unwrap().contains("ANNOUNCE"));
+    client.ask("PLAY", "cam", "", "").is(455);
+    client.ask("RECORD", "cam", "", "").is(455);
+    client.ask("PAUSE", "cam", "", "").is(455);
+    client.ask("REDIRECT", "cam", "", "").is(501);
+    client.ask("SETUP", "cam/one", TCP, "").is(404);
+    client
+        .ask("ANNOUNCE", "cam", "Content-Type: text/html\r\n", "x")
+        .is(415);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, "garbage").is(400);
+    client
+        .ask("ANNOUNCE", "nowhere", SDP_TYPE, &sdp(800))
+        .is(404);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(455);
+    client.ask("RECORD", "cam", "", "").is(455);
+    client.ask("SETUP", "cam/two", TCP, "").is(404);
+    let multicast = "Transport: RTP/AVP;multicast\r\n";
+    client.ask("SETUP", "cam/one", multicast, "").is(461);
+    client
+        .ask("SETUP", "cam/one", "Transport: what;is;this\r\n", "")
+        .is(461);
+    client.ask("SETUP", "cam/one", "", "").is(461);
+    assert_eq!(reservations(&site), 0, "nothing was reserved for these");
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(455);
+    assert_eq!(reservations(&site), 1);
+    client.ask("PLAY", "cam", "", "").is(455);
+    // Somebody else cannot record there meanwhile, nor speak for this session.
+    let mut other = Client::connect(address);
+    other.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let said = other.ask("SETUP", "cam/one", TCP, "").is(403);
+    assert!(said.body.contains("being recorded"), "{said:?}");
+    let mine = other.session.replace(client.session.clone().unwrap());
+    other.ask("TEARDOWN", "cam", "", "").is(454);
+    other.session = mine;
+    other.ask("TEARDOWN", "cam", "", "").is(200);
+    drop(client);
+    until("the reservation is given back", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn what_is_no_rtsp_ends_its_connection_and_nobody_elses() {
+    let (_site, serve, address) = serving("timeout = \"2s\"\n");
+    let mut good = publisher(address, TCP);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc],
+        &[0; 100],
+        b"OPTIONS * RTSP/1.0\r\nContent-Length: -1\r\n\r\n",
+        &[b"OPTIONS * RTSP/1.0\r\nX: ", &[b'x'; 80_000][..]].concat(),
+    ] {
+        let mut client = Client::connect(address);
+        // It may be closed before all of it was sent.
+        let _ = std::io::Write::write_all(&mut client.socket, bytes);
+        while let Some(said) = client.answer() {
+            assert_eq!(said.status, 400, "{said:?}");
+        }
+        good.packet(0, &rtp(1, 1, 1, b"goes on"));
+    }
+    // One that says nothing is not kept.
+    let mut silent = Client::connect(address);
+    assert!(silent.answer().is_none());
+    good.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}
+
+#[test]
+fn what_the_disks_do_not_carry_is_refused_with_453() {
+    let site = Site::new(0);
+    let mut text = common::read_text(&site.config());
+    text += "[[disk]]\npath = \"drive\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
+             profile = \"quantum-atlas-ii\"\n";
+    std::fs::write(site.config(), text).unwrap();
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve(&site);
+    for volume in ["cam", "other"] {
+        site.run(&["volume", "create", volume, "--size", "20MiB"])
+            .done();
+    }
+    let mut large = Client::connect(address);
+    large.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(80_000)).is(200);
+    let refused = large.ask("SETUP", "cam/one", TCP, "").is(453);
+    for word in ["drive", "promised", "would fit"] {
+        assert!(refused.body.contains(word), "{refused:?}");
+    }
+    assert_eq!(reservations(&site), 0, "nothing half reserved stays behind");
+    // As many as there is room for, and no more.
+    let mut clients = Vec::new();
+    let mut volumes = ["cam", "other"].into_iter();
+    let refused = loop {
+        let Some(volume) = volumes.next() else {
+            panic!("{} recordings of 1.5 MB/s are no load", clients.len());
+        };
+        let mut client = Client::connect(address);
+        client
+            .ask("ANNOUNCE", volume, SDP_TYPE, &sdp(11_000))
+            .is(200);
+        let said = client.ask("SETUP", &format!("{volume}/one"), TCP, "");
+        if said.status != 200 {
+            break said;
+        }
+        clients.push(client);
+    };
+    assert_eq!(refused.status, 453, "{refused:?}");
+    assert_eq!(reservations(&site), clients.len());
+    drop(clients);
+    until("all is given back", || reservations(&site) == 0);
+    serve.terminate();
+}
+
+#[test]
+fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
+    let (site, serve, address) = serving("timeout = \"2s\"\n");
+    let mut client = publisher(address, TCP);
+    client.packet(0, &rtp(1, 5, 1, b"the last word"));
+    // The server ends it, and what was said is on the disks then.
+    assert!(client.answer().is_none());
+    until("the reservation is given back", || reservations(&site) == 0);
+    let packets = played(address, "cam", "", 1);
+    assert_eq!(packets, [rtp(1, 5, 1, b"the last word")]);
+    serve.terminate();
+}
+
+#[test]
+fn a_volume_that_holds_something_else_is_left_alone() {
+    let (site, serve, address) = serving("");
+    let file = site.path("data");
+    std::fs::write(&file, [b'x'; 300_000]).unwrap();
+    let file = file.to_str().unwrap();
+    let record = [
+        "stream", "record", "--volume", "cam", "--rate", "8MB/s", "--from", file,
+    ];
+    site.run(&record).done();
+    let mut client = Client::connect(address);
+    let said = client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
+    assert!(said.body.contains("no recording"), "{said:?}");
+    client.ask("DESCRIBE", "cam", "", "").is(403);
+    site.run(&["recording", "list", "cam"])
+        .fails(1, &["no recording", "recorded to over RTSP"]);
+    site.run(&["volume", "create", "small", "--size", "1MiB"])
+        .done();
+    serve.terminate();
+    let (serve, address) = rtsp_support::serve(&site);
+    assert!(address.port() > 0 && !WITHIN.is_zero());
+    serve.terminate();
+}
+
+#[test]
+fn many_may_be_connected() {
+    let (site, serve, address) = serving("");
+    let mut publisher = publisher(address, TCP);
+    let mut clients: Vec<Client> = (0..500).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        client.ask("OPTIONS", "cam", "", "").is(200);
+    }
+    publisher.packet(0, &rtp(1, 5, 1, b"recorded meanwhile"));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    drop(clients);
+    until("the reservation is given back", || reservations(&site) == 0);
+    assert_eq!(played(address, "cam", "", 1).len(), 1);
+    serve.terminate();
+}

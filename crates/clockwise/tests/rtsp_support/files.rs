@@ -1,0 +1,78 @@
+//! Clips with sound, recordings of them, and files that are made of those.
+
+use std::net::SocketAddr;
+
+use super::peers::{self, SUMS, ffmpeg};
+use crate::common::{Site, outcome, until};
+
+/// A clip of so many seconds, with pictures and sound that are encoded like this.
+pub(crate) fn clip(site: &Site, name: &str, seconds: u32, encoded: &[&str]) -> String {
+    let path = site.path(name).display().to_string();
+    let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
+    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
+    let inputs = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &sound];
+    outcome(ffmpeg().args(inputs).args(encoded).arg(&path)).done();
+    path
+}
+
+/// Records a clip as it is. The number of the recording.
+pub(crate) fn record(site: &Site, address: SocketAddr, clip: &str, transport: &str) -> String {
+    let url = format!("rtsp://{address}/cam");
+    let to = [
+        "-c",
+        "copy",
+        "-f",
+        "rtsp",
+        "-rtsp_transport",
+        transport,
+        &url,
+    ];
+    outcome(ffmpeg().args(["-re", "-i", clip]).args(to)).done();
+    closed(site)
+}
+
+/// Waits until nothing is recorded any more, and says which recording was the last.
+pub(crate) fn closed(site: &Site) -> String {
+    let mut number = 0;
+    until("the recording is closed", || {
+        let list = site.json(&["recording", "list", "cam"]);
+        let last = list.as_array().and_then(|list| list.last()).cloned();
+        let Some(last) = last.filter(|of| of["is_recorded"] == false) else {
+            return false;
+        };
+        number = last["number"].as_u64().expect("a number");
+        true
+    });
+    number.to_string()
+}
+
+/// Has a recording made a file; where that is.
+pub(crate) fn export(site: &Site, number: &str, to: &str, more: &[&str]) -> String {
+    let path = site.path(to).display().to_string();
+    let command = ["recording", "export", "cam", number, "--to", &path];
+    let said = site.json(&[&command[..], more].concat());
+    let written = std::fs::metadata(&path).map(|of| of.len());
+    assert_eq!(
+        said,
+        serde_json::json!({ "to": path, "bytes": written.ok() })
+    );
+    path
+}
+
+/// The sum of each frame that is seen, or of each packet of the sound.
+pub(crate) fn sums(input: &str, how: &[&str]) -> Vec<String> {
+    let said = outcome(ffmpeg().args(["-i", input]).args(how).args(SUMS).arg("-"));
+    peers::sums(&said.done().out)
+}
+
+/// That what was heard is what is heard, but for the last packet's frames, which ffmpeg does not send.
+#[track_caller]
+pub(crate) fn is_heard(got: &[String], wanted: &[String]) {
+    assert!(
+        got.len() + 8 >= wanted.len(),
+        "{} of {}",
+        got.len(),
+        wanted.len()
+    );
+    assert_eq!(*got, wanted[..got.len()]);
+}
