@@ -92,7 +92,15 @@ fn streams(site: &Site) -> usize {
 
 fn player(address: SocketAddr) -> Client {
     let mut client = Client::connect(address);
-    client.ask("SETUP", "cam/track0", TCP, "").is(200);
+    // Those before have their shares until their last deadlines.
+    until("there is room for another player", || {
+        let said = client.ask("SETUP", "cam/track0", TCP, "");
+        if said.status == 453 && said.body.contains("still being given back") {
+            return false;
+        }
+        said.is(200);
+        true
+    });
     client
 }
 
