@@ -5,58 +5,11 @@ mod rtsp_support;
 
 use std::net::SocketAddr;
 
-use common::{Serve, Site, call, read_text, until};
+use common::{Serve, Site, read_text, until};
+use rtsp_support::sized::{BLOCK, BODY, number, packets, publisher, sessions, whole};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, with_rtsp,
 };
-use serde_json::Value;
-
-const BLOCK: u64 = 65_536;
-/// Bytes of a packet's body: with these, 53 packets are a block.
-const BODY: usize = 1_200;
-const PACKETS_IN_BLOCK: u64 = 53;
-
-/// A publisher of `kbit` kbit/s.
-fn publisher(address: SocketAddr, kbit: u64) -> Client {
-    let mut client = Client::connect(address);
-    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(kbit)).is(200);
-    client.ask("SETUP", "cam/one", TCP, "").is(200);
-    client.ask("RECORD", "cam", "", "").is(200);
-    client
-}
-
-/// So many blocks of packets from a number and a time on, so many milliseconds of the recording each block.
-fn packets(first: u64, blocks: u64, from_ms: u64, block_ms: u64) -> Vec<Vec<u8>> {
-    let numbers = 0..blocks * PACKETS_IN_BLOCK;
-    numbers
-        .map(|number| {
-            let at_ms = from_ms + number * block_ms / PACKETS_IN_BLOCK;
-            let sequence = (first + number) as u16;
-            rtp(sequence, at_ms as u32, 7, &[sequence as u8; BODY])
-        })
-        .collect()
-}
-
-fn sessions(site: &Site) -> Vec<Value> {
-    let listed = call(site, "GET", "/v1/sessions", "").1;
-    listed.as_array().cloned().unwrap_or_default()
-}
-
-fn number(of: &Value, name: &str) -> u64 {
-    of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
-}
-
-/// So many packets have been recorded, and all is sound.
-fn whole(site: &Site, packets: usize) {
-    let found = site.json(&["recording", "check", "cam", "1"]);
-    assert_eq!(
-        (number(&found, "packets"), number(&found, "lost")),
-        (packets as u64, 0),
-        "{found}"
-    );
-    assert_eq!(found["is_sound"], true, "{found}");
-}
-
 #[test]
 fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothing() {
     let (site, serve, address) = serving("");
@@ -345,7 +298,7 @@ fn what_is_dropped_by_udp_because_no_buffer_was_free_is_named_as_that() {
         sent += 1;
         sent
     };
-    let is_full = |of: &Value| {
+    let is_full = |of: &serde_json::Value| {
         number(of, "buffers_full") + 1 >= number(of, "buffers") + number(of, "buffers_borrowed")
             && number(of, "buffers_full") > number(of, "buffers")
     };

@@ -252,7 +252,7 @@ fn finds(
         let from = if scale > 0 { 0 } else { u64::MAX };
         let mut keys = Keys::new(archive, client, *recording, Permille(scale), from);
         let mut shown = Vec::new();
-        while let Some(key) = keys.next_key(Nanos(0)).unwrap() {
+        while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
             shown.push(key);
         }
         if scale < 0 {
@@ -488,7 +488,7 @@ fn the_group_that_is_being_recorded_is_not_rebuilt() {
     let mut writing = archive.record().unwrap();
     small.write(&rig.client, &volume);
     for index in 0..camera.blocks {
-        writing.written(index);
+        writing.written(index, 1);
     }
     let recording = archive.recording(None).unwrap();
     let end = small.begins_ns(99);

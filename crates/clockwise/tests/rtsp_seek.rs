@@ -199,7 +199,10 @@ fn says_goodbye(compound: &[u8]) -> bool {
 
 /// What comes of a PLAY with these headers, up to the farewell.
 fn played(address: SocketAddr, headers: &str) -> (Vec<(u16, u32, u64, u8)>, rtsp_support::Said) {
-    let mut client = player(address);
+    played_by(player(address), headers)
+}
+
+fn played_by(mut client: Client, headers: &str) -> (Vec<(u16, u32, u64, u8)>, rtsp_support::Said) {
     let said = client.ask("PLAY", "cam", headers, "").is(200);
     // A report at the beginning, and that this was all.
     loop {
@@ -233,7 +236,13 @@ fn scales(address: SocketAddr, begins_ms: u64) {
     ] {
         let range = range.map(|from| format!("Range: npt={}-\r\n", npt(from)));
         let range = range.unwrap_or_default();
-        let (packets, said) = played(address, &format!("{range}Scale: {scale}\r\n"));
+        let mut client = player(address);
+        if scale == 4 || scale == -1 {
+            // In blocks of the disks of four of the volume's.
+            let (of, text) = ("Content-Type: text/parameters\r\n", "block: 262144\r\n");
+            client.ask("SET_PARAMETER", "cam", of, text).is(200);
+        }
+        let (packets, said) = played_by(client, &format!("{range}Scale: {scale}\r\n"));
         assert_eq!(said.header("Scale"), Some(format!("{scale}.000").as_str()));
         let (sequence, timestamp, begun, _) = packets[0];
         assert_eq!(begun, first, "scale {scale}");

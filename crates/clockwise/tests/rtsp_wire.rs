@@ -191,7 +191,7 @@ fn what_is_reserved_is_told_and_changed() {
         for (text, status) in [
             ("rate: much\r\n", 400),
             ("rate\r\n", 400),
-            ("block: 5\r\n", 458),
+            ("block: 5\r\n", 400),
             ("colour: red\r\n", 451),
         ] {
             client.ask("SET_PARAMETER", "cam", TYPE, text).is(status);

@@ -158,7 +158,7 @@ impl Mover<'_> {
             let worst = |place: Place| {
                 let start = geometry.sector_of(place);
                 let range = start..start + geometry.extent_sectors();
-                let block = SectorCount(stream.block.0.div_ceil(512));
+                let block = SectorCount(stream.block().0.div_ceil(512));
                 predictor.worst_case(range, stream.op, block.min(geometry.extent_sectors()))
             };
             if worst(target) > worst(source) {

@@ -11,7 +11,7 @@ use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::http::sessions::{ChangeSession, RtspSessionView};
 use crate::media::roster::Does;
-use crate::quantity::{Rate, Size, parse_rate};
+use crate::quantity::{Rate, Size, parse_rate, parse_size};
 
 /// `clockwise session`.
 #[derive(Subcommand, Debug)]
@@ -24,14 +24,17 @@ pub enum SessionCommand {
         number: u64,
     },
     /// Change what a session has reserved, while its packets go on.
-    #[command(group(clap::ArgGroup::new("what").args(["rate", "buffers"]).required(true).multiple(true)))]
+    #[command(group(clap::ArgGroup::new("what").args(["rate", "block", "buffers"]).required(true).multiple(true)))]
     Set {
         /// Its number.
         number: u64,
         /// The rate, such as 500KB/s.
         #[arg(long, value_parser = parse_rate, allow_hyphen_values = true)]
         rate: Option<BytesPerSecond>,
-        /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 64 at most.
+        /// What is written or read at a time, such as 256KiB: one of the volume's blocks or several.
+        #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+        block: Option<Bytes>,
+        /// Buffers that nobody else may use: for two blocks at least for each disk that it touches, 64 at most.
         #[arg(long)]
         buffers: Option<u64>,
     },
@@ -60,10 +63,12 @@ pub(super) fn run(
         SessionCommand::Set {
             number,
             rate,
+            block,
             buffers,
         } => {
             let ask = ChangeSession {
                 rate_bytes_per_second: rate.map(|rate| rate.0),
+                block_bytes: block.map(|block| block.0),
                 buffers: *buffers,
             };
             let session: RtspSessionView = block_on(client.patch(&path(number), &ask))?;
@@ -163,7 +168,7 @@ fn one(of: &RtspSessionView) -> String {
                 "{} full of {}, each {}; {} borrowed, at most {}; {} full at most",
                 of.counts.buffers_full,
                 of.buffers + of.counts.buffers_borrowed,
-                Size(Bytes(of.block_bytes)),
+                Size(Bytes(of.buffer_bytes)),
                 of.counts.buffers_borrowed,
                 of.counts.buffers_borrowed_max,
                 of.counts.buffers_full_max
@@ -179,7 +184,12 @@ fn one(of: &RtspSessionView) -> String {
         ),
         (
             "blocks",
-            format!("{}; {} deadlines missed", of.blocks, of.misses),
+            format!(
+                "{} of {}; {} deadlines missed",
+                of.blocks,
+                Size(Bytes(of.block_bytes)),
+                of.misses
+            ),
         ),
     ])
 }

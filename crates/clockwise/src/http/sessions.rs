@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use engine::stream::{BUFFERS_MAX, Wish};
-use sched::units::BytesPerSecond;
+use sched::units::{Bytes, BytesPerSecond};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,8 +30,10 @@ pub struct RtspSessionView {
     /// What was asked for at first, or by somebody since. A recorder that meets more has more, for a while; a player that
     /// plays faster than it was has that much more.
     pub asked_bytes_per_second: u64,
-    /// The size of a block, and of a buffer.
+    /// The size of a block of the disks, what is written or read at a time.
     pub block_bytes: u64,
+    /// The size of a buffer, which is that of a block of the volume.
+    pub buffer_bytes: u64,
     /// Buffers that nobody else may use.
     pub buffers: u64,
     /// What it has counted.
@@ -55,6 +57,7 @@ impl From<&Member> for RtspSessionView {
             rate_bytes_per_second: status.rate_bytes_per_second,
             asked_bytes_per_second: of.promised().0,
             block_bytes: status.block_bytes,
+            buffer_bytes: of.changer().buffer().0,
             buffers: of.changer().buffers() as u64,
             counts: of.counts(),
             blocks: status.blocks,
@@ -69,7 +72,10 @@ impl From<&Member> for RtspSessionView {
 pub struct ChangeSession {
     /// The rate.
     pub rate_bytes_per_second: Option<u64>,
-    /// Buffers of a block each that nobody else may use: two at least for each disk that it touches, 64 at most.
+    /// What is written or read at a time: one of the volume's blocks, or several where that divides the extent size or is a
+    /// multiple of it. Buffers for that are added if none are asked for.
+    pub block_bytes: Option<u64>,
+    /// Buffers that nobody else may use: for two blocks at least for each disk that it touches, 64 at most.
     pub buffers: Option<u64>,
 }
 
@@ -121,6 +127,7 @@ async fn change(
         let buffers = ask.buffers.map(usize::try_from);
         session.change(Wish {
             rate: ask.rate_bytes_per_second.map(BytesPerSecond),
+            block: ask.block_bytes.map(Bytes),
             buffers: buffers.map(|count| count.unwrap_or(BUFFERS_MAX + 1)),
             end: None,
         })?;

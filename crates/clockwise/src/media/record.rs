@@ -140,7 +140,7 @@ impl<'a> Tape<'a> {
         let tracks = description.tracks().iter();
         let longest = description.clone().needing_just(BytesPerSecond(u64::MAX));
         let longest = longest.map_or(0, |of| of.text().len());
-        let block = stream.block().get();
+        let block = stream.buffer().get();
         let most = (BORROWED_BYTES_MAX / block).clamp(*BORROWED.start(), *BORROWED.end()) as usize;
         let placer = writing.placer();
         let writer = BlockWriter::new(stream, Bytes::ZERO)?;
@@ -248,7 +248,7 @@ impl<'a> Tape<'a> {
     /// When a block has failed.
     pub fn advance(&mut self) -> Result<(), RecordError> {
         let (writer, writing) = (&mut self.writer, &mut self.writing);
-        writer.advance(&mut |block: &BlockReport| writing.written(block.index))?;
+        writer.advance(&mut |block: &BlockReport| writing.written(block.index, block.buffers))?;
         if let Some((block, _)) = &self.filling
             && block.is_borrowed()
             && self.writer.are_wanted_back()
@@ -519,7 +519,8 @@ impl<'a> Tape<'a> {
             tally,
             ..
         } = self;
-        let report = writer.finish(&mut |block: &BlockReport| writing.written(block.index))?;
+        let report = writer
+            .finish(&mut |block: &BlockReport| writing.written(block.index, block.buffers))?;
         Ok((report, tally))
     }
 }

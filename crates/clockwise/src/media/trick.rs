@@ -92,11 +92,14 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The next one, if a block takes that long to be read.
+    /// The next one, if it takes `time_for` a block and so many in all from that on to be read.
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub fn next_key(&mut self, period: Nanos) -> Result<Option<Key>, ArchiveError> {
+    pub fn next_key(
+        &mut self,
+        time_for: impl Fn(u64, u64) -> Nanos,
+    ) -> Result<Option<Key>, ArchiveError> {
         let Some(wanted) = self.next_ns else {
             return Ok(None);
         };
@@ -123,7 +126,7 @@ impl<'a> Keys<'a> {
             };
             if let Some(found) = found {
                 let found = *found;
-                self.next_ns = self.after(&found, period);
+                self.next_ns = self.after(&found, time_for);
                 return Ok(Some(found));
             }
             self.section = match is_back {
@@ -136,9 +139,9 @@ impl<'a> Keys<'a> {
     }
 
     /// Where the one after this is looked for.
-    fn after(&self, key: &Key, period: Nanos) -> Option<u64> {
+    fn after(&self, key: &Key, time_for: impl Fn(u64, u64) -> Nanos) -> Option<u64> {
         let blocks = key.end.unwrap_or(key.serial) - key.serial + 1;
-        let read_ns = i128::from(period.get()) * i128::from(blocks);
+        let read_ns = i128::from(time_for(key.serial, blocks).get());
         // At least another one.
         let apart = match self.scale.of(read_ns) {
             0 => i128::from(self.scale.0.signum()),

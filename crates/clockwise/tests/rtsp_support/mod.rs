@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod http;
 pub(crate) mod login;
 pub(crate) mod peers;
+pub(crate) mod sized;
 pub(crate) mod tls;
 pub(crate) mod udp;
 

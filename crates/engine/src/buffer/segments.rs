@@ -146,12 +146,29 @@ impl Segments {
     ///
     /// # Errors
     /// When they go in different directions or belong to different accounts.
-    pub fn append(&mut self, mut other: Segments) -> Result<(), BufferError> {
+    pub fn append(&mut self, other: Segments) -> Result<(), BufferError> {
+        let account = other.account;
+        self.append_of(account, other)
+    }
+
+    /// The same of another account of whoever the first one's is: what there is then counts as the first one's.
+    ///
+    /// # Errors
+    /// When they go in different directions or are of different memory.
+    pub(crate) fn append_own(&mut self, other: Segments) -> Result<(), BufferError> {
+        self.append_of(None, other)
+    }
+
+    fn append_of(
+        &mut self,
+        account: Option<AccountId>,
+        mut other: Segments,
+    ) -> Result<(), BufferError> {
         if self.op != other.op {
             return Err(BufferError::Foreign);
         }
         if let Some(inner) = other.inner.take() {
-            if let Err(error) = self.check_mixes(other.account, &inner) {
+            if let Err(error) = self.check_mixes(account, &inner) {
                 other.inner = Some(inner);
                 return Err(error);
             }

@@ -5,6 +5,11 @@
 //! and calls `advance` whenever it wakes. What is reserved is kept to as there: a block each period, not earlier than
 //! the pace says.
 //!
+//! Blocks may become longer while they are moved ([`Wish::block`](super::Wish)). What is filled and taken is a buffer
+//! all the same: those that follow each other within a block, as the range is divided into blocks, are transferred
+//! together. A writer waits for all of a block's buffers, but not longer than a period, and a reader for all that will be
+//! asked for of it.
+//!
 //! An event loop sleeps until the first of: its own peers, [`event`](BlockWriter::event), and
 //! [`next_at`](BlockWriter::next_at), and only if [`arm`](BlockWriter::arm) lets it.
 
@@ -13,15 +18,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
+use smallvec::SmallVec;
 
 use super::buffers::{BlockBuffer, BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
 use super::reserve::Stream;
-use super::session::{Finished, Held, Pace, Session};
+use super::session::{Carried, Carrier, Finished, Held, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 
-/// Says where the block of an index goes.
+/// Of what is handed over, bytes and whether it is borrowed.
+type Carriage = SmallVec<[(u64, bool); 1]>;
+
+/// Says where what is in the buffer of an index goes.
 type Place<'a> = Box<dyn FnMut(u64) -> Bytes + 'a>;
 
 /// Writes blocks of a stream one after another, each when its turn has come.
@@ -58,7 +67,7 @@ impl<'a> BlockWriter<'a> {
         })
     }
 
-    /// Has somebody say where each block goes, by its index, when its turn has come: from the beginning of the stream's
+    /// Has somebody say where what is in each buffer goes, by its index, when its turn has come: from the beginning of the stream's
     /// range, a multiple of the volume's [write grain](crate::pool::Volume::write_grain).
     #[must_use]
     pub fn placed(mut self, place: impl FnMut(u64) -> Bytes + 'a) -> Self {
@@ -117,8 +126,68 @@ impl<'a> BlockWriter<'a> {
             memory,
             bytes: bytes.0,
             offset: None,
+            since: clock::now(),
             is_borrowed: block.is_borrowed,
         });
+    }
+
+    /// Has those that may be in the next block be told where they go, as long as they follow each other.
+    fn place(&mut self) {
+        let Some(place) = &mut self.place else { return };
+        let first = self.session.submitted();
+        let mut next: Option<u64> = None;
+        for (held, index) in self.ready.iter_mut().zip(first..) {
+            let offset = *held.offset.get_or_insert_with(|| place(index));
+            let follows = next.is_none_or(|next| next == offset.0);
+            next = Some(offset.0 + held.bytes);
+            let left = self.session.block_at(offset.0);
+            if !follows || left.is_none_or(|left| left <= held.bytes) {
+                break;
+            }
+        }
+    }
+
+    /// How many of those that are full and placed are one block, the next.
+    fn joined(&self) -> usize {
+        let mut count = 0;
+        // Where the next one has to begin, and how much of the block is left there.
+        let mut open: Option<(u64, u64)> = None;
+        for held in &self.ready {
+            let follows = open.map(|(next, _)| next).or(self.session.next_from());
+            let offset = match (&self.place, held.offset) {
+                (Some(_), None) => break,
+                (_, offset) => offset.map(|offset| offset.0).or(follows),
+            };
+            let Some(from) = offset else { break };
+            let left = match open {
+                Some((next, left)) if next == from && held.bytes <= left => left,
+                Some(_) => break,
+                None => self.session.block_at(from).unwrap_or(0),
+            };
+            count += 1;
+            let left = left.saturating_sub(held.bytes);
+            // One that is not full is filled up, and nothing follows it.
+            if left == 0 || self.session.len_at(from) != Some(held.bytes) {
+                break;
+            }
+            open = Some((from + held.bytes, left));
+        }
+        count.max(usize::from(!self.ready.is_empty()))
+    }
+
+    /// When the next block is to be handed over; `None`: there is nothing of it.
+    fn due_at(&self) -> Option<Time> {
+        let first = self.ready.front()?;
+        let period = self.session.period();
+        let due = self.pace.next(period);
+        let from = first.offset.map(|offset| offset.0);
+        let left = from.or(self.session.next_from());
+        let left = left.and_then(|from| self.session.block_at(from));
+        let full: u64 = self.ready.iter().map(|held| held.bytes).sum();
+        if full >= left.unwrap_or(self.session.stream.block().0) {
+            return Some(due);
+        }
+        Some(due.max(first.since.saturating_add(period)))
     }
 
     /// Does what there is to do: takes back buffers that are written, hands over blocks whose turn has come, and has
@@ -137,26 +206,27 @@ impl<'a> BlockWriter<'a> {
         self.buffers.look();
         while self.session.has_place() {
             let now = clock::now();
-            let is_due = self.pace.next(self.session.period()) <= now;
+            let is_due = self.due_at().is_some_and(|due| due <= now);
             if !is_due && !self.is_ending && !self.buffers.are_wanted_back() {
                 break;
             }
             // Whoever says where it goes may have to wait, which nobody else has to who changes the rate.
-            if let (Some(place), Some(next)) = (&mut self.place, self.ready.front_mut())
-                && next.offset.is_none()
-            {
-                next.offset = Some(place(self.session.submitted()));
-            }
+            self.place();
             let Some(_entered) = self.session.enter() else {
                 break;
             };
-            let Some(block) = self.ready.pop_front() else {
+            // As long as it is kept a block stays as long as it is.
+            let count = self.joined();
+            if count == 0 {
                 break;
-            };
-            let (bytes, is_borrowed) = (block.bytes, block.is_borrowed);
-            if !self.session.submit_held(block)? {
-                self.session.report.bytes -= bytes;
-                self.buffers.dropped(is_borrowed);
+            }
+            let gone = self.ready.iter().take(count);
+            let gone: Carriage = gone.map(|held| (held.bytes, held.is_borrowed)).collect();
+            if !self.session.submit_held(self.ready.drain(..count))? {
+                for (bytes, is_borrowed) in gone {
+                    self.session.report.bytes -= bytes;
+                    self.buffers.dropped(is_borrowed);
+                }
             }
             self.pace.step(now, self.session.period());
         }
@@ -169,11 +239,8 @@ impl<'a> BlockWriter<'a> {
         if self.session.is_failing() {
             return None;
         }
-        let may = !self.ready.is_empty() && self.session.has_place();
-        let due = may.then(|| match self.is_ending {
-            true => Time::ZERO,
-            false => self.pace.next(self.session.period()),
-        });
+        let due = self.due_at().filter(|_| self.session.has_place());
+        let due = due.map(|due| if self.is_ending { Time::ZERO } else { due });
         due.into_iter().chain(self.session.flush_at()).min()
     }
 
@@ -197,7 +264,7 @@ impl<'a> BlockWriter<'a> {
         client.account().event().drain();
     }
 
-    /// How many blocks are full and not yet handed to the disks.
+    /// How many buffers are full and not yet handed to the disks.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ready.len()
@@ -230,7 +297,7 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-/// A block that has been read.
+/// A buffer into which a block has been read, or what there is place for of it.
 #[derive(Debug)]
 pub struct ReadBlock {
     /// It is in the first `bytes` of this.
@@ -241,12 +308,17 @@ pub struct ReadBlock {
     pub bytes: Bytes,
 }
 
+/// Of what is asked for, how long each is, in bytes.
+type Lengths = SmallVec<[u64; 1]>;
+
 /// Reads blocks of a stream in any order that is asked for, one a period.
 pub struct BlockReader<'a> {
     session: Session<'a>,
     buffers: Buffers<'a>,
     /// Offsets that are asked for and not handed to the disks yet.
     asked: VecDeque<u64>,
+    /// More will be asked for when there are buffers.
+    more_follow: bool,
     /// Offsets of those that are, by index.
     offsets: BTreeMap<u64, u64>,
     read: BTreeMap<u64, Finished>,
@@ -264,6 +336,7 @@ impl<'a> BlockReader<'a> {
         Ok(Self {
             buffers: Buffers::new(&session)?,
             asked: VecDeque::new(),
+            more_follow: false,
             offsets: BTreeMap::new(),
             read: BTreeMap::new(),
             next: 0,
@@ -272,10 +345,38 @@ impl<'a> BlockReader<'a> {
         })
     }
 
-    /// Asks for the block that begins there, from the beginning of the stream's range. Blocks come in the order in
-    /// which they are asked for.
+    /// Asks for what begins there, from the beginning of the stream's range, and is as long as a buffer. It comes in the
+    /// order in which it is asked for.
     pub fn ask(&mut self, offset: Bytes) {
         self.asked.push_back(offset.0);
+    }
+
+    /// Whether more will be asked for as soon as there are buffers: what belongs to the same block as what has been
+    /// asked for last is waited for then.
+    pub fn more_follow(&mut self, follow: bool) {
+        self.more_follow = follow;
+    }
+
+    /// Of what is asked for next, how much is in each of the buffers of a block, and whether that is all of it that will
+    /// be.
+    fn joined(&self) -> (Lengths, bool) {
+        let mut lengths = Lengths::new();
+        // Where the next one has to begin, and how much of the block is left there.
+        let mut open: Option<(u64, u64)> = None;
+        for from in &self.asked {
+            let left = match open {
+                Some((next, left)) if next == *from => left,
+                Some(_) => return (lengths, true),
+                None => self.session.block_at(*from).unwrap_or(0),
+            };
+            let len = self.session.len_at(*from).unwrap_or(0);
+            lengths.push(len);
+            if len >= left {
+                return (lengths, true);
+            }
+            open = Some((from + len, left - len));
+        }
+        (lengths, !self.more_follow)
     }
 
     /// How many blocks have been asked for and not [taken](Self::take).
@@ -290,7 +391,20 @@ impl<'a> BlockReader<'a> {
         self.session.period()
     }
 
-    /// How many blocks it can hold at a time.
+    /// How long it takes to read what begins there and fills so many buffers.
+    #[must_use]
+    pub fn time_for(&self, from: Bytes, buffers: u64) -> Nanos {
+        let (block, buffer) = (self.session.stream.block(), self.session.stream.buffer());
+        let bytes = from.0 % block.0 + buffers.saturating_mul(buffer.0);
+        Nanos(
+            self.session
+                .period()
+                .0
+                .saturating_mul(bytes.div_ceil(block.0)),
+        )
+    }
+
+    /// How many buffers there are.
     #[must_use]
     pub fn buffers(&self) -> usize {
         self.buffers.own()
@@ -314,7 +428,12 @@ impl<'a> BlockReader<'a> {
         while let Some(done) = self.session.poll(on_block)? {
             self.read.insert(done.index, done);
         }
+        let before = self.buffers.own();
         self.buffers.look();
+        if self.buffers.own() > before {
+            // Whoever asks does not know of them yet.
+            self.more_follow = false;
+        }
         while let Some(at) = self.next_at() {
             let now = clock::now();
             if now < at {
@@ -323,17 +442,28 @@ impl<'a> BlockReader<'a> {
             let Some(_entered) = self.session.enter() else {
                 break;
             };
-            let (Some(offset), Some(buffer)) = (self.asked.pop_front(), self.buffers.take()) else {
+            // As long as it is kept a block stays as long as it is.
+            let (lengths, _) = self.joined();
+            let count = lengths.len().min(self.buffers.free());
+            let Some(from) = self.asked.front().copied().filter(|_| count > 0) else {
                 break;
             };
-            self.session.go_to(Bytes(offset));
-            let Some(bytes) = self.session.len_after(0) else {
-                self.buffers.give_back(buffer);
+            let asked: SmallVec<[u64; 1]> = self.asked.drain(..count).collect();
+            if lengths[0] == 0 {
+                // Nothing is there any more.
                 continue;
+            }
+            let carrier = |bytes| {
+                Some(Carrier {
+                    buffer: self.buffers.take()?,
+                    bytes,
+                    is_borrowed: false,
+                })
             };
+            let carried: Carried = lengths.into_iter().take(count).map_while(carrier).collect();
             let index = self.session.submitted();
-            if self.session.submit(buffer, bytes)? {
-                self.offsets.insert(index, offset);
+            if self.session.submit_read(from, carried)? {
+                self.offsets.extend((index..).zip(asked));
             }
             self.pace.step(now, self.session.period());
         }
@@ -345,12 +475,19 @@ impl<'a> BlockReader<'a> {
     pub fn next_at(&self) -> Option<Time> {
         let may = !self.session.is_failing()
             && !self.asked.is_empty()
-            && self.buffers.has_free()
+            && self.buffers.free() > 0
             && self.session.has_place();
-        may.then(|| self.pace.next(self.session.period()))
+        if !may {
+            return None;
+        }
+        let (lengths, is_all) = self.joined();
+        let own = self.buffers.own();
+        let is_there = self.buffers.free() >= lengths.len().min(own);
+        let is_whole = is_all || lengths.len() >= own;
+        (is_there && is_whole).then(|| self.pace.next(self.session.period()))
     }
 
-    /// The next block in the order in which they were asked for, if it is there.
+    /// The next buffer in the order in which was asked for what is in it, if it is there.
     pub fn take(&mut self) -> Option<ReadBlock> {
         let Finished { bytes, buffer, .. } = self.read.remove(&self.next)?;
         let offset = self.offsets.remove(&self.next).unwrap_or_default();
@@ -362,13 +499,13 @@ impl<'a> BlockReader<'a> {
         })
     }
 
-    /// A buffer of its own for a block that has been read otherwise, to be [given back](Self::give_back) like others;
-    /// `None`: blocks are being read into all of them.
+    /// A buffer of its own for what has been read otherwise, to be [given back](Self::give_back) like others; `None`:
+    /// blocks are being read into all of them.
     pub fn spare(&mut self) -> Option<Buffer> {
         self.buffers.take()
     }
 
-    /// Takes back the buffer of a block that has been used.
+    /// Takes back a buffer that has been used.
     pub fn give_back(&mut self, buffer: Buffer) {
         self.buffers.give_back(buffer);
     }

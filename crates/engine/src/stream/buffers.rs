@@ -87,8 +87,8 @@ impl<'a> Buffers<'a> {
         self.own
     }
 
-    pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
     }
 
     /// Takes over what the stream was given or has given back since this was called last.
@@ -109,7 +109,7 @@ impl<'a> Buffers<'a> {
         self.free
             .retain(|buffer| buffer.account() == own || is_there(&buffer.account()));
         for account in &accounts {
-            // Its fixed part is one block, and nobody else takes it; another session of the stream may have it.
+            // Its fixed part is one buffer, and nobody else takes it; another session of the stream may have it.
             if !self.more.contains(&account.id())
                 && let Ok(buffer) = account.allocate(size)
             {
@@ -121,7 +121,7 @@ impl<'a> Buffers<'a> {
     }
 
     fn size(&self) -> usize {
-        let Bytes(size) = self.stream.block();
+        let Bytes(size) = self.stream.buffer();
         size as usize
     }
 

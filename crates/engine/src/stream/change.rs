@@ -1,4 +1,5 @@
-//! Changing what a stream has reserved: its rate, where its range ends, and how many buffers it has.
+//! Changing what a stream has reserved: its rate, where its range ends, how long its blocks are, and how many buffers it
+//! has.
 
 use std::io;
 use std::ops::Range;
@@ -8,8 +9,9 @@ use parking_lot::{Condvar, Mutex};
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::core::StreamCore;
-use super::open::{self, BUFFERS_PER_DISK, Changed};
+use super::open::{self, Changed};
 use super::reserve::{Refusal, Stream};
+use crate::buffer::Account;
 use crate::front::client::ClientCore;
 use crate::pool::control::memory_refusal;
 use crate::status::StreamStatus;
@@ -25,7 +27,11 @@ pub struct Wish {
     /// Where its range ends, in bytes of the volume; it begins where it did. What is behind that is not reserved any
     /// more, and the volume may be cut there. It may not touch more disks than the stream was admitted with.
     pub end: Option<Bytes>,
-    /// Buffers of a block each that nobody else may use: two for each disk at least, [`BUFFERS_MAX`] at most.
+    /// How long a block is: what is transferred at a time. A multiple of a [buffer](Stream::buffer), which stays as it is,
+    /// that divides the extent size or is a multiple of it. Longer blocks take less of the disks and more buffers, which
+    /// are added if none are wished for. Of a stream through which bytes are moved it stays.
+    pub block: Option<Bytes>,
+    /// Buffers that nobody else may use: two blocks for each disk at least, [`BUFFERS_MAX`] at most.
     pub buffers: Option<usize>,
 }
 
@@ -114,13 +120,19 @@ impl Changer {
     /// The size of a block.
     #[must_use]
     pub fn block(&self) -> Bytes {
-        self.core.block
+        self.core.block()
+    }
+
+    /// The size of a buffer.
+    #[must_use]
+    pub fn buffer(&self) -> Bytes {
+        self.core.buffer
     }
 
     /// How many buffers nobody else may use.
     #[must_use]
     pub fn buffers(&self) -> usize {
-        self.buffers_min() + self.client.more.accounts().len()
+        self.core.buffers_min(self.core.buffer) + self.client.more.accounts().len()
     }
 
     /// What happened to the stream's blocks so far.
@@ -135,31 +147,16 @@ impl Changer {
         self.core.range()
     }
 
-    fn buffers_min(&self) -> usize {
-        BUFFERS_PER_DISK as usize * self.core.disks_max
-    }
-
-    /// Has it reserve what is wished for, all of it or nothing, after whatever else is being changed. Waits for blocks in flight if the rate or the range
-    /// changes, and for others who have to give back memory. A block that is submitted meanwhile and is not in the
+    /// Has it reserve what is wished for, all of it or nothing, after whatever else is being changed. Waits for blocks in flight unless only the
+    /// buffers change, and for others who have to give back memory. A block that is submitted meanwhile and is not in the
     /// range any more fails.
     ///
     /// # Errors
-    /// As [`change_rate`](Stream::change_rate), when there is not that much memory, and when the range would reach past
-    /// the volume's end or touch more disks.
+    /// As [`change_rate`](Stream::change_rate), when there is not that much memory, when the range would reach past
+    /// the volume's end or touch more disks, and when a block cannot be as long.
     pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
         let turn = self.core.changes.lock();
-        let before = self.buffers();
-        let changed = wish
-            .buffers
-            .map_or(Ok(()), |count| self.change_buffers(count));
-        let changed = changed.and_then(|()| {
-            let changed = self.change_tasks(wish);
-            if changed.is_err() && wish.buffers.is_some() {
-                // There were as many before: what was added goes, or what was given up is asked for again.
-                self.change_buffers(before)?;
-            }
-            changed
-        });
+        let changed = self.changed(wish, *turn);
         drop(turn);
         // Whoever sleeps until the next block looks again when that is, or whether there is one.
         self.client.nudge();
@@ -184,47 +181,75 @@ impl Changer {
         Ok(change)
     }
 
+    /// The same in its turn, while so many sessions move bytes.
+    fn changed(&self, wish: Wish, of_bytes: usize) -> Result<(), Refusal> {
+        let (core, more) = (&self.core, &self.client.more);
+        let block = wish.block.unwrap_or_else(|| core.block());
+        if block != core.block() && of_bytes > 0 {
+            return Err(Refusal::Invalid {
+                what: "the block size",
+                reason: "the stream moves bytes, whose blocks stay as they are".to_owned(),
+                remedy: "reserve a new one",
+            });
+        }
+        open::check_other_block(core, block)?;
+        let before = more.accounts().len();
+        let after = self.more_buffers(wish, block)?;
+        let added = self.accounts(after.saturating_sub(before))?;
+        more.add(added);
+        let changed = self.change_tasks(wish);
+        more.shorten(if changed.is_ok() { after } else { before });
+        changed
+    }
+
     fn change_tasks(&self, wish: Wish) -> Result<(), Refusal> {
-        if wish.rate.is_none() && wish.end.is_none() {
+        if wish.rate.is_none() && wish.end.is_none() && wish.block.is_none() {
             return Ok(());
         }
         let to = Changed {
             rate: wish.rate.unwrap_or_else(|| self.core.rate()),
             end: wish.end.map_or(self.core.range().end, |end| end.0),
+            block: wish.block.unwrap_or_else(|| self.core.block()),
         };
         open::change(&self.core, to)
     }
 
-    fn change_buffers(&self, count: usize) -> Result<(), Refusal> {
-        let least = self.buffers_min();
-        if !(least..=BUFFERS_MAX).contains(&count) {
-            return Err(Refusal::Invalid {
-                what: "the buffers",
-                reason: format!(
-                    "{count} of them are not between {least}, two for each disk that the stream touches, and {BUFFERS_MAX}"
-                ),
-                remedy: "ask for that many, each of a block",
-            });
+    /// How many buffers there are to be beside those that it was admitted with, if a block is so long.
+    fn more_buffers(&self, wish: Wish, block: Bytes) -> Result<usize, Refusal> {
+        let (core, now) = (&self.core, self.buffers());
+        let first = core.buffers_min(core.buffer);
+        let least = core.buffers_min(block);
+        let count = wish.buffers.unwrap_or(now.max(least));
+        let is_possible = (least..=BUFFERS_MAX).contains(&count);
+        if is_possible || wish.buffers.is_none() && count == now {
+            return Ok(count - first);
         }
-        let more = &self.client.more;
-        more.shorten(count - least);
-        let memory = &self.core.pool.memory;
-        let missing = (count - least).saturating_sub(more.accounts().len());
-        let mut added = Vec::new();
-        while added.len() < missing {
-            let block = self.core.block.0;
-            let account = memory.open_account_for(&self.core.name, block as usize, 1);
+        Err(Refusal::Invalid {
+            what: "the buffers",
+            reason: format!(
+                "{count} of {} each are not between {least}, which hold two blocks of {block} for each disk that the stream touches, and {BUFFERS_MAX}",
+                core.buffer
+            ),
+            remedy: "ask for that many, or for blocks of another size",
+        })
+    }
+
+    /// Accounts of a buffer each.
+    fn accounts(&self, count: usize) -> Result<Vec<Account>, Refusal> {
+        let (memory, buffer) = (&self.core.pool.memory, self.core.buffer.0);
+        let mut added = Vec::with_capacity(count);
+        while added.len() < count {
+            let account = memory.open_account_for(&self.core.name, buffer as usize, 1);
             let account = account.map_err(|error| match memory_refusal(error) {
                 Refusal::Memory { available, .. } => Refusal::Memory {
-                    needed: missing as u64 * block,
-                    available: available + added.len() as u64 * block,
+                    needed: count as u64 * buffer,
+                    available: available + added.len() as u64 * buffer,
                 },
                 other => other,
             });
             added.push(account?);
         }
-        more.add(added);
-        Ok(())
+        Ok(added)
     }
 }
 

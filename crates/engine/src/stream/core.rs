@@ -42,7 +42,10 @@ pub(crate) struct StreamCore {
     start: u64,
     /// Where its range ends, which changes under the lock of the admission.
     end: AtomicU64,
-    pub(crate) block: Bytes,
+    /// How long each of its buffers is: a block as it was reserved at first. A longer one is in several.
+    pub(super) buffer: Bytes,
+    /// How long a block is, which changes while none is in flight.
+    block: AtomicU64,
     pub(crate) op: Direction,
     pub(crate) wraps: bool,
     pub(crate) span: Option<Span>,
@@ -55,12 +58,22 @@ pub(crate) struct StreamCore {
     closing: AtomicBool,
     /// Somebody wants to know when nothing of it is in flight.
     attention: AtomicBool,
-    /// Held by whoever changes it: what a change leaves as it is, another one must not have changed meanwhile.
-    pub(crate) changes: Mutex<()>,
+    /// Held by whoever changes it: what a change leaves as it is, another one must not have changed meanwhile. How many
+    /// sessions move bytes through it, whose blocks stay as long as a buffer.
+    pub(super) changes: Mutex<usize>,
     /// Held by whoever submits a block and must not wait; locked before `flow`.
     entering: Mutex<()>,
     flow: Mutex<Flow>,
     flow_changed: Condvar,
+}
+
+/// A session that moves bytes through a stream, whose blocks stay as long as a buffer while there is one.
+pub(super) struct MovesBytes<'a>(&'a StreamCore);
+
+impl Drop for MovesBytes<'_> {
+    fn drop(&mut self) {
+        *self.0.changes.lock() -= 1;
+    }
 }
 
 /// Whether blocks may go on.
@@ -96,7 +109,8 @@ impl StreamCore {
             volume: parts.volume,
             start: parts.range.start,
             end: AtomicU64::new(parts.range.end),
-            block: parts.block,
+            buffer: parts.block,
+            block: AtomicU64::new(parts.block.0),
             op: parts.op,
             wraps: parts.wraps,
             span: parts.span,
@@ -106,7 +120,7 @@ impl StreamCore {
             evidence: Evidence::default(),
             closing: AtomicBool::new(false),
             attention: AtomicBool::new(false),
-            changes: Mutex::default(),
+            changes: Mutex::new(0),
             entering: Mutex::default(),
             flow: Mutex::default(),
             flow_changed: Condvar::new(),
@@ -126,9 +140,33 @@ impl StreamCore {
         self.tasks.read().clone()
     }
 
-    pub(crate) fn set_tasks(&self, tasks: Vec<StreamTask>, rate: BytesPerSecond) {
+    /// What it has reserved from now on: nothing is in flight.
+    pub(super) fn set_tasks(&self, tasks: Vec<StreamTask>, rate: BytesPerSecond, block: Bytes) {
         *self.tasks.write() = tasks;
         self.rate.store(rate.0, Relaxed);
+        self.block.store(block.0, SeqCst);
+    }
+
+    /// Bytes are to be moved through it; `None`: its blocks are in several buffers each.
+    pub(super) fn moves_bytes(&self) -> Option<MovesBytes<'_>> {
+        let mut sessions = self.changes.lock();
+        (self.block() == self.buffer).then(|| {
+            *sessions += 1;
+            MovesBytes(self)
+        })
+    }
+
+    /// How long a block is.
+    pub(crate) fn block(&self) -> Bytes {
+        Bytes(self.block.load(SeqCst))
+    }
+
+    /// The fewest buffers with which it keeps what it has reserved, if a block is so long: each disk transfers one while
+    /// another is filled or used.
+    pub(super) fn buffers_min(&self, block: Bytes) -> usize {
+        let of_a_block = block.0.div_ceil(self.buffer.0);
+        let of_a_block = usize::try_from(of_a_block).unwrap_or(usize::MAX);
+        of_a_block.saturating_mul(BUFFERS_PER_DISK as usize * self.disks_max)
     }
 
     pub(crate) fn rate(&self) -> BytesPerSecond {
@@ -169,7 +207,8 @@ impl StreamCore {
         let end = request.offset.0 + request.len.0;
         let range = self.range();
         let inside = range.start <= request.offset.0 && end <= range.end;
-        let block = |at: u64| (at - range.start) / self.block.0;
+        let size = self.block();
+        let block = |at: u64| (at - range.start) / size.0;
         let one_block = inside && block(request.offset.0) == block(end - 1);
         if same_volume && one_block && direction == Some(self.op) && !self.is_closing() {
             return Ok(());
@@ -179,7 +218,7 @@ impl StreamCore {
             reserved: format!(
                 "{} blocks of {} from {} to {} of volume {:?}{}",
                 op_name(self.op),
-                self.block,
+                size,
                 Bytes(range.start),
                 Bytes(range.end),
                 self.volume.name,
@@ -331,7 +370,7 @@ impl StreamCore {
             volume: self.volume.name.clone(),
             op: op_name(self.op).to_owned(),
             rate_bytes_per_second: self.rate().0,
-            block_bytes: self.block.0,
+            block_bytes: self.block().0,
             disks: self.tasks.read().iter().map(disk).collect(),
             blocks: evidence.blocks.load(Relaxed),
             misses: evidence.misses.load(Relaxed),

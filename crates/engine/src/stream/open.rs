@@ -1,4 +1,4 @@
-//! Admitting a stream, and changing its rate and its range.
+//! Admitting a stream, and changing its rate, its range and its block.
 
 use std::sync::Arc;
 
@@ -188,25 +188,7 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
         ));
     }
     let grain = volume.alignment().0;
-    let extent = pool.extent_bytes().0;
-    let block = spec.block.0;
-    let fits = block != 0 && (extent.is_multiple_of(block) || block.is_multiple_of(extent));
-    if !block.is_multiple_of(grain) || !fits {
-        let reason = format!(
-            "{} ({block} B) is not a multiple of {} that divides the extent size of {} or is a multiple of it",
-            spec.block,
-            Bytes(grain),
-            Bytes(extent)
-        );
-        return Err(invalid("the block size", reason, BLOCK_REMEDY));
-    }
-    if block > REQUEST_BYTES_MAX.0 {
-        let reason = format!(
-            "{} is more than the {REQUEST_BYTES_MAX} that a request may have",
-            spec.block
-        );
-        return Err(invalid("the block size", reason, BLOCK_REMEDY));
-    }
+    check_block(pool, grain, spec.block)?;
     let size = volume.size().0;
     let range = spec.range.clone().unwrap_or(0..size / grain * grain);
     check_range(pool, volume.core(), &range)?;
@@ -225,6 +207,33 @@ fn check(pool: &Arc<PoolCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
         op: spec.op,
         wraps: spec.wraps,
     })
+}
+
+/// What is wrong with the size of a block.
+fn check_block(pool: &PoolCore, grain: u64, block: Bytes) -> Result<(), Refusal> {
+    let extent = pool.geometry.extent_bytes().0;
+    let size = block.0;
+    let fits = size != 0 && (extent.is_multiple_of(size) || size.is_multiple_of(extent));
+    let reason = if !size.is_multiple_of(grain) || !fits {
+        format!(
+            "{block} ({size} B) is not a multiple of {} that divides the extent size of {} or is a multiple of it",
+            Bytes(grain),
+            Bytes(extent)
+        )
+    } else if block > REQUEST_BYTES_MAX {
+        format!("{block} is more than the {REQUEST_BYTES_MAX} that a request may have")
+    } else {
+        return Ok(());
+    };
+    Err(invalid("the block size", reason, BLOCK_REMEDY))
+}
+
+/// What is wrong with another size of a stream's blocks.
+pub(super) fn check_other_block(stream: &StreamCore, block: Bytes) -> Result<(), Refusal> {
+    if block == stream.block() {
+        return Ok(());
+    }
+    check_block(&stream.pool, stream.buffer.0, block)
 }
 
 /// What is wrong with a range.
@@ -338,9 +347,10 @@ pub(super) struct Changed {
     pub(super) rate: BytesPerSecond,
     /// Where its range ends, in bytes of the volume.
     pub(super) end: u64,
+    pub(super) block: Bytes,
 }
 
-/// Changes the rate of a stream and where its range ends.
+/// Changes the rate of a stream, where its range ends and how long its blocks are.
 ///
 /// A leave and a join on each disk. Whether the new tasks fit is tested first, on copies of the
 /// books, as if they took the old ones' place at once; then they fit from whatever instant on the
@@ -369,7 +379,7 @@ pub(super) fn change(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Refusa
             unadmitted,
             needs,
             span,
-        } => unadmitted.into_refusal(ask_of(stream, &needs, to.rate, span)),
+        } => unadmitted.into_refusal(ask_of(stream, &needs, to, span)),
     })
 }
 
@@ -390,27 +400,21 @@ impl From<Refusal> for Unchanged {
     }
 }
 
-fn ask_of<'a>(
-    stream: &'a StreamCore,
-    needs: &'a [Need],
-    rate: BytesPerSecond,
-    span: book::Span,
-) -> Ask<'a> {
+fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book::Span) -> Ask<'a> {
     Ask {
         name: &stream.name,
         needs,
-        block: stream.block,
-        rate,
+        block: to.block,
+        rate: to.rate,
         span,
     }
 }
 
 fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged> {
     let pool = &stream.pool;
-    let rate = to.rate;
     let path = Path {
         range: stream.range().start..to.end,
-        block: stream.block,
+        block: to.block,
         op: stream.op,
         wraps: stream.wraps,
     };
@@ -439,11 +443,11 @@ fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged>
         stream.span,
         &needs,
         path.block,
-        rate,
+        to.rate,
         stream.disks_max,
         earliest,
     )?;
-    let ask = ask_of(stream, &needs, rate, span);
+    let ask = ask_of(stream, &needs, to, span);
     if let Err(unadmitted) = admission.test_change(&pool.disks, ask, &old) {
         drop(admission);
         return Err(Unchanged::Unfit {
@@ -465,11 +469,11 @@ fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged>
         until: span.until.max(latest.saturating_add(Nanos(1))),
     };
     let first_release = first_release.max(latest);
-    let admitted = admission.admit(&pool.disks, ask_of(stream, &needs, rate, span));
+    let admitted = admission.admit(&pool.disks, ask_of(stream, &needs, to, span));
     let result = match admitted {
         Ok(tasks) => join(&mut admission, pool, &tasks, first_release, now)
             .map(|()| {
-                stream.set_tasks(tasks, rate);
+                stream.set_tasks(tasks, to.rate, to.block);
                 set_end(stream, to.end);
             })
             .map_err(Unchanged::Refused),
@@ -481,7 +485,7 @@ fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged>
     };
     if result.is_err() {
         // It has no share of any disk any more: what there was is on its way out.
-        stream.set_tasks(Vec::new(), stream.rate());
+        stream.set_tasks(Vec::new(), stream.rate(), stream.block());
     }
     drop(admission);
     pool.keeper.freed_at(latest);

@@ -63,8 +63,10 @@ impl Stop {
 /// How one block fared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct BlockReport {
-    /// Which block of the session, from 0.
+    /// Which block of the session, from 0; of blocks in several buffers which buffer, as all of them are counted.
     pub index: u64,
+    /// In how many buffers it is: 1, unless blocks have become longer.
+    pub buffers: u64,
     /// Where in the volume, in bytes.
     pub offset: u64,
     /// How many bytes of it are the stream's.
@@ -148,6 +150,16 @@ pub enum PaceError {
         offset: Bytes,
         /// What it has to be a multiple of.
         grain: Bytes,
+    },
+    /// A stream of bytes whose blocks have become longer.
+    #[error(
+        "bytes are moved in blocks of {buffer}, as the stream reserved them at first, and now they are of {block}: change them back before"
+    )]
+    Block {
+        /// As at first.
+        buffer: Bytes,
+        /// What they are now.
+        block: Bytes,
     },
     /// The stream is of the other direction.
     #[error("the stream is reserved to {reserved}")]

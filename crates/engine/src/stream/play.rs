@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 
+use super::core::MovesBytes;
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
 use super::session::{Finished, Pace, Session};
@@ -57,11 +58,13 @@ impl<'a> Player<'a> {
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<PaceReport, PaceError> {
         let session = Session::new(self.stream, self.offset, Direction::Read)?;
+        let moves_bytes = session.moves_bytes()?;
         let sink = NonBlocking::new(sink.as_fd()).map_err(PaceError::Peer)?;
         let free = session.buffers()?;
         let begin = clock::now().max(session.begin);
         let lead = lead(&session);
         let playing = Playing {
+            _moves_bytes: moves_bytes,
             reads: Pace::new(begin),
             play_at: begin.saturating_add(lead),
             lead,
@@ -87,6 +90,7 @@ fn lead(session: &Session<'_>) -> Nanos {
 }
 
 struct Playing<'a> {
+    _moves_bytes: MovesBytes<'a>,
     session: Session<'a>,
     sink: NonBlocking<'a>,
     free: Vec<Buffer>,

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Time};
 
+use super::core::MovesBytes;
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
 use super::session::{Pace, Session};
@@ -60,9 +61,11 @@ impl<'a> Recorder<'a> {
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<PaceReport, PaceError> {
         let session = Session::new(self.stream, self.offset, Direction::Write)?;
+        let moves_bytes = session.moves_bytes()?;
         let source = NonBlocking::new(source.as_fd()).map_err(PaceError::Peer)?;
         let free = session.buffers()?;
         let recording = Recording {
+            _moves_bytes: moves_bytes,
             pace: Pace::new(session.begin),
             session,
             source,
@@ -84,6 +87,7 @@ struct Filling {
 }
 
 struct Recording<'a> {
+    _moves_bytes: MovesBytes<'a>,
     session: Session<'a>,
     source: NonBlocking<'a>,
     free: Vec<Buffer>,

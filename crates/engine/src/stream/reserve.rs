@@ -230,7 +230,7 @@ impl Stream {
         self.core.evidence.durable_bytes.store(bytes, Relaxed);
     }
 
-    /// The client that holds its buffers (two blocks for every disk it touches) and through which
+    /// The client that holds its buffers (two for every disk it touches) and through which
     /// its blocks are submitted.
     #[must_use]
     pub fn client(&self) -> &Client {
@@ -243,10 +243,16 @@ impl Stream {
         self.core.range()
     }
 
-    /// The size of a block.
+    /// The present size of a block.
     #[must_use]
     pub fn block(&self) -> Bytes {
-        self.core.block
+        self.core.block()
+    }
+
+    /// The size of a buffer, which is that of a block as it was reserved at first.
+    #[must_use]
+    pub fn buffer(&self) -> Bytes {
+        self.core.buffer
     }
 
     /// The present rate.

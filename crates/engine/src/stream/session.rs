@@ -2,6 +2,7 @@
 //! way, and what of them is durable.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use parking_lot::MutexGuard;
@@ -9,8 +10,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
+use smallvec::{SmallVec, smallvec};
 
-use super::core::op_name;
+use super::core::{MovesBytes, op_name};
 use super::pace::{BlockReport, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
 use crate::buffer::{Buffer, Segments};
@@ -36,6 +38,8 @@ pub(super) struct Session<'a> {
     at: Option<u64>,
     next_index: u64,
     in_flight: Vec<Flight>,
+    /// What of blocks that are done has not been told.
+    finished: VecDeque<Finished>,
     /// Bytes handed to the disks.
     submitted_bytes: u64,
     /// Bytes handed to the disks before the first block that failed.
@@ -87,21 +91,32 @@ struct Flight {
     before: u64,
     offset: u64,
     bytes: u64,
-    buffer: Buffer,
-    is_borrowed: bool,
+    carried: Carried,
 }
 
-/// A block that is full, whose memory is held until it is written.
+/// The buffers that a block is in, in order.
+pub(super) type Carried = SmallVec<[Carrier; 1]>;
+
+/// A buffer, and how much of a block is in it.
+pub(super) struct Carrier {
+    pub(super) buffer: Buffer,
+    pub(super) bytes: u64,
+    pub(super) is_borrowed: bool,
+}
+
+/// A buffer that is full, whose memory is held until it is written.
 pub(super) struct Held {
     pub(super) buffer: Buffer,
     pub(super) memory: Segments,
     pub(super) bytes: u64,
     /// Where it goes, from the beginning of the stream's range; `None`: behind the one before it.
     pub(super) offset: Option<Bytes>,
+    /// Since when it is full.
+    pub(super) since: Time,
     pub(super) is_borrowed: bool,
 }
 
-/// A block that is done.
+/// A buffer of a block that is done.
 pub(super) struct Finished {
     pub(super) index: u64,
     pub(super) bytes: u64,
@@ -141,6 +156,7 @@ impl<'a> Session<'a> {
             at,
             next_index: 0,
             in_flight: Vec::new(),
+            finished: VecDeque::new(),
             submitted_bytes: 0,
             broken_at: None,
             flushing: Flushing::default(),
@@ -149,13 +165,25 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Buffers of a block each, as many as the stream has: waits for those that are still in use.
+    /// Bytes are to be moved.
+    ///
+    /// # Errors
+    /// When blocks are in several buffers.
+    pub(super) fn moves_bytes(&self) -> Result<MovesBytes<'a>, PaceError> {
+        let moves = self.stream.core().moves_bytes();
+        moves.ok_or_else(|| PaceError::Block {
+            buffer: self.stream.buffer(),
+            block: self.stream.block(),
+        })
+    }
+
+    /// Buffers, as many as the stream was admitted with: waits for those that are still in use.
     ///
     /// # Errors
     /// When none of the stream's is out, and there is no room for a block.
     pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
         let account = self.stream.client().account();
-        let size = self.stream.block().0 as usize;
+        let size = self.stream.buffer().0 as usize;
         let disks = self.stream.core().disks_max.max(1);
         let count = super::open::BUFFERS_PER_DISK as u32 * disks as u32;
         (0..count)
@@ -163,11 +191,10 @@ impl<'a> Session<'a> {
             .collect()
     }
 
-    /// How long the block is at most that follows the next `ready` bytes: to the end of the block of
+    /// How much is put in a buffer at most that follows the next `ready` bytes: to the end of the part as long as one of
     /// the range's grid in which it begins. `None` after the range's end.
     pub(super) fn len_after(&self, ready: u64) -> Option<u64> {
         let range = self.stream.range();
-        let block = self.stream.block().0;
         let size = range.end - range.start;
         let mut from = self.at? - range.start + ready;
         if from >= size {
@@ -176,7 +203,28 @@ impl<'a> Session<'a> {
             }
             from %= size;
         }
-        Some((block - from % block).min(size - from))
+        self.len_at(from)
+    }
+
+    /// The same of what begins there in the range.
+    pub(super) fn len_at(&self, from: u64) -> Option<u64> {
+        self.left_of(from, self.stream.buffer())
+    }
+
+    /// How much is left there in the range to the end of the block.
+    pub(super) fn block_at(&self, from: u64) -> Option<u64> {
+        self.left_of(from, self.stream.block())
+    }
+
+    fn left_of(&self, from: u64, part: Bytes) -> Option<u64> {
+        let range = self.stream.range();
+        let left = (range.end - range.start).checked_sub(from)?;
+        (left > 0).then(|| left.min(part.0 - from % part.0))
+    }
+
+    /// Where in the range the next block begins, unless it is told to begin somewhere else; `None` after its end.
+    pub(super) fn next_from(&self) -> Option<u64> {
+        Some(self.at? - self.stream.range().start)
     }
 
     /// Where a block of so many bytes ends, filled up, that begins at `offset` of the volume: where a
@@ -203,24 +251,61 @@ impl<'a> Session<'a> {
             return Ok(false);
         };
         let memory = buffer.segments(self.stream.op(), 0..len as usize)?;
-        self.submit_at(offset, memory, bytes, buffer, false)
+        let carrier = Carrier {
+            buffer,
+            bytes,
+            is_borrowed: false,
+        };
+        self.submit_at(offset, memory, smallvec![carrier])
     }
 
-    /// The same of a block whose buffer is held already, all of it.
-    pub(super) fn submit_held(&mut self, block: Held) -> Result<bool, PaceError> {
-        if let Some(offset) = block.offset {
+    /// Has the next block, which begins there in the range, read into buffers.
+    pub(super) fn submit_read(&mut self, from: u64, carried: Carried) -> Result<bool, PaceError> {
+        self.go_to(Bytes(from));
+        let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
+        let Some((offset, len)) = self.next_place(bytes) else {
+            return Ok(false);
+        };
+        let mut memory = Segments::empty(Direction::Read);
+        let mut left = len;
+        for carrier in &carried {
+            let size = left.min(carrier.buffer.size() as u64);
+            left -= size;
+            memory.append_own(carrier.buffer.segments(Direction::Read, 0..size as usize)?)?;
+        }
+        self.submit_at(offset, memory, carried)
+    }
+
+    /// Hands over the next block, whose buffers are held already, all of them.
+    pub(super) fn submit_held(
+        &mut self,
+        block: impl IntoIterator<Item = Held>,
+    ) -> Result<bool, PaceError> {
+        let (mut carried, mut memory) = (Carried::new(), Segments::empty(Direction::Write));
+        let mut place = None;
+        for held in block {
+            place = place.or(held.offset);
+            memory.append_own(held.memory)?;
+            carried.push(Carrier {
+                buffer: held.buffer,
+                bytes: held.bytes,
+                is_borrowed: held.is_borrowed,
+            });
+        }
+        let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
+        if let Some(offset) = place {
             self.go_to(offset);
             let grain = self.stream.volume().write_grain();
-            let is_inside = self.len_after(0).is_some_and(|len| block.bytes <= len);
+            let is_inside = self.block_at(offset.0).is_some_and(|len| bytes <= len);
             if !is_inside || !offset.0.is_multiple_of(grain.0) {
                 return Err(PaceError::Place { offset });
             }
         }
-        let Some((offset, len)) = self.next_place(block.bytes) else {
+        let Some((offset, len)) = self.next_place(bytes) else {
             return Ok(false);
         };
-        let memory = block.memory.slice(0..len as usize)?;
-        self.submit_at(offset, memory, block.bytes, block.buffer, block.is_borrowed)
+        let memory = memory.slice(0..len as usize)?;
+        self.submit_at(offset, memory, carried)
     }
 
     /// Where the next block begins, and how long it is filled up; `None`: none goes any more.
@@ -233,10 +318,9 @@ impl<'a> Session<'a> {
         &mut self,
         offset: u64,
         memory: Segments,
-        bytes: u64,
-        buffer: Buffer,
-        is_borrowed: bool,
+        carried: Carried,
     ) -> Result<bool, PaceError> {
+        let bytes = carried.iter().map(|carrier| carrier.bytes).sum();
         let volume = self.stream.volume();
         let len = memory.size() as u64;
         let op = match self.stream.op() {
@@ -256,11 +340,11 @@ impl<'a> Session<'a> {
             before: self.submitted_bytes,
             offset,
             bytes,
-            buffer,
-            is_borrowed,
+            carried,
         });
+        let flight = self.in_flight.last();
+        self.next_index += flight.map_or(0, |flight| flight.carried.len() as u64);
         self.submitted_bytes += bytes;
-        self.next_index += 1;
         let range = self.stream.range();
         let next = offset + len;
         self.at = if next < range.end {
@@ -302,15 +386,18 @@ impl<'a> Session<'a> {
         self.stream.core().enter()
     }
 
+    /// How many buffers are on their way.
     pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        let carried = self.in_flight.iter().map(|flight| flight.carried.len());
+        carried.sum()
     }
 
+    /// How many buffers have been handed over.
     pub(super) fn submitted(&self) -> u64 {
         self.next_index
     }
 
-    /// A block that is done, if one is.
+    /// A buffer that is done, if one is. `on_block` is told of whole blocks.
     ///
     /// # Errors
     /// When it failed; those still in flight are waited for before.
@@ -318,14 +405,20 @@ impl<'a> Session<'a> {
         &mut self,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<Option<Finished>, PaceError> {
-        while let Some(completion) = self.stream.client().poll() {
+        loop {
+            if let Some(finished) = self.finished.pop_front() {
+                return Ok(Some(finished));
+            }
+            let Some(completion) = self.stream.client().poll() else {
+                break;
+            };
             if completion.user_data == FLUSH {
                 self.flushed(completion.result);
                 continue;
             }
-            let finished = self.finish(completion, on_block);
-            if self.failed.is_none() {
-                return Ok(finished);
+            self.finish(completion, on_block);
+            if self.failed.is_some() {
+                self.finished.clear();
             }
         }
         if self.in_flight.is_empty()
@@ -424,26 +517,25 @@ impl<'a> Session<'a> {
         self.failed.is_some()
     }
 
-    fn finish(
-        &mut self,
-        completion: VolumeCompletion,
-        on_block: &mut dyn FnMut(&BlockReport),
-    ) -> Option<Finished> {
+    fn finish(&mut self, completion: VolumeCompletion, on_block: &mut dyn FnMut(&BlockReport)) {
         let is_it = |flight: &Flight| flight.index == completion.user_data;
-        let place = self.in_flight.iter().position(is_it)?;
+        let Some(place) = self.in_flight.iter().position(is_it) else {
+            return;
+        };
         let flight = self.in_flight.swap_remove(place);
         if let Err(failure) = completion.result {
             let index = flight.index;
             self.failed.get_or_insert(PaceError::Io { index, failure });
             let before = self.broken_at.unwrap_or(u64::MAX);
             self.broken_at = Some(before.min(flight.before));
-            return None;
+            return;
         }
         let timeliness = completion.timeliness;
         let late = timeliness.map_or(Nanos::ZERO, |of| of.late);
         let late_net = timeliness.map_or(Nanos::ZERO, |of| of.late_net);
         let report = BlockReport {
             index: flight.index,
+            buffers: flight.carried.len() as u64,
             offset: flight.offset,
             bytes: flight.bytes,
             submitted: completion.submitted,
@@ -458,13 +550,15 @@ impl<'a> Session<'a> {
         self.report.late_max = self.report.late_max.max(late);
         self.report.late_net_max = self.report.late_net_max.max(late_net);
         on_block(&report);
-        Some(Finished {
-            index: flight.index,
-            bytes: flight.bytes,
+        let carried = flight.carried.into_iter().zip(flight.index..);
+        let finished = carried.map(|(carrier, index)| Finished {
+            index,
+            bytes: carrier.bytes,
             completed: completion.completed,
-            buffer: flight.buffer,
-            is_borrowed: flight.is_borrowed,
-        })
+            buffer: carrier.buffer,
+            is_borrowed: carrier.is_borrowed,
+        });
+        self.finished.extend(finished);
     }
 
     /// Sleeps until the peer is ready (if it is given), a block is done, `until`, the end of the

@@ -6,6 +6,7 @@ mod blocks;
 #[path = "../common/mod.rs"]
 mod common;
 mod kept;
+mod longer;
 mod ranges;
 mod reserved;
 mod sessions;

@@ -64,7 +64,7 @@ fn write(writer: &mut BlockWriter<'_>, to: &Sender<u8>, places: &[u8]) -> Result
     Ok(())
 }
 
-fn is_what(refused: Refusal, expected: &str, because: &str) {
+pub(super) fn is_what(refused: Refusal, expected: &str, because: &str) {
     match refused {
         Refusal::Invalid { what, reason, .. } => {
             assert_eq!(what, expected);
@@ -138,6 +138,7 @@ fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
         rate: Some(BytesPerSecond(1 << 50)),
         buffers: Some(9),
         end: Some(Bytes(8 * MIB)),
+        block: None,
     };
     assert!(rate_that_fits(&changer.change(both).unwrap_err()) > 0);
     as_it_was();
@@ -158,6 +159,7 @@ fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
         rate: Some(BytesPerSecond(8 << 20)),
         buffers: Some(9),
         end: Some(Bytes(6 * MIB)),
+        block: None,
     };
     changer.change(all).unwrap();
     assert_eq!((stream.range(), stream.buffers()), (0..6 * MIB, 9));

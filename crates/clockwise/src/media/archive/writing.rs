@@ -96,10 +96,10 @@ impl Writing {
         }
     }
 
-    /// A block of it is on the disks, the `index`th: it can be played when those before it can.
-    pub fn written(&mut self, index: u64) {
+    /// So many blocks of it are on the disks, from the `index`th on: they can be played when those before them can.
+    pub fn written(&mut self, index: u64, count: u64) {
         let serial = self.first + index;
-        self.written.push(serial);
+        self.written.extend(serial..serial + count);
         let mut state = self.archive.state();
         while let Some(place) = self.written.iter().position(|of| *of == state.next) {
             self.written.swap_remove(place);

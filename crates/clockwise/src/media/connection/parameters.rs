@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::stream::{Change, Refusal, Wish};
 use rtsp_types::{Method, StatusCode};
-use sched::units::BytesPerSecond;
+use sched::units::{Bytes, BytesPerSecond};
 
 use super::answer::{Answer, answer};
 use super::setup::refused;
@@ -18,9 +18,9 @@ use crate::media::roster::Member;
 
 /// Bytes per second.
 const RATE: &str = "rate";
-/// Bytes that are written or read at a time.
+/// Bytes that are written or read at a time: some of the volume's blocks.
 const BLOCK: &str = "block";
-/// Buffers of a block each that nobody else may use.
+/// Buffers that nobody else may use, each as long as the volume's blocks.
 const BUFFERS: &str = "buffers";
 
 /// The names in a body, and what they are to be.
@@ -87,20 +87,20 @@ fn wish(request: &Asked) -> Result<Wish, Answer> {
         let number = value.and_then(|value| value.parse::<u64>().ok());
         let number = number.filter(|number| *number > 0);
         match (name, number) {
-            (BLOCK, _) => {
-                return Err(said(StatusCode::ParameterIsReadOnly)
-                    .reason("blocks are as long as the volume's first recording had them"));
-            }
             (RATE, Some(rate)) => wish.rate = Some(BytesPerSecond(rate)),
+            (BLOCK, Some(size)) => wish.block = Some(Bytes(size)),
             (BUFFERS, Some(count)) => {
                 wish.buffers = Some(usize::try_from(count).unwrap_or(usize::MAX));
             }
             (RATE, None) => {
                 return Err(said(StatusCode::BadRequest).reason("rate: how many bytes per second?"));
             }
+            (BLOCK, None) => {
+                return Err(said(StatusCode::BadRequest).reason("block: how many bytes?"));
+            }
             _ => {
                 return Err(said(StatusCode::BadRequest)
-                    .reason("buffers: how many, each as long as a block?"));
+                    .reason("buffers: how many, each as long as a block of the volume?"));
             }
         }
     }

@@ -495,9 +495,13 @@ fn presentation<'b>(
     // asked for a block's period earlier than if it were not: so much earlier playing begins, or what that block lasts.
     let waits = of_parts.iter().map(|of| {
         let stream = &parts[of.number].reserved;
-        let block = stream.rate().period_of(stream.block());
-        let sooner = of.lasts(first_unix_ns).min(block.unwrap_or(Nanos::ZERO));
-        stream.longest_period().saturating_sub(sooner)
+        let period = |of| stream.rate().period_of(of).unwrap_or(Nanos::ZERO);
+        let buffer = period(stream.buffer());
+        let sooner = of.lasts(first_unix_ns).min(buffer);
+        // Of a longer block of the disks it may have no more than its last one to go on with.
+        let later = period(stream.block()).saturating_sub(buffer);
+        let waits = stream.longest_period().saturating_add(later);
+        waits.saturating_sub(sooner)
     });
     let at = clock::now().saturating_add(waits.max().unwrap_or(Nanos::ZERO));
     let mut played = Vec::with_capacity(of_parts.len());
@@ -511,9 +515,9 @@ fn presentation<'b>(
             first_track,
             ..
         } = &parts[of.number];
-        let block = reserved.block().get();
+        let (buffer, block) = (reserved.buffer().get(), reserved.block().get());
         let recorded = description.rate().unwrap_or(shared.config.rate);
-        let demand = PlayerDemand::new(block, *is_guess, recorded, played_at_least(block));
+        let demand = PlayerDemand::new(buffer, *is_guess, recorded, played_at_least(block));
         let origin = Origin {
             at,
             media_ns: media_ns(first_unix_ns, of.begun_ns),

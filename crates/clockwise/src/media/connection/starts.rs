@@ -173,7 +173,7 @@ impl Connection<'_> {
             return Ok(Some(found));
         }
         let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
-        let next = keys.next_key(Nanos::ZERO)?.map(|key| {
+        let next = keys.next_key(|_, _| Nanos::ZERO)?.map(|key| {
             Found::from(Start {
                 serial: key.serial,
                 packet: key.packet as usize,

@@ -134,12 +134,16 @@ impl Playback<'_> {
         if let Some(now) = self.archive.recording(Some(self.recording.number)) {
             self.recording = now;
         }
+        self.reader.more_follow(true);
         while self.asked.len() < self.reader.buffers() {
             let next = match self.beyond.take() {
                 Some(next) => next,
                 None => match self.next_block()? {
                     Some(next) => next,
-                    None => break,
+                    None => {
+                        self.reader.more_follow(false);
+                        break;
+                    }
                 },
             };
             let Some(offset) = self.archive.offset(next.0) else {
@@ -187,6 +191,7 @@ impl Playback<'_> {
 
     /// The next block to be asked for, if there is one now.
     fn next_block(&mut self) -> Result<Option<Ask>, PlayError> {
+        let (archive, reader) = (self.archive, &self.reader);
         let Some(keys) = &mut self.keys else {
             // What has been overwritten meanwhile is passed over.
             self.next_ask = self.next_ask.max(self.recording.first);
@@ -196,7 +201,9 @@ impl Playback<'_> {
             return Ok(is_there.then_some((serial, None)));
         };
         if self.parts.is_empty()
-            && let Some(key) = keys.next_key(self.reader.period())?
+            && let Some(key) = keys.next_key(|first, blocks| {
+                reader.time_for(archive.offset(first).unwrap_or_default(), blocks)
+            })?
         {
             let blocks = key.serial..key.end.unwrap_or(key.serial) + 1;
             self.parts.extend(blocks.map(|serial| (serial, Some(key))));
