@@ -7,6 +7,7 @@ use rtsp_types::headers::transport::{
     RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters, Transport as Asked,
     TransportMode,
 };
+use rustix::net::sockopt;
 
 /// How often ports are asked for before there are none.
 const PORT_TRIES: usize = 64;
@@ -139,8 +140,10 @@ impl Transport {
             // What somebody else has sent before.
             while socket.recv(&mut [0; 1]).is_ok() {}
         }
-        // More than the host allows is cut down to that, which is no reason not to record.
-        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
+        // More than the host allows is for root; cut down to that it is no reason not to record.
+        if sockopt::set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
+        }
         Ok(Self::Udp {
             rtp,
             rtcp,
