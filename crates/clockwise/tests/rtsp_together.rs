@@ -4,198 +4,15 @@ mod common;
 mod rtsp_support;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use common::skip::{have, tool};
-use common::{Ready, Site, call, outcome, until};
+use common::{call, outcome, until};
 use rtsp_support::clip::frames;
-use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, reservations, rtp, serving};
-
-const CLOCK: u32 = 90_000;
-const FRAMES_PER_SECOND: u32 = 25;
-/// From one key frame to the next.
-const GOP: u32 = 10;
-
-/// A picture in H.264, as far as its first bytes go.
-const DESCRIPTION: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
-    m=video 0 RTP/AVP 96\r\nb=AS:400\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n";
-
-/// A camera with timestamps of its own.
-struct Camera {
-    client: Client,
-    volume: &'static str,
-    base: u32,
-    /// From one key frame to the next.
-    gop: u32,
-}
-
-impl Camera {
-    fn records(address: SocketAddr, volume: &'static str, base: u32) -> Self {
-        let mut client = Client::connect(address);
-        client
-            .ask("ANNOUNCE", volume, SDP_TYPE, DESCRIPTION)
-            .is(200);
-        client
-            .ask("SETUP", &format!("{volume}/one"), TCP, "")
-            .is(200);
-        client.ask("RECORD", volume, "", "").is(200);
-        Self {
-            client,
-            volume,
-            base,
-            gop: GOP,
-        }
-    }
-
-    fn publish(&mut self, frames: std::ops::Range<u32>) {
-        for frame in frames {
-            let mut body = vec![
-                if frame.is_multiple_of(self.gop) {
-                    0x65
-                } else {
-                    0x41
-                },
-                0x80,
-            ];
-            body.extend(frame.to_be_bytes());
-            body.resize(1_200, frame as u8);
-            let timestamp = self.base.wrapping_add(frame * (CLOCK / FRAMES_PER_SECOND));
-            self.client
-                .packet(0, &rtp(frame as u16, timestamp, self.base, &body));
-        }
-    }
-
-    fn ends(mut self, site: &Site) {
-        let volume = self.volume;
-        self.client.ask("TEARDOWN", volume, "", "").is(200);
-        until("the recording is closed", || newest(site, volume).1);
-    }
-}
-
-/// When the newest recording of a volume began, and whether it has ended.
-fn newest(site: &Site, volume: &str) -> (u64, bool) {
-    let said = call(site, "GET", &format!("/v1/volumes/{volume}/recordings"), "").1;
-    let Some(last) = said.as_array().and_then(|all| all.last()) else {
-        return (0, false);
-    };
-    let begun = last["begun_unix_ns"].as_u64().expect("a time");
-    (begun, last["is_recorded"] == false)
-}
-
-/// A server with the volumes `cam` and `other`.
-fn site() -> (Site, Ready, SocketAddr) {
-    let (site, serve, address) = serving("");
-    site.run(&["volume", "create", "other", "--size", "30MiB"])
-        .done();
-    (site, serve, address)
-}
-
-/// Eight seconds in `cam`, and in `other` the same and more, which began a moment later.
-fn recorded() -> (Site, Ready, SocketAddr) {
-    let (site, serve, address) = site();
-    record(&site, address);
-    (site, serve, address)
-}
-
-fn record(site: &Site, address: SocketAddr) {
-    let mut master = Camera::records(address, "cam", 4_294_900_000);
-    master.publish(0..70);
-    until("it has begun", || newest(site, "cam").0 > 0);
-    let mut other = Camera::records(address, "other", 1_000);
-    other.publish(0..300);
-    master.publish(70..200);
-    master.ends(site);
-    other.ends(site);
-    assert!(newest(site, "other").0 > newest(site, "cam").0);
-}
-
-fn player(address: SocketAddr) -> Client {
-    let mut client = Client::connect(address);
-    let said = client.ask("DESCRIBE", "cam+other", "", "").is(200);
-    assert_eq!(said.body.matches("m=video").count(), 2, "{}", said.body);
-    client.ask("SETUP", "cam+other/track0", TCP, "").is(200);
-    client.ask("SETUP", "cam+other/track1", SECOND, "").is(200);
-    client
-}
-
-/// A track as it came.
-#[derive(Default)]
-struct Came {
-    /// Frames, and their timestamps.
-    frames: Vec<(u32, u32)>,
-    /// Times of the sender in nanoseconds, and the timestamps that are then.
-    reports: Vec<(i128, u32)>,
-    has_ended: bool,
-}
-
-impl Came {
-    /// When a frame is by the sender's clock.
-    fn at_ns(&self, number: usize) -> i128 {
-        let (at, said) = *self.reports.first().expect("a report");
-        let apart = self.frames[number].1.wrapping_sub(said) as i32;
-        at + i128::from(apart) * 1_000_000_000 / i128::from(CLOCK)
-    }
-
-    fn take(&mut self, packet: &[u8]) {
-        let number = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().expect("four"));
-        self.frames.push((number(14), number(4)));
-    }
-
-    fn report(&mut self, compound: &[u8]) {
-        let mut rest = compound;
-        while let [_, kind, high, low, ..] = *rest {
-            if kind == 200 {
-                let ntp = u64::from_be_bytes(rest[8..16].try_into().expect("eight"));
-                let timestamp = u32::from_be_bytes(rest[16..20].try_into().expect("four"));
-                let ns = (u128::from(ntp) * 1_000_000_000) >> 32;
-                self.reports.push((ns as i128, timestamp));
-            }
-            self.has_ended |= kind == 203;
-            let words = usize::from(u16::from_be_bytes([high, low])) + 1;
-            rest = rest.get(4 * words..).unwrap_or_default();
-        }
-    }
-}
-
-/// What comes of both until so many frames of each have come, or both have ended; and the order in which frames came.
-fn comes(client: &mut Client, frames: usize) -> ([Came; 2], Vec<usize>) {
-    let mut tracks = [Came::default(), Came::default()];
-    let mut order = Vec::new();
-    while !tracks
-        .iter()
-        .all(|of| of.has_ended || of.frames.len() >= frames)
-    {
-        let packets = client.next_packets();
-        assert!(!packets.is_empty(), "it ends without a farewell");
-        for (channel, packet) in packets {
-            let track = usize::from(channel / 2);
-            match channel % 2 {
-                0 => {
-                    tracks[track].take(&packet);
-                    order.push(track);
-                }
-                _ => tracks[track].report(&packet),
-            }
-        }
-    }
-    (tracks, order)
-}
-
-/// That frames of both are as far apart by the sender's clock as they were recorded.
-#[track_caller]
-fn are_as_they_were(site: &Site, tracks: &[Came; 2]) {
-    let frame_ns = 1_000_000_000 / i128::from(FRAMES_PER_SECOND);
-    let recorded =
-        |volume, frame: u32| i128::from(newest(site, volume).0) + i128::from(frame) * frame_ns;
-    let [master, other] = tracks;
-    let was = recorded("other", other.frames[0].0) - recorded("cam", master.frames[0].0);
-    let is = other.at_ns(0) - master.at_ns(0);
-    // The first frame of each came a moment after its recording had begun: that is in neither number.
-    assert!(
-        (is - was).abs() < 20_000_000,
-        "{is} ns apart, and were {was}"
-    );
-}
+use rtsp_support::together::{
+    CLOCK, Came, Camera, DESCRIPTION, FRAMES_PER_SECOND, GOP, SECOND_NS, are_as_they_were, begun,
+    come_back, comes, frames_on, goes_on_in_time, newest, player, record, recorded, site,
+};
+use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, reservations};
 
 #[test]
 fn recordings_are_played_by_the_masters_clock_and_end_with_it() {
@@ -333,14 +150,6 @@ fn begins(said: &rtsp_support::Said) -> f64 {
     let range = said.header("Range").unwrap_or_default();
     let from = range.trim_start_matches("npt=").split('-').next();
     from.and_then(|from| from.parse().ok()).expect("seconds")
-}
-
-/// The frames of the first `count` packets on a channel.
-fn frames_on(client: &mut Client, channel: u8, count: usize) -> Vec<u32> {
-    let mut came = Came::default();
-    let packets = client.packets_on(channel, count);
-    packets.iter().for_each(|packet| came.take(packet));
-    came.frames.into_iter().map(|(frame, _)| frame).collect()
 }
 
 #[test]
@@ -577,5 +386,64 @@ fn ffmpeg_plays_what_it_has_recorded_to_two_volumes() {
         assert_eq!(of.len(), twice.len(), "by {transport}");
         assert_eq!(of, twice, "by {transport}");
     }
+    serve.terminate();
+}
+
+#[test]
+fn who_came_back_is_played_from_then_on() {
+    let (site, serve, address) = come_back();
+    let (cam, other) = (begun(&site, "cam")[0], begun(&site, "other"));
+    let times = [(other[0], 0), (other[2], 1_000)];
+    let mut client = player(address);
+    client
+        .ask("PLAY", "cam+other", "Range: npt=0-\r\nSpeed: 4\r\n", "")
+        .is(200);
+    let (tracks, _) = comes(&mut client, usize::MAX);
+    let came = |of: &Came| -> Vec<u32> { of.frames.iter().map(|(frame, _)| *frame).collect() };
+    assert_eq!(came(&tracks[0]), (0..400).collect::<Vec<_>>());
+    let all: Vec<u32> = (0..20).chain(1_000..1_100).collect();
+    assert_eq!(came(&tracks[1]), all);
+    goes_on_in_time(&tracks, cam, &times);
+
+    // What is asked for is what was recorded then, and goes on where it was paused.
+    let at = (other[2] - cam + 2 * SECOND_NS) as f64 / 1e9;
+    let range = format!("Range: npt={at:.3}-\r\n");
+    client.ask("PLAY", "cam+other", &range, "").is(200);
+    let (tracks, _) = comes(&mut client, 5);
+    let first = tracks[1].frames[0].0;
+    assert!((1_040..=1_050).contains(&first) && first.is_multiple_of(GOP));
+    goes_on_in_time(&tracks, cam, &times);
+    client.ask("PAUSE", "cam+other", "", "").is(200);
+    let on = client
+        .packets
+        .drain(..)
+        .filter(|(channel, _)| *channel == 2);
+    let mut last = Came::default();
+    on.for_each(|(_, packet)| last.take(&packet));
+    let last = last
+        .frames
+        .last()
+        .or(tracks[1].frames.last())
+        .expect("one")
+        .0;
+    client.ask("PLAY", "cam+other", "", "").is(200);
+    let (again, _) = comes(&mut client, 5);
+    assert_eq!(again[1].frames[0].0, last + 1);
+    assert_eq!(again[1].numbers[0].1, tracks[1].numbers[0].1, "one source");
+
+    // While nobody recorded there, paused and gone on, forwards from there.
+    let at = (other[1] - cam) as f64 / 1e9;
+    let range = format!("Range: npt={at:.3}-\r\n");
+    client.ask("PLAY", "cam+other", &range, "").is(200);
+    client.packets.clear();
+    frames_on(&mut client, 0, 1);
+    client.ask("PAUSE", "cam+other", "", "").is(200);
+    assert!(frames_on(&mut client, 2, 0).is_empty());
+    client.packets.clear();
+    client.ask("PLAY", "cam+other", "", "").is(200);
+    let (tracks, _) = comes(&mut client, 3);
+    assert_eq!(tracks[1].frames[0].0, 1_000);
+    goes_on_in_time(&tracks, cam, &times);
+    client.ask("TEARDOWN", "cam+other", "", "").is(200);
     serve.terminate();
 }

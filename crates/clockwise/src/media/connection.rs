@@ -12,6 +12,7 @@
 
 mod answer;
 mod login;
+mod meanwhile;
 mod outgoing;
 mod parameters;
 mod playing;
@@ -43,7 +44,7 @@ use super::receive::{ReceiveError, Receiver};
 use super::record::RecordError;
 use super::roster::Member;
 use super::server::Shared;
-use super::start::Start;
+use super::start::Place;
 use super::transport::Transport;
 use answer::{Answer, answer};
 
@@ -108,6 +109,8 @@ struct Part {
     is_guess: bool,
     /// The session's number of its first track.
     first_track: usize,
+    /// Under which SSRC the packets of each track are sent, if they are of several recordings.
+    sources: Vec<u32>,
 }
 
 impl Part {
@@ -132,7 +135,7 @@ struct Session {
     /// By track.
     transports: Vec<Option<Transport>>,
     /// Where each of what is played was paused.
-    paused: Option<Vec<Option<Start>>>,
+    paused: Option<Vec<Option<Place>>>,
 }
 
 impl Session {

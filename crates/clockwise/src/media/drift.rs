@@ -31,9 +31,19 @@ pub(super) struct Drift {
     base_ns: i64,
     /// Of the last blocks, how much later they came than they are to be shown.
     recent: VecDeque<i64>,
+    /// So many of the blocks that come are still of the beginning.
+    begins: usize,
 }
 
 impl Drift {
+    /// Of a recording that is read from its beginning on.
+    pub(super) fn from_beginning() -> Self {
+        Self {
+            begins: BLOCKS,
+            ..Self::default()
+        }
+    }
+
     /// At a time of a recording, by the section of the index that this is in; of what has none, what is read from there
     /// on.
     ///
@@ -63,6 +73,10 @@ impl Drift {
         self.recent.push_back(apart(arrival_ns, media_ns));
         while self.recent.len() > BLOCKS {
             self.recent.pop_front();
+        }
+        if self.begins > 0 {
+            self.begins -= 1;
+            self.base_ns = self.recent.iter().min().copied().unwrap_or(0);
         }
     }
 
@@ -129,10 +143,30 @@ mod tests {
         // What was so at the beginning is not gone from it.
         let mut drift = Drift {
             base_ns: -700_000_000,
-            recent: VecDeque::new(),
+            ..Drift::default()
         };
         assert_eq!(drift.ns(SECOND), 0);
         drift.note(SECOND, SECOND + 700_000_000);
         assert_eq!(drift.ns(SECOND), 0);
+    }
+
+    #[test]
+    fn what_the_first_blocks_of_a_recording_are_late_by_is_no_drift() {
+        let mut drift = Drift::from_beginning();
+        let mut note = |second: u64, late_ms: i64| {
+            let media = second * SECOND;
+            let arrival = media as i64 + late_ms * 1_000_000;
+            drift.note(arrival.max(0) as u64, media);
+            drift.ns(media)
+        };
+        // The first packet came late, and those behind it by less; then the clock goes.
+        assert_eq!(note(0, 400), 0);
+        for second in 1..BLOCKS as u64 {
+            assert_eq!(note(second, 100), 0);
+        }
+        for second in 1_000..1_000 + BLOCKS as u64 {
+            note(second, 150);
+        }
+        assert_eq!(drift.ns(2_000 * SECOND), 50_000_000);
     }
 }

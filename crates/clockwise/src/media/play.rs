@@ -4,6 +4,8 @@
 //! come, by the media time that was found when it was recorded; in the order in which they lie, so that one whose time
 //! is earlier goes with the one before it. Headers and bodies go out in one call, the body from where the disks put it.
 
+mod numbering;
+mod others;
 mod reading;
 
 use std::collections::VecDeque;
@@ -20,9 +22,12 @@ use super::block::{Entry, Kind};
 use super::demand::PlayerDemand;
 use super::index::Key;
 use super::negotiation::Negotiation;
-use super::packet::{HEADER_BYTES, Header};
+use super::packet::HEADER_BYTES;
 use super::start::{Found, Start};
 use super::trick::{Keys, Permille};
+use numbering::Numbering;
+pub(super) use others::Others;
+use others::Turn;
 
 /// Why playing ended early.
 #[derive(Debug, thiserror::Error)]
@@ -62,8 +67,8 @@ pub struct Manner {
     pub scale: Permille,
     /// How fast it is sent, of how fast it is shown.
     pub speed: Permille,
-    /// What is not played then, in nanoseconds of the recording; backwards what is before.
-    pub until_ns: Option<u64>,
+    /// What is not played then, in nanoseconds of the recording; backwards what is before. Below zero before it began.
+    pub until_ns: Option<i128>,
     /// The track whose key frames are shown.
     pub track: u8,
     /// Of each track, units of its timestamps in a second.
@@ -85,14 +90,6 @@ pub struct Origin {
     pub at: Time,
     /// This, in nanoseconds of the recording; below zero before it began.
     pub media_ns: i128,
-}
-
-/// What of a track was numbered anew.
-#[derive(Clone, Copy, Default)]
-struct Renumbered {
-    /// The first packet's number and timestamp, and when it was, of the time in which it is shown.
-    first: Option<(u16, u32, i128)>,
-    sent: u16,
 }
 
 /// A block that is asked for, and of which key frame if not for all that is in it.
@@ -124,7 +121,8 @@ pub struct Playback<'a> {
     last_due: Time,
     /// The time of the packet that was sent last.
     reached_ns: Option<u64>,
-    renumbered: Vec<Renumbered>,
+    /// By track.
+    numbering: Vec<Numbering>,
     /// Blocks that were not what they should be.
     missing: u64,
     stream: &'a Stream,
@@ -134,6 +132,16 @@ pub struct Playback<'a> {
     look_at: Time,
     /// Of the block that was read last, when its first packet came and when it is to be shown.
     seen: Option<(u64, u64)>,
+    /// What is gone on with.
+    others: Option<Others<'a>>,
+    /// Nothing more of the recording that is read is asked for, which others are behind.
+    is_passed: bool,
+    /// The number of the recording that is sent.
+    shown: u64,
+    /// What is next is of another one.
+    turn: Option<Turn>,
+    /// What of that one would be shown before this is passed over.
+    passes_to: Option<i128>,
 }
 
 /// What is to be sent next.
@@ -190,13 +198,22 @@ impl<'a> Playback<'a> {
             origin,
             last_due: begins,
             reached_ns: None,
-            renumbered: vec![Renumbered::default(); manner.clock_rates.len()],
+            numbering: manner
+                .clock_rates
+                .iter()
+                .map(|of| Numbering::new(*of))
+                .collect(),
             manner,
             missing: 0,
             stream,
             follows: None,
             look_at: begins,
             seen: None,
+            others: None,
+            is_passed: false,
+            shown: recording.number,
+            turn: None,
+            passes_to: None,
         })
     }
 
@@ -233,11 +250,15 @@ impl<'a> Playback<'a> {
     pub fn advance(&mut self) -> Result<Upcoming, PlayError> {
         self.read_ahead()?;
         self.negotiate();
-        if !self.archive.is_there(self.recording.number) {
-            // It was deleted, or all of it was overwritten.
+        self.look_at_master();
+        if self.is_gone() {
             return Ok(Upcoming::Nothing);
         }
         loop {
+            if self.turn.is_some() {
+                return Ok(Upcoming::Unread);
+            }
+            self.pass();
             if let Some(upcoming) = self.upcoming() {
                 return Ok(upcoming);
             }
@@ -254,11 +275,10 @@ impl<'a> Playback<'a> {
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
                 let is_waiting = !self.asked.is_empty() || self.beyond.is_some();
-                let is_over = !is_waiting && (self.keys.is_some() || !self.is_live());
-                return Ok(if is_over {
-                    Upcoming::Nothing
-                } else {
-                    Upcoming::Unread
+                let goes_on = self.keys.is_none() && self.is_live() || self.may_go_on();
+                return Ok(match is_waiting || goes_on {
+                    true => Upcoming::Unread,
+                    false => Upcoming::Nothing,
                 });
             };
             let ask = self.asked.pop_front().unwrap_or_default();
@@ -275,8 +295,8 @@ impl<'a> Playback<'a> {
         let (_, entry, _) = self.current.as_ref()?.packets.front()?;
         let is_back = self.manner.scale < Permille(0);
         let is_over = self.manner.until_ns.is_some_and(|until| match is_back {
-            true => entry.media_ns < until,
-            false => entry.media_ns >= until,
+            true => i128::from(entry.media_ns) < until,
+            false => i128::from(entry.media_ns) >= until,
         });
         if is_over {
             return Some(Upcoming::Nothing);
@@ -291,30 +311,16 @@ impl<'a> Playback<'a> {
         })
     }
 
-    /// The header of the packet that is next, if that is RTP and there: as it came, or, where it is not shown as it was,
-    /// numbered anew and with the time in which it is shown (RFC 2326, section 12.34).
+    /// The header of the packet that is next, if that is RTP and there: as it came, or as it is numbered where it is not
+    /// shown as it was or is of one of several recordings.
     #[must_use]
     pub fn header(&self) -> Option<[u8; HEADER_BYTES]> {
-        let entry = self.packet()?;
-        if entry.kind != Kind::Rtp {
-            return None;
-        }
-        let mut header = entry.header;
-        let track = usize::from(entry.track);
-        if self.manner.scale != Permille::ONE
-            && let Some(Renumbered {
-                first: Some((number, timestamp, shown_ns)),
-                sent,
-            }) = self.renumbered.get(track)
-        {
-            let after = self.shown_ns(entry) - shown_ns;
-            let units = after * i128::from(self.manner.clock_rates[track]) / 1_000_000_000;
-            header[2..4].copy_from_slice(&number.wrapping_add(*sent).to_be_bytes());
-            // Timestamps wrap.
-            let timestamp = timestamp.wrapping_add(units as u32);
-            header[4..8].copy_from_slice(&timestamp.to_be_bytes());
-        }
-        Some(header)
+        let entry = self.packet().filter(|of| of.kind == Kind::Rtp)?;
+        let is_as_it_was = self.manner.scale == Permille::ONE;
+        Some(match self.numbering.get(usize::from(entry.track)) {
+            Some(of) => of.header(entry.header, self.shown_ns(entry), is_as_it_was),
+            None => entry.header,
+        })
     }
 
     /// When the packet that is next would be sent if everything were exact: what its timestamp means. A packet that lies
@@ -427,7 +433,7 @@ impl<'a> Playback<'a> {
         let Some(until) = self.manner.until_ns else {
             return false;
         };
-        let shown = self.manner.shown_ns(self.origin.media_ns, until);
+        let shown = self.manner.scale.time_for(until - self.origin.media_ns);
         let after = self.manner.speed.time_for(shown);
         let after = Nanos(u64::try_from(after).unwrap_or(0));
         self.origin.at.saturating_add(after) < now
@@ -452,21 +458,18 @@ impl<'a> Playback<'a> {
     }
 
     /// What is behind that time of the recording is not played, backwards what is before it.
-    pub fn end_at(&mut self, until_ns: u64) {
+    pub fn end_at(&mut self, until_ns: i128) {
         self.manner.until_ns = Some(until_ns);
     }
 
     /// Counts the packet that is next.
-    fn renumber(&mut self) {
-        let Some(entry) = self.packet().filter(|entry| entry.kind == Kind::Rtp) else {
+    fn count(&mut self) {
+        let Some(entry) = self.packet().filter(|of| of.kind == Kind::Rtp).copied() else {
             return;
         };
-        let header = Header::parse(&entry.header);
-        let (track, shown_ns) = (usize::from(entry.track), self.shown_ns(entry));
-        if let (Some(of), Some(header)) = (self.renumbered.get_mut(track), header) {
-            of.first
-                .get_or_insert((header.sequence, header.timestamp, shown_ns));
-            of.sent = of.sent.wrapping_add(1);
+        let (shown_ns, is_as_it_was) = (self.shown_ns(&entry), self.manner.scale == Permille::ONE);
+        if let Some(of) = self.numbering.get_mut(usize::from(entry.track)) {
+            of.count(&entry.header, shown_ns, is_as_it_was);
         }
     }
 
@@ -487,7 +490,7 @@ impl<'a> Playback<'a> {
             self.last_due = due;
             self.reached_ns = self.packet().map(|entry| entry.media_ns);
         }
-        self.renumber();
+        self.count();
         if let Some(current) = &mut self.current {
             current.packets.pop_front();
         }

@@ -3,6 +3,7 @@
 //! Each has a reservation and a [playback](Playback) of its own. One is the master: it says where to begin and when it is
 //! over. All are shown by one clock, on which what was recorded at one time, by the clock on the wall, is shown at one
 //! time; one whose blocks are late or missing holds up none. Packets go in the order of their times.
+//! Where one of the others is over, the next one that was made in its volume meanwhile is played at the time of that.
 //!
 //! Each was recorded by its sender's clock, which goes from the host's ([drift](super::drift)). The master is shown by its
 //! own, and the others follow it, by a thousandth of the time at most.
@@ -17,7 +18,7 @@ use super::block::Entry;
 use super::drift::Drift;
 use super::packet::HEADER_BYTES;
 use super::play::{PlayError, Playback, Upcoming};
-use super::start::Start;
+use super::start::Place;
 
 /// What ends so much later than the master, as it was told to stop with it, is played to its end.
 const ENDS_WITHIN_NS: i128 = 1_000_000_000;
@@ -63,6 +64,14 @@ impl Following {
         }
     }
 
+    /// The same of a recording that is played behind another one, from a time of it on, and has gone as far as the master
+    /// has.
+    fn behind(drift: Drift, first_ns: u64, gone_ns: i64) -> Self {
+        let mut following = Self::new(drift, i128::from(first_ns));
+        following.was_ns -= gone_ns;
+        following
+    }
+
     fn note(&mut self, arrival_ns: u64, media_ns: u64) {
         self.drift.note(arrival_ns, media_ns);
         self.is_ns = self.drift.ns(media_ns);
@@ -91,15 +100,35 @@ pub(super) struct Part<'a> {
     pub(super) first_track: usize,
     /// How many it has.
     pub(super) tracks: usize,
-    /// When it began, by its own clock where it is played, in nanoseconds since 1970.
+    /// When the recording that is sent began, by its own clock where it is played, in nanoseconds since 1970.
     pub(super) begun_ns: i128,
     pub(super) drift: Following,
+}
+
+impl Part<'_> {
+    /// What is to be sent next of it, which may be of another recording than before.
+    fn advance(&mut self, first_unix_ns: i128, master_gone_ns: i64) -> Result<Upcoming, PlayError> {
+        loop {
+            let upcoming = self.playback.advance()?;
+            let Some(next) = self.playback.next_up()? else {
+                return Ok(upcoming);
+            };
+            let first_ns = media_ns(first_unix_ns, next.begun_ns) + i128::from(master_gone_ns);
+            let late_ns = self.playback.turn(first_ns, self.begun_ns - next.begun_ns);
+            self.begun_ns = next.begun_ns;
+            self.drift = Following::behind(next.drift, next.media_ns, master_gone_ns);
+            // It catches up as one does whose clock is slow.
+            self.drift.shifted_ns -= late_ns;
+        }
+    }
 }
 
 /// Recordings on their way to who plays them.
 pub(super) struct Presentation<'a> {
     /// The master is the first one, and there is one.
     parts: Vec<Part<'a>>,
+    /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
+    first_unix_ns: i128,
     /// Of each, whether nothing more of it is played.
     ended: Vec<bool>,
     /// Whose packet is next.
@@ -111,11 +140,12 @@ pub(super) struct Presentation<'a> {
 }
 
 impl<'a> Presentation<'a> {
-    /// The first of these and those that follow it; `None`: there is none.
-    pub(super) fn new(parts: Vec<Part<'a>>) -> Option<Self> {
+    /// The first of these and those that follow it, from that time on by the clock on the wall; `None`: there is none.
+    pub(super) fn new(parts: Vec<Part<'a>>, first_unix_ns: i128) -> Option<Self> {
         (!parts.is_empty()).then_some(Self {
             ended: vec![false; parts.len()],
             parts,
+            first_unix_ns,
             next: 0,
             is_over: false,
             steered: clock::now(),
@@ -187,7 +217,8 @@ impl<'a> Presentation<'a> {
             if self.ended[number] {
                 continue;
             }
-            let advanced = self.parts[number].playback.advance();
+            let gone_ns = self.parts[0].drift.gone_ns();
+            let advanced = self.parts[number].advance(self.first_unix_ns, gone_ns);
             let Some(upcoming) = self.survive(number, advanced)? else {
                 continue;
             };
@@ -266,11 +297,10 @@ impl<'a> Presentation<'a> {
             false => ENDS_WITHIN_NS,
         };
         for other in others {
+            other.playback.wait_no_more();
             if !other.playback.has_end() {
-                let end = media_ns(last + within, other.begun_ns).max(0);
-                other
-                    .playback
-                    .end_at(u64::try_from(end).unwrap_or(u64::MAX));
+                let end = media_ns(last + within, other.begun_ns);
+                other.playback.end_at(end);
             }
         }
     }
@@ -326,7 +356,7 @@ impl<'a> Presentation<'a> {
 
     /// Where each of them is, of so many: `None` of one that has ended. Of what has not been read yet the time is that at
     /// which the others are.
-    pub(super) fn positions(&self, count: usize) -> Vec<Option<Start>> {
+    pub(super) fn positions(&self, count: usize) -> Vec<Option<Place>> {
         let there = || {
             let parts = self.parts.iter().zip(&self.ended);
             parts.filter(|(_, ended)| !**ended).map(|(part, _)| part)
@@ -343,7 +373,8 @@ impl<'a> Presentation<'a> {
         };
         let mut positions = vec![None; count];
         for part in there() {
-            let mut position = part.playback.position();
+            let mut place = part.playback.place();
+            let position = &mut place.start;
             if let Some(now) = now.filter(|_| part.playback.packet().is_none()) {
                 let now = media_ns(now, part.begun_ns).max(0);
                 let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -353,7 +384,7 @@ impl<'a> Presentation<'a> {
                 };
             }
             if let Some(of) = positions.get_mut(part.number) {
-                *of = Some(position);
+                *of = Some(place);
             }
         }
         positions
@@ -376,5 +407,15 @@ mod tests {
         assert_eq!(steps, [-MS, -MS, 0, 0]);
         // It goes along with the master alone.
         assert_eq!(other.step(3 * MS + 7, MS), 7);
+    }
+
+    #[test]
+    fn a_recording_behind_another_one_begins_where_the_master_has_gone_to() {
+        let mut other = Following::behind(Drift::default(), 0, 5 * MS);
+        assert_eq!((other.gone_ns(), other.step(5 * MS, MS)), (5 * MS, 0));
+        // What it began too late by it catches up with.
+        other.shifted_ns -= 2 * MS;
+        let steps: Vec<i64> = (0..3).map(|_| other.step(5 * MS, MS)).collect();
+        assert_eq!(steps, [MS, MS, 0]);
     }
 }

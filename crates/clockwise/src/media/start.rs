@@ -26,6 +26,15 @@ pub struct Start {
     pub media_ns: u64,
 }
 
+/// A place in one of a volume's recordings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The recording's number.
+    pub recording: u64,
+    /// Where in it.
+    pub start: Start,
+}
+
 /// Where to begin, and the block that is there if it was read to find out.
 #[derive(Clone, Debug, Default)]
 pub struct Found {

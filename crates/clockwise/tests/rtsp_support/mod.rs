@@ -12,6 +12,7 @@ pub(crate) mod login;
 pub(crate) mod peers;
 pub(crate) mod sized;
 pub(crate) mod tls;
+pub(crate) mod together;
 pub(crate) mod udp;
 
 use std::io::{Read, Write};

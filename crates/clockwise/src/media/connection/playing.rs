@@ -18,19 +18,19 @@ use super::answer::{Answer, answer, options};
 use super::outgoing::{Full, Outgoing};
 use super::parameters::named;
 use super::setup::played_at_least;
-use super::wanted::{Playable, Unwanted, Wanted};
+use super::wanted::{Playable, Unwanted, Wanted, WantedPart};
 use super::{Asked, Connection, Ended, Part, Role, Session, Then};
 use crate::media::archive::ArchiveError;
 use crate::media::block::Kind;
 use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
 use crate::media::negotiation::Negotiation;
-use crate::media::play::{Origin, PlayError, Playback, Upcoming};
+use crate::media::play::{Origin, Others, PlayError, Playback, Upcoming};
 use crate::media::poll::Wait;
 use crate::media::presentation::{self, Following, Presentation, media_ns};
 use crate::media::reports::frame;
 use crate::media::server::Shared;
-use crate::media::start::Start;
+use crate::media::start::Place;
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -59,7 +59,7 @@ enum Wakes {
 enum After {
     Goes,
     /// PAUSE or TEARDOWN, and where each of what is played was.
-    Ends(Box<Asked>, Vec<Option<Start>>),
+    Ends(Box<Asked>, Vec<Option<Place>>),
     Again(Box<Asked>),
     Closed,
 }
@@ -79,9 +79,7 @@ impl Connection<'_> {
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
         let of_part = |part: &Part| part.archive.recording(Some(part.recording.number));
-        let recordings: Vec<_> = parts.iter().map(of_part).collect();
-        // One of the others that has been deleted or overwritten is not played any more.
-        let Some(master) = recordings.first().copied().flatten() else {
+        let Some(master) = parts.first().and_then(of_part) else {
             let why = match parts.first() {
                 Some(Part {
                     archive, recording, ..
@@ -93,6 +91,14 @@ impl Connection<'_> {
                 None => "nothing is set up".to_owned(),
             };
             return (said(StatusCode::NotFound).because(why), Then::Next);
+        };
+        // What of the others has been deleted or overwritten is not played any more.
+        let recordings = match self.recordings(parts, &master) {
+            Ok(recordings) => recordings,
+            Err(error) => {
+                let said = said(StatusCode::InternalServerError);
+                return (said.because(error.to_string()), Then::Next);
+            }
         };
         let of = Playable {
             parts,
@@ -524,8 +530,13 @@ fn presentation<'b>(
         };
         let first_ns = origin.media_ns;
         let client = &shared.client;
+        let others = others(shared, parts, &of);
         let (recording, found, manner) = (of.recording, of.found, of.manner);
         let playback = Playback::new(reserved, archive, client, recording, found, manner, origin)?;
+        let playback = match others {
+            Some(others) => playback.going_on(others),
+            None => playback,
+        };
         played.push(presentation::Part {
             playback: playback.following(demand, Negotiation::new(Arc::clone(member))),
             number: of.number,
@@ -535,7 +546,21 @@ fn presentation<'b>(
             drift: Following::new(of.drift, first_ns),
         });
     }
-    Ok(Presentation::new(played))
+    Ok(Presentation::new(played, first_unix_ns))
+}
+
+/// What of a volume is played behind what is wanted of it: the master is played alone.
+fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &WantedPart) -> Option<Others<'b>> {
+    let (first, last) = of.numbers?;
+    let (master, part) = (parts.first()?, parts.get(of.number)?);
+    Some(Others {
+        client: &shared.client,
+        description: &part.description,
+        master: (&master.archive, master.recording),
+        first,
+        last,
+        sources: &part.sources,
+    })
 }
 
 /// Sends a packet by UDP; `None`: not now.

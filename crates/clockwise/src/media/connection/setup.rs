@@ -249,7 +249,9 @@ impl Connection<'_> {
         };
         let member = self.shared.archives.roster().join(about, &reserved);
         let member = member.map_err(|error| unlisted(request, &error))?;
+        let sources = sources(description.tracks().len());
         Ok(Part {
+            sources: sources.map_err(|error| unlisted(request, &error))?,
             archive,
             recording,
             description,
@@ -362,4 +364,12 @@ fn session_id() -> std::io::Result<String> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// An SSRC for each of so many tracks: random, as they are (RFC 3550, section 8.1).
+fn sources(count: usize) -> std::io::Result<Vec<u32>> {
+    let mut bytes = vec![0; 4 * count];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    let (each, _) = bytes.as_chunks();
+    Ok(each.iter().map(|of| u32::from_ne_bytes(*of)).collect())
 }

@@ -6,7 +6,7 @@ use super::wanted::{Playable, Unwanted, range_error, seconds};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::drift::Drift;
-use crate::media::presentation::{media_ns, unix_ns};
+use crate::media::presentation::unix_ns;
 use crate::media::start::{self, Found, Start};
 use crate::media::trick::{Keys, Permille};
 
@@ -46,6 +46,35 @@ impl Connection<'_> {
         Ok((begun_ns, drift))
     }
 
+    /// What there is of each part now, in order: of the first just the master.
+    pub(super) fn recordings(
+        &self,
+        parts: &[Part],
+        master: &Recording,
+    ) -> Result<Vec<Vec<Recording>>, ArchiveError> {
+        let mut recordings = vec![vec![*master]];
+        if let [first, others @ ..] = parts {
+            for part in others {
+                let made = self.made_with(&part.archive, (&first.archive, master))?;
+                recordings.push(made.into_iter().map(|(recording, _)| recording).collect());
+            }
+        }
+        Ok(recordings)
+    }
+
+    /// Whether the master is being made.
+    fn goes_on(&self, of: &Playable<'_>) -> bool {
+        of.parts[0].archive.goes_on(&of.master)
+    }
+
+    /// The numbers of a part's first recording that is played and of its last one, unless others may come; `None`: it is
+    /// the master, which is played alone.
+    pub(super) fn numbers(&self, of: &Playable<'_>, number: usize) -> Option<(u64, Option<u64>)> {
+        let recordings = of.recordings.get(number).filter(|_| number > 0)?;
+        let (first, last) = (recordings.first()?, recordings.last()?);
+        Some((first.number, (!self.goes_on(of)).then_some(last.number)))
+    }
+
     /// Where each part begins; `None`: it has nothing there.
     pub(super) fn starts(
         &self,
@@ -71,9 +100,13 @@ impl Connection<'_> {
             })
         };
         let mut starts: Vec<Option<Begins>> = Vec::with_capacity(of.parts.len());
-        for (number, (part, recording)) in of.parts.iter().zip(&of.recordings).enumerate() {
+        for (number, (part, recordings)) in of.parts.iter().zip(&of.recordings).enumerate() {
             let was = paused.get(number).copied().flatten();
-            starts.push(match recording.as_ref().zip(was) {
+            let was = was.and_then(|was| {
+                let recording = recordings.iter().find(|of| of.number == was.recording);
+                Some((recording?, was.start))
+            });
+            starts.push(match was {
                 Some((recording, was)) => Some(begins(part, recording, was.into())?),
                 None => None,
             });
@@ -99,24 +132,15 @@ impl Connection<'_> {
                 at
             }
         };
-        for (number, (part, recording)) in of.parts.iter().zip(&of.recordings).enumerate() {
-            let Some(recording) = recording.as_ref().filter(|_| starts[number].is_none()) else {
-                continue;
-            };
-            let about = media_ns(at_unix_ns, i128::from(recording.begun_unix_ns));
-            let about = u64::try_from(about.max(0)).unwrap_or(u64::MAX);
-            let (begun_ns, drift) = match is_alone {
-                true => (i128::from(recording.begun_unix_ns), Drift::default()),
-                false => self.clock_of(part, recording, about)?,
-            };
-            let at = media_ns(at_unix_ns, begun_ns);
-            let found = self.start_along(part, recording, at, scale)?;
-            starts[number] = found.map(|found| Begins {
-                recording: *recording,
-                found,
-                begun_ns,
-                drift,
-            });
+        let may_come = self.goes_on(of) && !scale.is_by_keys();
+        for (number, (part, recordings)) in of.parts.iter().zip(&of.recordings).enumerate() {
+            if starts[number].is_none() {
+                let found = self.along(part, recordings, at_unix_ns, scale)?;
+                starts[number] = match found {
+                    None if number > 0 && may_come => self.waiting(part, recordings, at_unix_ns)?,
+                    found => found,
+                };
+            }
         }
         Ok(starts)
     }
@@ -125,8 +149,8 @@ impl Connection<'_> {
     /// clock on the wall.
     fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
         let mut newest = Vec::with_capacity(of.parts.len());
-        for (part, recording) in of.parts.iter().zip(&of.recordings) {
-            let Some(recording) = recording else {
+        for (part, recordings) in of.parts.iter().zip(&of.recordings) {
+            let Some(recording) = recordings.last() else {
                 continue;
             };
             let last = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
@@ -147,7 +171,7 @@ impl Connection<'_> {
     }
 
     /// Where a part begins so that what it shows was at this time of it; `None`: it is over then, or has not begun.
-    fn start_along(
+    pub(super) fn start_along(
         &self,
         part: &Part,
         recording: &Recording,

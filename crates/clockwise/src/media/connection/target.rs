@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 use rtsp_types::StatusCode;
 
 use super::answer::{Answer, answer};
+use super::meanwhile::longest;
 use super::{Asked, Connection};
 use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
@@ -133,7 +134,8 @@ impl Connection<'_> {
         let archive = archive.map_err(|error| unopened(request, &error))?;
         let recording = match first {
             Some(first) if !target.is_live => self
-                .recorded_with(&archive, first)
+                .made_with(&archive, (&first.archive, &first.recording))
+                .map(|made| longest(&made))
                 .map_err(|error| unopened(request, &error.into()))?
                 .ok_or_else(|| {
                     missing(format!(
@@ -167,43 +169,6 @@ impl Connection<'_> {
             recording,
             description,
         })
-    }
-
-    /// Of what was recorded in a volume while another recording was made, that which was so for longest; the first of
-    /// equals.
-    fn recorded_with(
-        &self,
-        archive: &Archive,
-        other: &Recorded,
-    ) -> Result<Option<Recording>, ArchiveError> {
-        let time_of = |archive: &Archive, recording: &Recording| {
-            let end = match archive.goes_on(recording) {
-                true => u64::MAX,
-                false => {
-                    let length = archive.extent(&self.shared.client, recording)?.end;
-                    recording.begun_unix_ns.saturating_add(length)
-                }
-            };
-            Ok::<_, ArchiveError>(recording.begun_unix_ns..end)
-        };
-        let of_other = time_of(&other.archive, &other.recording)?;
-        let mut longest = None;
-        let recordings = archive.recordings();
-        for (number, recording) in recordings.iter().enumerate() {
-            // One is made at a time.
-            let next = recordings.get(number + 1);
-            let is_before = next.is_some_and(|next| next.begun_unix_ns <= of_other.start);
-            if is_before || recording.begun_unix_ns >= of_other.end {
-                continue;
-            }
-            let of_this = time_of(archive, recording)?;
-            let begins = of_this.start.max(of_other.start);
-            let both = of_this.end.min(of_other.end).saturating_sub(begins);
-            if both > longest.map_or(0, |(both, _)| both) {
-                longest = Some((both, *recording));
-            }
-        }
-        Ok(longest.map(|(_, recording)| recording))
     }
 }
 

@@ -8,13 +8,14 @@ use sched::units::Nanos;
 
 use super::{Asked, Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
+use crate::media::archives::OpenError;
 use crate::media::block::{Block, Kind};
 use crate::media::description;
 use crate::media::drift::Drift;
 use crate::media::packet::Header;
 use crate::media::play::Manner;
 use crate::media::presentation::{media_ns, unix_ns};
-use crate::media::start::{Found, Start};
+use crate::media::start::{Found, Place};
 use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
@@ -42,6 +43,9 @@ pub(super) struct WantedPart {
     /// Which.
     pub(super) number: usize,
     pub(super) recording: Recording,
+    /// The numbers of the first recording of its volume that is played, and of the last one unless others may come; `None`:
+    /// just that one is.
+    pub(super) numbers: Option<(u64, Option<u64>)>,
     /// When it began, by how far its clock is from the host's where it is played.
     pub(super) begun_ns: i128,
     /// How far that is.
@@ -69,12 +73,12 @@ impl WantedPart {
 /// What a player's session knows of what it plays.
 pub(super) struct Playable<'a> {
     pub(super) parts: &'a [Part],
-    /// What there is of each of them now, of the first in any case.
-    pub(super) recordings: Vec<Option<Recording>>,
+    /// What there is of each of them now, in order: of the first just the master.
+    pub(super) recordings: Vec<Vec<Recording>>,
     pub(super) master: Recording,
     pub(super) transports: &'a [Option<Transport>],
     /// Where each of them was paused.
-    pub(super) paused: Option<&'a [Option<Start>]>,
+    pub(super) paused: Option<&'a [Option<Place>]>,
     pub(super) is_live: bool,
 }
 
@@ -100,12 +104,18 @@ pub(super) enum Unwanted {
     /// It makes no sense, or there is no such time.
     Range(String),
     /// What is recorded cannot be read.
-    Archive(ArchiveError),
+    Archive(OpenError),
+}
+
+impl From<OpenError> for Unwanted {
+    fn from(error: OpenError) -> Self {
+        Self::Archive(error)
+    }
 }
 
 impl From<ArchiveError> for Unwanted {
     fn from(error: ArchiveError) -> Self {
-        Self::Archive(error)
+        Self::Archive(error.into())
     }
 }
 
@@ -169,12 +179,12 @@ impl Connection<'_> {
             let Some(start) = start.filter(|_| of.is_played(part, scale)) else {
                 continue;
             };
-            let until =
-                until.map(|until| from_ns(media_ns(unix_ns(until, begun_ns), start.begun_ns)));
+            let until = until.map(|until| media_ns(unix_ns(until, begun_ns), start.begun_ns));
             let tracks = part.description.tracks().iter();
             parts.push(WantedPart {
                 number,
                 recording: start.recording,
+                numbers: self.numbers(of, number),
                 begun_ns: start.begun_ns,
                 drift: start.drift,
                 found: start.found,
@@ -268,6 +278,10 @@ impl Connection<'_> {
         let client = &self.shared.client;
         let bytes = of.found.block(&part.archive, client).ok()??;
         let block = Block::parse(bytes).ok()?;
+        // Behind one that is over another one may begin.
+        if block.trailer.recording != of.recording.number {
+            return None;
+        }
         let mut firsts: Vec<Option<(usize, Header, u64)>> = vec![None; of.manner.clock_rates.len()];
         for number in first..block.len() {
             let Some((entry, _)) = block.packet(number) else {

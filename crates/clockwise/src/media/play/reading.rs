@@ -51,9 +51,9 @@ impl Playback<'_> {
             Some(key) if key.serial == serial => key.packet as usize,
             Some(_) => 0,
         };
-        let packets = buffer.with(|bytes| {
-            let block = Block::parse(bytes).ok()?;
-            let is_it = archive.is_of(&block.trailer, serial);
+        let read = buffer.with(|bytes| {
+            let block = Block::parse(bytes).ok();
+            let block = block.filter(|block| archive.is_of(&block.trailer, serial))?;
             let seen = Seen {
                 arrival_ns: block.trailer.arrival_ns,
                 media_ns: block.trailer.media_ns,
@@ -61,10 +61,15 @@ impl Playback<'_> {
                 missing: 0,
             };
             let frame = key.map(|key| (track, key.serial == serial));
-            is_it.then(|| (packets_of(&block, skip, frame), seen))
+            let is_taken = self.takes(&block);
+            Some(is_taken.then(|| (packets_of(&block, skip, frame), seen)))
         })?;
-        let (packets, seen) = packets.unzip();
-        self.note_read(seen, key.is_none());
+        // What is of a recording that is not played is not missing.
+        let is_left_out = matches!(read, Some(None));
+        let (packets, seen) = read.flatten().unzip();
+        if !is_left_out {
+            self.note_read(seen, key.is_none());
+        }
         self.current = Some(Current {
             serial,
             buffer,
@@ -191,6 +196,20 @@ impl Playback<'_> {
 
     /// The next block to be asked for, if there is one now.
     fn next_block(&mut self) -> Result<Option<Ask>, PlayError> {
+        loop {
+            let next = self.next_of_recording()?;
+            if next.is_some() || !self.read_on() {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// The same of the recording that is read.
+    fn next_of_recording(&mut self) -> Result<Option<Ask>, PlayError> {
+        if self.is_passed {
+            self.parts.clear();
+            return Ok(None);
+        }
         let (archive, reader) = (self.archive, &self.reader);
         let Some(keys) = &mut self.keys else {
             // What has been overwritten meanwhile is passed over.
