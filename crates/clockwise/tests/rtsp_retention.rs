@@ -571,3 +571,82 @@ fn limits_that_make_no_sense_change_nothing() {
         .done();
     server.terminate();
 }
+
+#[test]
+fn a_time_that_was_recorded_over_begins_with_what_is_there() {
+    let (site, server, address) = serving("");
+    site.run(&["volume", "delete", "cam"]).done();
+    site.run(&["volume", "create", "cam", "--size", "640KiB"])
+        .done();
+    let mut client = publisher(address, TCP);
+    send(&mut client, 0..1_000, 100);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)
+            .iter()
+            .all(|of| of["is_recorded"] == false)
+    });
+    let shown = call(&site, "GET", "/v1/volumes/cam/recordings/1", "").1;
+    let begins_ns = shown["begins_ns"].as_u64().expect("a number");
+    assert!(begins_ns > 30_000_000_000, "{shown}");
+    let mut player = Client::connect(address);
+    let described = player.ask("DESCRIBE", "cam", "", "").is(200).body;
+    let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let range = format!("a=range:npt={}-", seconds(begins_ns));
+    assert!(described.contains(&range), "{range}: {described}");
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    let begins = format!(
+        "npt={}.{:03}-",
+        begins_ns / 1_000_000_000,
+        begins_ns / 1_000_000 % 1_000
+    );
+    for asked in ["npt=0-", "npt=0.5-", "npt=20-", "clock=19700101T000000Z-"] {
+        let said = player.ask("PLAY", "cam", &format!("Range: {asked}\r\n"), "");
+        let said = said.is(200);
+        let range = said.header("Range").unwrap_or_default();
+        assert!(
+            range == begins || asked.starts_with("clock"),
+            "{asked}: {range}"
+        );
+        player.packets.clear();
+        assert!(!player.packets_on(0, 1).is_empty(), "{asked}");
+        player.ask("PAUSE", "cam", "", "").is(200);
+    }
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    server.terminate();
+}
+
+#[test]
+fn bytes_are_not_recorded_over_recordings() {
+    let (site, server, address) = serving("");
+    record(&site, address, 120);
+    let over = [
+        "stream",
+        "record",
+        "--volume",
+        "cam",
+        "--rate",
+        "100KB/s",
+        "--block",
+        "64KiB",
+        "--seconds",
+        "1",
+        "--from",
+        "/dev/zero",
+    ];
+    site.run(&over)
+        .fails(1, &["holds recordings", "volume delete cam"]);
+    // Also while one is made, and when all of them are gone: others may be made.
+    let client = publisher(address, TCP);
+    site.run(&over).fails(1, &["holds recordings"]);
+    drop(client);
+    plays(address, 1, 120);
+    site.run(&["recording", "delete", "cam", "1"]).done();
+    site.run(&over).fails(1, &["holds recordings"]);
+    site.run(&["volume", "create", "bytes", "--size", "4MiB"])
+        .done();
+    let mut other = over;
+    other[3] = "bytes";
+    site.run(&other).done();
+    server.terminate();
+}

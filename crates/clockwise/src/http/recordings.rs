@@ -337,13 +337,14 @@ async fn show(
                 raw: exports.raw.map(str::to_owned),
             }
         });
-        let length_ns = (!of.is_recorded).then_some(of.ends_ns);
+        let begins_ns = of.ends_ns - of.length_ns;
+        let ends_ns = (!of.is_recorded).then_some(of.ends_ns);
         let description = of.description.as_ref();
-        let text = description.map(|description| description.for_players(length_ns));
+        let text = description.map(|description| description.for_players(begins_ns, ends_ns));
         Ok(RecordingDetail {
             number,
             begun_unix_ns: recording.begun_unix_ns,
-            begins_ns: of.ends_ns - of.length_ns,
+            begins_ns,
             ends_ns: of.ends_ns,
             ends_unix_ns: recording.begun_unix_ns.saturating_add(of.ends_ns),
             blocks: recording.end - recording.first,

@@ -151,6 +151,20 @@ pub struct Archive {
 }
 
 impl Archive {
+    /// Whether a volume is one for recordings, whatever has become of them.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_in(client: &Client, volume: &Volume) -> Result<bool, ArchiveError> {
+        let mut bytes = [0; HEADER_BYTES];
+        let read = client.read_at(volume, Bytes::ZERO, &mut bytes);
+        read.map_err(|error| ArchiveError::Io {
+            volume: volume.name().to_owned(),
+            error,
+        })?;
+        Ok(!matches!(Header::parse(&bytes), Err(FormatError::NotOne)))
+    }
+
     /// What has been recorded in a volume.
     ///
     /// # Errors

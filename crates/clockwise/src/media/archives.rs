@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::front::{Client, ClientOptions};
-use engine::pool::{Pool, PoolError};
+use engine::pool::{Pool, PoolError, Volume};
 use engine::stream::Refusal;
 use sched::units::Bytes;
 
@@ -148,6 +148,21 @@ impl Archives {
             .open
             .insert(volume.to_owned(), Arc::downgrade(&archive));
         Ok(archive)
+    }
+
+    /// Whether there are recordings in a volume, or were: whoever writes anything else there destroys them.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn are_in(&self, volume: &Volume) -> Result<bool, OpenError> {
+        let mut state = self.state();
+        let is_open = state.open.get(volume.name());
+        if is_open.is_some_and(|archive| archive.strong_count() > 0) {
+            return Ok(true);
+        }
+        let client = self.client_of(&mut state)?;
+        drop(state);
+        Ok(Archive::is_in(&client, volume)?)
     }
 
     /// A recording by its number, and its archive.

@@ -1,7 +1,5 @@
 //! What a presentation consists of: its description (SDP, RFC 8866), as it was announced and as it is given to players.
 
-use std::fmt::Write as _;
-
 use sched::units::BytesPerSecond;
 use sdp_types::{Media, Session};
 
@@ -13,6 +11,9 @@ pub const TRACKS_MAX: usize = 16;
 
 /// What of a rate is for headers, which a description does not count, and for what a variable rate is above its mean.
 const ABOVE_MEAN_PERCENT: u64 = 10;
+
+/// What begins sooner in its time begins with that.
+const BEGINNING_NS: u64 = 1_000_000_000;
 
 /// Why a description is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -251,11 +252,11 @@ impl Description {
         ours.iter().map(formats).eq(others.iter().map(formats))
     }
 
-    /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and how
-    /// long it is.
+    /// For who is to play it: nothing of where it came from, tracks that are called `track0`, `track1`, ..., and from
+    /// when to when of its time it is there, in nanoseconds; of one that goes on there is no end.
     #[must_use]
-    pub fn for_players(&self, length_ns: Option<u64>) -> Vec<u8> {
-        self.for_players_with([], length_ns)
+    pub fn for_players(&self, begins_ns: u64, ends_ns: Option<u64>) -> Vec<u8> {
+        self.for_players_with([], begins_ns, ends_ns)
     }
 
     /// The same of what is played together with others, whose tracks come behind its own.
@@ -266,7 +267,8 @@ impl Description {
     pub fn for_players_with<'a>(
         &self,
         others: impl IntoIterator<Item = &'a Self>,
-        length_ns: Option<u64>,
+        begins_ns: u64,
+        ends_ns: Option<u64>,
     ) -> Vec<u8> {
         let mut session = self.session.clone();
         for other in others {
@@ -283,16 +285,13 @@ impl Description {
         session.connection = Some(sdp_types::Connection::from_ip_addr(
             std::net::Ipv4Addr::UNSPECIFIED,
         ));
-        let mut range = String::from("npt=0-");
-        if let Some(length) = length_ns {
-            // Writing to a string does not fail.
-            let _ = write!(
-                range,
-                "{}.{:09}",
-                length / 1_000_000_000,
-                length % 1_000_000_000
-            );
-        }
+        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+        // Its first packet comes a moment after RECORD, which is none that anybody means.
+        let begins = match begins_ns >= BEGINNING_NS {
+            true => seconds(begins_ns),
+            false => "0".to_owned(),
+        };
+        let range = format!("npt={begins}-{}", ends_ns.map(seconds).unwrap_or_default());
         session.add_attribute(sdp_types::Attribute::with_value("control", "*"));
         session.add_attribute(sdp_types::Attribute::with_value("range", range));
         for (number, media) in session.medias.iter_mut().enumerate() {
@@ -348,12 +347,14 @@ mod tests {
         assert_eq!(description.tracks(), expected);
         // 928 kbit/s and a tenth.
         assert_eq!(description.rate(), Some(BytesPerSecond(127_600)));
-        let given = description.for_players(Some(1_500_000_000));
+        let given = description.for_players(2_000_000, Some(1_500_000_000));
         let again = Description::parse(&given).unwrap();
         let controls: Vec<_> = again.tracks().iter().map(|of| of.control.clone()).collect();
         assert_eq!(controls, [Some(control(0)), Some(control(1))]);
         let text = String::from_utf8(given).unwrap();
         assert!(text.contains("a=range:npt=0-1.500000000\r\n"), "{text}");
+        let late = String::from_utf8(description.for_players(1_002_000_000, None)).unwrap();
+        assert!(late.contains("a=range:npt=1.002000000-\r\n"), "{late}");
         assert!(
             text.contains("a=fmtp:96 packetization-mode=1\r\n"),
             "{text}"

@@ -149,7 +149,7 @@ pub fn credentials(data: &[u8]) {
 /// A description is one or an error; what players are given is one again.
 pub fn description(data: &[u8]) {
     if let Ok(description) = Description::parse(data) {
-        let given = description.for_players(Some(1));
+        let given = description.for_players(0, Some(1));
         if given.len() <= super::description::TEXT_BYTES_MAX {
             let again = Description::parse(&given).expect("what is given is a description");
             assert_eq!(again.tracks().len(), description.tracks().len());

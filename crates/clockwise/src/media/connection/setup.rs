@@ -117,9 +117,11 @@ impl Connection<'_> {
             Err(error) => return unopened(request, &error.into()),
         };
         let goes_on = master.archive.goes_on(&master.recording);
-        let length = (!goes_on).then_some(behind(extent.end));
+        let ends = (!goes_on).then_some(behind(extent.end));
         let others = others.iter().map(|of| &of.description);
-        let text = master.description.for_players_with(others, length);
+        let text = master
+            .description
+            .for_players_with(others, extent.start, ends);
         let base = request
             .request_uri()
             .map(|uri| format!("{}/", uri.as_str().trim_end_matches('/')));

@@ -5,6 +5,7 @@ use sched::units::Nanos;
 use super::wanted::{Playable, Unwanted, range_error, seconds};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
+use crate::media::block::Block;
 use crate::media::drift::Drift;
 use crate::media::presentation::unix_ns;
 use crate::media::start::{self, Found, Start};
@@ -232,7 +233,15 @@ impl Connection<'_> {
             None if scale < Permille(0) => Ok(at(u64::MAX)?),
             None | Some(0) => Ok(self.beginning(part, recording)?),
             Some(from) => {
-                let found = at(from)?;
+                let mut found = at(from)?;
+                let is_first = found.start.serial == recording.first && found.start.packet == 0;
+                if is_first && scale > Permille(0) {
+                    // What is before the first packet, or has been overwritten, is nothing to wait for.
+                    let block = found.block(archive, client)?;
+                    let block = block.and_then(|bytes| Block::parse(bytes).ok());
+                    let begins = block.map_or(0, |block| block.trailer.media_ns);
+                    found.start.media_ns = found.start.media_ns.max(begins);
+                }
                 // Only in the last blocks there may be no such time.
                 if found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {
                     let extent = archive.extent(client, recording)?;
