@@ -31,7 +31,7 @@ struct Part {
 
 const FILLER: u32 = u32::MAX;
 
-/// A scatter-gather list: ranges of buffers of one account, and filler, which reads as zeros and
+/// A scatter-gather list: ranges of buffers of one account, or of one client's, and filler, which reads as zeros and
 /// swallows what is written to it.
 pub struct Segments {
     op: Op,

@@ -28,6 +28,11 @@ const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the range of its stream became shorter",
 };
 
+/// What one is told that is in several blocks by now.
+const DIVIDED: IoFailure = IoFailure::Cancelled {
+    reason: "the blocks of its stream became shorter",
+};
+
 /// How a request comes in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -98,8 +103,11 @@ fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) 
     let charge = match request.stream {
         Some(stream) => {
             stream.core().began();
-            if !stream.core().reaches(request.offset.0 + request.len.0) {
+            let (from, end) = (request.offset.0, request.offset.0 + request.len.0);
+            if !stream.core().reaches(end) {
                 failure = Some(CUT);
+            } else if !stream.core().is_one_block(from, end) {
+                failure = Some(DIVIDED);
             }
             Charge::Stream(Arc::clone(stream.core()))
         }

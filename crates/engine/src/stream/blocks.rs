@@ -166,8 +166,8 @@ impl<'a> BlockWriter<'a> {
             };
             count += 1;
             let left = left.saturating_sub(held.bytes);
-            // One that is not full is filled up, and nothing follows it.
-            if left == 0 || self.session.len_at(from) != Some(held.bytes) {
+            // One that is not full is filled up, and nothing follows it: the next begins in another buffer.
+            if left == 0 || held.bytes != self.session.stream.buffer().0 {
                 break;
             }
             open = Some((from + held.bytes, left));
@@ -207,7 +207,9 @@ impl<'a> BlockWriter<'a> {
         while self.session.has_place() {
             let now = clock::now();
             let is_due = self.due_at().is_some_and(|due| due <= now);
-            if !is_due && !self.is_ending && !self.buffers.are_wanted_back() {
+            let is_wanted = self.ready.iter().any(|held| held.is_borrowed);
+            let is_wanted = is_wanted && self.buffers.are_wanted_back();
+            if !is_due && !self.is_ending && !is_wanted {
                 break;
             }
             // Whoever says where it goes may have to wait, which nobody else has to who changes the rate.
@@ -222,13 +224,16 @@ impl<'a> BlockWriter<'a> {
             }
             let gone = self.ready.iter().take(count);
             let gone: Carriage = gone.map(|held| (held.bytes, held.is_borrowed)).collect();
+            let lasts = self
+                .session
+                .lasts(gone.iter().map(|(bytes, _)| *bytes).sum());
             if !self.session.submit_held(self.ready.drain(..count))? {
                 for (bytes, is_borrowed) in gone {
                     self.session.report.bytes -= bytes;
                     self.buffers.dropped(is_borrowed);
                 }
             }
-            self.pace.step(now, self.session.period());
+            self.pace.step(now, self.session.period(), lasts);
         }
         self.session.flush_due()
     }
@@ -371,7 +376,8 @@ impl<'a> BlockReader<'a> {
             };
             let len = self.session.len_at(*from).unwrap_or(0);
             lengths.push(len);
-            if len >= left {
+            // What follows one that is not full is no part of what is read into memory one after another.
+            if len >= left || len != self.session.stream.buffer().0 {
                 return (lengths, true);
             }
             open = Some((from + len, left - len));
@@ -462,10 +468,11 @@ impl<'a> BlockReader<'a> {
             };
             let carried: Carried = lengths.into_iter().take(count).map_while(carrier).collect();
             let index = self.session.submitted();
+            let lasts = self.session.lasts(carried.iter().map(|of| of.bytes).sum());
             if self.session.submit_read(from, carried)? {
                 self.offsets.extend((index..).zip(asked));
             }
-            self.pace.step(now, self.session.period());
+            self.pace.step(now, self.session.period(), lasts);
         }
         Ok(())
     }

@@ -193,6 +193,13 @@ impl StreamCore {
         end <= self.end.load(SeqCst)
     }
 
+    /// Whether bytes from there to there, which are in its range, are in one block: a request that waited may find that
+    /// blocks have become shorter.
+    pub(crate) fn is_one_block(&self, from: u64, end: u64) -> bool {
+        let block = self.block();
+        (from - self.start) / block.0 == (end - 1 - self.start) / block.0
+    }
+
     /// Whether a request is one that it has reserved: a block of it, or part of one.
     ///
     /// # Errors
@@ -208,8 +215,7 @@ impl StreamCore {
         let range = self.range();
         let inside = range.start <= request.offset.0 && end <= range.end;
         let size = self.block();
-        let block = |at: u64| (at - range.start) / size.0;
-        let one_block = inside && block(request.offset.0) == block(end - 1);
+        let one_block = inside && self.is_one_block(request.offset.0, end);
         if same_volume && one_block && direction == Some(self.op) && !self.is_closing() {
             return Ok(());
         }

@@ -235,7 +235,8 @@ impl Playing<'_> {
                 break;
             }
             self.left -= bytes;
-            self.reads.step(now, self.session.period());
+            let period = self.session.period();
+            self.reads.step(now, period, period);
         }
         Ok(())
     }

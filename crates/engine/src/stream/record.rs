@@ -278,7 +278,8 @@ impl Recording<'_> {
             {
                 self.session.report.bytes -= block.filled;
             }
-            self.pace.step(now, self.session.period());
+            let period = self.session.period();
+            self.pace.step(now, period, period);
         }
         Ok(())
     }

@@ -52,26 +52,26 @@ pub(super) struct Session<'a> {
 /// The earliest instants for blocks, a period apart.
 pub(super) struct Pace {
     begin: Time,
-    /// From when on the period before the next block counts; `None` before the first.
-    from: Option<Time>,
+    /// From when on what was handed over last lasts, and how long; `None` before the first.
+    last: Option<(Time, Nanos)>,
 }
 
 impl Pace {
     pub(super) fn new(begin: Time) -> Self {
-        Self { begin, from: None }
+        Self { begin, last: None }
     }
 
-    /// When the next block may be handed over: sooner or later than before, if the rate has changed.
+    /// When the next block may be handed over: when the last one is over, or sooner if a period has become shorter.
     pub(super) fn next(&self, period: Nanos) -> Time {
-        let next = self.from.map(|from| from.saturating_add(period));
-        next.unwrap_or(self.begin)
+        let next = |(from, lasts): (Time, Nanos)| from.saturating_add(lasts.min(period));
+        self.last.map_or(self.begin, next)
     }
 
-    /// It is handed over. More than a period late, it moves what comes after it.
-    pub(super) fn step(&mut self, now: Time, period: Nanos) {
+    /// One is handed over that lasts so long. More than a period late, it moves what comes after it.
+    pub(super) fn step(&mut self, now: Time, period: Nanos, lasts: Nanos) {
         let due = self.next(period);
         let is_late = due.saturating_add(period) < now;
-        self.from = Some(if is_late { now } else { due });
+        self.last = Some((if is_late { now } else { due }, lasts));
     }
 }
 
@@ -371,6 +371,14 @@ impl<'a> Session<'a> {
     pub(super) fn period(&self) -> Nanos {
         let period = self.stream.rate().period_of(self.stream.block());
         period.unwrap_or(Nanos::MAX)
+    }
+
+    /// How long so many bytes last at the rate that is reserved now: part of a block takes as much of the disks as all of
+    /// it, but where they have time it is made up for.
+    pub(super) fn lasts(&self, bytes: u64) -> Nanos {
+        let block = self.stream.block().0.max(1);
+        let lasts = u128::from(self.period().0) * u128::from(bytes.min(block)) / u128::from(block);
+        Nanos(u64::try_from(lasts).unwrap_or(u64::MAX))
     }
 
     /// Whether another block can be handed over: not while the rate is being changed, or as many are in flight as the

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use engine::disk::Durability;
+use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
 use engine::stream::{
     BUFFERS_MAX, BlockReader, BlockReport, BlockWriter, Change, Changer, PaceError, Recorder,
@@ -446,4 +447,71 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
     }
     restless.settle();
     assert_eq!(reader.report().misses, 0);
+}
+
+/// What does not begin with a buffer is where it was put all the same.
+#[test]
+fn what_begins_within_a_buffer_is_a_block_of_its_own() {
+    const PART: u64 = BUFFER / 4;
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 2 * MIB);
+    let recorder = reserved(&pool, &ring, Op::Write, 8 << 20);
+    recorder.changer().change(block(4)).unwrap();
+    let mut writer = BlockWriter::new(&recorder, Bytes(PART)).unwrap();
+    for (byte, bytes) in [(1, BUFFER - PART), (2, BUFFER), (3, BUFFER)] {
+        let mut buffer = writer.take().unwrap();
+        buffer.fill(byte);
+        writer.put(buffer, Bytes(bytes));
+    }
+    writer.finish(&mut |_| {}).unwrap();
+    drop(recorder);
+    let player = reserved(&pool, &ring, Op::Read, 8 << 20);
+    player.changer().change(block(4)).unwrap();
+    let mut reader = BlockReader::new(&player).unwrap();
+    for from in [PART, BUFFER, 2 * BUFFER] {
+        reader.ask(Bytes(from));
+    }
+    let mut reports = Vec::new();
+    blocks(&mut reader, &mut reports, 2);
+    for (byte, bytes) in [(1, BUFFER - PART), (2, BUFFER), (3, BUFFER)] {
+        let read = reader.take().unwrap();
+        assert_eq!(read.bytes, Bytes(bytes));
+        let is_it = |all: &[u8]| all[..bytes as usize].iter().all(|of| *of == byte);
+        assert!(read.buffer.with(is_it).unwrap(), "{byte}");
+    }
+}
+
+/// Whoever submits blocks itself is told when they have become shorter than what it asks for.
+#[test]
+fn a_request_that_waited_while_blocks_became_shorter_is_refused() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 2 * MIB);
+    let player = reserved(&pool, &ring, Op::Read, 8 << 20);
+    let changer = player.changer();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20 {
+                changer.change(block(4)).unwrap();
+                changer.change(block(1)).unwrap();
+            }
+        });
+        let mut outcomes = 0;
+        let memory = player.client().account().allocate(BUFFER as usize).unwrap();
+        while outcomes < 200 {
+            let mut two = memory.segments(Op::Read, 0..BUFFER as usize).unwrap();
+            let again = memory.segments(Op::Read, 0..BUFFER as usize).unwrap();
+            two.append(again).unwrap();
+            let request = VolumeRequest::transfer(&ring, VolumeOp::Read, Bytes::ZERO, two);
+            outcomes += 1;
+            match player.client().execute(request.on(&player)) {
+                Ok(_) => {}
+                Err(refused) => {
+                    let text = refused.to_string();
+                    let is_told = text.contains("became shorter") || text.contains("reserved");
+                    assert!(is_told, "{text}");
+                }
+            }
+        }
+    });
+    assert_eq!(player.status().misses, 0);
 }
