@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, FailureKind};
-use crate::http::Problem;
+use crate::http::{MISSING_BLOCKS, Problem};
 
 /// What to do about a server that is not understood.
 const STRANGER: &str = "the server and this command are probably of different versions, or something else listens there";
@@ -44,6 +45,15 @@ pub struct ApiClient {
     socket: PathBuf,
     /// There was a server: one that goes away is not waited for, and another may not know what it knew.
     was_there: Arc<AtomicBool>,
+}
+
+/// What was read that is no JSON.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Downloaded {
+    /// How long it is.
+    pub bytes: u64,
+    /// So many blocks of the recording that it was made of are damaged or gone.
+    pub missing_blocks: u64,
 }
 
 /// The answer to a call: a body, or the server's account of why not.
@@ -163,7 +173,7 @@ impl ApiClient {
         Ok((stream, request))
     }
 
-    /// Reads what is no JSON and may be long; `take` is given its pieces. How many bytes that were.
+    /// Reads what is no JSON and may be long; `take` is given its pieces.
     ///
     /// # Errors
     /// When the server is not there, says no or ends before its end, or `take` fails.
@@ -171,8 +181,10 @@ impl ApiClient {
         &self,
         path: &str,
         mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
-    ) -> Answer<u64> {
-        let (stream, request) = self.ready(Method::GET, path, Vec::new()).await?;
+    ) -> Answer<Downloaded> {
+        let (stream, mut request) = self.ready(Method::GET, path, Vec::new()).await?;
+        let trailers = HeaderValue::from_static("trailers");
+        request.headers_mut().insert(header::TE, trailers);
         let begun = begin(stream, request).await;
         let (status, mut body, _driver) = match begun {
             Ok(begun) => begun,
@@ -185,19 +197,29 @@ impl ApiClient {
             };
             return Err(refused(status, &text));
         }
-        let mut bytes = 0;
+        let mut got = Downloaded::default();
         while let Some(frame) = body.frame().await {
             match frame.map(hyper::body::Frame::into_data) {
                 Ok(Ok(piece)) => {
-                    bytes += piece.len() as u64;
+                    got.bytes += piece.len() as u64;
                     take(&piece)?;
                 }
-                // Nothing that is wanted.
-                Ok(Err(_)) => {}
-                Err(error) => return Err(self.lost(&error).await),
+                Ok(Err(frame)) => {
+                    let said = frame.trailers_ref().and_then(|of| of.get(MISSING_BLOCKS));
+                    let said = said.and_then(|of| of.to_str().ok()?.parse().ok());
+                    got.missing_blocks = said.unwrap_or(got.missing_blocks);
+                }
+                Err(error) => {
+                    return Err(Failure::failed(format!(
+                        "what was asked for ends before its end: {error}"
+                    ))
+                    .help(
+                        "the server's log says why; `clockwise status` shows whether it is there",
+                    ));
+                }
             }
         }
-        Ok(bytes)
+        Ok(got)
     }
 
     /// What to tell of a connection that ended before the answer did.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::output::{list, table};
 use super::stream::target::Target;
 use super::{Output, block_on, printable};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, Downloaded};
 use crate::failure::{Failure, FailureKind};
 use crate::http::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
@@ -220,9 +220,15 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
         bar.inc(bytes.len() as u64);
         Ok(())
     });
-    let bytes = block_on(download);
+    let downloaded = block_on(download);
     bar.finish_and_clear();
-    let bytes = bytes?;
+    let Downloaded {
+        bytes,
+        missing_blocks,
+    } = match downloaded {
+        Err(failure) if is_begun => return Err(why_not_whole(client, args, failure)),
+        other => other?,
+    };
     let flushed = target.flush();
     flushed.map_err(|error| target.failure("standard output", &error))?;
     let exported = Exported {
@@ -241,7 +247,35 @@ fn export(client: &ApiClient, args: &ExportArgs, output: &Output) -> Result<Exit
     } else {
         output.result(&exported, said)?;
     }
+    if missing_blocks > 0 {
+        let blocks = match missing_blocks {
+            1 => "1 block".to_owned(),
+            more => format!("{more} blocks"),
+        };
+        return Err(Failure::failed(format!(
+            "{blocks} of the recording are missing in {}: damaged or gone",
+            printable(&exported.to)
+        ))
+        .help("all else is in it; `clockwise recording check` says what is damaged"));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why a file that was begun is not whole: the recording may be gone.
+fn why_not_whole(client: &ApiClient, args: &ExportArgs, failure: Failure) -> Failure {
+    let Ok(path) = path(&args.volume, args.number) else {
+        return failure;
+    };
+    let asked = block_on(client.get::<RecordingDetail>(&path));
+    match asked {
+        Err(gone) if gone.kind == FailureKind::BadInput => Failure::failed(format!(
+            "recording {} in volume {} was deleted or overwritten while it was exported: the file is not whole",
+            args.number,
+            printable(&args.volume)
+        ))
+        .help("what was read of it is in the file"),
+        _ => failure,
+    }
 }
 
 fn shown(of: &RecordingDetail) -> String {

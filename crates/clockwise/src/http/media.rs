@@ -22,15 +22,18 @@ use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::get;
 use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 pub use visitors::asking;
@@ -45,6 +48,16 @@ const EXPORTS_MAX: usize = 16;
 
 /// So many pieces of a file wait for who takes them.
 const PIECES_AHEAD: usize = 2;
+
+/// A piece has no more bytes than these, so that who takes some is seen to.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// An export of which nothing has been taken for so long ends, so that others are made.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// The trailer that says how many blocks are missing of a file whose length was not said.
+pub const MISSING_BLOCKS: &str = "clockwise-missing-blocks";
+const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 
 /// What is kept between requests.
 #[derive(Debug)]
@@ -180,10 +193,99 @@ fn plain(kind: &'static str, bytes: impl Into<Body>) -> Response {
     response
 }
 
-/// Pieces of a file as they are made.
-struct Pieces(mpsc::Receiver<Result<Bytes, ExportError>>);
+/// What is made of a file, in order.
+enum Piece {
+    Bytes(Bytes),
+    /// All was made, without so many blocks that are missing.
+    End(u64),
+}
 
-impl hyper::body::Body for Pieces {
+/// A file that is made on a thread of its own, as it is taken.
+struct Made {
+    pieces: mpsc::Receiver<Result<Piece, ExportError>>,
+    /// What was looked at already.
+    first: Option<Bytes>,
+    /// Whether it is said at the end how many blocks are missing.
+    says_missing: bool,
+    is_over: bool,
+}
+
+impl Made {
+    /// Has `make` make it.
+    fn begin(
+        app: &Shared,
+        permit: OwnedSemaphorePermit,
+        mut source: Source,
+        make: impl FnOnce(&mut Source, &mut Emit<'_>) -> Result<(), ExportError> + Send + 'static,
+    ) -> Self {
+        let (send, pieces) = mpsc::channel(PIECES_AHEAD);
+        let running = Arc::clone(&app.media.running);
+        let handle = Handle::current();
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let mut outlet = Outlet {
+                send,
+                handle,
+                within: TAKEN_WITHIN,
+                cut: None,
+                is_begun: false,
+            };
+            let mut emit = |bytes| match running.is_closed() {
+                true => outlet.end(ExportError::Unwanted),
+                false => outlet.put(bytes),
+            };
+            let made = make(&mut source, &mut emit);
+            let made = outlet.cut.take().map_or(made, Err);
+            let (of, missing) = (source.recording(), source.missing_blocks());
+            let volume = source.volume();
+            if missing > 0 {
+                let left_out = source.left_out;
+                tracing::warn!(
+                    volume,
+                    recording = of.number,
+                    missing,
+                    left_out,
+                    "blocks of an export are damaged or gone"
+                );
+            }
+            if let Err(error) = &made
+                && outlet.is_begun
+            {
+                tracing::warn!(volume, recording = of.number, %error, "an export ends before its end");
+            }
+            // Who has stopped taking it is not waited for: without an end it is not taken for all.
+            let _ = match made {
+                Err(ExportError::Stalled(_)) => Ok(()),
+                made => outlet
+                    .send
+                    .blocking_send(made.map(|()| Piece::End(missing))),
+            };
+        });
+        Self {
+            pieces,
+            first: None,
+            says_missing: false,
+            is_over: false,
+        }
+    }
+
+    /// A file whose length is not known: what is wrong before anything of it is there is an answer of its own.
+    fn streamed(mut self, kind: &'static str) -> Result<Response, ExportError> {
+        match self.pieces.blocking_recv() {
+            Some(Ok(Piece::Bytes(bytes))) => self.first = Some(bytes),
+            Some(Ok(Piece::End(_))) => return Err(ExportError::Empty),
+            Some(Err(error)) => return Err(error),
+            None => return Err(ExportError::Unwanted),
+        }
+        self.says_missing = true;
+        let mut response = plain(kind, Body::new(self));
+        let trailer = HeaderValue::from_static(MISSING_BLOCKS);
+        response.headers_mut().insert(header::TRAILER, trailer);
+        Ok(response)
+    }
+}
+
+impl hyper::body::Body for Made {
     type Data = Bytes;
     type Error = ExportError;
 
@@ -191,33 +293,61 @@ impl hyper::body::Body for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ExportError>>> {
-        let polled = self.0.poll_recv(context);
-        polled.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let polled = std::task::ready!(self.pieces.poll_recv(context));
+        Poll::Ready(match polled {
+            Some(Ok(Piece::Bytes(bytes))) => Some(Ok(Frame::data(bytes))),
+            Some(Ok(Piece::End(missing))) => {
+                self.is_over = true;
+                self.says_missing.then(|| {
+                    let trailer = (MISSING_BLOCKS_NAME, HeaderValue::from(missing));
+                    Ok(Frame::trailers([trailer].into_iter().collect()))
+                })
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => Some(Err(ExportError::Unwanted)),
+        })
     }
 }
 
-/// A body that `make` makes on a thread of its own, as it is taken.
-fn streamed(
-    app: &Shared,
-    permit: OwnedSemaphorePermit,
-    make: impl FnOnce(&mut Emit<'_>) -> Result<(), ExportError> + Send + 'static,
-) -> Body {
-    let (send, receive) = mpsc::channel(PIECES_AHEAD);
-    let running = Arc::clone(&app.media.running);
-    tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        let mut emit = |bytes: Vec<u8>| match send.blocking_send(Ok(Bytes::from(bytes))) {
-            Ok(()) if !running.is_closed() => ControlFlow::Continue(()),
-            // Nobody takes it any more.
-            _ => ControlFlow::Break(()),
-        };
-        if let Err(error) = make(&mut emit) {
-            tracing::warn!(%error, "an export ends before its end");
-            // What has been sent is not taken for all then.
-            let _ = send.blocking_send(Err(error));
+/// Where the pieces of a file go.
+struct Outlet {
+    send: mpsc::Sender<Result<Piece, ExportError>>,
+    handle: Handle,
+    within: Duration,
+    /// Why no more is made.
+    cut: Option<ExportError>,
+    is_begun: bool,
+}
+
+impl Outlet {
+    /// Gives bytes to who takes them, as long as somebody does.
+    fn put(&mut self, bytes: Vec<u8>) -> ControlFlow<()> {
+        let mut bytes = Bytes::from(bytes);
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            let sending = self.send.send_timeout(Ok(Piece::Bytes(piece)), self.within);
+            match self.handle.block_on(sending) {
+                Ok(()) => self.is_begun = true,
+                Err(SendTimeoutError::Timeout(_)) => {
+                    return self.end(ExportError::Stalled(self.within));
+                }
+                // Nobody takes it any more.
+                Err(SendTimeoutError::Closed(_)) => return ControlFlow::Break(()),
+            }
         }
-    });
-    Body::new(Pieces(receive))
+        ControlFlow::Continue(())
+    }
+
+    fn end(&mut self, why: ExportError) -> ControlFlow<()> {
+        self.cut = Some(why);
+        ControlFlow::Break(())
+    }
 }
 
 async fn track(
@@ -236,13 +366,11 @@ async fn track(
         };
         let times = times.range()?;
         let permit = app.media.permit()?;
-        let mut source = open(app, &volume, number)?.source;
-        source.can_be_raw(wanted)?;
-        let make = move |emit: &mut Emit<'_>| source.raw(Some(wanted), &times, emit);
-        Ok(plain(
-            "application/octet-stream",
-            streamed(app, permit, make),
-        ))
+        let source = open(app, &volume, number)?.source;
+        let make =
+            move |source: &mut Source, emit: &mut Emit<'_>| source.raw(Some(wanted), &times, emit);
+        let made = Made::begin(app, permit, source, make);
+        Ok(made.streamed("application/octet-stream")?)
     })
     .await
 }
@@ -270,12 +398,49 @@ impl From<ExportError> for Problem {
                 StatusCode::CONFLICT,
                 "`clockwise recording show` says when it begins and how long it is",
             ),
-            ExportError::Unwanted => (
+            ExportError::Gone { .. } => (
+                StatusCode::NOT_FOUND,
+                "`clockwise recording list` shows what there is",
+            ),
+            ExportError::Stalled(_) | ExportError::Unwanted => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "ask again when the server is back",
             ),
             ExportError::Fragment(_) => (StatusCode::INTERNAL_SERVER_ERROR, "please report it"),
         };
         Self::new(status, error.to_string(), help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_that_nobody_takes_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let (send, mut pieces) = mpsc::channel(PIECES_AHEAD);
+        let mut outlet = Outlet {
+            send,
+            handle: runtime.handle().clone(),
+            within: Duration::from_millis(20),
+            cut: None,
+            is_begun: false,
+        };
+        let put = runtime.spawn_blocking(move || {
+            let flow = outlet.put(vec![7; (PIECES_AHEAD + 1) * PIECE_BYTES]);
+            (flow, outlet.cut)
+        });
+        let (flow, cut) = runtime.block_on(put).unwrap();
+        assert!(flow.is_break());
+        assert!(matches!(cut, Some(ExportError::Stalled(_))), "{cut:?}");
+        let mut made = 0;
+        while let Some(Ok(Piece::Bytes(piece))) = pieces.blocking_recv() {
+            made += piece.len();
+        }
+        assert_eq!(made, PIECES_AHEAD * PIECE_BYTES);
     }
 }

@@ -59,6 +59,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use disks::ProfileView;
+pub use media::MISSING_BLOCKS;
 pub use problem::{Problem, RefusalView};
 
 use crate::media::archives::Archives;

@@ -9,13 +9,14 @@ use std::fmt::Write as _;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::Waiting;
-use super::{Opened, PathPart, Problem, QueryPart, Shared, Times, open, plain, respond, streamed};
+use super::{Made, Opened, PathPart, Problem, QueryPart, Shared, Times, open, plain, respond};
 use crate::media::export::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
 
 const KIND: &str = "video/mp4";
@@ -213,12 +214,9 @@ fn stream(
     opened: Opened,
     times: Range<u64>,
 ) -> Result<Response, Problem> {
-    let mut source = opened.source;
-    // What is wrong with all of it is said before anything is sent.
-    let segments = source.segments(&times, FILE_CUT_NS)?;
-    source.file_head(&segments)?;
-    let make = move |emit: &mut Emit<'_>| source.file(&times, emit);
-    Ok(plain(KIND, streamed(app, permit, make)))
+    let make = move |source: &mut Source, emit: &mut Emit<'_>| source.file(&times, emit);
+    let made = Made::begin(app, permit, opened.source, make);
+    Ok(made.streamed(KIND)?)
 }
 
 fn parts(
@@ -247,8 +245,9 @@ fn parts(
         range.start,
         range.end.saturating_sub(1)
     );
-    let make = move |emit: &mut Emit<'_>| plan.make(&mut source, range, emit);
-    let mut response = plain(KIND, streamed(app, permit, make));
+    let make = move |source: &mut Source, emit: &mut Emit<'_>| plan.make(source, range, emit);
+    let made = Made::begin(app, permit, source, make);
+    let mut response = plain(KIND, Body::new(made));
     let headers = response.headers_mut();
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));

@@ -53,7 +53,7 @@ impl Known {
             Some((_, divided)) => Arc::clone(divided),
             None => {
                 drop(known);
-                let cuts = Cuts::new(source, 0, SEGMENT_CUT_NS).map_err(ExportError::from)?;
+                let cuts = Cuts::new(source, 0, SEGMENT_CUT_NS)?;
                 let found = vec![cuts.first()];
                 let divided = Arc::new(Mutex::new(Divided { cuts, found }));
                 known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ impl Known {
         drop(known);
         let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
         let Divided { cuts, found } = &mut *divided;
-        while let Some(cut) = cuts.next_cut(source).map_err(ExportError::from)? {
+        while let Some(cut) = cuts.next_cut(source)? {
             found.push(cut);
         }
         let first = source.recording().first;

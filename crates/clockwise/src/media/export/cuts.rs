@@ -5,11 +5,10 @@
 
 use std::collections::VecDeque;
 
-use super::super::archive::ArchiveError;
 use super::super::block::{Block, Kind};
 use super::super::index::{GROUP, Index};
 use super::super::start;
-use super::Source;
+use super::{ExportError, Source};
 
 /// A packet's place in a recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -49,7 +48,7 @@ impl Cuts {
     ///
     /// # Errors
     /// When the recording cannot be read.
-    pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ArchiveError> {
+    pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ExportError> {
         let track = source.description.video_track();
         let (archive, client) = (&source.archive, &source.client);
         let start = start::start_at(
@@ -103,7 +102,7 @@ impl Cuts {
     ///
     /// # Errors
     /// When the recording cannot be read.
-    pub fn next_cut(&mut self, source: &mut Source) -> Result<Option<Cut>, ArchiveError> {
+    pub fn next_cut(&mut self, source: &mut Source) -> Result<Option<Cut>, ExportError> {
         loop {
             while let Some(found) = self.found.pop_front() {
                 let is_new = found.media_ns / self.cut_ns > self.last.media_ns / self.cut_ns;
@@ -123,7 +122,7 @@ impl Cuts {
     }
 
     /// Looks at the blocks up to this one, which are of one group.
-    fn look(&mut self, source: &mut Source, end: u64) -> Result<(), ArchiveError> {
+    fn look(&mut self, source: &mut Source, end: u64) -> Result<(), ExportError> {
         if let Some(index) = section(source, end)? {
             let is_of_track = index.track == self.track && !index.is_thinned;
             if !self.has_keys {
@@ -150,7 +149,7 @@ impl Cuts {
     }
 
     /// The same by the blocks themselves.
-    fn scan(&mut self, source: &mut Source, end: u64) -> Result<(), ArchiveError> {
+    fn scan(&mut self, source: &mut Source, end: u64) -> Result<(), ExportError> {
         let mut begun: Option<Cut> = None;
         // A frame that begins in the last one may be known for a key frame in the next.
         let behind = source.recording.end.min(end + 1);
@@ -202,7 +201,7 @@ impl Cuts {
 }
 
 /// The beginning of a recording, with the sound that came before its first picture.
-fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, ArchiveError> {
+fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, ExportError> {
     let serial = source.recording.first;
     if first.place.serial != serial || !source.load(serial)? {
         return Ok(first);
@@ -232,11 +231,11 @@ fn heard_before(source: &mut Source, first: Cut, track: u8) -> Result<Cut, Archi
 }
 
 /// The section of the index about the blocks of a group up to `end`, if there is one.
-fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, ArchiveError> {
+fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, ExportError> {
     match end.checked_sub(1) {
-        Some(last) => source
+        Some(last) => Ok(source
             .archive
-            .section(&source.client, &source.recording, last),
+            .section(&source.client, &source.recording, last)?),
         None => Ok(None),
     }
 }

@@ -27,6 +27,7 @@ pub mod nal;
 pub mod track;
 pub mod unit;
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -82,6 +83,19 @@ pub enum ExportError {
     /// Nothing lies between those times.
     #[error("nothing was recorded between those times")]
     Empty,
+    /// It was deleted, or overwritten, before all of it was read.
+    #[error(
+        "recording {number} in volume {volume:?} was deleted or overwritten while it was exported"
+    )]
+    Gone {
+        /// Its volume.
+        volume: String,
+        /// Its number.
+        number: u64,
+    },
+    /// Who asked for it has taken nothing for too long.
+    #[error("nothing of the file has been taken for {0:?}")]
+    Stalled(std::time::Duration),
     /// Nobody waits for it.
     #[error("nobody waits for the file any more, or the server ends")]
     Unwanted,
@@ -107,8 +121,8 @@ pub struct Source {
     description: Description,
     /// What was read last: where a segment ends, the next one begins.
     kept: Option<(u64, Vec<u8>)>,
-    /// Blocks that were damaged, or overwritten meanwhile.
-    pub missing_blocks: u64,
+    /// The serials of blocks that were damaged, or overwritten meanwhile.
+    missing: BTreeSet<u64>,
     /// Frames, images and NAL units that were left out, as parts of them are missing or of no kind that is known.
     pub left_out: u64,
 }
@@ -144,9 +158,15 @@ impl Source {
             recording,
             description,
             kept: None,
-            missing_blocks: 0,
+            missing: BTreeSet::new(),
             left_out: 0,
         }
+    }
+
+    /// In which volume.
+    #[must_use]
+    pub fn volume(&self) -> &str {
+        self.archive.volume().name()
     }
 
     /// Which recording.
@@ -161,33 +181,45 @@ impl Source {
         &self.description
     }
 
+    /// How many blocks of what was made are missing: they are damaged, or were overwritten meanwhile.
+    #[must_use]
+    pub fn missing_blocks(&self) -> u64 {
+        self.missing.len() as u64
+    }
+
     /// Makes a block the one that is kept; `false`: it is damaged, or not there any more.
-    fn load(&mut self, serial: u64) -> Result<bool, ArchiveError> {
+    fn load(&mut self, serial: u64) -> Result<bool, ExportError> {
         if self.kept.as_ref().is_some_and(|(of, _)| *of == serial) {
             return Ok(true);
         }
         self.kept = None;
-        match self.archive.read_block(&self.client, serial)? {
-            Some(bytes) => self.kept = Some((serial, bytes)),
-            None => self.missing_blocks += 1,
+        let read = self.archive.read_block(&self.client, serial)?;
+        let number = self.recording.number;
+        if read.is_none() && !self.archive.is_there(number) {
+            return Err(ExportError::Gone {
+                volume: self.volume().to_owned(),
+                number,
+            });
         }
+        self.kept = read.map(|bytes| (serial, bytes));
         Ok(self.kept.is_some())
     }
 
-    /// Each RTP packet between two places that is there, until no more are wanted.
-    fn packets<E: From<ArchiveError>>(
+    /// Each RTP packet between two places that is there, until no more are wanted; the serials of the blocks that are
+    /// missing.
+    fn packets(
         &mut self,
         places: &Range<Place>,
         until_ns: u64,
-        mut take: impl FnMut(&Entry, &[u8]) -> Result<ControlFlow<()>, E>,
-    ) -> Result<(), E> {
+        mut take: impl FnMut(&Entry, &[u8]) -> Result<ControlFlow<()>, ExportError>,
+    ) -> Result<BTreeSet<u64>, ExportError> {
+        let mut missing = BTreeSet::new();
         let end = places.end.serial + u64::from(places.end.packet > 0);
         let first = places.start.serial.max(self.recording.first);
         for serial in first..end.min(self.recording.end) {
-            if !self.load(serial)? {
-                continue;
-            }
+            self.load(serial)?;
             let Some((_, bytes)) = &self.kept else {
+                missing.insert(serial);
                 continue;
             };
             // It was found to be one when it was read.
@@ -212,11 +244,11 @@ impl Source {
                     && entry.kind == Kind::Rtp
                     && take(&entry, &bytes[body])?.is_break()
                 {
-                    return Ok(());
+                    return Ok(missing);
                 }
             }
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// The tracks that can be in an MP4 file.
@@ -258,7 +290,7 @@ impl Source {
             };
             self.packets(&(from..end), u64::MAX, |entry, body| {
                 push(&mut tracks, entry, body);
-                Ok::<_, ExportError>(match is_known(&tracks) {
+                Ok(match is_known(&tracks) {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 })
@@ -287,11 +319,11 @@ impl Source {
             ..Muxer::default()
         };
         let mut flow = ControlFlow::Continue(());
-        self.packets(&segment.places, segment.times_ns.end, |entry, body| {
+        let missing = self.packets(&segment.places, segment.times_ns.end, |entry, body| {
             if let Some(place) = push(&mut tracks, entry, body) {
                 flow = muxer.take(&mut tracks, place, &segment.times_ns, emit)?;
             }
-            Ok::<_, ExportError>(flow)
+            Ok(flow)
         })?;
         for place in 0..tracks.len() {
             tracks[place].finish();
@@ -299,6 +331,7 @@ impl Source {
                 flow = muxer.take(&mut tracks, place, &segment.times_ns, emit)?;
             }
         }
+        self.missing.extend(missing);
         self.left_out += tracks.iter().map(Track::left_out).sum::<u64>();
         match flow {
             ControlFlow::Continue(()) => muxer.cut(&tracks, None, emit),
@@ -342,23 +375,22 @@ impl Source {
     /// When there is nothing, or it cannot be read.
     pub fn file(&mut self, times_ns: &Range<u64>, emit: &mut Emit<'_>) -> Result<(), ExportError> {
         let mut segments = self.segments(times_ns, FILE_CUT_NS)?;
-        let head = self.file_head(&segments)?;
-        if emit(head).is_break() {
-            return Ok(());
-        }
-        let mut is_empty = true;
+        // Nothing is begun that would have nothing in it.
+        let mut head = Some(self.file_head(&segments)?);
         while let Some((_, segment)) = segments.next_segment(self)? {
             let mut emit = |bytes| {
-                is_empty = false;
+                if let Some(head) = head.take() {
+                    emit(head)?;
+                }
                 emit(bytes)
             };
             if self.segment(&segment, &mut emit)?.is_break() {
                 return Ok(());
             }
         }
-        match is_empty {
-            true => Err(ExportError::Empty),
-            false => Ok(()),
+        match head {
+            Some(_) => Err(ExportError::Empty),
+            None => Ok(()),
         }
     }
 
@@ -412,28 +444,21 @@ impl Source {
             }
             ControlFlow::Continue(())
         };
-        self.packets(&(first.place..end), times_ns.end, |entry, body| {
+        let missing = self.packets(&(first.place..end), times_ns.end, |entry, body| {
             if usize::from(entry.track) != track.number {
                 return Ok(ControlFlow::Continue(()));
             }
             track.push(entry.header, body, entry.media_ns);
-            Ok::<_, ExportError>(write(&mut track))
+            Ok(write(&mut track))
         })?;
         track.finish();
         let _ = write(&mut track);
+        self.missing.extend(missing);
         self.left_out += track.left_out();
         match is_begun {
             true => Ok(()),
             false => Err(ExportError::Empty),
         }
-    }
-
-    /// Whether a track can be a file of its own.
-    ///
-    /// # Errors
-    /// When it cannot, or there is none.
-    pub fn can_be_raw(&self, track: usize) -> Result<(), ExportError> {
-        self.raw_track(Some(track)).map(|_| ())
     }
 
     fn raw_track(&self, wanted: Option<usize>) -> Result<Track, ExportError> {

@@ -1,0 +1,118 @@
+//! Recordings of which something is damaged, overwritten or deleted are not exported as if they were whole.
+
+mod common;
+mod rtsp_support;
+
+use std::io::Read as _;
+use std::process::Stdio;
+
+use common::{Site, clockwise, pattern};
+use rtsp_support::files::closed;
+use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
+
+/// Bytes of a packet's body: 46 fill a block.
+const BODY: usize = 1_360;
+
+/// Samples of a packet, of two bytes.
+const SAMPLES: u32 = BODY as u32 / 2;
+
+/// Records so many packets of sound that can be a file of its own; the number of the recording.
+fn record(site: &Site, address: std::net::SocketAddr, packets: u16) -> String {
+    let description = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+                       m=audio 0 RTP/AVP 96\r\nb=AS:800\r\na=rtpmap:96 L16/8000\r\na=control:one\r\n";
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, description).is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    for number in 0..packets {
+        let body = vec![number as u8; BODY];
+        client.packet(0, &rtp(number, u32::from(number) * SAMPLES, 7, &body));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    closed(site)
+}
+
+#[test]
+fn one_that_is_deleted_while_it_is_exported_is_not_whole() {
+    let (site, serve, address) = serving("");
+    let number = record(&site, address, 3_000);
+    let mut command = clockwise();
+    command.arg("--config").arg(site.config());
+    command.args(["recording", "export", "cam", &number]);
+    command.args(["--track", "0", "--to", "-"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut export = command.spawn().expect("it runs");
+    let mut taken = export.stdout.take().expect("a pipe");
+    taken.read_exact(&mut [0]).expect("it has begun");
+    site.run(&["recording", "delete", "cam", &number]).done();
+    let mut rest = Vec::new();
+    taken.read_to_end(&mut rest).expect("its end");
+    assert!(rest.len() < 3_000 * BODY - 1, "all of it was exported");
+    let said = export.wait_with_output().expect("it ends");
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("was deleted or overwritten while it was exported"),
+        "{error}"
+    );
+    serve.terminate();
+}
+
+#[test]
+fn blocks_that_are_damaged_are_counted_and_all_else_is_exported() {
+    let (site, serve, address) = serving("");
+    let number = record(&site, address, 500);
+    let to = site.path("out.s16be").display().to_string();
+    let command = [
+        "recording",
+        "export",
+        "cam",
+        &number,
+        "--track",
+        "0",
+        "--to",
+        &to,
+    ];
+    site.run(&command).done();
+    // The third block, which lies behind the header and two others.
+    let noise = common::told::file(&site, "noise", &pattern(3, 4_096));
+    let damage = [
+        "stream", "record", "--volume", "cam", "--from", &noise, "--offset", "196608", "--length",
+        "4096", "--block", "4KiB", "--rate", "20KB/s",
+    ];
+    site.run(&damage).done();
+    site.run(&command)
+        .fails(1, &["1 block of the recording", "recording check"]);
+    let length = std::fs::metadata(&to).expect("it is kept").len() as usize;
+    assert!((400 * BODY..500 * BODY).contains(&length), "{length} bytes");
+    serve.terminate();
+}
+
+#[test]
+fn of_times_that_were_overwritten_it_says_that_there_is_nothing() {
+    let (site, serve, address) = serving("");
+    let number = record(&site, address, 1_000);
+    site.run(&["recording", "keep", "cam", "--size", "320KiB"])
+        .done();
+    let to = site.path("out.s16be").display().to_string();
+    let command = [
+        "recording",
+        "export",
+        "cam",
+        &number,
+        "--track",
+        "0",
+        "--to",
+        &to,
+        "--from",
+        "0s",
+        "--until",
+        "5s",
+    ];
+    site.run(&command).fails(
+        1,
+        &["nothing was recorded between those times", "recording show"],
+    );
+    assert!(!std::path::Path::new(&to).exists());
+    serve.terminate();
+}
