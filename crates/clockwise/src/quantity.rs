@@ -58,6 +58,14 @@ pub enum QuantityError {
         /// The units there are.
         known: String,
     },
+    /// Times in another order than people say them.
+    #[error(
+        "`{text}` begins with a shorter unit, or has one twice; write the longest first, such as 1h10m"
+    )]
+    Order {
+        /// What was found.
+        text: String,
+    },
     /// More than 64 bits can say.
     #[error("it is too large; the most is {most}")]
     TooLarge {
@@ -102,6 +110,18 @@ const TIME_UNITS: Units = &[
     ("us", 1_000),
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
+/// The same where several stand together: a minute behind an hour is often one letter.
+const UNITS_TOGETHER: Units = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
     ("min", 60_000_000_000),
     ("h", 3_600_000_000_000),
     ("d", 86_400_000_000_000),
@@ -177,6 +197,42 @@ fn parse(
         .ok_or_else(too_large)
 }
 
+/// A time in nanoseconds: `90s`, or several units together, `1h10m`.
+fn parse_nanos(text: &str, example: &'static str) -> Result<u128, QuantityError> {
+    let mut pieces = Vec::new();
+    let (mut begin, mut is_behind_unit) = (0, false);
+    for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace()) {
+        if is_behind_unit && c.is_ascii_digit() {
+            pieces.push(&text[begin..at]);
+            begin = at;
+        }
+        is_behind_unit = c.is_alphabetic();
+    }
+    if pieces.is_empty() {
+        return parse(text, TIME_UNITS, None, example);
+    }
+    pieces.push(&text[begin..]);
+    let (mut sum, mut unit_before) = (0_u128, u128::MAX);
+    for piece in pieces {
+        let nanos = parse(piece, UNITS_TOGETHER, None, example)?;
+        let name = piece
+            .trim()
+            .trim_start_matches(|c: char| !c.is_alphabetic());
+        let unit = UNITS_TOGETHER
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let unit = unit.map_or(0, |(_, nanos)| *nanos);
+        if unit >= unit_before {
+            return Err(QuantityError::Order {
+                text: text.trim().to_owned(),
+            });
+        }
+        unit_before = unit;
+        sum = sum.saturating_add(nanos);
+    }
+    Ok(sum)
+}
+
 fn known(units: Units) -> String {
     units
         .iter()
@@ -224,21 +280,21 @@ pub fn parse_rate(text: &str) -> Result<BytesPerSecond, QuantityError> {
     positive(eighths / 8, || "16 EiB/s".to_owned()).map(BytesPerSecond)
 }
 
-/// A length of time, more than zero: `500ms`, `1.5 s`, `2h`.
+/// A length of time, more than zero: `500ms`, `1.5 s`, `2h`, `1h10m`.
 ///
 /// # Errors
 /// When the text is not one.
 pub fn parse_time(text: &str) -> Result<Nanos, QuantityError> {
-    let nanos = parse(text, TIME_UNITS, None, "500ms")?;
+    let nanos = parse_nanos(text, "500ms")?;
     positive(nanos, || "584 years".to_owned()).map(Nanos)
 }
 
-/// A time of something, from its beginning: `90s`, `1h`, `0s`.
+/// A time of something, from its beginning: `90s`, `1h`, `1h10m`, `0s`.
 ///
 /// # Errors
 /// When the text is not one.
 pub fn parse_moment(text: &str) -> Result<Nanos, QuantityError> {
-    let nanos = parse(text, TIME_UNITS, None, "90s")?;
+    let nanos = parse_nanos(text, "90s")?;
     u64::try_from(nanos)
         .map(Nanos)
         .map_err(|_| QuantityError::TooLarge {

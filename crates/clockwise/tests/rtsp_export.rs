@@ -135,6 +135,8 @@ fn a_track_alone_is_what_was_published() {
     let ended = format!("ended      {}\n", humantime::format_rfc3339_millis(ended));
     let said = site.run(&["recording", "show", "cam", &number]).done().out;
     assert!(said.contains(&ended), "{said}, not {ended}");
+    let blank = said.lines().filter(|line| line.is_empty()).count();
+    assert_eq!(blank, 1, "before the tracks: {said}");
     let file = export(&site, &number, "out.mjpeg", &["--track", "0"]);
     assert_eq!(sums(&file, &SEEN), sums(&clip_jpeg, &SEEN));
     let sound = export(&site, &number, "out.s16be", &["--track", "1"]);

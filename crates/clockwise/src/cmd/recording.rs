@@ -328,7 +328,7 @@ fn shown(of: &RecordingDetail) -> String {
         &[0, 2],
         of.tracks.iter().map(row),
     );
-    format!("{}\n\n{tracks}\n", list(&rows))
+    format!("{}\n{tracks}", list(&rows))
 }
 
 fn checked(of: &RecordingCheck) -> String {
@@ -410,6 +410,15 @@ fn delete(
     Ok(ExitCode::SUCCESS)
 }
 
+/// An age as it is set: in days where these are whole.
+fn kept_for(age_ns: u64) -> String {
+    const DAY_NS: u64 = 86_400_000_000_000;
+    match age_ns / DAY_NS {
+        days if days > 0 && age_ns.is_multiple_of(DAY_NS) => format!("{days} d"),
+        _ => Span(Nanos(age_ns)).to_string(),
+    }
+}
+
 fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode, Failure> {
     let path = format!("{}/retention", super::volume::path(&args.volume)?);
     let none = args.everything.then_some(0);
@@ -424,7 +433,7 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
         false => block_on(client.patch(&path, &change))?,
     };
     output.result(&kept, || {
-        let age = kept.keep_for_ns.map(|age| Span(Nanos(age)).to_string());
+        let age = kept.keep_for_ns.map(kept_for);
         let size = |of: Option<u64>| of.map(|of| Size(Bytes(of)).to_string());
         let at_most = size(kept.keep_bytes);
         let grows = size(kept.grow_to_bytes);
@@ -443,4 +452,19 @@ fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode
         ])
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_days_are_told_in_days() {
+        let day = 86_400_000_000_000;
+        assert_eq!(kept_for(30 * day), "30 d");
+        assert_eq!(kept_for(day), "1 d");
+        assert_eq!(kept_for(day / 2), "43200 s");
+        assert_eq!(kept_for(day + day / 2), "129600 s");
+        assert_eq!(kept_for(0), "0");
+    }
 }

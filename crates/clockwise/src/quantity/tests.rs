@@ -112,3 +112,42 @@ fn a_rate_rounded_down_may_be_asked_for_as_it_is_shown() {
     let shown = Rate(BytesPerSecond(14_119_999)).rounded_down().to_string();
     assert_eq!(shown, "14.11 MB/s");
 }
+
+#[test]
+fn times_may_have_several_units() {
+    let minutes = |count: u64| Ok(Nanos::from_secs(60 * count));
+    for text in [
+        "1h10m",
+        "1h10min",
+        " 1h 10 m ",
+        "70min",
+        "1H10M",
+        "0d1h10m0s",
+    ] {
+        assert_eq!(parse_time(text), minutes(70), "{text}");
+        assert_eq!(parse_moment(text), minutes(70), "{text}");
+    }
+    assert_eq!(parse_time("1d12h"), minutes(36 * 60));
+    assert_eq!(parse_time("1m30s500ms"), Ok(Nanos::from_millis(90_500)));
+    assert_eq!(parse_moment("0h0m"), Ok(Nanos::ZERO));
+    assert_eq!(parse_time("0h0m"), Err(QuantityError::Zero));
+    for text in ["10m1h", "1h1h", "1min1m"] {
+        assert!(
+            matches!(parse_time(text), Err(QuantityError::Order { .. })),
+            "{text}"
+        );
+    }
+    for text in ["10m", "1h-10m", "1h10x", "1e9s"] {
+        assert!(
+            matches!(parse_time(text), Err(QuantityError::Unit { .. })),
+            "{text}"
+        );
+    }
+    for text in ["1h10", "1h1.2.3m"] {
+        assert!(parse_time(text).is_err(), "{text}");
+    }
+    assert!(matches!(
+        parse_time("999999999999d1h"),
+        Err(QuantityError::TooLarge { .. })
+    ));
+}
