@@ -244,3 +244,50 @@ fn many_may_be_connected() {
     assert_eq!(played(address, "cam", "", 1).len(), 1);
     serve.terminate();
 }
+
+#[test]
+fn what_is_neither_a_recording_nor_a_track_is_not_the_newest_recording() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    for number in 0..50 {
+        client.packet(0, &rtp(number, 400, 9, &[7; 1_400]));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let mut client = Client::connect(address);
+    for path in [
+        "cam/NONSENSE",
+        "cam/-1",
+        "cam/trackx",
+        "cam/live1",
+        "cam/NONSENSE/track0",
+        "cam/1/NONSENSE",
+    ] {
+        for (method, header) in [("DESCRIBE", ""), ("SETUP", TCP)] {
+            let said = client.ask(method, path, header, "").is(404);
+            assert!(
+                said.body.contains("there is no "),
+                "{method} {path}: {said:?}"
+            );
+        }
+    }
+    assert_eq!(reservations(&site), 0, "nothing was reserved for these");
+    for path in ["cam", "cam/", "cam/1", "cam/1/", "cam/track0"] {
+        client.ask("DESCRIBE", path, "", "").is(200);
+    }
+    for path in ["cam/track0", "cam/1/track0", "cam/1", "cam"] {
+        client.ask("SETUP", path, TCP, "").is(200);
+        let said = client.ask("PLAY", "cam/NONSENSE", "", "").is(404);
+        assert!(said.body.contains("NONSENSE"), "{said:?}");
+        client.ask("TEARDOWN", path, "", "").is(200);
+        client.session = None;
+    }
+    for path in ["cam/1", "cam/live", "cam/7/one"] {
+        let said = client.ask("ANNOUNCE", path, SDP_TYPE, &sdp(800)).is(400);
+        assert!(
+            said.body.contains("name the volume alone"),
+            "{path}: {said:?}"
+        );
+    }
+    serve.terminate();
+}

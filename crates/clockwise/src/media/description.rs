@@ -320,6 +320,12 @@ pub fn control(track: usize) -> String {
     format!("track{track}")
 }
 
+/// Whether that may be the name of a track for players.
+pub(super) fn is_control(name: &str) -> bool {
+    let number = name.strip_prefix("track");
+    number.is_some_and(|number| number.parse::<usize>().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

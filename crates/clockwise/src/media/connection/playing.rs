@@ -18,6 +18,7 @@ use super::answer::{Answer, answer, options};
 use super::outgoing::{Full, Outgoing};
 use super::parameters::named;
 use super::setup::played_at_least;
+use super::target::strange;
 use super::wanted::{Playable, Unwanted, Wanted, WantedPart};
 use super::{Asked, Connection, Ended, Part, Role, Session, Then};
 use crate::media::archive::ArchiveError;
@@ -78,6 +79,9 @@ impl Connection<'_> {
             return (said.done(), Then::Next);
         };
         let said = |status| answer(Some(request), status).session(id, self.shared.config.timeout);
+        if let Some(why) = strange(request) {
+            return (said(StatusCode::NotFound).because(why), Then::Next);
+        }
         let of_part = |part: &Part| part.archive.recording(Some(part.recording.number));
         let Some(master) = parts.first().and_then(of_part) else {
             let why = match parts.first() {

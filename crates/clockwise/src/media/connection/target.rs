@@ -11,7 +11,7 @@ use super::{Asked, Connection};
 use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::archives::OpenError;
-use crate::media::description::Description;
+use crate::media::description::{self, Description};
 
 /// So many are played together.
 const PARTS_MAX: usize = 8;
@@ -57,6 +57,20 @@ fn of_path(path: &str) -> Option<Target> {
     })
 }
 
+/// Why what a player names is no recording nor a track of one; `None`: it is, or names no volume at all.
+pub(super) fn strange(request: &Asked) -> Option<String> {
+    let Target { number, rest, .. } = target(request)?;
+    if rest.is_empty() || description::is_control(&rest) {
+        return None;
+    }
+    Some(match number {
+        Some(number) => format!("there is no {rest:?} in recording {number}"),
+        None => format!(
+            "there is no recording {rest:?}: its number follows the volume, or `live`, or nothing for the newest"
+        ),
+    })
+}
+
 fn nameless(request: &Asked) -> Answer {
     answer(Some(request), StatusCode::NotFound)
         .reason("name a volume: rtsp://HOST/VOLUME, with %2B for a plus in its name")
@@ -65,12 +79,15 @@ fn nameless(request: &Asked) -> Answer {
 /// The volume that a request would record in.
 pub(super) fn recorded_to(request: &Asked) -> Result<String, Answer> {
     let target = target(request).ok_or_else(|| nameless(request))?;
+    let no = |why| Err(answer(Some(request), StatusCode::BadRequest).reason(why));
     let [volume] = &target.volumes[..] else {
-        let said = answer(Some(request), StatusCode::BadRequest);
-        return Err(
-            said.reason("a recording is made in one volume; a plus in its name is written as %2B")
-        );
+        return no("a recording is made in one volume; a plus in its name is written as %2B");
     };
+    if target.number.is_some() || target.is_live {
+        return no(
+            "a recording gets its number when it begins; name the volume alone: rtsp://HOST/VOLUME",
+        );
+    }
     Ok(volume.clone())
 }
 
@@ -101,6 +118,9 @@ impl Connection<'_> {
     /// one at least.
     pub(super) fn recorded(&self, request: &Asked) -> Result<Vec<Recorded>, Answer> {
         let target = target(request).ok_or_else(|| nameless(request))?;
+        if let Some(why) = strange(request) {
+            return Err(answer(Some(request), StatusCode::NotFound).reason(why));
+        }
         let count = target.volumes.len();
         if count > PARTS_MAX {
             let why = format!("{count} recordings: at most {PARTS_MAX} are played together");
