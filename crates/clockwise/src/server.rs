@@ -114,8 +114,10 @@ impl Server {
         if let Some(listener) = browsers {
             let router = http::media::router(Arc::clone(&app));
             let access = rtsp.as_ref().and_then(media::Server::access);
-            if access.is_none() && http.is_some_and(|of| !of.ip().is_loopback()) {
-                tracing::warn!(address = ?http, "whoever reaches this address can see all recordings: [rtsp] has no `users`");
+            if access.is_none()
+                && let Some(address) = http.filter(|of| !of.ip().is_loopback())
+            {
+                tracing::warn!(%address, "whoever reaches this address can see all recordings: [rtsp] has no `users`");
             }
             let router = move |peer| match (&access, peer) {
                 (Some(access), Some(peer)) => {

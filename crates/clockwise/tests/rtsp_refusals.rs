@@ -6,7 +6,8 @@ mod rtsp_support;
 
 use common::{Site, WITHIN, until};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving, with_rtsp,
+    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serve_logged, serving,
+    with_rtsp,
 };
 use std::net::UdpSocket;
 
@@ -290,4 +291,72 @@ fn what_is_neither_a_recording_nor_a_track_is_not_the_newest_recording() {
         );
     }
     serve.terminate();
+}
+
+#[test]
+fn a_refused_request_is_one_line_in_the_log() {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve_logged(&site);
+    site.run(&["volume", "create", "cam", "--size", "40MiB"])
+        .done();
+    let mut client = Client::connect(address);
+    client
+        .ask("ANNOUNCE", "nowhere", SDP_TYPE, &sdp(800))
+        .is(404);
+    client.ask("DESCRIBE", "cam/NONSENSE", "", "").is(404);
+    client.ask("RECORD", "cam", "", "").is(455);
+    client.ask("PAUSE", "cam", "", "").is(455);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("SETUP", "cam/two", TCP, "").is(404);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    client.ask("DESCRIBE", "cam", "", "").is(455);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    // What admission refuses has its own line.
+    let mut greedy = Client::connect(address);
+    greedy
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(8_000_000))
+        .is(200);
+    greedy.ask("SETUP", "cam/one", TCP, "").is(453);
+    let (status, log) = serve.terminate();
+    assert_eq!(status, Some(0), "{log}");
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains(" is refused"))
+        .collect();
+    let expected = [
+        ["ANNOUNCE", "\"/nowhere\"", "status=404", "nowhere"],
+        [
+            "DESCRIBE",
+            "\"/cam/NONSENSE\"",
+            "status=404",
+            "there is no recording",
+        ],
+        ["RECORD", "\"/cam\"", "status=455", "Method Not Valid"],
+        [
+            "SETUP",
+            "\"/cam/two\"",
+            "status=404",
+            "there is no such track",
+        ],
+        ["DESCRIBE", "\"/cam\"", "status=455", "Method Not Valid"],
+        [
+            "a recording is refused",
+            "volume=\"cam\"",
+            "refusal=",
+            "peer=",
+        ],
+    ];
+    assert_eq!(lines.len(), expected.len(), "{log}");
+    for (line, parts) in lines.iter().zip(expected) {
+        assert!(
+            line.contains("INFO") && line.contains("peer=127.0.0.1:"),
+            "{line}"
+        );
+        for part in parts {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
 }

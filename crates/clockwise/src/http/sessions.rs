@@ -153,7 +153,7 @@ async fn end(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<Rt
             ));
         }
         let (who, volume, recording) = (&about.who, &about.volume, about.recording);
-        tracing::info!(session = number, %who, %volume, recording, "a session is ended from outside");
+        tracing::info!(session = number, %who, volume, recording, "a session is ended from outside");
         let last = RtspSessionView::from(&*session);
         app.archives.roster().end(session);
         Ok(last)

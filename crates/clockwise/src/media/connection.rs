@@ -350,7 +350,8 @@ impl<'a> Connection<'a> {
 
     /// What a request is answered, and what follows.
     fn handle(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
-        let next = |answer: Answer| (answer.done(), Then::Next);
+        let peer = self.peer;
+        let next = |answer: Answer| (answer.log(peer, request).done(), Then::Next);
         if let Some(said) = self.wrong_session(request) {
             return next(said);
         }

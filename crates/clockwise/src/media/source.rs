@@ -343,7 +343,7 @@ impl Worker {
             Ok((report, tally)) => {
                 self.now().tally = tally;
                 tracing::info!(
-                    source = %self.spec.name, volume = %self.spec.volume, recording = number, packets = tally.packets, reports = tally.reports,
+                    source = %self.spec.name, volume = self.spec.volume, recording = number, packets = tally.packets, reports = tally.reports,
                     bytes = tally.bytes, lost = tally.lost, strangers = tally.strangers, too_long = tally.too_long,
                     blocks = report.blocks, missed = report.misses, "a recording of a source ended"
                 );

@@ -1,20 +1,26 @@
 //! What requests are answered.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSION, TypedHeader};
-use rtsp_types::{Response, ResponseBuilder, StatusCode, Version};
+use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
 use super::Asked;
 
 /// What can be asked for.
 const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 
+/// So many characters of what somebody else wrote are in a line of the log.
+const LOGGED_MAX: usize = 200;
+
 /// An answer on its way.
 pub(super) struct Answer {
     status: StatusCode,
     builder: ResponseBuilder,
     body: Vec<u8>,
+    /// Why it is no is in the log.
+    is_logged: bool,
 }
 
 /// An answer to a request, if it is known to which.
@@ -31,6 +37,7 @@ pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
         status,
         builder,
         body: Vec::new(),
+        is_logged: false,
     }
 }
 
@@ -73,6 +80,34 @@ impl Answer {
         let mut why: String = why.into();
         why.push_str("\r\n");
         self.body("text/plain; charset=utf-8", why.into_bytes())
+    }
+
+    /// Why it is no is in the log already.
+    pub(super) fn logged(mut self) -> Self {
+        self.is_logged = true;
+        self
+    }
+
+    /// Has the log say why somebody can neither record nor find what to play.
+    pub(super) fn log(self, peer: SocketAddr, request: &Asked) -> Self {
+        let is_no = self.status.is_client_error() || self.status.is_server_error();
+        let begins = matches!(
+            request.method(),
+            Method::Announce | Method::Describe | Method::Setup | Method::Record
+        );
+        if !is_no || !begins || self.is_logged {
+            return self;
+        }
+        let method: &str = request.method().into();
+        let path = request.request_uri().map_or("*", |uri| uri.path());
+        let path: String = path.chars().take(LOGGED_MAX).collect();
+        let why = match self.body.is_empty() {
+            true => self.status.to_string(),
+            false => String::from_utf8_lossy(&self.body).into_owned(),
+        };
+        let reason: String = why.trim_end().chars().take(LOGGED_MAX).collect();
+        tracing::info!(%peer, method, path, status = u16::from(self.status), reason, "a request is refused");
+        self.logged()
     }
 
     /// The same as a whole answer.

@@ -30,7 +30,7 @@ impl Connection<'_> {
         let was_known = self.guard.user().is_some();
         let Err(refused) = self.guard.check(access, said, method, uri, now) else {
             if !was_known {
-                tracing::info!(peer = %self.peer, user = ?self.guard.user(), "somebody has logged in");
+                tracing::info!(peer = %self.peer, user = self.guard.user(), "somebody has logged in");
             }
             return Ok(None);
         };
@@ -83,6 +83,7 @@ impl Connection<'_> {
         };
         tracing::info!(peer = %self.peer, user, volume, what, "somebody may not do that");
         let why = format!("user {user:?} may not {what} volume {volume:?}");
-        Err(answer(Some(request), StatusCode::Forbidden).reason(why))
+        let said = answer(Some(request), StatusCode::Forbidden).reason(why);
+        Err(said.logged())
     }
 }

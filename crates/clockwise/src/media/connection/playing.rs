@@ -483,7 +483,9 @@ impl Connection<'_> {
                         None => continue,
                     }
                 }
-                (None, _) => in_session(StatusCode::MethodNotValidInThisState),
+                (None, _) => {
+                    in_session(StatusCode::MethodNotValidInThisState).log(self.peer, &request)
+                }
             };
             out.say(said)?;
         }

@@ -1,5 +1,6 @@
 //! RECORD: packets come, by UDP or between requests, until TEARDOWN, silence, or the end of the connection.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -61,11 +62,11 @@ impl Connection<'_> {
         }
         if !is_ready {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
-            return (said.done(), Then::Next);
+            return (said.log(self.peer, request).done(), Then::Next);
         }
         // After a PAUSE it is another recording.
         if let Err(refused) = self.reserve_recording(request) {
-            return (refused.done(), Then::Next);
+            return (refused.log(self.peer, request).done(), Then::Next);
         }
         let said = self.in_session(request, StatusCode::Ok).done();
         (said, Then::Record)
@@ -100,7 +101,7 @@ impl Connection<'_> {
         };
         let number = writing.number();
         let volume = writing.archive().volume().name().to_owned();
-        tracing::info!(peer = %self.peer, %volume, recording = number, "a recording begins");
+        tracing::info!(peer = %self.peer, volume, recording = number, "a recording begins");
         let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
@@ -118,7 +119,7 @@ impl Connection<'_> {
             copied_bytes,
         } = tally;
         tracing::info!(
-            peer = %self.peer, %volume, recording = number, packets, reports, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
+            peer = %self.peer, volume, recording = number, packets, reports, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();
@@ -204,7 +205,8 @@ impl Connection<'_> {
                             if matches!(request.method(), Method::Teardown | Method::Pause) {
                                 return Ok(Over::Asked(request));
                             }
-                            if let Some(said) = while_recording(request, member, changes) {
+                            if let Some(said) = while_recording(self.peer, request, member, changes)
+                            {
                                 let timeout = self.shared.config.timeout;
                                 self.tell(&said.session(id, timeout).done())?;
                             }
@@ -274,6 +276,7 @@ impl Connection<'_> {
 
 /// What is said to a request beside packets, if not later.
 fn while_recording(
+    peer: SocketAddr,
     request: Box<Asked>,
     member: &Arc<Member>,
     changes: &mut Changes,
@@ -281,9 +284,9 @@ fn while_recording(
     match request.method() {
         Method::Options => Some(options(&request)),
         Method::GetParameter | Method::SetParameter => changes.ask(request, member),
-        _ => Some(answer(
-            Some(&request),
-            StatusCode::MethodNotValidInThisState,
-        )),
+        _ => {
+            let said = answer(Some(&request), StatusCode::MethodNotValidInThisState);
+            Some(said.log(peer, &request))
+        }
     }
 }

@@ -241,7 +241,7 @@ impl Connection<'_> {
             .reserve(&archive, &name, rate, Op::Read)
             .map_err(|refusal| {
                 tracing::info!(peer = %self.peer, volume, %refusal, "a player is refused");
-                refused(request, &refusal)
+                refused(request, &refusal).logged()
             })?;
         let about = About {
             who: self.peer.to_string(),
@@ -328,8 +328,9 @@ impl Connection<'_> {
         let stream = self
             .reserve(archive, &name, rate, Op::Write)
             .map_err(|refusal| {
-                tracing::info!(peer = %self.peer, %refusal, "a recording is refused");
-                refused(request, &refusal)
+                let volume = archive.volume().name();
+                tracing::info!(peer = %self.peer, volume, %refusal, "a recording is refused");
+                refused(request, &refusal).logged()
             })?;
         let about = About {
             who: self.peer.to_string(),

@@ -177,7 +177,7 @@ impl Session<'_> {
             None => {
                 now.recording = Some(recording);
                 (now.gaps, now.gap_ns) = (0, 0);
-                tracing::info!(%source, volume = %self.worker.spec.volume, recording, "a recording of a source begins");
+                tracing::info!(%source, volume = self.worker.spec.volume, recording, "a recording of a source begins");
             }
             Some(gap) => {
                 now.gaps += 1;
