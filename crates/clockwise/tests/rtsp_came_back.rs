@@ -69,6 +69,8 @@ fn who_comes_back_while_it_is_played_is_played_then() {
         assert_eq!(frames_on(client, 2, 80).len(), 80);
     }
     are_over(&site, "other", 90);
+    // Who only listens says that it is there.
+    alone.keep_alive("cam+other");
     let [_, looks, pauses] = &mut clients;
     looks
         .ask("PLAY", "cam+other", "Range: npt=4-\r\n", "")
@@ -84,6 +86,7 @@ fn who_comes_back_while_it_is_played_is_played_then() {
     let (cam, other) = (begun(&site, "cam")[0], begun(&site, "other"));
     let times = [(other[0], 0), (other[1], 1_000)];
     for (client, of_first) in clients.iter_mut().zip([80, 0, 0]) {
+        alone.keep_alive("cam+other");
         let (tracks, _) = comes_on(client, 2, of_first + 50);
         let frames: Vec<u32> = tracks[1].frames.iter().map(|of| of.0).collect();
         let all: Vec<u32> = (0..of_first as u32).chain(1_000..1_050).collect();

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use common::outcome;
 use common::skip::{have, tool};
-use rtsp_support::files::{clip, closed, export, is_heard, record, sums};
+use rtsp_support::files::{clip, closed, damage, export, is_heard, record, sums};
 use rtsp_support::http::{get, http};
 use rtsp_support::peers::{self, HEARD, SEEN, ffmpeg};
 use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, serving};
@@ -282,18 +282,9 @@ fn what_is_damaged_is_named() {
     );
     assert!(sound["sections"].as_u64() > Some(0), "{sound}");
     // The third block, which lies behind the header and two others.
-    let noise = common::told::file(&site, "noise", &common::pattern(3, 4_096));
-    let place = [
-        "--offset", "196608", "--length", "4096", "--block", "4KiB", "--rate", "20KB/s",
-    ];
-    site.run(
-        &[
-            &["stream", "record", "--volume", "cam", "--from", &noise][..],
-            &place,
-        ]
-        .concat(),
-    )
-    .done();
+    if !damage(&site, 196_608, 4_096) {
+        return;
+    }
     let outcome = site.run(&["--json", "recording", "check", "cam", &number]);
     assert_eq!(outcome.code, 1, "{outcome:?}");
     let damaged = outcome.json();

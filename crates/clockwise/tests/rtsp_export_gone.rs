@@ -6,8 +6,8 @@ mod rtsp_support;
 use std::io::Read as _;
 use std::process::Stdio;
 
-use common::{Site, clockwise, pattern};
-use rtsp_support::files::closed;
+use common::{Site, clockwise};
+use rtsp_support::files::{closed, damage};
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
 
 /// Bytes of a packet's body: 46 fill a block.
@@ -75,12 +75,9 @@ fn blocks_that_are_damaged_are_counted_and_all_else_is_exported() {
     ];
     site.run(&command).done();
     // The third block, which lies behind the header and two others.
-    let noise = common::told::file(&site, "noise", &pattern(3, 4_096));
-    let damage = [
-        "stream", "record", "--volume", "cam", "--from", &noise, "--offset", "196608", "--length",
-        "4096", "--block", "4KiB", "--rate", "20KB/s",
-    ];
-    site.run(&damage).done();
+    if !damage(&site, 196_608, 4_096) {
+        return;
+    }
     site.run(&command)
         .fails(1, &["1 block of the recording", "recording check"]);
     let length = std::fs::metadata(&to).expect("it is kept").len() as usize;

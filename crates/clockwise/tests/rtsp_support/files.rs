@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::peers::{self, SUMS, ffmpeg};
+use crate::common::skip::{have, tool};
 use crate::common::{Site, outcome, until};
 
 /// A clip of so many seconds, with pictures and sound that are encoded like this.
@@ -13,6 +14,19 @@ pub(crate) fn clip(site: &Site, name: &str, seconds: u32, encoded: &[&str]) -> S
     let inputs = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &sound];
     outcome(ffmpeg().args(inputs).args(encoded).arg(&path)).done();
     path
+}
+
+/// Writes something else over a part of `cam`, as who exports the volume may; `false`: there is nothing to do it with.
+pub(crate) fn damage(site: &Site, offset: u64, bytes: u64) -> bool {
+    if !have("qemu-io") {
+        return false;
+    }
+    let socket = site.path("nbd.sock");
+    let uri = format!("nbd+unix:///cam?socket={}", socket.display());
+    let write = format!("write -P 0x5a {offset} {bytes}");
+    let arguments = ["-f", "raw", "-c", &write, "-c", "flush", &uri];
+    outcome(tool("qemu-io").args(arguments)).done();
+    true
 }
 
 /// Records a clip as it is. The number of the recording.
