@@ -383,13 +383,12 @@ impl Archive {
         self.state().is_recorded
     }
 
-    /// Whether a recording is the one that is being made, or was when it was looked up: there is more of it.
+    /// Whether a recording is the one that is being made.
     #[must_use]
     pub fn goes_on(&self, recording: &Recording) -> bool {
         let state = self.state();
         let newest = state.recordings.last();
-        let newest = newest.filter(|newest| newest.number == recording.number);
-        newest.is_some_and(|newest| state.is_recorded || newest.end > recording.end)
+        state.is_recorded && newest.is_some_and(|newest| newest.number == recording.number)
     }
 
     /// An event that is signalled when a block was written and when the recording ends, as long as it is kept.

@@ -68,7 +68,7 @@ pub struct Described {
     pub length_ns: u64,
     /// When it ends, in nanoseconds of its time.
     pub ends_ns: u64,
-    /// Whether it goes on.
+    /// Whether it goes on, or went on when it was looked up.
     pub is_recorded: bool,
 }
 
@@ -207,12 +207,15 @@ impl Archives {
             }
         }
         let extent = archive.extent(&client, &recording)?;
+        // It may have ended since it was looked up, with more than was there then.
+        let now = archive.recording(Some(recording.number));
+        let has_grown = now.is_some_and(|now| now.end > recording.end);
         Ok(Described {
             recording,
             description,
             length_ns: extent.end.saturating_sub(extent.start),
             ends_ns: extent.end,
-            is_recorded: archive.goes_on(&recording),
+            is_recorded: archive.goes_on(&recording) || has_grown,
         })
     }
 
