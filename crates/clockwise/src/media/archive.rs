@@ -156,13 +156,19 @@ impl Archive {
     /// # Errors
     /// When it cannot be read.
     pub fn is_in(client: &Client, volume: &Volume) -> Result<bool, ArchiveError> {
+        let bytes = Self::head(client, volume)?;
+        Ok(!matches!(Header::parse(&bytes), Err(FormatError::NotOne)))
+    }
+
+    /// What a volume begins with.
+    fn head(client: &Client, volume: &Volume) -> Result<[u8; HEADER_BYTES], ArchiveError> {
         let mut bytes = [0; HEADER_BYTES];
         let read = client.read_at(volume, Bytes::ZERO, &mut bytes);
         read.map_err(|error| ArchiveError::Io {
             volume: volume.name().to_owned(),
             error,
         })?;
-        Ok(!matches!(Header::parse(&bytes), Err(FormatError::NotOne)))
+        Ok(bytes)
     }
 
     /// What has been recorded in a volume.
@@ -171,12 +177,7 @@ impl Archive {
     /// When that is nothing, or something else.
     pub fn open(client: &Client, volume: Arc<Volume>) -> Result<Self, ArchiveError> {
         let name = || volume.name().to_owned();
-        let mut bytes = [0; HEADER_BYTES];
-        let read = client.read_at(&volume, Bytes::ZERO, &mut bytes);
-        read.map_err(|error| ArchiveError::Io {
-            volume: name(),
-            error,
-        })?;
+        let bytes = Self::head(client, &volume)?;
         let header = match Header::parse(&bytes) {
             Ok(header) => header,
             Err(FormatError::NotOne) if bytes.iter().all(|byte| *byte == 0) => {

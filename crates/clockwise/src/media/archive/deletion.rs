@@ -35,12 +35,7 @@ impl Archive {
         if head.first().is_none_or(|run| run.hole) {
             return Ok(None);
         }
-        let mut bytes = [0; HEADER_BYTES];
-        let read = client.read_at(volume, Bytes::ZERO, &mut bytes);
-        read.map_err(|error| ArchiveError::Io {
-            volume: volume.name().to_owned(),
-            error,
-        })?;
+        let bytes = Self::head(client, volume)?;
         let Ok(header) = Header::parse(&bytes) else {
             return Ok(None);
         };
