@@ -58,21 +58,26 @@ fn one_that_is_deleted_while_it_is_exported_is_not_whole() {
     serve.terminate();
 }
 
+/// What exports a recording's sound to a file.
+fn export<'a>(number: &'a str, to: &'a str) -> [&'a str; 8] {
+    [
+        "recording",
+        "export",
+        "cam",
+        number,
+        "--track",
+        "0",
+        "--to",
+        to,
+    ]
+}
+
 #[test]
 fn blocks_that_are_damaged_are_counted_and_all_else_is_exported() {
     let (site, serve, address) = serving("");
     let number = record(&site, address, 500);
     let to = site.path("out.s16be").display().to_string();
-    let command = [
-        "recording",
-        "export",
-        "cam",
-        &number,
-        "--track",
-        "0",
-        "--to",
-        &to,
-    ];
+    let command = export(&number, &to);
     site.run(&command).done();
     // The third block, which lies behind the header and two others.
     if !damage(&site, 196_608, 4_096) {
@@ -92,20 +97,8 @@ fn of_times_that_were_overwritten_it_says_that_there_is_nothing() {
     site.run(&["recording", "keep", "cam", "--size", "320KiB"])
         .done();
     let to = site.path("out.s16be").display().to_string();
-    let command = [
-        "recording",
-        "export",
-        "cam",
-        &number,
-        "--track",
-        "0",
-        "--to",
-        &to,
-        "--from",
-        "0s",
-        "--until",
-        "5s",
-    ];
+    let first = ["--from", "0s", "--until", "5s"];
+    let command = [&export(&number, &to)[..], &first].concat();
     site.run(&command).fails(
         1,
         &["nothing was recorded between those times", "recording show"],
