@@ -13,6 +13,7 @@ pub mod export;
 pub mod failure;
 pub mod http;
 pub mod media;
+mod places;
 pub mod quantity;
 #[cfg(test)]
 #[path = "../../sched/src/random_tests.rs"]
@@ -20,6 +21,7 @@ mod random_tests;
 #[cfg(test)]
 #[path = "../../sched/tests/common/seed.rs"]
 mod seed;
+mod seldom;
 pub mod server;
 pub mod session;
 mod socket;

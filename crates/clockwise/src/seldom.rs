@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 /// How long nothing more is told after a warning.
-pub(super) const SILENT_FOR: Duration = Duration::from_secs(60);
+const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// When a warning was last told, and how many were not since.
 #[derive(Default)]
-pub(super) struct Seldom {
+pub(crate) struct Seldom {
     told: Option<Instant>,
     untold: u64,
 }
 
 impl Seldom {
     /// Counts one more; how many were not told before this one, if this one is to be.
-    pub(super) fn turn(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn turn(&mut self, now: Instant) -> Option<u64> {
         let is_silent = |told: Instant| now.saturating_duration_since(told) < SILENT_FOR;
         if self.told.is_some_and(is_silent) {
             self.untold += 1;

@@ -2,7 +2,6 @@
 
 mod api;
 mod data;
-mod seldom;
 mod waits;
 
 use std::path::Path;
@@ -27,6 +26,7 @@ use crate::media::retention::Retention;
 use crate::media::sources::Sources;
 use crate::media::tls::TlsError;
 use crate::media::{self, archives::Archives};
+use crate::places::Places;
 use crate::socket::{self, SocketFile};
 
 /// How long clients have to end their requests when the server does.
@@ -72,14 +72,18 @@ impl Server {
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
         let archives = Arc::new(Archives::new(Arc::clone(&pool), config.sources.block));
-        let rtsp = start_rtsp(config, &archives)?;
+        let rtsp = start_rtsp(config, &archives, descriptors)?;
         let browsers = match config.http {
             Some(address) => Some(listen_http(address).await?),
             None => None,
         };
         let http = browsers.as_ref().and_then(|of| of.local_addr().ok());
         let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
-        let sources = start_sources(config, &archives)?;
+        let own = rtsp
+            .as_ref()
+            .map(media::Server::addresses)
+            .unwrap_or_default();
+        let sources = start_sources(config, &archives, own)?;
         let retention = Retention::start(Arc::clone(&archives))
             .map_err(|error| host_failure("start the thread for retention", &error))?;
         let app = Arc::new(App::new(
@@ -100,6 +104,7 @@ impl Server {
                     let router = http::router(Arc::clone(&app));
                     move |_| router.clone()
                 },
+                None,
                 api::HEAD_WITHIN,
                 ended.clone(),
             )),
@@ -128,6 +133,7 @@ impl Server {
             tasks.push(tokio::spawn(api::serve(
                 listener,
                 router,
+                Some(Places::of(descriptors)),
                 api::HEAD_WITHIN,
                 ended,
             )));
@@ -271,18 +277,26 @@ fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, F
         })
 }
 
-fn start_sources(config: &Config, archives: &Arc<Archives>) -> Result<Sources, Failure> {
-    Sources::start(Arc::clone(archives), config.sources.clone()).map_err(|error| {
+fn start_sources(
+    config: &Config,
+    archives: &Arc<Archives>,
+    own: Vec<std::net::SocketAddr>,
+) -> Result<Sources, Failure> {
+    Sources::start(Arc::clone(archives), config.sources.clone(), own).map_err(|error| {
         Failure::failed(error.to_string())
             .help("mend that file, or name another under [rtsp] as `sources`")
     })
 }
 
-fn start_rtsp(config: &Config, archives: &Arc<Archives>) -> Result<Option<media::Server>, Failure> {
+fn start_rtsp(
+    config: &Config,
+    archives: &Arc<Archives>,
+    descriptors: usize,
+) -> Result<Option<media::Server>, Failure> {
     let Some(rtsp) = &config.rtsp else {
         return Ok(None);
     };
-    media::Server::start(Arc::clone(archives), rtsp)
+    media::Server::start(Arc::clone(archives), rtsp, Places::of(descriptors))
         .map(Some)
         .map_err(|error| {
             let failed = Failure::failed(error.to_string());

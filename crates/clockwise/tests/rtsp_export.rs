@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use common::outcome;
 use common::skip::{have, tool};
+use rtsp_support::clip::ENCODED;
 use rtsp_support::files::{clip, closed, damage, export, is_heard, record, sums};
 use rtsp_support::http::{get, http};
 use rtsp_support::peers::{self, HEARD, SEEN, ffmpeg};
@@ -150,18 +151,7 @@ fn a_track_alone_is_what_was_published() {
     refused.fails(1, &["MP4", "JPEG, L16", "recording show"]);
     assert!(!std::path::Path::new(&none).exists());
 
-    let coded = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-bf",
-        "0",
-        "-c:a",
-        "aac",
-    ];
+    let coded = [&ENCODED[..], &["-c:a", "aac"]].concat();
     let clip_coded = clip(&site, "k.mp4", 3, &coded);
     let number = record(&site, address, &clip_coded, "udp");
     let file = export(&site, &number, "out.h264", &["--track", "0"]);

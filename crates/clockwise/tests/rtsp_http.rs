@@ -6,6 +6,7 @@ mod rtsp_support;
 use common::Site;
 use common::outcome;
 use common::skip::have;
+use rtsp_support::clip::ENCODED;
 use rtsp_support::files::{clip, closed, export, is_heard, record, sums};
 use rtsp_support::http::{Kept, ask, get, header, http};
 use rtsp_support::peers::{HEARD, SEEN, ffmpeg};
@@ -21,16 +22,7 @@ fn browsers_get_a_file_in_parts_and_players_its_segments() {
     }
     let (site, serve, address) = serving(HTTP);
     let browsers = http(&serve);
-    let encoded = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-c:a",
-        "aac",
-    ];
+    let encoded = [&ENCODED[..], &["-c:a", "aac"]].concat();
     let clip = clip(&site, "a.mp4", 13, &encoded);
     let number = record(&site, address, &clip, "tcp");
     let path = format!("/media/cam/{number}");
@@ -146,17 +138,7 @@ fn browsers_are_asked_who_they_are() {
     let (serving, address) = serve(&site);
     site.run(&["volume", "create", "cam", "--size", "20MiB"])
         .done();
-    let encoded = [
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-bf",
-        "0",
-        "-an",
-    ];
+    let encoded = [&ENCODED[..], &["-an"]].concat();
     let clip = clip(&site, "a.mp4", 3, &encoded);
     let url = format!("rtsp://anna:of-anna@{address}/cam");
     let to = ["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp", &url];

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use common::{Serve, Site, read_text, until};
 use rtsp_support::sized::{BLOCK, BODY, number, packets, publisher, sessions, whole};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, with_rtsp,
+    Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, serving_logged,
+    with_rtsp,
 };
 #[test]
 fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothing() {
@@ -56,12 +57,7 @@ fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothi
 
 #[test]
 fn a_recorder_that_is_refused_more_goes_on_with_what_it_has() {
-    let site = Site::new(2);
-    with_rtsp(&site, "");
-    site.run(&["pool", "create"]).done();
-    let (serve, address) = serve_logged(&site);
-    site.run(&["volume", "create", "cam", "--size", "40MiB"])
-        .done();
+    let (site, serve, address) = serving_logged();
     let mut client = publisher(address, 2_000);
     // A day in a second is more than any disk carries.
     let sent = packets(0, 80, 0, 1);

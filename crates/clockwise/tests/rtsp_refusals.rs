@@ -6,9 +6,10 @@ mod rtsp_support;
 
 use common::{Site, WITHIN, until};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serve_logged, serving,
-    with_rtsp,
+    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
+    serving_logged, with_rtsp,
 };
+use std::io::Write;
 use std::net::UdpSocket;
 
 #[test]
@@ -246,6 +247,31 @@ fn many_may_be_connected() {
     serve.terminate();
 }
 
+/// Half of all connections are for others, whoever has the first half.
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_out() {
+    let (_site, serve, address) = serving_logged();
+    let silent: Vec<Client> = (0..512).map(|_| Client::connect(address)).collect();
+    let mut last = Client::connect(address);
+    assert!(last.answer().is_none(), "one more is taken");
+    let mut other = Client::from_another(address);
+    other.ask("OPTIONS", "cam", "", "").is(200);
+    drop(silent);
+    until("a place is given back", || {
+        let mut client = Client::connect(address);
+        // It may be closed already.
+        let _ = client
+            .socket
+            .write_all(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n");
+        client.answer().is_some_and(|said| said.status == 200)
+    });
+    let (_, log) = serve.terminate();
+    // However often that happens.
+    let told = log.matches("an RTSP connection is closed").count();
+    assert_eq!(told, 1, "{log}");
+    assert!(log.contains("127.0.0.1 has 512 connections"), "{log}");
+}
+
 #[test]
 fn what_is_neither_a_recording_nor_a_track_is_not_the_newest_recording() {
     let (site, serve, address) = serving("");
@@ -295,12 +321,7 @@ fn what_is_neither_a_recording_nor_a_track_is_not_the_newest_recording() {
 
 #[test]
 fn a_refused_request_is_one_line_in_the_log() {
-    let site = Site::new(2);
-    with_rtsp(&site, "");
-    site.run(&["pool", "create"]).done();
-    let (serve, address) = serve_logged(&site);
-    site.run(&["volume", "create", "cam", "--size", "40MiB"])
-        .done();
+    let (_site, serve, address) = serving_logged();
     let mut client = Client::connect(address);
     client
         .ask("ANNOUNCE", "nowhere", SDP_TYPE, &sdp(800))

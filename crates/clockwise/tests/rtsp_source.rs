@@ -556,3 +556,36 @@ fn one_server_pulls_from_another() {
     far_server.terminate();
     drop(far);
 }
+
+#[test]
+fn a_source_that_would_record_its_own_recording_says_so() {
+    let (site, server, address) = serving("");
+    site.run(&["volume", "create", "copy", "--size", "40MiB"])
+        .done();
+    let sent = packets(0..100, 7);
+    let mut client = publisher(address, TCP);
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    let port = address.port();
+    add(
+        &site,
+        &format!("rtsp://localhost:{port}/copy+cam/live"),
+        &[],
+    );
+    says(&site, "waiting", "its own recording");
+    assert_eq!(
+        site.json(&["recording", "list", "cam"])
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    // What another volume has is a recording as good as any camera.
+    let url = format!("rtsp://localhost:{port}/cam");
+    site.json(&["source", "add", "copies", &url, "--volume", "copy"]);
+    until("it is copied", || {
+        site.json(&["source", "show", "copies"])["packets"]
+            .as_u64()
+            .is_some_and(|packets| packets >= 100)
+    });
+    server.terminate();
+}

@@ -6,7 +6,7 @@ mod rtsp_support;
 use common::{Site, WITHIN, call, until};
 use rtsp_support::{
     Client, SDP_TYPE, SECOND, TCP, block_of, played, publisher, publisher_of_two, reservations,
-    rtp, sdp, sender_report, serve, serve_logged, serving, with_rtsp,
+    rtp, sdp, sender_report, serve, serving, serving_logged, with_rtsp,
 };
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -64,12 +64,7 @@ fn packets_come_back_as_they_came_and_once() {
 /// What did not come is said by its numbers, each once, and what came late is not.
 #[test]
 fn packets_that_are_missing_are_named() {
-    let site = Site::new(2);
-    with_rtsp(&site, "");
-    site.run(&["pool", "create"]).done();
-    let (serve, address) = serve_logged(&site);
-    site.run(&["volume", "create", "cam", "--size", "20MiB"])
-        .done();
+    let (_site, serve, address) = serving_logged();
     let mut client = publisher(address, TCP);
     for number in [65_533, 65_534, 2, 3, 6, 5, 9] {
         client.packet(0, &rtp(number, 0, 7, b"a body"));

@@ -52,7 +52,7 @@ const PIECES_AHEAD: usize = 2;
 /// A piece has no more bytes than these, so that who takes some is seen to.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// An export of which nothing has been taken for so long ends, so that others are made.
+/// An export of which nothing has been taken for so long ends if there is no place for another.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// The trailer that says how many blocks are missing of a file whose length was not said.
@@ -226,6 +226,7 @@ impl Made {
             let mut outlet = Outlet {
                 send,
                 handle,
+                running: Arc::clone(&running),
                 within: TAKEN_WITHIN,
                 cut: None,
                 is_begun: false,
@@ -319,6 +320,7 @@ impl hyper::body::Body for Made {
 struct Outlet {
     send: mpsc::Sender<Result<Piece, ExportError>>,
     handle: Handle,
+    running: Arc<Semaphore>,
     within: Duration,
     /// Why no more is made.
     cut: Option<ExportError>,
@@ -331,17 +333,26 @@ impl Outlet {
         let mut bytes = Bytes::from(bytes);
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-            let sending = self.send.send_timeout(Ok(Piece::Bytes(piece)), self.within);
-            match self.handle.block_on(sending) {
-                Ok(()) => self.is_begun = true,
-                Err(SendTimeoutError::Timeout(_)) => {
-                    return self.end(ExportError::Stalled(self.within));
-                }
-                // Nobody takes it any more.
-                Err(SendTimeoutError::Closed(_)) => return ControlFlow::Break(()),
-            }
+            self.put_piece(Ok(Piece::Bytes(piece)))?;
+            self.is_begun = true;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Who has paused may take the next one when it likes, as long as nobody else needs the place.
+    fn put_piece(&mut self, mut piece: Result<Piece, ExportError>) -> ControlFlow<()> {
+        loop {
+            let sending = self.send.send_timeout(piece, self.within);
+            piece = match self.handle.block_on(sending) {
+                Ok(()) => return ControlFlow::Continue(()),
+                Err(SendTimeoutError::Timeout(piece)) => piece,
+                // Nobody takes it any more.
+                Err(SendTimeoutError::Closed(_)) => return ControlFlow::Break(()),
+            };
+            if self.running.available_permits() == 0 {
+                return self.end(ExportError::Stalled(self.within));
+            }
+        }
     }
 
     fn end(&mut self, why: ExportError) -> ControlFlow<()> {
@@ -417,23 +428,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_export_that_nobody_takes_ends() {
+    fn an_export_that_nobody_takes_ends_when_there_is_no_place_for_another() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
         let (send, mut pieces) = mpsc::channel(PIECES_AHEAD);
+        let running = Arc::new(Semaphore::new(1));
         let mut outlet = Outlet {
             send,
             handle: runtime.handle().clone(),
+            running: Arc::clone(&running),
             within: Duration::from_millis(20),
             cut: None,
             is_begun: false,
         };
-        let put = runtime.spawn_blocking(move || {
+        let mut put = runtime.spawn_blocking(move || {
             let flow = outlet.put(vec![7; (PIECES_AHEAD + 1) * PIECE_BYTES]);
             (flow, outlet.cut)
         });
+        // As long as there is one it may take the next piece when it likes.
+        let waits = runtime.block_on(async {
+            tokio::time::timeout(Duration::from_millis(200), &mut put)
+                .await
+                .is_err()
+        });
+        assert!(waits);
+        let _another = running.try_acquire().unwrap();
         let (flow, cut) = runtime.block_on(put).unwrap();
         assert!(flow.is_break());
         assert!(matches!(cut, Some(ExportError::Stalled(_))), "{cut:?}");

@@ -47,6 +47,7 @@ use super::server::Shared;
 use super::start::Place;
 use super::transport::Transport;
 use answer::{Answer, answer};
+pub(super) use target::volumes;
 
 /// A request, with its body.
 type Asked = Request<Vec<u8>>;

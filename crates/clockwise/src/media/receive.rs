@@ -41,6 +41,26 @@ impl Partial {
     }
 }
 
+/// What who records wakes for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wakes {
+    Socket,
+    /// It is to end.
+    Stop,
+    Disks,
+    /// What is told who is recorded can go.
+    Writable,
+    /// By UDP.
+    Track(usize, Kind),
+}
+
+impl Wakes {
+    /// Whether something may have come.
+    pub(super) fn is_of_packets(&self) -> bool {
+        matches!(self, Self::Socket | Self::Track(..))
+    }
+}
+
 /// What came of receiving.
 pub(super) enum Came {
     /// Something is asked for.

@@ -4,9 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::event::EventFd;
 use engine::front::Client;
@@ -18,9 +17,8 @@ use super::connection::Connection;
 use super::link::Link;
 use super::poll::Wait;
 use super::tls::{self, TlsConfig, TlsError};
-
-/// The most connections at a time.
-const CONNECTIONS_MAX: usize = 1_024;
+use crate::places::{Held, Places};
+use crate::seldom::Seldom;
 
 /// The pause after a connection that could not be taken, for want of a descriptor as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -68,12 +66,12 @@ pub(super) struct Shared {
     pub(super) client: Arc<Client>,
     /// Signalled when the server ends, and never drained.
     pub(super) stop: EventFd,
-    connections: AtomicUsize,
 }
 
 /// A running RTSP server. Dropping it ends it.
 pub struct Server {
     shared: Arc<Shared>,
+    places: Arc<Places>,
     address: Option<SocketAddr>,
     tls_address: Option<SocketAddr>,
     listener: Option<JoinHandle<()>>,
@@ -86,11 +84,15 @@ impl Server {
         self.shared.access.clone()
     }
 
-    /// Listens, and serves each connection on a thread of its own.
+    /// Listens, and serves each connection on a thread of its own, as many as there are places.
     ///
     /// # Errors
     /// When it cannot listen there, or the host has no memory for it.
-    pub fn start(archives: Arc<Archives>, config: &MediaConfig) -> Result<Self, StartError> {
+    pub(crate) fn start(
+        archives: Arc<Archives>,
+        config: &MediaConfig,
+        places: Arc<Places>,
+    ) -> Result<Self, StartError> {
         let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
         let certified = config.tls.as_ref().map(tls::server).transpose()?;
         let plain = config.listen.map(listen).transpose()?;
@@ -114,7 +116,6 @@ impl Server {
             access,
             client,
             stop: EventFd::new().map_err(|error| host(&error))?,
-            connections: AtomicUsize::new(0),
         });
         let mut listeners = Vec::new();
         listeners.extend(plain.map(|(socket, _)| Listener { socket, tls: None }));
@@ -122,13 +123,18 @@ impl Server {
             socket,
             tls: certified,
         }));
-        let serving = Arc::clone(&shared);
+        let accepting = Accepting {
+            shared: Arc::clone(&shared),
+            places: Arc::clone(&places),
+            seldom: Seldom::default(),
+        };
         let listener = std::thread::Builder::new()
             .name("rtsp".to_owned())
-            .spawn(move || accept(&listeners, &serving))
+            .spawn(move || accepting.serve(&listeners))
             .map_err(|error| host(&error))?;
         Ok(Self {
             shared,
+            places,
             address: addresses[0],
             tls_address: addresses[1],
             listener: Some(listener),
@@ -147,10 +153,19 @@ impl Server {
         self.tls_address
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        [self.address, self.tls_address]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
     /// How many are connected.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::Acquire)
+        self.places.taken()
     }
 }
 
@@ -195,59 +210,77 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> 
     Ok((listener, address))
 }
 
-/// Takes connections until the server ends, and waits for theirs.
-fn accept(listeners: &[Listener], shared: &Arc<Shared>) {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    loop {
-        let mut wait = Wait::new();
-        wait.readable(shared.stop.as_fd(), Ready::Stop);
-        for (place, listener) in listeners.iter().enumerate() {
-            wait.readable(listener.socket.as_fd(), Ready::Connection(place));
+/// Who takes connections.
+struct Accepting {
+    shared: Arc<Shared>,
+    places: Arc<Places>,
+    /// Peers may come as fast as they like.
+    seldom: Seldom,
+}
+
+impl Accepting {
+    /// Takes connections until the server ends, and waits for theirs.
+    fn serve(mut self, listeners: &[Listener]) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        loop {
+            let mut wait = Wait::new();
+            wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+            for (place, listener) in listeners.iter().enumerate() {
+                wait.readable(listener.socket.as_fd(), Ready::Connection(place));
+            }
+            let ready = wait.sleep(true, None).unwrap_or_default();
+            if ready.contains(&Ready::Stop) {
+                break;
+            }
+            threads.retain(|thread| !thread.is_finished());
+            for of in ready {
+                if let Ready::Connection(place) = of {
+                    threads.extend(self.take(&listeners[place]));
+                }
+            }
         }
-        let ready = wait.sleep(true, None).unwrap_or_default();
-        if ready.contains(&Ready::Stop) {
-            break;
+        for thread in threads {
+            let _ = thread.join();
         }
-        threads.retain(|thread| !thread.is_finished());
-        for of in ready {
-            if let Ready::Connection(place) = of {
-                threads.extend(take(&listeners[place], shared));
+    }
+
+    /// Takes a connection, if there is one and a place for it.
+    fn take(&mut self, listener: &Listener) -> Option<JoinHandle<()>> {
+        match listener.socket.accept() {
+            Ok((socket, peer)) => match self.places.take(peer.ip()) {
+                Ok(place) => spawn(socket, peer, place, listener, &self.shared)
+                    .inspect_err(|error| self.warn("cannot be served", error))
+                    .ok(),
+                Err(full) => {
+                    self.warn("is closed", &full);
+                    None
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => {
+                self.warn("could not be taken", &error);
+                // Until somebody has given a descriptor back.
+                std::thread::sleep(ACCEPT_PAUSE);
+                None
             }
         }
     }
-    for thread in threads {
-        let _ = thread.join();
-    }
-}
 
-/// Takes a connection, if there is one.
-fn take(listener: &Listener, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
-    match listener.socket.accept() {
-        Ok((socket, peer)) => spawn(socket, peer, listener, shared).unwrap_or_else(|error| {
-            tracing::warn!(%peer, %error, "an RTSP connection cannot be served");
-            None
-        }),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-        Err(error) => {
-            tracing::warn!(%error, "an RTSP connection could not be taken");
-            // Until somebody has given a descriptor back.
-            std::thread::sleep(ACCEPT_PAUSE);
-            None
+    fn warn(&mut self, what: &str, why: &dyn std::fmt::Display) {
+        if let Some(untold) = self.seldom.turn(Instant::now()) {
+            tracing::warn!(%why, untold, "an RTSP connection {what}");
         }
     }
 }
 
-/// Serves a connection on a thread of its own, unless there are too many.
+/// Serves a connection on a thread of its own.
 fn spawn(
     socket: TcpStream,
     peer: SocketAddr,
+    place: Held,
     listener: &Listener,
     shared: &Arc<Shared>,
-) -> io::Result<Option<JoinHandle<()>>> {
-    if shared.connections.load(Ordering::Acquire) >= CONNECTIONS_MAX {
-        tracing::warn!(%peer, "an RTSP connection is closed: there are {CONNECTIONS_MAX}");
-        return Ok(None);
-    }
+) -> io::Result<JoinHandle<()>> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
     let local = socket.local_addr()?;
@@ -256,24 +289,13 @@ fn spawn(
         Some(server) => Link::secure(socket, tls::accept(server)?),
     };
     let shared = Arc::clone(shared);
-    let thread = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("rtsp-session".to_owned())
         .spawn(move || {
-            shared.connections.fetch_add(1, Ordering::AcqRel);
-            let counted = Counted(&shared);
             let ended = Connection::new(&shared, link, local, peer).serve();
             if let Err(error) = ended {
                 tracing::info!(%peer, %error, "an RTSP connection ended");
             }
-            drop(counted);
-        })?;
-    Ok(Some(thread))
-}
-
-struct Counted<'a>(&'a Shared);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
+            drop(place);
+        })
 }

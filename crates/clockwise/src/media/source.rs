@@ -127,6 +127,10 @@ pub(super) enum SourceError {
     Login(#[from] LoginError),
     #[error("what it describes cannot be recorded: {0}")]
     Description(#[from] DescriptionError),
+    #[error(
+        "it is this server, and plays there what would be recorded in volume {0:?}: its own recording"
+    )]
+    Own(String),
     #[error("it describes something else than before")]
     Changed,
     #[error("a track of it is called {0:?}, which is no URL")]
@@ -182,6 +186,8 @@ pub(super) struct Worker {
     pub(super) spec: SourceSpec,
     config: SourcesConfig,
     archives: Arc<Archives>,
+    /// Where this server itself is.
+    own: Arc<[SocketAddr]>,
     /// Signalled when it is to end, and never drained.
     stop: EventFd,
     status: Mutex<Status>,
@@ -192,11 +198,13 @@ impl Worker {
         spec: SourceSpec,
         config: SourcesConfig,
         archives: Arc<Archives>,
+        own: Arc<[SocketAddr]>,
     ) -> io::Result<Self> {
         Ok(Self {
             spec,
             config,
             archives,
+            own,
             stop: EventFd::new()?,
             status: Mutex::default(),
         })
@@ -272,6 +280,10 @@ impl Worker {
             self.spec.trusted.as_ref(),
             &mut meanwhile,
         )?;
+        let volume = &self.spec.volume;
+        if camera.is_at(&self.own) && self.spec.address.plays(volume) {
+            return Err(SourceError::Own(volume.clone()));
+        }
         let description = camera.describe(&mut meanwhile)?;
         Ok((camera, description))
     }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,6 +172,8 @@ struct State {
 pub struct Sources {
     archives: Arc<Archives>,
     config: SourcesConfig,
+    /// Where this server itself is.
+    own: Arc<[SocketAddr]>,
     state: Mutex<State>,
 }
 
@@ -193,11 +196,15 @@ impl Source {
 }
 
 impl Sources {
-    /// Those that are remembered, each pulled from at once.
+    /// Those that are remembered, each pulled from at once; `own` is where this server itself is.
     ///
     /// # Errors
     /// When the file cannot be read or makes no sense, or the host has no threads for them.
-    pub fn start(archives: Arc<Archives>, config: SourcesConfig) -> Result<Self, SourcesError> {
+    pub fn start(
+        archives: Arc<Archives>,
+        config: SourcesConfig,
+        own: Vec<SocketAddr>,
+    ) -> Result<Self, SourcesError> {
         let specs = match std::fs::read(&config.file) {
             Ok(bytes) => {
                 parse(&bytes).map_err(|error| SourcesError::Content(config.file.clone(), error))?
@@ -208,6 +215,7 @@ impl Sources {
         let sources = Self {
             archives,
             config,
+            own: own.into(),
             state: Mutex::default(),
         };
         for spec in specs {
@@ -225,8 +233,9 @@ impl Sources {
 
     fn begin(&self, spec: SourceSpec) -> Result<Running, SourcesError> {
         let archives = Arc::clone(&self.archives);
+        let own = Arc::clone(&self.own);
         let worker =
-            Worker::new(spec, self.config.clone(), archives).map_err(SourcesError::Host)?;
+            Worker::new(spec, self.config.clone(), archives, own).map_err(SourcesError::Host)?;
         let worker = Arc::new(worker);
         let pulling = Arc::clone(&worker);
         let thread = std::thread::Builder::new()

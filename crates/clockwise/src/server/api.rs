@@ -1,6 +1,7 @@
 //! The connections of the control API and of browsers: taken, served, and closed when the server ends or nothing comes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -13,7 +14,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::end_of;
-use super::seldom::Seldom;
+use crate::places::{Held, Places};
+use crate::seldom::Seldom;
 
 /// How long the head of a request may take to come, and a connection to say nothing.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -54,10 +56,12 @@ impl Listener for TcpListener {
     }
 }
 
-/// Serves what connects until the server ends, and then what has been asked by then. `router` is for who connects.
+/// Serves what connects until the server ends, and then what has been asked by then. `router` is for who connects, and
+/// `places` for how many have an address.
 pub(super) async fn serve<L: Listener>(
     listener: L,
     router: impl Fn(Option<SocketAddr>) -> Router,
+    places: Option<Arc<Places>>,
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
@@ -65,9 +69,17 @@ pub(super) async fn serve<L: Listener>(
     loop {
         tokio::select! {
             accepted = listener.next() => match accepted {
-                Ok((stream, peer)) => {
-                    connections.spawn(one(stream, router(peer), head_within, ended.clone()));
-                }
+                Ok((stream, peer)) => match places.as_ref().zip(peer).map(|(of, peer)| of.take(peer.ip())) {
+                    Some(Err(full)) => {
+                        if let Some(untold) = seldom.turn(Instant::now()) {
+                            tracing::warn!(%full, untold, "a connection to {} is closed", L::TO);
+                        }
+                    }
+                    place => {
+                        let place = place.and_then(Result::ok);
+                        connections.spawn(one(stream, place, router(peer), head_within, ended.clone()));
+                    }
+                },
                 Err(error) => {
                     if let Some(untold) = seldom.turn(Instant::now()) {
                         tracing::warn!(%error, untold, "a connection to {} could not be taken", L::TO);
@@ -86,6 +98,7 @@ pub(super) async fn serve<L: Listener>(
 /// Serves one connection to its end.
 async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
+    _place: Option<Held>,
     router: Router,
     head_within: Duration,
     ended: watch::Receiver<bool>,
@@ -137,6 +150,7 @@ mod tests {
                 let router = router.clone();
                 move |_| router.clone()
             },
+            None,
             Duration::from_millis(100),
             ended.clone(),
         );
@@ -154,7 +168,7 @@ mod tests {
             let _within = runtime.enter();
             UnixListener::bind(&path).unwrap()
         };
-        let patient = runtime.spawn(serve(listener, move |_| router.clone(), LONG, ended));
+        let patient = runtime.spawn(serve(listener, move |_| router.clone(), None, LONG, ended));
         let mut connection = std::os::unix::net::UnixStream::connect(&path).unwrap();
         connection
             .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -165,5 +179,44 @@ mod tests {
         ending.send_replace(true);
         runtime.block_on(impatient).unwrap();
         runtime.block_on(patient).unwrap();
+    }
+
+    #[test]
+    fn an_address_that_has_its_connections_gets_no_more() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (ending, ended) = watch::channel(false);
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let at = listener.local_addr().unwrap();
+        let router = Router::new().route("/", axum::routing::get(|| async { "well" }));
+        // Two, one for each address.
+        let places = Places::of(8);
+        let serving = serve(
+            listener,
+            move |_| router.clone(),
+            Some(Arc::clone(&places)),
+            LONG,
+            ended,
+        );
+        let serving = runtime.spawn(serving);
+        let ask = |mut connection: &std::net::TcpStream| {
+            connection.set_read_timeout(Some(LONG)).unwrap();
+            let asked = connection.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+            let mut answer = [0; 1_024];
+            let read = asked.and_then(|()| connection.read(&mut answer));
+            String::from_utf8_lossy(&answer[..read.unwrap_or(0)]).into_owned()
+        };
+        let first = std::net::TcpStream::connect(at).unwrap();
+        assert!(ask(&first).ends_with("well"));
+        let second = std::net::TcpStream::connect(at).unwrap();
+        assert_eq!(ask(&second), "");
+        assert!(ask(&first).ends_with("well"));
+        drop(first);
+        while places.taken() > 0 {
+            std::thread::yield_now();
+        }
+        let third = std::net::TcpStream::connect(at).unwrap();
+        assert!(ask(&third).ends_with("well"));
+        ending.send_replace(true);
+        runtime.block_on(serving).unwrap();
     }
 }

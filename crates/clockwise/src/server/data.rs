@@ -7,7 +7,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
 use super::end_of;
-use super::seldom::Seldom;
+use crate::seldom::Seldom;
 use crate::session::{Sessions, data};
 
 /// What clients are allowed until they have said which session is theirs.

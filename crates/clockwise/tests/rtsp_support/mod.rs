@@ -58,6 +58,17 @@ pub(crate) fn serve_logged(site: &Site) -> (Serve, SocketAddr) {
     (serve, address)
 }
 
+/// As [`serving`], with what it logs.
+pub(crate) fn serving_logged() -> (Site, Serve, SocketAddr) {
+    let site = Site::new(2);
+    with_rtsp(&site, "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve_logged(&site);
+    site.run(&["volume", "create", "cam", "--size", "40MiB"])
+        .done();
+    (site, serve, address)
+}
+
 /// A file of users of that name, as htdigest writes it.
 pub(crate) fn users(site: &Site, name: &str, of: &[(&str, &str)]) {
     let mut text = String::new();
@@ -141,6 +152,10 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).expect("the server listens");
+        Self::with(socket, address)
+    }
+
+    fn with(socket: TcpStream, address: SocketAddr) -> Self {
         socket.set_read_timeout(Some(WITHIN)).expect("a time");
         Self {
             socket,
@@ -151,6 +166,16 @@ impl Client {
             session: None,
             packets: Vec::new(),
         }
+    }
+
+    /// One from another address of this host.
+    pub(crate) fn from_another(address: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let from: SocketAddr = "127.0.0.2:0".parse().expect("an address");
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &from).expect("it is this host's");
+        connect(&socket, &address).expect("the server listens");
+        Self::with(socket.into(), address)
     }
 
     /// Sends bytes as they are.

@@ -65,6 +65,19 @@ enum After {
     Closed,
 }
 
+impl After {
+    /// Why nothing is played any more, for the log.
+    fn why(&self) -> &'static str {
+        match self {
+            Self::Goes => "all of it was sent",
+            Self::Ends(request, _) if *request.method() == Method::Pause => "it was paused",
+            Self::Ends(..) => "it was torn down",
+            Self::Again(_) => "something else is asked for",
+            Self::Closed => "the connection or the server ends",
+        }
+    }
+}
+
 impl Connection<'_> {
     /// Whether it can be played from there, and that it is.
     pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
@@ -159,6 +172,7 @@ impl Connection<'_> {
             tracing::info!(peer = %self.peer, volume, recording = of.recording.number, "playing begins");
         }
         let after = self.move_out(parts, transports, wanted, id)?;
+        tracing::info!(peer = %self.peer, why = after.why(), "playing ends");
         match after {
             After::Closed => Ok(false),
             After::Goes => {

@@ -14,29 +14,11 @@ use super::parameters::Changes;
 use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
-use crate::media::receive::Came;
+use crate::media::receive::{Came, Wakes};
 use crate::media::record::{Tally, Tape};
 use crate::media::reports::Reports;
 use crate::media::roster::Member;
 use crate::media::transport::Transport;
-
-/// What a recording wakes for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakes {
-    Socket,
-    Stop,
-    Disks,
-    /// What is told who is recorded can go.
-    Writable,
-    Track(usize, Kind),
-}
-
-impl Wakes {
-    /// Whether something may have come.
-    fn is_of_packets(&self) -> bool {
-        matches!(self, Self::Socket | Self::Track(..))
-    }
-}
 
 /// Why nothing more is received.
 enum Over {

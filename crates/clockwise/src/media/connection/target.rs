@@ -34,14 +34,20 @@ pub(super) fn target(request: &Asked) -> Option<Target> {
     of_path(request.request_uri()?.path())
 }
 
-fn of_path(path: &str) -> Option<Target> {
-    let mut parts = path.trim_matches('/').splitn(2, '/');
-    let volumes = parts.next()?.split('+').map(|volume| {
+/// The volumes of what a path names.
+pub(in crate::media) fn volumes(path: &str) -> Option<Vec<String>> {
+    let first = path.trim_matches('/').split('/').next()?;
+    let volumes = first.split('+').map(|volume| {
         let volume = percent_decode_str(volume).decode_utf8().ok()?;
         (!volume.is_empty()).then(|| volume.into_owned())
     });
-    let volumes = volumes.collect::<Option<Vec<_>>>()?;
-    let rest = parts.next().unwrap_or_default();
+    volumes.collect()
+}
+
+fn of_path(path: &str) -> Option<Target> {
+    let volumes = volumes(path)?;
+    let rest = path.trim_matches('/').split_once('/');
+    let rest = rest.map_or("", |(_, rest)| rest);
     let (first, others) = rest.split_once('/').unwrap_or((rest, ""));
     let number = first.parse().ok();
     let is_live = first == "live";

@@ -4,6 +4,7 @@ use percent_encoding::percent_decode_str;
 use rtsp_types::Url;
 
 use super::Credentials;
+use crate::media::connection::volumes;
 
 /// The port of RTSP.
 const PORT: u16 = 554;
@@ -48,6 +49,11 @@ pub enum AddressError {
 }
 
 impl Address {
+    /// Whether this server would play something of a volume there.
+    pub(super) fn plays(&self, volume: &str) -> bool {
+        volumes(self.url.path()).is_some_and(|all| all.iter().any(|of| of == volume))
+    }
+
     /// Of `rtsp://USER:PASSWORD@HOST/PATH`, or the same of `rtsps`.
     ///
     /// # Errors

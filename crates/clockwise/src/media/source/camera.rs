@@ -149,6 +149,17 @@ pub(super) struct Camera {
 }
 
 impl Camera {
+    /// Whether it is who listens at one of these, of this host's.
+    pub(super) fn is_at(&self, listening: &[SocketAddr]) -> bool {
+        let [local, peer] = [self.local, self.peer].map(|of| of.ip().to_canonical());
+        let is_here = local == peer;
+        let is_it = |of: &SocketAddr| {
+            let ip = of.ip().to_canonical();
+            of.port() == self.peer.port() && (ip.is_unspecified() || ip == peer)
+        };
+        is_here && listening.iter().any(is_it)
+    }
+
     /// Connects.
     ///
     /// # Errors

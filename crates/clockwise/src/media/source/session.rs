@@ -10,26 +10,9 @@ use super::camera::{self, Camera};
 use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
-use crate::media::receive::{Came, Partial};
+use crate::media::receive::{Came, Partial, Wakes};
 use crate::media::record::Tape;
 use crate::media::transport::Transport;
-
-/// What a session with a camera wakes for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakes {
-    Socket,
-    Stop,
-    Disks,
-    Writable,
-    Track(usize, Kind),
-}
-
-impl Wakes {
-    /// Whether something may have come.
-    fn is_of_packets(&self) -> bool {
-        matches!(self, Self::Socket | Self::Track(..))
-    }
-}
 
 /// A session with a camera that was told to send.
 pub(super) struct Session<'a> {
