@@ -25,7 +25,12 @@ fn publish(text: &str) {
     let limit = (SECONDS + 12).to_string();
     command.args(["--signal=KILL", &limit, "gst-launch-1.0", "-q"]);
     let ended = outcome(command.args(text.split(' ')));
-    assert!(ended.err.is_empty(), "{}", ended.err);
+    // Under load it now and then cannot say at its end that it leaves, as it also happens to players.
+    let is_cut = ended.err.contains("gst_rtsp_client_sink_try_send ()")
+        && ended
+            .err
+            .contains("Could not send message. (Received end-of-file)");
+    assert!(ended.err.is_empty() || is_cut, "{}", ended.err);
 }
 
 #[test]
