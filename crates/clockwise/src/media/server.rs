@@ -126,7 +126,8 @@ impl Server {
         let accepting = Accepting {
             shared: Arc::clone(&shared),
             places: Arc::clone(&places),
-            seldom: Seldom::default(),
+            full: Seldom::default(),
+            failed: Seldom::default(),
         };
         let listener = std::thread::Builder::new()
             .name("rtsp".to_owned())
@@ -215,7 +216,9 @@ struct Accepting {
     shared: Arc<Shared>,
     places: Arc<Places>,
     /// Peers may come as fast as they like.
-    seldom: Seldom,
+    full: Seldom,
+    /// Of the host's making, and not drowned by what peers do.
+    failed: Seldom,
 }
 
 impl Accepting {
@@ -249,27 +252,28 @@ impl Accepting {
         match listener.socket.accept() {
             Ok((socket, peer)) => match self.places.take(peer.ip()) {
                 Ok(place) => spawn(socket, peer, place, listener, &self.shared)
-                    .inspect_err(|error| self.warn("cannot be served", error))
+                    .inspect_err(|error| warn(&mut self.failed, "cannot be served", error))
                     .ok(),
                 Err(full) => {
-                    self.warn("is closed", &full);
+                    warn(&mut self.full, "is closed", &full);
                     None
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
-                self.warn("could not be taken", &error);
+                warn(&mut self.failed, "could not be taken", &error);
                 // Until somebody has given a descriptor back.
                 std::thread::sleep(ACCEPT_PAUSE);
                 None
             }
         }
     }
+}
 
-    fn warn(&mut self, what: &str, why: &dyn std::fmt::Display) {
-        if let Some(untold) = self.seldom.turn(Instant::now()) {
-            tracing::warn!(%why, untold, "an RTSP connection {what}");
-        }
+/// Tells of a connection, once in a while.
+fn warn(seldom: &mut Seldom, what: &str, why: &dyn std::fmt::Display) {
+    if let Some(untold) = seldom.turn(Instant::now()) {
+        tracing::warn!(%why, untold, "an RTSP connection {what}");
     }
 }
 

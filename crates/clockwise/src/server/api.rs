@@ -65,23 +65,28 @@ pub(super) async fn serve<L: Listener>(
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
-    let (mut connections, mut seldom) = (JoinSet::new(), Seldom::default());
+    let mut connections = JoinSet::new();
+    // What is of the host's making is not drowned by what peers do.
+    let (mut denials, mut failures) = (Seldom::default(), Seldom::default());
     loop {
         tokio::select! {
             accepted = listener.next() => match accepted {
-                Ok((stream, peer)) => match places.as_ref().zip(peer).map(|(of, peer)| of.take(peer.ip())) {
-                    Some(Err(full)) => {
-                        if let Some(untold) = seldom.turn(Instant::now()) {
-                            tracing::warn!(%full, untold, "a connection to {} is closed", L::TO);
+                Ok((stream, peer)) => {
+                    let of = places.as_ref().zip(peer);
+                    match of.map(|(places, peer)| places.take(peer.ip())).transpose() {
+                        Ok(place) => {
+                            let router = router(peer);
+                            connections.spawn(one(stream, place, router, head_within, ended.clone()));
+                        }
+                        Err(full) => {
+                            if let Some(untold) = denials.turn(Instant::now()) {
+                                tracing::warn!(%full, untold, "a connection to {} is closed", L::TO);
+                            }
                         }
                     }
-                    place => {
-                        let place = place.and_then(Result::ok);
-                        connections.spawn(one(stream, place, router(peer), head_within, ended.clone()));
-                    }
-                },
+                }
                 Err(error) => {
-                    if let Some(untold) = seldom.turn(Instant::now()) {
+                    if let Some(untold) = failures.turn(Instant::now()) {
                         tracing::warn!(%error, untold, "a connection to {} could not be taken", L::TO);
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
