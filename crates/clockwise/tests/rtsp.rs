@@ -195,12 +195,7 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     if !have("ffmpeg") {
         return;
     }
-    let site = Site::new(2);
-    with_rtsp(&site, "rate = \"400KB/s\"");
-    site.run(&["pool", "create"]).done();
-    let (serving, address) = serve(&site);
-    site.run(&["volume", "create", "cam", "--size", "40MiB"])
-        .done();
+    let (site, server, address) = serving("rate = \"400KB/s\"");
     let clip = clip(&site, 12);
     let wanted = shown(&site, &["-i", &clip]).video;
     for (transport, path) in [("tcp", "cam/1"), ("udp", "cam/2")] {
@@ -222,9 +217,9 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     let there = client.ask("DESCRIBE", "cam/3", "", "").is(200);
     drop(client);
     // Killed, as it has no time to say anything.
-    drop(serving);
+    drop(server);
     drop(publisher);
-    let (serving, address) = serve(&site);
+    let (server, address) = serve(&site);
     let got = played(&site, "tcp", &url(address, "cam/3")).video;
     let count = first_of(&got[..got.len().saturating_sub(1)], &wanted);
     println!("{count} frames are left of a recording whose server was killed");
@@ -247,7 +242,7 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     until("the recording is closed", || is_idle(&site));
     let got = played(&site, "tcp", &url(address, "cam/4")).video;
     assert!(first_of(&got, &wanted) >= 48, "{} frames", got.len());
-    serving.terminate();
+    server.terminate();
 }
 
 fn describes(address: SocketAddr, path: &str) -> bool {
