@@ -144,14 +144,22 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+    replace_by(&beside, path, bytes).inspect_err(|_| {
+        // Nobody finishes it.
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
+/// The same, by a file beside it, which stays if that fails.
+fn replace_by(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&beside)?;
+        .open(beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    std::fs::rename(&beside, path)?;
+    std::fs::rename(beside, path)?;
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -391,6 +399,11 @@ mod tests {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        // What cannot be finished leaves nothing behind.
+        let taken = folder.path().join("taken.json");
+        std::fs::create_dir(&taken).unwrap();
+        replace(&taken, b"[]").unwrap_err();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
         let wrong = parse(b"[{\"name\": \"secret\" }]").unwrap_err();
         assert!(!wrong.contains("secret"), "{wrong}");
     }
