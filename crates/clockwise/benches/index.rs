@@ -37,6 +37,7 @@ const CAMERAS: [(&str, Camera); 2] = [
         Camera {
             bytes_per_second: 1_000_000,
             block_bytes: 1 << 20,
+            fast_ppm: 0,
         },
     ),
     (
@@ -44,6 +45,7 @@ const CAMERAS: [(&str, Camera); 2] = [
         Camera {
             bytes_per_second: 64_000,
             block_bytes: 64 << 10,
+            fast_ppm: 0,
         },
     ),
 ];

@@ -3,7 +3,6 @@
 mod common;
 mod rtsp_support;
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use clockwise::media::block::Trailer;
 use clockwise::media::index::GROUP;
 use common::{Site, call, connect};
 use engine::front::{Client, ClientOptions};
-use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, VolumeSpec};
+use engine::pool::Pool;
 use rtsp_support::day::{self, Camera, Day, KEY_SECONDS, SECONDS};
 use sched::units::Bytes;
 
@@ -20,10 +19,12 @@ const CAMERAS: [Camera; 2] = [
     Camera {
         bytes_per_second: 1_000_000,
         block_bytes: 1 << 20,
+        fast_ppm: 0,
     },
     Camera {
         bytes_per_second: 64_000,
         block_bytes: 64 << 10,
+        fast_ppm: 0,
     },
 ];
 
@@ -35,32 +36,13 @@ fn disk_bytes(camera: &Camera) -> u64 {
 
 /// A pool on a file of which little is there, with a day of a camera in its volume `cam`.
 fn recorded(site: &Site, camera: &Camera) -> (Arc<Pool>, Day) {
-    recorded_with(site, camera, None)
+    recorded_with(site, camera, &[])
 }
 
-/// The same with all blocks of a group.
-fn recorded_with(site: &Site, camera: &Camera, whole: Option<u64>) -> (Arc<Pool>, Day) {
-    let path = site.path("disk-0");
-    let size = day::volume_bytes(camera);
-    let file = File::create(&path).expect("a file");
-    file.set_len(disk_bytes(camera)).expect("a size");
-    let memory = day::memory();
-    let options = CreateOptions {
-        extent_bytes: Some(Bytes::from_mib(64)),
-        ..CreateOptions::default()
-    };
-    Pool::create(&memory, vec![day::disk(&path, &memory)], &options).expect("a new pool");
-    let disks = vec![day::disk(&path, &memory)];
-    let pool = Pool::open(memory, disks, OpenOptions::default()).expect("the pool");
-    let spec = VolumeSpec {
-        name: "cam".into(),
-        size: Bytes(size),
-        placement: Placement::default(),
-    };
-    pool.create_volume(&spec).expect("there is room");
-    let volume = pool.open_volume("cam").expect("it is there");
-    let client = pool.client("test", ClientOptions::default());
-    let day = day::write_with(&client.expect("there is memory"), &volume, camera, whole);
+/// The same with all blocks of groups.
+fn recorded_with(site: &Site, camera: &Camera, whole: &[u64]) -> (Arc<Pool>, Day) {
+    let pool = day::pool(&site.path("disk-0"), disk_bytes(camera));
+    let day = day::record(&pool, "cam", camera, whole);
     (pool, day)
 }
 
@@ -159,14 +141,7 @@ fn the_index_of_a_day_is_asked_for_and_its_playlist_needs_no_more() {
     let camera = CAMERAS[0];
     let site = Site::new(1);
     let (pool, day) = recorded(&site, &camera);
-    pool.close().expect("it is closed");
-    drop(pool);
-    let text = format!(
-        "[server]\napi = \"api.sock\"\nrealtime = false\n[nbd]\nunix = \"nbd.sock\"\n[memory]\ntotal = \"64MiB\"\n\
-         [[disk]]\npath = \"disk-0\"\nkind = \"file\"\nsize = \"{}B\"\n",
-        disk_bytes(&camera)
-    );
-    std::fs::write(site.config(), text).expect("the configuration can be written");
+    day::configure(&site, pool, disk_bytes(&camera), "");
     let serve = site.serve_json();
     let path = "/v1/volumes/cam/recordings/1/index";
     let (status, all) = call(&site, "GET", path, "");
@@ -267,7 +242,7 @@ fn nothing_is_outside(site: &Site, path: &str, all: &serde_json::Value) {
 fn sections_of_the_first_days_are_read_with_their_blocks_and_torn_ones_are_rebuilt() {
     let camera = CAMERAS[1];
     let site = Site::new(1);
-    let (pool, day) = recorded_with(&site, &camera, Some(200));
+    let (pool, day) = recorded_with(&site, &camera, &[200]);
     let volume = pool.open_volume("cam").expect("it is there");
     let client = pool.client("test", ClientOptions::default());
     let client = client.expect("there is memory");

@@ -2,6 +2,8 @@
 //! an archive is opened by.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,11 +11,15 @@ use clockwise::media::block::{Composer, Entry, Header, Kind, Seal};
 use clockwise::media::index::{self, GROUP, Indexer};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
-use engine::front::Client;
-use engine::pool::{PoolDisk, Volume};
+use engine::front::{Client, ClientOptions};
+use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
+
+use super::rtp;
+use super::together::CLOCK;
+use crate::common::Site;
 
 /// How long it is.
 pub(crate) const SECONDS: u64 = 86_400;
@@ -30,6 +36,16 @@ const TAIL_BYTES: usize = 65_536;
 pub(crate) struct Camera {
     pub(crate) bytes_per_second: u64,
     pub(crate) block_bytes: u64,
+    /// How much faster its clock goes than the host's, in millionths.
+    pub(crate) fast_ppm: i64,
+}
+
+impl Camera {
+    /// When a time of its recording was by the host's clock, both in nanoseconds from the beginning.
+    pub(crate) fn host_ns(&self, media_ns: u64) -> u64 {
+        let parts = i128::from(1_000_000 + self.fast_ppm);
+        (i128::from(media_ns) * 1_000_000 / parts) as u64
+    }
 }
 
 /// What has been written.
@@ -53,6 +69,13 @@ fn description(camera: &Camera) -> String {
          b=TIAS:{}\r\na=rtpmap:96 H264/90000\r\na=control:track0\r\n",
         camera.bytes_per_second * 8
     )
+}
+
+/// Of a packet by its number, which is of a frame.
+fn header(packet: u64, frame: u64) -> [u8; 12] {
+    let timestamp = (frame * u64::from(CLOCK) / FRAMES_PER_SECOND) as u32;
+    let header = rtp(packet as u16, timestamp, 7, b"");
+    header.try_into().expect("it has no body")
 }
 
 /// What is done with a block that is full.
@@ -97,17 +120,29 @@ fn packets(camera: &Camera, sealed: Sealed<'_>) -> Day {
                 kind: Kind::Rtp,
                 begins_frame: packet == 0,
                 is_key,
-                arrival_ns: media_ns + 5_000_000,
+                arrival_ns: camera.host_ns(media_ns) + 5_000_000,
                 media_ns,
-                header: [0x80; 12],
+                header: header(frame * packets + packet, frame),
                 lost: 0,
             };
+            // As far as a picture's first bytes go, and which it is.
+            let begins = &mut block[composer.room()];
+            begins[..2].copy_from_slice(&[if is_key { 0x65 } else { 0x41 }, 0x80]);
+            begins[2..6].copy_from_slice(&(frame as u32).to_be_bytes());
             composer.push(&mut block, len, &entry);
             indexer.packet(&entry, len);
         }
     }
     end(&mut indexer, composer, &mut block, true);
     day
+}
+
+/// The groups of blocks in which these times of it are, in nanoseconds.
+pub(crate) fn groups_at(camera: &Camera, times: &[Range<u64>]) -> Vec<u64> {
+    let begins_ns = packets(camera, &mut |_, _, _, _, _| {}).begins_ns;
+    let group = |at: u64| begins_ns.partition_point(|of| *of <= at) as u64 / GROUP;
+    let groups = times.iter().flat_map(|of| group(of.start)..=group(of.end));
+    groups.collect()
 }
 
 /// The places that are looked at when a ring is opened that has been filled once.
@@ -123,16 +158,11 @@ fn looked_at(blocks: u64) -> BTreeSet<u64> {
 
 /// Writes it to a volume that has room for it, as an archive that it fills.
 pub(crate) fn write(client: &Client, volume: &Volume, camera: &Camera) -> Day {
-    write_with(client, volume, camera, None)
+    write_with(client, volume, camera, &[])
 }
 
-/// The same with all blocks of a group.
-pub(crate) fn write_with(
-    client: &Client,
-    volume: &Volume,
-    camera: &Camera,
-    whole: Option<u64>,
-) -> Day {
+/// The same with all blocks of groups.
+pub(crate) fn write_with(client: &Client, volume: &Volume, camera: &Camera, whole: &[u64]) -> Day {
     let blocks = packets(camera, &mut |_, _, _, _, _| {}).blocks();
     let header = Header {
         archive: [7; 16],
@@ -148,7 +178,7 @@ pub(crate) fn write_with(
     let opened_by = looked_at(blocks);
     let text = description(camera);
     let day = packets(camera, &mut |serial, composer, block, section, is_last| {
-        let is_whole = whole == Some(serial / GROUP);
+        let is_whole = whole.contains(&(serial / GROUP));
         if section.is_none() && !opened_by.contains(&serial) && !is_whole {
             return;
         }
@@ -194,6 +224,44 @@ pub(crate) fn disk(path: &Path, memory: &Memory) -> PoolDisk {
         profile: Arc::new(profile.expect("a profile")),
         profile_is_measured: false,
     }
+}
+
+/// A pool on a file of so many bytes, of which little is there.
+pub(crate) fn pool(path: &Path, bytes: u64) -> Arc<Pool> {
+    let file = File::create(path).expect("a file");
+    file.set_len(bytes).expect("a size");
+    let memory = memory();
+    let options = CreateOptions {
+        extent_bytes: Some(Bytes::from_mib(64)),
+        ..CreateOptions::default()
+    };
+    Pool::create(&memory, vec![disk(path, &memory)], &options).expect("a new pool");
+    let disks = vec![disk(path, &memory)];
+    Pool::open(memory, disks, OpenOptions::default()).expect("the pool")
+}
+
+/// A day in a new volume, with all blocks of groups.
+pub(crate) fn record(pool: &Pool, name: &str, camera: &Camera, whole: &[u64]) -> Day {
+    let spec = VolumeSpec {
+        name: name.into(),
+        size: Bytes(volume_bytes(camera)),
+        placement: Placement::default(),
+    };
+    pool.create_volume(&spec).expect("there is room");
+    let volume = pool.open_volume(name).expect("it is there");
+    let client = pool.client("day", ClientOptions::default());
+    write_with(&client.expect("there is memory"), &volume, camera, whole)
+}
+
+/// Has a server open what is in a file of so many bytes, which a pool was on.
+pub(crate) fn configure(site: &Site, pool: Arc<Pool>, bytes: u64, more: &str) {
+    pool.close().expect("it is closed");
+    drop(pool);
+    let text = format!(
+        "[server]\napi = \"api.sock\"\nrealtime = false\n[nbd]\nunix = \"nbd.sock\"\n[memory]\ntotal = \"64MiB\"\n\
+         [[disk]]\npath = \"disk-0\"\nkind = \"file\"\nsize = \"{bytes}B\"\n{more}"
+    );
+    std::fs::write(site.config(), text).expect("the configuration can be written");
 }
 
 /// How many groups there are of so many blocks.
