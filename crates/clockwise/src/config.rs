@@ -25,6 +25,7 @@ pub use self::disk::{DiskConfig, DiskKind};
 use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::media::MediaConfig;
+use crate::media::access::AccessConfig;
 use crate::media::sources::SourcesConfig;
 use crate::quantity;
 
@@ -152,6 +153,8 @@ pub struct Config {
     pub nbd_tcp: Option<std::net::SocketAddr>,
     /// How RTSP is served, if it is to be.
     pub rtsp: Option<MediaConfig>,
+    /// Who may do what, over RTSP and HTTP; everybody everything when absent.
+    pub access: Option<AccessConfig>,
     /// How cameras are pulled from.
     pub sources: SourcesConfig,
     /// The TCP address where recordings are served to browsers, if they are to be.
@@ -202,7 +205,11 @@ impl Config {
             file.server.data,
             file.nbd.unix,
         )?;
-        let (rtsp, sources) = file.rtsp.checked(source, folder)?;
+        let rtsp::Checked {
+            served,
+            access,
+            pulled,
+        } = file.rtsp.checked(source, folder)?;
         Ok(Self {
             api: sockets.api,
             data: sockets.data,
@@ -215,8 +222,9 @@ impl Config {
                 .as_ref()
                 .map(|address| tcp(source, address))
                 .transpose()?,
-            rtsp,
-            sources,
+            rtsp: served,
+            access,
+            sources: pulled,
             http: file
                 .http
                 .listen

@@ -21,7 +21,7 @@ use crate::export::nbd;
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
-use crate::media::access::{REALM, UsersError};
+use crate::media::access::{Access, REALM, UsersError};
 use crate::media::retention::Retention;
 use crate::media::sources::Sources;
 use crate::media::tls::TlsError;
@@ -72,7 +72,8 @@ impl Server {
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
         let archives = Arc::new(Archives::new(Arc::clone(&pool), config.sources.block));
-        let rtsp = start_rtsp(config, &archives, descriptors)?;
+        let access = open_access(config)?;
+        let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
         let browsers = match config.http {
             Some(address) => Some(listen_http(address).await?),
             None => None,
@@ -118,7 +119,6 @@ impl Server {
         ];
         if let Some(listener) = browsers {
             let router = http::media::router(Arc::clone(&app));
-            let access = rtsp.as_ref().and_then(media::Server::access);
             if access.is_none()
                 && let Some(address) = http.filter(|of| !of.ip().is_loopback())
             {
@@ -288,31 +288,43 @@ fn start_sources(
     })
 }
 
+/// Who may see and record what, over RTSP and HTTP, if somebody is asked.
+fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
+    let access = config.access.as_ref().map(Access::open).transpose();
+    let access = access.map_err(|error| {
+        let failed = Failure::failed(error.to_string());
+        match error {
+            UsersError::Open(path, _) => {
+                failed.help(format!("let its owner alone read it: chmod 600 {}", path.display()))
+            }
+            _ => failed.help(format!(
+                "`htdigest -c FILE {REALM} NAME` makes such a file, of this server's user alone; name it in [rtsp] as `users`"
+            )),
+        }
+    })?;
+    Ok(access.map(Arc::new))
+}
+
 fn start_rtsp(
     config: &Config,
     archives: &Arc<Archives>,
+    access: Option<Arc<Access>>,
     descriptors: usize,
 ) -> Result<Option<media::Server>, Failure> {
     let Some(rtsp) = &config.rtsp else {
         return Ok(None);
     };
-    media::Server::start(Arc::clone(archives), rtsp, Places::of(descriptors))
+    media::Server::start(Arc::clone(archives), rtsp, access, Places::of(descriptors))
         .map(Some)
         .map_err(|error| {
             let failed = Failure::failed(error.to_string());
             match error {
-                media::StartError::Users(UsersError::Open(path, _)) => {
-                    failed.help(format!("let its owner alone read it: chmod 600 {}", path.display()))
-                }
                 media::StartError::Tls(TlsError::Open(path, _)) => {
                     failed.help(format!("keep it from others: chmod o= {}", path.display()))
                 }
                 media::StartError::Tls(_) => failed.help(
                     "name a certificate and its key, as PEM, under [rtsp] as `certificate` and `key`",
                 ),
-                media::StartError::Users(_) => failed.help(format!(
-                    "`htdigest -c FILE {REALM} NAME` makes such a file, of this server's user alone; name it in [rtsp] as `users`"
-                )),
                 _ => failed.help(
                     "name another address under [rtsp], end what uses it, or see that it may be used",
                 ),

@@ -183,3 +183,23 @@ fn browsers_are_asked_who_they_are() {
     export(&site, "1", "out.mp4", &[]);
     serving.terminate();
 }
+
+/// Also where nobody comes by RTSP.
+#[test]
+fn browsers_are_asked_who_they_are_without_rtsp() {
+    let site = Site::new(1);
+    let text = common::read_text(&site.config());
+    let more = "[rtsp]\nusers = \"rtsp-users\"\n[http]\nlisten = \"0\"\n";
+    std::fs::write(site.config(), text + more).expect("it can be written");
+    site.run(&["pool", "create"]).done();
+    let missing = site.run(&["serve"]);
+    missing.fails(1, &["rtsp-users", "htdigest"]);
+    users(&site, "rtsp-users", &[("anna", "of-anna")]);
+    let serve = site.serve_json();
+    let browsers = http(&serve);
+    assert_eq!(get(browsers, "/media/", "").0, 401);
+    let mut anna = Kept::connect(browsers);
+    assert_eq!(anna.ask("/media/", Some(("anna", "wrong"))).0, 401);
+    assert_eq!(anna.ask("/media/", Some(("anna", "of-anna"))).0, 200);
+    serve.terminate();
+}

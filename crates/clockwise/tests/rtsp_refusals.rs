@@ -4,7 +4,8 @@
 mod common;
 mod rtsp_support;
 
-use common::{Site, WITHIN, until};
+use common::{Site, until};
+use rtsp_support::files::{change, damage};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
     serving_logged, with_rtsp,
@@ -207,27 +208,72 @@ fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
     serve.terminate();
 }
 
+/// Whatever is in it, and where: volumes of file systems may begin with zeros.
 #[test]
 fn a_volume_that_holds_something_else_is_left_alone() {
     let (site, serve, address) = serving("");
-    let file = site.path("data");
-    std::fs::write(&file, [b'x'; 300_000]).unwrap();
-    let file = file.to_str().unwrap();
-    let record = [
-        "stream", "record", "--volume", "cam", "--rate", "8MB/s", "--from", file,
-    ];
-    site.run(&record).done();
-    let mut client = Client::connect(address);
-    let said = client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
-    assert!(said.body.contains("no recording"), "{said:?}");
-    client.ask("DESCRIBE", "cam", "", "").is(403);
-    site.run(&["recording", "list", "cam"])
-        .fails(1, &["no recording", "recorded to over RTSP"]);
-    site.run(&["volume", "create", "small", "--size", "1MiB"])
+    site.run(&["volume", "create", "late", "--size", "20MiB"])
         .done();
+    let file = site.path("data");
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8 + 1).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let file = file.to_str().unwrap();
+    let places = [("cam", "0"), ("late", "5MiB")];
+    for (volume, offset) in places {
+        let record = [
+            "stream", "record", "--volume", volume, "--rate", "8MB/s", "--offset", offset,
+            "--from", file,
+        ];
+        site.run(&record).done();
+    }
+    let is_left_alone = |address| {
+        for (volume, offset) in places {
+            let mut client = Client::connect(address);
+            let said = client.ask("ANNOUNCE", volume, SDP_TYPE, &sdp(800)).is(403);
+            assert!(said.body.contains("no recording"), "{said:?}");
+            client.ask("DESCRIBE", volume, "", "").is(403);
+            site.run(&["recording", "list", volume])
+                .fails(1, &["no recording", "recorded to over RTSP"]);
+            site.run(&["recording", "keep", volume, "--size", "10MiB"])
+                .fails(1, &["no recording"]);
+            let back = site.path("back");
+            let play = [
+                "stream",
+                "play",
+                "--volume",
+                volume,
+                "--rate",
+                "8MB/s",
+                "--offset",
+                offset,
+                "--length",
+                "512KiB",
+                "--to",
+                back.to_str().unwrap(),
+            ];
+            site.run(&play).done();
+            let back = std::fs::read(&back).unwrap();
+            assert!(back.starts_with(&bytes), "{volume} has changed");
+        }
+    };
+    is_left_alone(address);
     serve.terminate();
     let (serve, address) = rtsp_support::serve(&site);
-    assert!(address.port() > 0 && !WITHIN.is_zero());
+    is_left_alone(address);
+    serve.terminate();
+}
+
+/// What has been discarded is as if it had never been written.
+#[test]
+fn a_volume_that_was_discarded_is_blank() {
+    let (site, serve, address) = serving("");
+    if !damage(&site, 5 << 20, 1 << 20) {
+        return;
+    }
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
+    change(&site, "discard 0 40M");
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
     serve.terminate();
 }
 

@@ -1,5 +1,5 @@
 //! The commands. Each is a client of the control API, except those that work on disks or files
-//! without a server: `serve`, `pool create`, `pool check`, `admit`, `demo`, `completions`.
+//! without a server: `serve`, `pool create`, `pool check`, `admit`, `sim`, `demo`, `completions`.
 
 mod admit;
 mod disk;

@@ -55,9 +55,16 @@ struct PermitSection {
     volumes: Option<Vec<String>>,
 }
 
+/// What the section says.
+pub(super) struct Checked {
+    pub(super) served: Option<MediaConfig>,
+    pub(super) access: Option<AccessConfig>,
+    pub(super) pulled: SourcesConfig,
+}
+
 impl Section {
-    /// What the section says, where it makes sense: how RTSP is served, `None` if it is not to be, and how sources are
-    /// pulled from.
+    /// What the section says, where it makes sense: how RTSP is served, `None` if it is not to be, who may do what, also
+    /// of those who come by HTTP, and how sources are pulled from.
     ///
     /// # Errors
     /// What does not.
@@ -65,7 +72,7 @@ impl Section {
         &self,
         source: &SourceFile<'_>,
         folder: &Path,
-    ) -> Result<(Option<MediaConfig>, SourcesConfig), Failure> {
+    ) -> Result<Checked, Failure> {
         let wrong = |what: String| source.wrong(head_of(source, "rtsp"), what);
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
         let block = self.block.unwrap_or(BLOCK_DEFAULT);
@@ -89,7 +96,6 @@ impl Section {
             rate,
             block,
             timeout: Duration::from_nanos(timeout.get()),
-            access,
         });
         let file = self.sources.as_deref();
         let file = folder.join(file.unwrap_or(Path::new(SOURCES_DEFAULT)));
@@ -99,7 +105,11 @@ impl Section {
             block,
             timeout,
         };
-        Ok((served, pulled))
+        Ok(Checked {
+            served,
+            access,
+            pulled,
+        })
     }
 
     /// Where TLS is served, and as whom.

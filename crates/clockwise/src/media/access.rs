@@ -73,7 +73,7 @@ impl Access {
     ///
     /// # Errors
     /// When they cannot be read, or could be by others than their file's owner.
-    pub(super) fn open(config: &AccessConfig) -> Result<Self, UsersError> {
+    pub fn open(config: &AccessConfig) -> Result<Self, UsersError> {
         let users = Users::open(&config.users)?;
         for Permit { user, .. } in &config.permits {
             // He may come later.

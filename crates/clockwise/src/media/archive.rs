@@ -2,7 +2,7 @@
 //!
 //! What is on the volume is said in [`block`](super::block). An archive is opened without reading more of it than a few
 //! trailers: the newest block is found by bisection, and each recording's last block names its first. Where a recording
-//! is played from a time on, its blocks are bisected in the same way.
+//! is played from a time on, its [index](super::index) names the block; those of a group that has none yet are bisected.
 //!
 //! A volume becomes an archive when something is first recorded on it, if it is blank. One that holds something else is
 //! left alone.
@@ -51,6 +51,9 @@ const LOOK_BEHIND: u64 = 8;
 
 /// The fewest blocks that are an archive.
 pub const BLOCKS_MIN: u64 = 4;
+
+/// The most bytes of which one bit says whether they were written.
+const CHUNK_BYTES_MAX: u64 = 2 << 20;
 
 /// So many blocks are discarded at a time: whoever records waits no longer than for that.
 const DISCARD_BLOCKS: u64 = 1_024;
@@ -163,12 +166,38 @@ impl Archive {
     /// What a volume begins with.
     fn head(client: &Client, volume: &Volume) -> Result<[u8; HEADER_BYTES], ArchiveError> {
         let mut bytes = [0; HEADER_BYTES];
-        let read = client.read_at(volume, Bytes::ZERO, &mut bytes);
+        Self::read_head(client, volume, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_head(client: &Client, volume: &Volume, to: &mut [u8]) -> Result<(), ArchiveError> {
+        let read = client.read_at(volume, Bytes::ZERO, to);
         read.map_err(|error| ArchiveError::Io {
             volume: volume.name().to_owned(),
             error,
-        })?;
-        Ok(bytes)
+        })
+    }
+
+    /// Whether nothing was written to a volume, or what was is discarded. Zeros in its first chunk, which is what is told
+    /// of at least, are nothing: they may be what a crash has left of an archive that was being made.
+    fn is_blank(client: &Client, volume: &Volume) -> Result<bool, ArchiveError> {
+        let size = volume.size().get();
+        // More than this is no whole volume, or more than a chunk at its beginning.
+        let runs = volume.block_status(0..size, 2);
+        let written = match &runs[..] {
+            [all] if all.bytes.end == size => (!all.hole).then_some(&all.bytes),
+            [first, rest] if rest.bytes.end == size && rest.hole => Some(&first.bytes),
+            _ => return Ok(false),
+        };
+        let Some(written) = written else {
+            return Ok(true);
+        };
+        if written.end > CHUNK_BYTES_MAX {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; written.end as usize];
+        Self::read_head(client, volume, &mut bytes)?;
+        Ok(bytes.iter().all(|byte| *byte == 0))
     }
 
     /// What has been recorded in a volume.
@@ -180,7 +209,7 @@ impl Archive {
         let bytes = Self::head(client, &volume)?;
         let header = match Header::parse(&bytes) {
             Ok(header) => header,
-            Err(FormatError::NotOne) if bytes.iter().all(|byte| *byte == 0) => {
+            Err(FormatError::NotOne) if Self::is_blank(client, &volume)? => {
                 return Err(ArchiveError::Empty(name()));
             }
             Err(FormatError::NotOne) => return Err(ArchiveError::Foreign(name())),

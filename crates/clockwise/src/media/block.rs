@@ -19,8 +19,8 @@
 //! everything else that is kept about a recording can be made again from its blocks. An entry is read with the block
 //! that it is about, so that a seek needs nothing else once it has the block.
 //!
-//! A *serial* counts the blocks of an archive from 0 and is never used twice; block `serial` is in place `serial %
-//! count`. So the newest block is where serials stop growing, and is found by bisection.
+//! A *serial* counts the blocks of an archive from 0 and is never used twice; which place block `serial` is in says the
+//! ring's [geometry](super::geometry). The newest block is where serials stop growing, and is found by bisection.
 //!
 //! # What is assumed of the medium
 //!

@@ -5,9 +5,11 @@
 //! ```text
 //! nothing -- ANNOUNCE --> announced -- SETUP --> ready -- RECORD --> recording -- TEARDOWN --> nothing
 //! nothing ------------------------- SETUP --> ready --  PLAY  --> playing   -- PAUSE --> ready
+//!                                                                 recording -- PAUSE, BYE --> ready
 //! ```
 //!
-//! The first SETUP reserves for the whole presentation: the disks carry it or not. A request that does not fit the
+//! The first SETUP reserves for the whole presentation: the disks carry it or not. So does RECORD after PAUSE, which has
+//! given it back. A request that does not fit the
 //! state is answered with 455 and changes nothing.
 
 mod answer;

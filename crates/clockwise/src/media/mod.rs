@@ -3,12 +3,14 @@
 //! # What it is for
 //!
 //! Cameras and encoders publish (ANNOUNCE, RECORD), players play. Each of them holds a reservation on the disks that it
-//! touches, so a recording never waits for best effort; what the disks cannot carry is refused with 453.
+//! touches, so a recording never waits for best effort; what the disks cannot carry is refused with 453. Cameras that
+//! do not publish are pulled from ([source]).
 //!
 //! # Model
 //!
 //! A thread for each connection owns its socket, its session, its transports and its reservation; everything that it
-//! waits for is in one `poll`. A presentation is one recording in one [archive]: its packets lie in blocks in the order
+//! waits for is in one `poll`. A presentation is a recording in an
+//! [archive], or several that are played together: its packets lie in blocks in the order
 //! in which they came, and each [block] explains itself.
 //!
 //! Packets are received so that their bodies lie back to back in a buffer that the disks write from, and are sent from

@@ -163,8 +163,8 @@ pub enum Upcoming {
 }
 
 impl<'a> Playback<'a> {
-    /// Plays from there on, at the earliest when its first block is there: after the stream's
-    /// [longest period](Stream::longest_period). A block that was read to find that is not read again.
+    /// Plays from there on, not before the instant that `origin` says. A block that was read to find that is not read
+    /// again.
     ///
     /// # Errors
     /// When there is no memory for it.

@@ -11,7 +11,7 @@ use engine::event::EventFd;
 use engine::front::Client;
 use sched::units::{Bytes, BytesPerSecond};
 
-use super::access::{Access, AccessConfig, UsersError};
+use super::access::Access;
 use super::archives::Archives;
 use super::connection::Connection;
 use super::link::Link;
@@ -36,8 +36,6 @@ pub struct MediaConfig {
     pub block: Bytes,
     /// How long a session may say nothing.
     pub timeout: Duration,
-    /// Who may do what; everybody everything when absent.
-    pub access: Option<AccessConfig>,
 }
 
 /// Why the RTSP server does not start.
@@ -49,9 +47,6 @@ pub enum StartError {
     /// Memory or descriptors.
     #[error("RTSP cannot be served: {0}")]
     Host(String),
-    /// Who may use it.
-    #[error(transparent)]
-    Users(#[from] UsersError),
     /// Its certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -78,12 +73,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Its users, if there are any.
-    #[must_use]
-    pub fn access(&self) -> Option<Arc<Access>> {
-        self.shared.access.clone()
-    }
-
     /// Listens, and serves each connection on a thread of its own, as many as there are places.
     ///
     /// # Errors
@@ -91,6 +80,7 @@ impl Server {
     pub(crate) fn start(
         archives: Arc<Archives>,
         config: &MediaConfig,
+        access: Option<Arc<Access>>,
         places: Arc<Places>,
     ) -> Result<Self, StartError> {
         let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
@@ -102,8 +92,6 @@ impl Server {
             .map(|of| listen(of.listen))
             .transpose()?;
         let addresses = [&plain, &secure].map(|of| of.as_ref().map(|(_, address)| *address));
-        let access = config.access.as_ref().map(Access::open).transpose()?;
-        let access = access.map(Arc::new);
         for address in addresses.into_iter().flatten() {
             if access.is_none() && !address.ip().is_loopback() {
                 tracing::warn!(%address, "whoever reaches this address can record and play: [rtsp] has no `users`");

@@ -21,12 +21,16 @@ pub(crate) fn damage(site: &Site, offset: u64, bytes: u64) -> bool {
     if !have("qemu-io") {
         return false;
     }
+    change(site, &format!("write -P 0x5a {offset} {bytes}"));
+    true
+}
+
+/// Has qemu-io do something to `cam`.
+pub(crate) fn change(site: &Site, command: &str) {
     let socket = site.path("nbd.sock");
     let uri = format!("nbd+unix:///cam?socket={}", socket.display());
-    let write = format!("write -P 0x5a {offset} {bytes}");
-    let arguments = ["-f", "raw", "-c", &write, "-c", "flush", &uri];
+    let arguments = ["-f", "raw", "-c", command, "-c", "flush", &uri];
     outcome(tool("qemu-io").args(arguments)).done();
-    true
 }
 
 /// Records a clip as it is. The number of the recording.

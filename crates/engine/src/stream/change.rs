@@ -90,7 +90,7 @@ impl Stream {
         self.changer().buffers()
     }
 
-    /// Whether its rate or its range is being changed: a block that is submitted now waits until that is done.
+    /// Whether its rate, its range or its block is being changed: a block that is submitted now waits until that is done.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.core().is_changing()

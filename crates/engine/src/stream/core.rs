@@ -79,7 +79,7 @@ impl Drop for MovesBytes<'_> {
 /// Whether blocks may go on.
 #[derive(Default)]
 struct Flow {
-    /// The rate or the range is being changed: no block begins until that is done.
+    /// The rate, the range or the block is being changed: no block begins until that is done.
     changing: bool,
     /// The reservation has been given up.
     left: bool,
@@ -248,7 +248,7 @@ impl StreamCore {
         self.closing.load(SeqCst)
     }
 
-    /// A block is submitted. Waits while the rate or the range is being changed, at most until the blocks in
+    /// A block is submitted. Waits while its rate, its range or its block is being changed, at most until the blocks in
     /// flight are due: their successors could not be released earlier anyway.
     pub(crate) fn began(&self) {
         let mut flow = self.flow.lock();

@@ -381,7 +381,7 @@ impl<'a> Session<'a> {
         Nanos(u64::try_from(lasts).unwrap_or(u64::MAX))
     }
 
-    /// Whether another block can be handed over: not while the rate is being changed, or as many are in flight as the
+    /// Whether another block can be handed over: not while the stream is being changed, or as many are in flight as the
     /// stream was admitted with buffers.
     pub(super) fn has_place(&self) -> bool {
         let of_flush = 1;
@@ -389,7 +389,7 @@ impl<'a> Session<'a> {
         self.in_flight.len() < places && !self.stream.is_changing()
     }
 
-    /// Kept while a block is handed over that must not wait; `None`: the rate is being changed.
+    /// Kept while a block is handed over that must not wait; `None`: the stream is being changed.
     pub(super) fn enter(&self) -> Option<MutexGuard<'a, ()>> {
         self.stream.core().enter()
     }
