@@ -508,3 +508,69 @@ fn the_range_that_is_told_has_the_last_packet_in_it() {
     }
     serve.terminate();
 }
+
+/// A client need not wait for an answer before it asks for something else.
+#[test]
+fn what_comes_with_a_request_is_answered_as_well() {
+    let (site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    let record = client.request("RECORD", "cam", "", "");
+    let packet = rtp(1, 5, 1, &[7; 500]);
+    let [high, low] = (packet.len() as u16).to_be_bytes();
+    let teardown = client.request("TEARDOWN", "cam", "", "");
+    let all = [
+        record.as_bytes(),
+        &[b'$', 0, high, low],
+        &packet,
+        teardown.as_bytes(),
+    ];
+    client.send(&all.concat());
+    for _ in 0..2 {
+        client.answer().expect("an answer").is(200);
+    }
+    assert_eq!(played(address, "cam", "", 1), [packet]);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    let play = player.request("PLAY", "cam", "", "");
+    let pause = player.request("PAUSE", "cam", "", "");
+    player.send((play + &pause).as_bytes());
+    for _ in 0..2 {
+        player.answer().expect("an answer").is(200);
+    }
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!(reservations(&site), 0);
+    serve.terminate();
+}
+
+/// As who shows many cameras in turn does for days, without a pause.
+#[test]
+fn play_may_be_asked_for_as_often_as_one_likes() {
+    let (_site, serve, address) = serving("");
+    let mut publisher = publisher(address, TCP);
+    let packets: Vec<_> = (0..100)
+        .map(|n| rtp(n, 100 * u32::from(n), 1, &[n as u8; 900]))
+        .collect();
+    packets
+        .iter()
+        .for_each(|packet| publisher.packet(0, packet));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    for _ in 0..100 {
+        let plays: String = (0..60)
+            .map(|second| {
+                let range = format!("Range: npt=0.{}-\r\n", second % 10);
+                player.request("PLAY", "cam", &range, "")
+            })
+            .collect();
+        player.send(plays.as_bytes());
+        for _ in 0..60 {
+            player.answer().expect("an answer").is(200);
+        }
+    }
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!(played(address, "cam", "", 100), packets);
+    serve.terminate();
+}

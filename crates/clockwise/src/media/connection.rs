@@ -217,7 +217,7 @@ impl<'a> Connection<'a> {
             let again = match then {
                 Then::Next => true,
                 Then::Record => self.record()?,
-                Then::Play(wanted) => self.play(*wanted)?,
+                Then::Play(wanted) => self.play(wanted)?,
             };
             if !again {
                 return Ok(());

@@ -157,6 +157,7 @@ impl Client {
 
     fn with(socket: TcpStream, address: SocketAddr) -> Self {
         socket.set_read_timeout(Some(WITHIN)).expect("a time");
+        socket.set_write_timeout(Some(WITHIN)).expect("a time");
         Self {
             socket,
             tls: None,
@@ -196,6 +197,25 @@ impl Client {
     /// Asks for something about a path and takes the answer.
     #[track_caller]
     pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Said {
+        let text = self.request(method, path, headers, body);
+        self.send(text.as_bytes());
+        let said = self.answer().expect("an answer");
+        let number = self.number.to_string();
+        assert_eq!(said.header("CSeq"), Some(number.as_str()), "{said:?}");
+        if let Some(session) = said.header("Session") {
+            self.session = session.split(';').next().map(str::to_owned);
+        }
+        said
+    }
+
+    /// The next request.
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> String {
         self.number += 1;
         let scheme = if self.tls.is_some() { "rtsps" } else { "rtsp" };
         let mut text = format!(
@@ -208,15 +228,7 @@ impl Client {
         if !body.is_empty() {
             text += &format!("Content-Length: {}\r\n", body.len());
         }
-        text += &format!("\r\n{body}");
-        self.send(text.as_bytes());
-        let said = self.answer().expect("an answer");
-        let number = self.number.to_string();
-        assert_eq!(said.header("CSeq"), Some(number.as_str()), "{said:?}");
-        if let Some(session) = said.header("Session") {
-            self.session = session.split(';').next().map(str::to_owned);
-        }
-        said
+        text + &format!("\r\n{body}")
     }
 
     /// Keeps the session alive, without waiting for the answer.

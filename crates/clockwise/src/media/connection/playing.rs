@@ -152,10 +152,23 @@ impl Connection<'_> {
         (said.done(), Then::Play(Box::new(wanted)))
     }
 
-    /// Plays; whether the connection goes on.
-    pub(super) fn play(&mut self, wanted: Wanted) -> Result<bool, Ended> {
+    /// Plays, and what is asked for instead while it does; whether the connection goes on.
+    pub(super) fn play(&mut self, wanted: Box<Wanted>) -> Result<bool, Ended> {
+        let mut next = Some(wanted);
+        while let Some(wanted) = next {
+            match self.play_once(*wanted)? {
+                None => return Ok(false),
+                Some(Then::Play(again)) => next = Some(again),
+                Some(Then::Next | Then::Record) => next = None,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Plays; what follows, `None`: the connection has ended.
+    fn play_once(&mut self, wanted: Wanted) -> Result<Option<Then>, Ended> {
         let Some(mut session) = self.session.take() else {
-            return Ok(true);
+            return Ok(Some(Then::Next));
         };
         session.paused = None;
         let Session {
@@ -165,19 +178,25 @@ impl Connection<'_> {
             ..
         } = &session
         else {
-            return Ok(true);
+            return Ok(Some(Then::Next));
         };
-        for of in &wanted.parts {
+        let volumes = wanted.parts.iter().map(|of| {
             let volume = parts[of.number].archive.volume().name();
             tracing::info!(peer = %self.peer, volume, recording = of.recording.number, "playing begins");
-        }
-        let after = self.move_out(parts, transports, wanted, id)?;
-        tracing::info!(peer = %self.peer, why = after.why(), "playing ends");
-        match after {
-            After::Closed => Ok(false),
+            volume
+        });
+        let volumes: Vec<&str> = volumes.collect();
+        let after = self.move_out(parts, transports, wanted, id);
+        let why: &dyn std::fmt::Display = match &after {
+            Ok(after) => &after.why(),
+            Err(error) => error,
+        };
+        tracing::info!(peer = %self.peer, volume = volumes.join("+"), %why, "playing ends");
+        match after? {
+            After::Closed => Ok(None),
             After::Goes => {
                 self.session = Some(session);
-                Ok(true)
+                Ok(Some(Then::Next))
             }
             After::Ends(request, positions) => {
                 let said = answer(Some(&request), StatusCode::Ok)
@@ -191,16 +210,13 @@ impl Connection<'_> {
                     drop(session);
                 }
                 self.tell(&said)?;
-                Ok(true)
+                Ok(Some(Then::Next))
             }
             After::Again(request) => {
                 self.session = Some(session);
                 let (said, then) = self.begin_play(&request);
                 self.tell(&said)?;
-                match then {
-                    Then::Play(wanted) => self.play(*wanted),
-                    Then::Next | Then::Record => Ok(true),
-                }
+                Ok(Some(then))
             }
         }
     }
@@ -219,7 +235,18 @@ impl Connection<'_> {
             return Ok(After::Goes);
         };
         let mut out = Outgoing::new(playback, transports);
+        // What has come with PLAY has been read already.
+        let mut is_asked = true;
         loop {
+            if std::mem::take(&mut is_asked) {
+                match self.asked_while_playing(&mut out, parts, id)? {
+                    After::Goes => {}
+                    other => return self.leave(&mut out, other, parts.len(), id),
+                }
+            }
+            if clock::now() >= self.heard.saturating_add(self.timeout()) {
+                return Err(Ended::Silent(self.timeout()));
+            }
             while let Some(said) = out.changes.answered() {
                 out.say(said.session(id, self.shared.config.timeout))?;
             }
@@ -267,24 +294,28 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&Wakes::Socket) {
-                match self.asked_while_playing(&mut out, parts, id)? {
-                    After::Goes => {}
-                    other => {
-                        out.settle_changes(id, self.shared.config.timeout)?;
-                        self.flush(&mut out)?;
-                        return Ok(match other {
-                            After::Ends(request, _) => {
-                                After::Ends(request, out.playback.positions(parts.len()))
-                            }
-                            other => other,
-                        });
-                    }
+                match self.receive(4_096)? {
+                    Some(0) => return self.leave(&mut out, After::Closed, parts.len(), id),
+                    came => is_asked = came.is_some(),
                 }
             }
-            if clock::now() >= self.heard.saturating_add(self.timeout()) {
-                return Err(Ended::Silent(self.timeout()));
-            }
         }
+    }
+
+    /// Nothing more is played: what was asked for before is answered, and what has begun to go has gone.
+    fn leave(
+        &mut self,
+        out: &mut Outgoing<'_>,
+        after: After,
+        parts: usize,
+        id: &str,
+    ) -> Result<After, Ended> {
+        out.settle_changes(id, self.shared.config.timeout)?;
+        self.flush(out)?;
+        Ok(match after {
+            After::Ends(request, _) => After::Ends(request, out.playback.positions(parts)),
+            after => after,
+        })
     }
 
     /// Sends what is due; until when to sleep then, which is for ever for `Time::MAX`. `None`: nothing more is to be
@@ -458,11 +489,6 @@ impl Connection<'_> {
         parts: &[Part],
         id: &str,
     ) -> Result<After, Ended> {
-        match self.receive(4_096)? {
-            None => return Ok(After::Goes),
-            Some(0) => return Ok(After::Closed),
-            Some(_) => {}
-        }
         loop {
             let request = match self.input.next_item()? {
                 Next::More => return Ok(After::Goes),

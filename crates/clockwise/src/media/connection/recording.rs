@@ -143,6 +143,9 @@ impl Connection<'_> {
         let mut reports = Reports::new(clock::now());
         // Whether packets wait in the connection for room.
         let mut is_behind = false;
+        // What has come with RECORD has been read already; so may have what had no room.
+        let mut is_untried = true;
+        let mut had_room = true;
         loop {
             tape.advance()?;
             while let Some(said) = changes.answered() {
@@ -157,7 +160,18 @@ impl Connection<'_> {
             let over_at = tape.over_at().filter(|_| !is_behind && partial.is_none());
             let due = [report_at, over_at].into_iter().flatten().min();
             let is_untold = report_at.is_none();
-            let ready = self.sleep(tape, member, transports, has_room, (due, is_untold))?;
+            is_untried |= is_behind && has_room && !had_room;
+            had_room = has_room;
+            let mut ready = self.sleep(
+                tape,
+                member,
+                transports,
+                has_room,
+                (due, is_untold, is_untried),
+            )?;
+            if std::mem::take(&mut is_untried) {
+                ready.push(Wakes::Socket);
+            }
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
             }
@@ -222,7 +236,7 @@ impl Connection<'_> {
         member: &Member,
         transports: &[Option<Transport>],
         has_room: bool,
-        (due, is_untold): (Option<Time>, bool),
+        (due, is_untold, is_untried): (Option<Time>, bool, bool),
     ) -> Result<Vec<Wakes>, Ended> {
         let mut wait = Wait::new();
         wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
@@ -252,7 +266,7 @@ impl Connection<'_> {
         let silent = self.heard.saturating_add(self.timeout());
         let due = tape.writer().next_at().into_iter().chain(due);
         let until = due.chain([silent]).min();
-        Ok(wait.sleep(tape.writer().arm(), until)?)
+        Ok(wait.sleep(tape.writer().arm() && !is_untried, until)?)
     }
 }
 
