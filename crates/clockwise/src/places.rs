@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::seldom::Seldom;
 
 /// The most connections of a kind.
 const PLACES_MAX: usize = 1_024;
@@ -39,6 +42,34 @@ impl fmt::Display for Full {
     }
 }
 
+/// Warnings of those that get no place: that there is none for anybody is not drowned by who has too many.
+#[derive(Default)]
+pub(crate) struct Denials {
+    all: Seldom,
+    each: Seldom,
+}
+
+impl Denials {
+    /// As [`Seldom::turn`].
+    pub(crate) fn turn(&mut self, full: Full, now: Instant) -> Option<u64> {
+        match full {
+            Full::All(_) => self.all.turn(now),
+            Full::Each(..) => self.each.turn(now),
+        }
+    }
+}
+
+/// What addresses are counted by: a host has as many of IPv6 as it likes.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(of) => of.into(),
+        IpAddr::V6(of) => {
+            let network = of.to_bits() >> 64 << 64;
+            std::net::Ipv6Addr::from_bits(network).into()
+        }
+    }
+}
+
 impl Places {
     /// A quarter of so many descriptors at most, and half of that for each address.
     pub(crate) fn of(descriptors: usize) -> Arc<Self> {
@@ -65,8 +96,7 @@ impl Places {
     /// # Errors
     /// When there is none for that address.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Held, Full> {
-        // An address of IPv4 is the same by IPv6.
-        let address = address.to_canonical();
+        let address = network(address);
         let mut taken = self.now();
         if taken.values().sum::<usize>() >= self.all {
             return Err(Full::All(self.all));
@@ -118,7 +148,12 @@ mod tests {
         let others = [b, b, c].map(|of| places.take(of).unwrap());
         assert_eq!(places.take(c).err(), Some(Full::All(6)));
         assert_eq!(places.taken(), 6);
+        let neighbour = "2001:db8::2".parse().unwrap();
         drop(taken);
+        let more: Vec<_> = (0..2).map(|_| places.take(neighbour).unwrap()).collect();
+        let full = places.take(c).err();
+        assert_eq!(full, Some(Full::Each(network(c), 3)));
+        drop(more);
         assert_eq!(places.taken(), 3);
         let again = places.take(a).unwrap();
         drop((others, again));

@@ -21,6 +21,7 @@ mod visitors;
 use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use hyper::body::{Bytes, Frame};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::SendTimeoutError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 pub use visitors::asking;
 
@@ -62,7 +63,7 @@ const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 /// What is kept between requests.
 #[derive(Debug)]
 pub struct Media {
-    running: Arc<Semaphore>,
+    running: Arc<Running>,
     plans: file::Plans,
     cuts: hls::Known,
 }
@@ -70,7 +71,7 @@ pub struct Media {
 impl Default for Media {
     fn default() -> Self {
         Self {
-            running: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            running: Arc::new(Running::new(EXPORTS_MAX)),
             plans: file::Plans::default(),
             cuts: hls::Known::default(),
         }
@@ -80,24 +81,60 @@ impl Default for Media {
 impl Media {
     /// Ends what is being sent.
     pub fn close(&self) {
-        self.running.close();
+        self.running.ends.send_replace(true);
     }
 
     /// Whether the server ends.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.running.is_closed()
+        self.running.is_ending()
     }
 
     /// Takes the place of an export.
     fn permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        Arc::clone(&self.running).try_acquire_owned().map_err(|_| {
+        self.running.permit().ok_or_else(|| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("{EXPORTS_MAX} exports are being made"),
                 "ask again when one of them has ended",
             )
         })
+    }
+}
+
+/// The exports that are being made.
+#[derive(Debug)]
+struct Running {
+    places: Arc<Semaphore>,
+    /// Somebody was refused a place, and nobody has got one since.
+    is_wanted: AtomicBool,
+    /// The server ends.
+    ends: watch::Sender<bool>,
+}
+
+impl Running {
+    fn new(most: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(most)),
+            is_wanted: AtomicBool::new(false),
+            ends: watch::Sender::new(false),
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        *self.ends.borrow()
+    }
+
+    fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        let place = place.filter(|_| !self.is_ending());
+        self.is_wanted.store(place.is_none(), Ordering::Release);
+        place
+    }
+
+    /// Whether a place is to be given up for somebody, which one export does.
+    fn gives_up(&self) -> bool {
+        self.is_wanted.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -231,7 +268,7 @@ impl Made {
                 cut: None,
                 is_begun: false,
             };
-            let mut emit = |bytes| match running.is_closed() {
+            let mut emit = |bytes| match running.is_ending() {
                 true => outlet.end(ExportError::Unwanted),
                 false => outlet.put(bytes),
             };
@@ -320,7 +357,7 @@ impl hyper::body::Body for Made {
 struct Outlet {
     send: mpsc::Sender<Result<Piece, ExportError>>,
     handle: Handle,
-    running: Arc<Semaphore>,
+    running: Arc<Running>,
     within: Duration,
     /// Why no more is made.
     cut: Option<ExportError>,
@@ -341,15 +378,22 @@ impl Outlet {
 
     /// Who has paused may take the next one when it likes, as long as nobody else needs the place.
     fn put_piece(&mut self, mut piece: Result<Piece, ExportError>) -> ControlFlow<()> {
+        let mut ends = self.running.ends.subscribe();
         loop {
-            let sending = self.send.send_timeout(piece, self.within);
-            piece = match self.handle.block_on(sending) {
-                Ok(()) => return ControlFlow::Continue(()),
-                Err(SendTimeoutError::Timeout(piece)) => piece,
+            let sent = self.handle.block_on(async {
+                tokio::select! {
+                    sent = self.send.send_timeout(piece, self.within) => Some(sent),
+                    _ = ends.wait_for(|ends| *ends) => None,
+                }
+            });
+            piece = match sent {
+                Some(Ok(())) => return ControlFlow::Continue(()),
+                Some(Err(SendTimeoutError::Timeout(piece))) => piece,
                 // Nobody takes it any more.
-                Err(SendTimeoutError::Closed(_)) => return ControlFlow::Break(()),
+                Some(Err(SendTimeoutError::Closed(_))) => return ControlFlow::Break(()),
+                None => return self.end(ExportError::Unwanted),
             };
-            if self.running.available_permits() == 0 {
+            if self.running.gives_up() {
                 return self.end(ExportError::Stalled(self.within));
             }
         }
@@ -434,7 +478,8 @@ mod tests {
             .build()
             .unwrap();
         let (send, mut pieces) = mpsc::channel(PIECES_AHEAD);
-        let running = Arc::new(Semaphore::new(1));
+        let running = Arc::new(Running::new(1));
+        let _all = running.permit().unwrap();
         let mut outlet = Outlet {
             send,
             handle: runtime.handle().clone(),
@@ -447,14 +492,14 @@ mod tests {
             let flow = outlet.put(vec![7; (PIECES_AHEAD + 1) * PIECE_BYTES]);
             (flow, outlet.cut)
         });
-        // As long as there is one it may take the next piece when it likes.
+        // As long as nobody else wants one it may take the next piece when it likes.
         let waits = runtime.block_on(async {
             tokio::time::timeout(Duration::from_millis(200), &mut put)
                 .await
                 .is_err()
         });
         assert!(waits);
-        let _another = running.try_acquire().unwrap();
+        assert!(running.permit().is_none());
         let (flow, cut) = runtime.block_on(put).unwrap();
         assert!(flow.is_break());
         assert!(matches!(cut, Some(ExportError::Stalled(_))), "{cut:?}");
@@ -463,5 +508,34 @@ mod tests {
             made += piece.len();
         }
         assert_eq!(made, PIECES_AHEAD * PIECE_BYTES);
+        // One for one.
+        assert!(!running.gives_up());
+    }
+
+    #[test]
+    fn an_export_that_nobody_takes_ends_with_the_server() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let (send, _pieces) = mpsc::channel(PIECES_AHEAD);
+        let running = Arc::new(Running::new(1));
+        let mut outlet = Outlet {
+            send,
+            handle: runtime.handle().clone(),
+            running: Arc::clone(&running),
+            within: Duration::from_secs(3_600),
+            cut: None,
+            is_begun: false,
+        };
+        let put = runtime.spawn_blocking(move || {
+            let flow = outlet.put(vec![7; (PIECES_AHEAD + 1) * PIECE_BYTES]);
+            (flow, outlet.cut)
+        });
+        running.ends.send_replace(true);
+        let (flow, cut) = runtime.block_on(put).unwrap();
+        assert!(flow.is_break());
+        assert!(matches!(cut, Some(ExportError::Unwanted)), "{cut:?}");
+        assert!(running.permit().is_none());
     }
 }

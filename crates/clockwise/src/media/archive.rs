@@ -421,6 +421,16 @@ impl Archive {
         state.is_recorded && newest.is_some_and(|newest| newest.number == recording.number)
     }
 
+    /// Whether a recording goes on, or did when it was looked up: there is more of it than was known then.
+    #[must_use]
+    pub fn went_on(&self, recording: &Recording) -> bool {
+        let state = self.state();
+        let is_it = |of: &&Recording| of.number == recording.number;
+        let newest = state.recordings.last().filter(is_it);
+        let now = state.recordings.iter().rfind(is_it);
+        (state.is_recorded && newest.is_some()) || now.is_some_and(|now| now.end > recording.end)
+    }
+
     /// An event that is signalled when a block was written and when the recording ends, as long as it is kept.
     ///
     /// # Errors

@@ -207,15 +207,12 @@ impl Archives {
             }
         }
         let extent = archive.extent(&client, &recording)?;
-        // It may have ended since it was looked up, with more than was there then.
-        let now = archive.recording(Some(recording.number));
-        let has_grown = now.is_some_and(|now| now.end > recording.end);
         Ok(Described {
             recording,
             description,
             length_ns: extent.end.saturating_sub(extent.start),
             ends_ns: extent.end,
-            is_recorded: archive.goes_on(&recording) || has_grown,
+            is_recorded: archive.went_on(&recording),
         })
     }
 

@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::link::Link;
 use super::poll::Wait;
 use super::tls::{self, TlsConfig, TlsError};
-use crate::places::{Held, Places};
+use crate::places::{Denials, Held, Places};
 use crate::seldom::Seldom;
 
 /// The pause after a connection that could not be taken, for want of a descriptor as a rule.
@@ -114,7 +114,7 @@ impl Server {
         let accepting = Accepting {
             shared: Arc::clone(&shared),
             places: Arc::clone(&places),
-            full: Seldom::default(),
+            denials: Denials::default(),
             failed: Seldom::default(),
         };
         let listener = std::thread::Builder::new()
@@ -204,7 +204,7 @@ struct Accepting {
     shared: Arc<Shared>,
     places: Arc<Places>,
     /// Peers may come as fast as they like.
-    full: Seldom,
+    denials: Denials,
     /// Of the host's making, and not drowned by what peers do.
     failed: Seldom,
 }
@@ -240,28 +240,29 @@ impl Accepting {
         match listener.socket.accept() {
             Ok((socket, peer)) => match self.places.take(peer.ip()) {
                 Ok(place) => spawn(socket, peer, place, listener, &self.shared)
-                    .inspect_err(|error| warn(&mut self.failed, "cannot be served", error))
+                    .inspect_err(|error| self.fails("cannot be served", error))
                     .ok(),
                 Err(full) => {
-                    warn(&mut self.full, "is closed", &full);
+                    if let Some(untold) = self.denials.turn(full, Instant::now()) {
+                        tracing::warn!(%full, untold, "an RTSP connection is closed");
+                    }
                     None
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
-                warn(&mut self.failed, "could not be taken", &error);
+                self.fails("could not be taken", &error);
                 // Until somebody has given a descriptor back.
                 std::thread::sleep(ACCEPT_PAUSE);
                 None
             }
         }
     }
-}
 
-/// Tells of a connection, once in a while.
-fn warn(seldom: &mut Seldom, what: &str, why: &dyn std::fmt::Display) {
-    if let Some(untold) = seldom.turn(Instant::now()) {
-        tracing::warn!(%why, untold, "an RTSP connection {what}");
+    fn fails(&mut self, what: &str, error: &io::Error) {
+        if let Some(untold) = self.failed.turn(Instant::now()) {
+            tracing::warn!(%error, untold, "an RTSP connection {what}");
+        }
     }
 }
 

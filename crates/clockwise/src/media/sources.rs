@@ -7,7 +7,7 @@
 //! passwords, as Digest needs them as they are, so only its owner may read it. It is no part of the pool: disks that
 //! are sold or lent must not take passwords along, and a pool that is opened elsewhere must not begin to call cameras.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -124,7 +124,21 @@ impl TryFrom<Remembered> for SourceSpec {
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<SourceSpec>, String> {
     let remembered: Vec<Remembered> = serde_json::from_slice(bytes)
         .map_err(|error| format!("line {}, column {}", error.line(), error.column()))?;
-    remembered.into_iter().map(SourceSpec::try_from).collect()
+    let specs: Vec<_> = remembered
+        .into_iter()
+        .map(SourceSpec::try_from)
+        .collect::<Result<_, _>>()?;
+    if specs.len() > SOURCES_MAX {
+        return Err(format!(
+            "it has {}, and {SOURCES_MAX} are the most",
+            specs.len()
+        ));
+    }
+    let mut names = BTreeSet::new();
+    match specs.iter().find(|spec| !names.insert(&spec.name)) {
+        Some(twice) => Err(format!("{:?} is in it twice", twice.name)),
+        None => Ok(specs),
+    }
 }
 
 /// A file of these sources.
@@ -138,7 +152,7 @@ pub(super) fn written<'a>(
 
 /// Replaces a file, durably, by one that only its owner may read.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
+    let beside = beside(path);
     // What is left of one that was not finished may have other permissions.
     match std::fs::remove_file(&beside) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -148,6 +162,13 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // Nobody finishes it.
         let _ = std::fs::remove_file(&beside);
     })
+}
+
+/// What is to be a file of that name.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 /// The same, by a file beside it, which stays if that fails.
@@ -393,9 +414,12 @@ mod tests {
             rate: None,
             ..spec.clone()
         };
-        std::fs::write(path.with_extension("new"), "left over").unwrap();
+        std::fs::write(beside(&path), "left over").unwrap();
         replace(&path, &written([&spec, &other].into_iter()).unwrap()).unwrap();
-        assert_eq!(parse(&std::fs::read(&path).unwrap()), Ok(vec![spec, other]));
+        assert_eq!(
+            parse(&std::fs::read(&path).unwrap()),
+            Ok(vec![spec.clone(), other])
+        );
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -404,6 +428,8 @@ mod tests {
         std::fs::create_dir(&taken).unwrap();
         replace(&taken, b"[]").unwrap_err();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        let twice = written([&spec, &spec].into_iter()).unwrap();
+        assert_eq!(parse(&twice), Err("\"a\" is in it twice".to_owned()));
         let wrong = parse(b"[{\"name\": \"secret\" }]").unwrap_err();
         assert!(!wrong.contains("secret"), "{wrong}");
     }

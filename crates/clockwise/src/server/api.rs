@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::end_of;
-use crate::places::{Held, Places};
+use crate::places::{Denials, Held, Places};
 use crate::seldom::Seldom;
 
 /// How long the head of a request may take to come, and a connection to say nothing.
@@ -67,7 +67,7 @@ pub(super) async fn serve<L: Listener>(
 ) {
     let mut connections = JoinSet::new();
     // What is of the host's making is not drowned by what peers do.
-    let (mut denials, mut failures) = (Seldom::default(), Seldom::default());
+    let (mut denials, mut failures) = (Denials::default(), Seldom::default());
     loop {
         tokio::select! {
             accepted = listener.next() => match accepted {
@@ -79,7 +79,7 @@ pub(super) async fn serve<L: Listener>(
                             connections.spawn(one(stream, place, router, head_within, ended.clone()));
                         }
                         Err(full) => {
-                            if let Some(untold) = denials.turn(Instant::now()) {
+                            if let Some(untold) = denials.turn(full, Instant::now()) {
                                 tracing::warn!(%full, untold, "a connection to {} is closed", L::TO);
                             }
                         }

@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use sched::units::{Nanos, Time};
 
+use crate::places::network;
+
 /// What the first failure costs; each one after it costs twice as much as the one before.
 const WAIT_MIN: Nanos = Nanos::from_millis(100);
 
@@ -25,17 +27,6 @@ const ADDRESSES_MAX: usize = 4_096;
 pub(super) struct Penalties {
     /// What the last one cost, and when that was.
     by: Mutex<HashMap<IpAddr, (Nanos, Time)>>,
-}
-
-/// What addresses are counted by: a host has as many of IPv6 as it likes.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V4(of) => of.into(),
-        IpAddr::V6(of) => {
-            let network = of.to_bits() >> 64 << 64;
-            std::net::Ipv6Addr::from_bits(network).into()
-        }
-    }
 }
 
 impl Penalties {

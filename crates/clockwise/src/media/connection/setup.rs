@@ -116,8 +116,8 @@ impl Connection<'_> {
             Ok(extent) => extent,
             Err(error) => return unopened(request, &error.into()),
         };
-        let goes_on = master.archive.goes_on(&master.recording);
-        let ends = (!goes_on).then_some(behind(extent.end));
+        let went_on = master.archive.went_on(&master.recording);
+        let ends = (!went_on).then_some(behind(extent.end));
         let others = others.iter().map(|of| &of.description);
         let text = master
             .description

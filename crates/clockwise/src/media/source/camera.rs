@@ -3,7 +3,7 @@
 //! Whatever is waited for here ends at once when the source does, and what is recorded goes on to the disks meanwhile.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -117,6 +117,17 @@ impl Meanwhile<'_, '_> {
     }
 }
 
+/// Whether something of this host's that listens at these addresses is at that one.
+fn is_own(address: SocketAddr, listening: &[SocketAddr]) -> bool {
+    let ip = address.ip().to_canonical();
+    let is_it = |of: &SocketAddr| {
+        let at = of.ip().to_canonical();
+        of.port() == address.port() && (at.is_unspecified() || at == ip)
+    };
+    // Whatever is bound to one is this host's.
+    listening.iter().any(is_it) && UdpSocket::bind((ip, 0)).is_ok()
+}
+
 /// What was asked, and not answered yet.
 struct Asked {
     number: u32,
@@ -151,13 +162,7 @@ pub(super) struct Camera {
 impl Camera {
     /// Whether it is who listens at one of these, of this host's.
     pub(super) fn is_at(&self, listening: &[SocketAddr]) -> bool {
-        let [local, peer] = [self.local, self.peer].map(|of| of.ip().to_canonical());
-        let is_here = local == peer;
-        let is_it = |of: &SocketAddr| {
-            let ip = of.ip().to_canonical();
-            of.port() == self.peer.port() && (ip.is_unspecified() || ip == peer)
-        };
-        is_here && listening.iter().any(is_it)
+        is_own(self.peer, listening)
     }
 
     /// Connects.
@@ -624,5 +629,25 @@ fn connected(
     match rustix::net::sockopt::socket_error(&socket).map_err(io::Error::from)? {
         Ok(()) => Ok(socket.into()),
         Err(error) => Err(failed(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_itself_by_each_of_its_addresses() {
+        let is = |address: &str, listening: &str| {
+            is_own(address.parse().unwrap(), &[listening.parse().unwrap()])
+        };
+        // As Debian has a host's own name.
+        assert!(is("127.0.1.1:8554", "0.0.0.0:8554"));
+        assert!(is("127.0.0.1:8554", "127.0.0.1:8554"));
+        assert!(is("[::ffff:127.0.0.1]:8554", "[::]:8554"));
+        assert!(!is("127.0.0.1:554", "0.0.0.0:8554"));
+        assert!(!is("127.0.0.2:8554", "127.0.0.1:8554"));
+        // Of the documentation's.
+        assert!(!is("192.0.2.1:8554", "0.0.0.0:8554"));
     }
 }
