@@ -198,7 +198,8 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
     let (site, serve, address) = serving(HTTP);
     site.run(&["volume", "create", "ring", "--size", "2MiB"])
         .done();
-    let seconds = 36.0;
+    // Of which a browser plays the first minute at most; it has the rest of the time to start, and to go back.
+    let seconds = 60.0;
     let mut command = clip(&["-re"], seconds);
     let mut publisher = Process::spawn(command.arg(format!("rtsp://{address}/ring")));
     let mut browser = Browser::start(site.folder.path(), None);

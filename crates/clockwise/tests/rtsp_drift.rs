@@ -8,7 +8,7 @@ mod rtsp_support;
 use common::Site;
 use rtsp_support::day::{self, Camera, FRAMES_PER_SECOND};
 use rtsp_support::serve;
-use rtsp_support::together::{comes, player};
+use rtsp_support::together::{CLOCK, comes, player};
 
 /// Clocks of cameras are off by up to 100 millionths.
 const CAM: Camera = Camera {
@@ -22,7 +22,7 @@ const OTHER: Camera = Camera {
 };
 
 /// When it is played, in seconds of what is played along with.
-const TIMES: [u64; 3] = [600, 43_200, 84_000];
+const TIMES: [u64; 3] = [3_600, 43_200, 84_000];
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -66,6 +66,16 @@ fn what_was_at_one_time_is_played_at_one_time_at_any_hour_of_a_day() {
         let worst = all.max().expect("frames");
         println!("at {time} s: at most {:.1} ms apart", worst as f64 / 1e6);
         assert!(worst < APART_NS, "at {time} s: {worst} ns");
+        // All that is said of the time is of one clock.
+        for came in &tracks {
+            let (first, from) = came.reports[0];
+            for (ns, timestamp) in &came.reports {
+                let media = timestamp.wrapping_sub(from) as i32;
+                let media_ns = i128::from(media) * 1_000_000_000 / i128::from(CLOCK);
+                let apart = ns - first - media_ns;
+                assert!(apart.abs() < APART_NS, "at {time} s: {apart} ns");
+            }
+        }
         // By the cameras' own clocks they would be as far apart as these have gone.
         let gone_ns = time as i64 * (OTHER.fast_ppm - CAM.fast_ppm) * 1_000;
         let frames = i64::from(other.frames[0].0) - i64::from(cam.frames[0].0);

@@ -4,9 +4,8 @@ mod common;
 mod rtsp_support;
 
 use std::io::Read as _;
-use std::process::Stdio;
 
-use common::{Site, clockwise};
+use common::{Process, Site, clockwise};
 use rtsp_support::files::{closed, damage};
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
 
@@ -40,15 +39,14 @@ fn one_that_is_deleted_while_it_is_exported_is_not_whole() {
     command.arg("--config").arg(site.config());
     command.args(["recording", "export", "cam", &number]);
     command.args(["--track", "0", "--to", "-"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut export = command.spawn().expect("it runs");
-    let mut taken = export.stdout.take().expect("a pipe");
+    let mut export = Process::captured(&mut command);
+    let mut taken = export.heard();
     taken.read_exact(&mut [0]).expect("it has begun");
     site.run(&["recording", "delete", "cam", &number]).done();
     let mut rest = Vec::new();
     taken.read_to_end(&mut rest).expect("its end");
     assert!(rest.len() < 3_000 * BODY - 1, "all of it was exported");
-    let said = export.wait_with_output().expect("it ends");
+    let said = export.output();
     let error = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(1), "{error}");
     assert!(

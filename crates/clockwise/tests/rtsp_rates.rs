@@ -57,7 +57,7 @@ fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothi
 
 #[test]
 fn a_recorder_that_is_refused_more_goes_on_with_what_it_has() {
-    let (site, serve, address) = serving_logged();
+    let (site, serve, address) = serving_logged("");
     let mut client = publisher(address, 2_000);
     // A day in a second is more than any disk carries.
     let sent = packets(0, 80, 0, 1);

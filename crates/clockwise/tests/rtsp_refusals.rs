@@ -10,6 +10,7 @@ use rtsp_support::{
     Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
     serving_logged, with_rtsp,
 };
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::UdpSocket;
 
@@ -281,7 +282,8 @@ fn a_volume_that_was_discarded_is_blank() {
 fn many_may_be_connected() {
     let (site, serve, address) = serving("");
     let mut publisher = publisher(address, TCP);
-    let mut clients: Vec<Client> = (0..500).map(|_| Client::connect(address)).collect();
+    let count = connections_of_one() - 10;
+    let mut clients: Vec<Client> = (0..count).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
         client.ask("OPTIONS", "cam", "", "").is(200);
     }
@@ -293,13 +295,25 @@ fn many_may_be_connected() {
     serve.terminate();
 }
 
+/// How many connections of one address a server takes; so many may be had here, and others beside them.
+fn connections_of_one() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("a limit can be raised up to its maximum");
+    let most = limit.maximum.map_or(usize::MAX, |most| most as usize);
+    (most / 4).min(1_024) / 2
+}
+
 /// Half of all connections are for others, whoever has the first half.
 #[test]
 fn who_connects_and_says_nothing_keeps_nobody_out() {
-    let (_site, serve, address) = serving_logged();
-    let silent: Vec<Client> = (0..512).map(|_| Client::connect(address)).collect();
-    let mut last = Client::connect(address);
-    assert!(last.answer().is_none(), "one more is taken");
+    let (_site, serve, address) = serving_logged("");
+    let each = connections_of_one();
+    let silent: Vec<Client> = (0..each).map(|_| Client::connect(address)).collect();
+    for _ in 0..20 {
+        let mut more = Client::connect(address);
+        assert!(more.answer().is_none(), "one more is taken");
+    }
     let mut other = Client::from_another(address);
     other.ask("OPTIONS", "cam", "", "").is(200);
     drop(silent);
@@ -314,8 +328,9 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
     let (_, log) = serve.terminate();
     // However often that happens.
     let told = log.matches("an RTSP connection is closed").count();
-    assert_eq!(told, 1, "{log}");
-    assert!(log.contains("127.0.0.1 has 512 connections"), "{log}");
+    assert!((1..10).contains(&told), "{log}");
+    let why = format!("127.0.0.1 has {each} connections");
+    assert!(log.contains(&why), "{log}");
 }
 
 #[test]
@@ -367,7 +382,7 @@ fn what_is_neither_a_recording_nor_a_track_is_not_the_newest_recording() {
 
 #[test]
 fn a_refused_request_is_one_line_in_the_log() {
-    let (_site, serve, address) = serving_logged();
+    let (_site, serve, address) = serving_logged("");
     let mut client = Client::connect(address);
     client
         .ask("ANNOUNCE", "nowhere", SDP_TYPE, &sdp(800))

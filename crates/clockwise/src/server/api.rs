@@ -216,7 +216,9 @@ mod tests {
         assert_eq!(ask(&second), "");
         assert!(ask(&first).ends_with("well"));
         drop(first);
+        let until = Instant::now() + LONG;
         while places.taken() > 0 {
+            assert!(Instant::now() < until, "its place is not given back");
             std::thread::yield_now();
         }
         let third = std::net::TcpStream::connect(at).unwrap();

@@ -59,9 +59,9 @@ pub(crate) fn serve_logged(site: &Site) -> (Serve, SocketAddr) {
 }
 
 /// As [`serving`], with what it logs.
-pub(crate) fn serving_logged() -> (Site, Serve, SocketAddr) {
+pub(crate) fn serving_logged(more: &str) -> (Site, Serve, SocketAddr) {
     let site = Site::new(2);
-    with_rtsp(&site, "");
+    with_rtsp(&site, more);
     site.run(&["pool", "create"]).done();
     let (serve, address) = serve_logged(&site);
     site.run(&["volume", "create", "cam", "--size", "40MiB"])

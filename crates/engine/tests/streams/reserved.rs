@@ -119,15 +119,15 @@ fn a_rate_is_changed_or_kept() {
 fn a_span_ends_by_itself() {
     let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", 4 * MIB);
-    let now = clock::now();
-    let span = Span {
-        from: now,
-        until: Some(now + Nanos::from_millis(30)),
-    };
     let fits = rate_that_fits(&refused(
         &pool,
         stream_spec(&volume, Op::Write, 1 << 40, MIB),
     ));
+    let now = clock::now();
+    let span = Span {
+        from: now,
+        until: Some(now + Nanos::from_millis(100)),
+    };
     let stream = pool
         .reserve(StreamSpec {
             span: Some(span),
