@@ -2,7 +2,7 @@
 //!
 //! What is on the volume is said in [`block`](super::block). An archive is opened without reading more of it than a few
 //! trailers: the newest block is found by bisection, and each recording's last block names its first. Where a recording
-//! is played from a time on, its [index](super::index) names the block; those of a group that has none yet are bisected.
+//! is played from a time on, its [index] names the block; those of a group that has none yet are bisected.
 //!
 //! A volume becomes an archive when something is first recorded on it, if it is blank. One that holds something else is
 //! left alone.
