@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A few recordings are made first; then as many players and publishers are taken as the disks carry, every second of each
-//! by UDP, one more is refused, and all of them move packets for that long beside `fio` over the block export, as fast as it
-//! is served. What publishers have sent is compared with what was recorded. The same again under `edf`. How evenly packets
-//! come is when each came after the first, less its timestamp: the worst hundredth, over the earliest. The other end is in
+//! by UDP, one more is refused, and all of them move packets for that long beside `fio` over the block export, four requests
+//! at a time, each as soon as one is served. What publishers have sent is compared with what was recorded. The same again with
+//! 64 requests at a time, which is more than is ever served, and with four under `edf`. How evenly packets come is when each came after the first, less its timestamp: the worst hundredth, over the earliest. The other end is in
 //! this process, on the same processors, and is late now and then itself.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
@@ -78,12 +78,12 @@ fn main() {
     let seconds: u64 = std::env::var("RTSP_BENCH_SECONDS").map_or(30, |text| {
         text.parse().expect("RTSP_BENCH_SECONDS is a number")
     });
-    for scheduler in ["exact", "edf"] {
-        run(scheduler, Duration::from_secs(seconds));
+    for (scheduler, depth) in [("exact", 4), ("exact", 64), ("edf", 4)] {
+        run(scheduler, depth, Duration::from_secs(seconds));
     }
 }
 
-fn run(scheduler: &str, length: Duration) {
+fn run(scheduler: &str, depth: u32, length: Duration) {
     let site = Site::new(0);
     let mut text = read_text(&site.config()).replace("64MiB", "512MiB");
     text += &format!("[scheduler]\npolicy = \"{scheduler}\"\n");
@@ -110,7 +110,7 @@ fn run(scheduler: &str, length: Duration) {
     prepare(address, length);
     let (publishers, players, refused) = fill(&site, address, mib);
     println!(
-        "{scheduler}: {} recorded and {} played at {:.3} MB/s each, half of both by UDP; one more is refused:\n  {}",
+        "{scheduler}, {depth} file requests at a time: {} recorded and {} played at {:.3} MB/s each, half of both by UDP; one more is refused:\n  {}",
         publishers.len(),
         players.len(),
         (KBIT_PER_SECOND / 8) as f64 / 1_000.0,
@@ -118,11 +118,13 @@ fn run(scheduler: &str, length: Duration) {
             .trim()
             .replace(&format!("{}/", site.folder.path().display()), "")
     );
-    let load = file_load(&site, length);
+    let load = file_load(&site, depth, length);
     call(&site, "POST", "/v1/window", "");
     let (sent, moved, sessions) = move_all(publishers, players, length);
     report(&site, sent, &moved);
-    drop((sessions, load));
+    drop(sessions);
+    let mut load = load;
+    assert_eq!(load.wait().code(), Some(0), "the file load failed");
     serve.terminate();
 }
 
@@ -214,8 +216,8 @@ fn fill(site: &Site, address: SocketAddr, mib: u64) -> (Vec<Session>, Vec<Sessio
     }
 }
 
-/// Small requests of a file system's kind, as fast as they are served.
-fn file_load(site: &Site, length: Duration) -> Process {
+/// Small requests of a file system's kind, so many at a time, as fast as they are served.
+fn file_load(site: &Site, depth: u32, length: Duration) -> Process {
     let uri = format!(
         "--uri=nbd+unix:///files?socket={}",
         site.path("nbd.sock").display()
@@ -228,7 +230,7 @@ fn file_load(site: &Site, length: Duration) -> Process {
         &uri,
         "--rw=randrw",
         "--bs=8k",
-        "--iodepth=4",
+        &format!("--iodepth={depth}"),
     ]);
     fio.args(["--size=400m", "--time_based", &runtime]);
     Process::captured(&mut fio)

@@ -16,7 +16,14 @@ const PLACES_MAX: usize = 1_024;
 pub(crate) struct Places {
     all: usize,
     each: usize,
-    taken: Mutex<BTreeMap<IpAddr, usize>>,
+    taken: Mutex<BTreeMap<Of, usize>>,
+}
+
+/// What they are counted by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Of {
+    Host(IpAddr),
+    Network(IpAddr),
 }
 
 /// Why there is no place.
@@ -35,7 +42,7 @@ impl fmt::Display for Full {
             Self::Each(of, count) => {
                 write!(
                     f,
-                    "{of} has {count} connections, and gets no more: half of all are for others"
+                    "{of} has {count} connections, and gets no more: the others are for others"
                 )
             }
         }
@@ -71,7 +78,8 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
 }
 
 impl Places {
-    /// A quarter of so many descriptors at most, and half of that for each address.
+    /// A quarter of so many descriptors at most, and half of that for each address; of IPv6 half for each network, and a
+    /// quarter for each address of it.
     pub(crate) fn of(descriptors: usize) -> Arc<Self> {
         let all = PLACES_MAX.min(descriptors / 4).max(2);
         Arc::new(Self {
@@ -81,14 +89,31 @@ impl Places {
         })
     }
 
-    fn now(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+    fn now(&self) -> MutexGuard<'_, BTreeMap<Of, usize>> {
         // Numbers are numbers after any panic.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many are taken.
     pub(crate) fn taken(&self) -> usize {
-        self.now().values().sum()
+        self.all_of(&self.now())
+    }
+
+    fn all_of(&self, taken: &BTreeMap<Of, usize>) -> usize {
+        let hosts = taken.iter().filter(|(of, _)| matches!(of, Of::Host(_)));
+        hosts.map(|(_, count)| count).sum()
+    }
+
+    /// What a connection from there counts for, and how many each may have.
+    fn counted(&self, address: IpAddr) -> Vec<(Of, usize)> {
+        let address = address.to_canonical();
+        match address {
+            IpAddr::V4(_) => vec![(Of::Host(address), self.each)],
+            IpAddr::V6(_) => vec![
+                (Of::Network(network(address)), self.each),
+                (Of::Host(address), self.each.div_ceil(2)),
+            ],
+        }
     }
 
     /// Takes one.
@@ -96,19 +121,24 @@ impl Places {
     /// # Errors
     /// When there is none for that address.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Held, Full> {
-        let address = network(address);
         let mut taken = self.now();
-        if taken.values().sum::<usize>() >= self.all {
+        if self.all_of(&taken) >= self.all {
             return Err(Full::All(self.all));
         }
-        let count = taken.entry(address).or_default();
-        if *count >= self.each {
-            return Err(Full::Each(address, self.each));
+        let counted = self.counted(address);
+        for (of, most) in &counted {
+            let (Of::Host(address) | Of::Network(address)) = of;
+            if taken.get(of).is_some_and(|count| count >= most) {
+                return Err(Full::Each(*address, *most));
+            }
         }
-        *count += 1;
+        let counted: Vec<Of> = counted.into_iter().map(|(of, _)| of).collect();
+        for of in &counted {
+            *taken.entry(*of).or_default() += 1;
+        }
         Ok(Held {
             places: Arc::clone(self),
-            address,
+            counted,
         })
     }
 }
@@ -116,16 +146,18 @@ impl Places {
 /// A place that is taken, until it is dropped.
 pub(crate) struct Held {
     places: Arc<Places>,
-    address: IpAddr,
+    counted: Vec<Of>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut taken = self.places.now();
-        if let Some(count) = taken.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.address);
+        for of in &self.counted {
+            if let Some(count) = taken.get_mut(of) {
+                *count -= 1;
+                if *count == 0 {
+                    taken.remove(of);
+                }
             }
         }
     }
@@ -150,10 +182,13 @@ mod tests {
         assert_eq!(places.taken(), 6);
         let neighbour = "2001:db8::2".parse().unwrap();
         drop(taken);
-        let more: Vec<_> = (0..2).map(|_| places.take(neighbour).unwrap()).collect();
-        let full = places.take(c).err();
+        // Of IPv6 a host has no more than half of its network's.
+        let more = places.take(c).unwrap();
+        assert_eq!(places.take(c).err(), Some(Full::Each(c, 2)));
+        let near = places.take(neighbour).unwrap();
+        let full = places.take(neighbour).err();
         assert_eq!(full, Some(Full::Each(network(c), 3)));
-        drop(more);
+        drop((more, near));
         assert_eq!(places.taken(), 3);
         let again = places.take(a).unwrap();
         drop((others, again));

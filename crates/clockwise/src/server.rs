@@ -290,7 +290,9 @@ fn start_sources(
 
 /// Who may see and record what, over RTSP and HTTP, if somebody is asked.
 fn open_access(config: &Config) -> Result<Option<Arc<Access>>, Failure> {
-    let access = config.access.as_ref().map(Access::open).transpose();
+    let is_served = config.rtsp.is_some() || config.http.is_some();
+    let access = config.access.as_ref().filter(|_| is_served);
+    let access = access.map(Access::open).transpose();
     let access = access.map_err(|error| {
         let failed = Failure::failed(error.to_string());
         match error {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use common::skip::{have, tool};
-use common::{Process, Site, outcome, until};
+use common::{Process, Site, call, outcome, until};
 use rtsp_support::{Client, serve, serving, serving_logged};
 
 /// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to fill blocks.
@@ -261,12 +261,16 @@ fn a_recording_is_played_while_it_is_made() {
     let clip = clip(&site, 16);
     let wanted = shown(&site, &["-i", &clip]).video;
     let mut publisher = Process::spawn(&mut publish(&clip, "tcp", &url(address, "cam")));
-    until("something is on the disks", || describes(address, "cam"));
+    let blocks = || {
+        let listed = call(&site, "GET", "/v1/volumes/cam/recordings", "").1;
+        listed[0]["blocks"].as_u64().unwrap_or(0)
+    };
+    until("some seconds are on the disks", || blocks() >= 12);
     let got = played(&site, "tcp", &url(address, "cam/live")).video;
     assert_eq!(publisher.wait().code(), Some(0));
-    // To its end.
+    // Not from its beginning, but to its end.
     let count = got.len();
-    assert!(count > 50, "{count} frames");
+    assert!(count > 50 && count + 25 <= wanted.len(), "{count} frames");
     assert_eq!(got, wanted[wanted.len() - count..]);
     serve.terminate();
 }

@@ -4,14 +4,16 @@
 mod common;
 mod rtsp_support;
 
-use common::{Site, until};
+use common::{Site, call, until};
 use rtsp_support::files::{change, damage};
+use rtsp_support::udp::Pair;
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
     serving_logged, with_rtsp,
 };
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
 
 #[test]
@@ -60,21 +62,13 @@ fn by_udp_only_the_peer_is_heard() {
         rtp_socket.send_to(packet, to).unwrap();
     }
     drop(rtcp_socket);
-    // What was sent by UDP has come: it lies in the socket before this is asked. Until it is recorded, nobody can say so from here:
-    // a long packet that fills the block makes it written.
-    for number in 50..110 {
-        rtp_socket
-            .send_to(&rtp(number, 400, 9, &[7; 1_400]), to)
-            .unwrap();
-    }
-    until("a block is on the disks", || {
-        let mut client = Client::connect(address);
-        client.ask("DESCRIBE", "cam", "", "").status == 200
-    });
+    // What was sent by UDP has come: it lies in the socket before this is asked.
     client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the reservation is given back", || reservations(&site) == 0);
     let got = played(address, "cam", "", sent.len());
-    assert_eq!(got[..sent.len()], sent);
+    assert_eq!(got, sent);
+    let check = site.json(&["recording", "check", "cam", "1"]);
+    assert_eq!(check["packets"], sent.len());
     serve.terminate();
 }
 
@@ -196,16 +190,134 @@ fn what_the_disks_do_not_carry_is_refused_with_453() {
     serve.terminate();
 }
 
+/// Whether the newest recording has been closed.
+fn is_closed(site: &Site) -> bool {
+    let all = call(site, "GET", "/v1/volumes/cam/recordings", "").1;
+    let last = all.as_array().and_then(|all| all.last().cloned());
+    last.is_some_and(|of| of["is_recorded"] == false)
+}
+
 #[test]
 fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
     let (site, serve, address) = serving("timeout = \"2s\"\n");
+    let word = rtp(1, 5, 1, b"the last word");
+    let pair = Pair::new();
+    for transport in [TCP, &pair.transport()] {
+        let mut client = Client::connect(address);
+        client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+        let said = client.ask("SETUP", "cam/one", transport, "").is(200);
+        client.ask("RECORD", "cam", "", "").is(200);
+        if transport == TCP {
+            client.packet(0, &word);
+        } else {
+            pair.agreed(address, &said);
+            pair.send(&word);
+        }
+        // The server ends it, and what was said is on the disks then.
+        assert!(client.answer().is_none());
+        until("the reservation is given back", || reservations(&site) == 0);
+        assert!(is_closed(&site));
+        assert_eq!(played(address, "cam", "", 1), [&word[..]]);
+    }
+    serve.terminate();
+}
+
+/// A player that has gone without a word holds its reservation for no longer than the timeout; one that says by RTCP that it is
+/// there keeps it.
+#[test]
+fn a_player_is_kept_by_what_it_says() {
+    let (site, serve, address) = serving("timeout = \"2s\"\n");
     let mut client = publisher(address, TCP);
-    client.packet(0, &rtp(1, 5, 1, b"the last word"));
-    // The server ends it, and what was said is on the disks then.
-    assert!(client.answer().is_none());
+    // Eight seconds of it.
+    let sent: Vec<Vec<u8>> = (0..80)
+        .map(|number| rtp(number, 100 * u32::from(number), 1, &[1; 100]))
+        .collect();
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the reservation is given back", || reservations(&site) == 0);
-    let packets = played(address, "cam", "", 1);
-    assert_eq!(packets, [rtp(1, 5, 1, b"the last word")]);
+
+    let mut silent = Client::connect(address);
+    silent.ask("SETUP", "cam/track0", TCP, "").is(200);
+    silent.ask("PLAY", "cam", "", "").is(200);
+    let came = silent.packets_on(0, sent.len());
+    assert!(came.len() < sent.len() / 2, "{} came", came.len());
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let pair = Pair::new();
+    let mut there = Client::connect(address);
+    let said = there
+        .ask("SETUP", "cam/track0", &pair.transport(), "")
+        .is(200);
+    pair.agreed(address, &said);
+    there.ask("PLAY", "cam", "", "").is(200);
+    let mut bytes = [0; 2_000];
+    loop {
+        let packet = pair.receive(&mut bytes).expect("a packet").to_vec();
+        if Some(&packet) == sent.last() {
+            break;
+        }
+        // A receiver report of nobody.
+        pair.report(&[0x80, 201, 0, 1, 0, 0, 0, 5]);
+    }
+    there.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}
+
+/// Answers that nobody takes are not heaped up: who takes none is not listened to until it does.
+#[test]
+fn who_asks_while_it_plays_and_takes_no_answer_is_not_listened_to() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    (0..60).for_each(|number| client.packet(0, &rtp(number, 5, 1, &[1; 1_400])));
+    until("a block is on the disks", || {
+        Client::connect(address)
+            .ask("DESCRIBE", "cam", "", "")
+            .status
+            == 200
+    });
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/live/track0", TCP, "").is(200);
+    // It goes on for as long as it is recorded.
+    player.ask("PLAY", "cam/live", "", "").is(200);
+    let request = b"OPTIONS * RTSP/1.0\r\nCSeq: 77\r\n\r\n";
+    let requests = request.repeat(2_000);
+    let mut sent = 0;
+    player.socket.set_nonblocking(true).unwrap();
+    'asking: loop {
+        let from = sent % request.len();
+        match player.socket.write(&requests[from..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                // All that lies in sockets has gone by then, however slow the host is, or it only asks for less.
+                let mut fd = [PollFd::new(&player.socket, PollFlags::OUT)];
+                let wait = Timespec {
+                    tv_sec: 3,
+                    tv_nsec: 0,
+                };
+                if rustix::event::poll(&mut fd, Some(&wait)).unwrap() == 0 {
+                    break 'asking;
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(sent < 64 << 20, "all of {sent} bytes of requests was taken");
+    }
+    // All that was asked is answered as soon as that is taken.
+    let wanted = sent / request.len();
+    assert!(wanted > 1_000, "{wanted} requests");
+    player.socket.set_nonblocking(false).unwrap();
+    let (mut bytes, mut kept) = (vec![0; 1 << 16], Vec::new());
+    let mut answers = 0;
+    while answers < wanted {
+        let count = player.socket.read(&mut bytes).expect("answers");
+        assert!(count > 0, "{answers} answers of {wanted}");
+        kept.extend_from_slice(&bytes[..count]);
+        let begins = b"CSeq: 77\r\n";
+        let last = kept.windows(begins.len()).rposition(|of| of == begins);
+        answers += kept.windows(begins.len()).filter(|of| of == begins).count();
+        kept.drain(..last.map_or(0, |at| at + 1));
+    }
+    assert_eq!(answers, wanted);
     serve.terminate();
 }
 

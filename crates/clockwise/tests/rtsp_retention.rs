@@ -453,7 +453,7 @@ fn a_volume_that_grows_is_whole_after_it_is_killed() {
     let (site, mut server, mut address) = serving("");
     growing(&site, "640KiB", &["--grow-to", "30MiB"]);
     let mut there = Vec::new();
-    for (round, at_least) in (1..).zip([8, 14, 30]) {
+    for (round, at_least) in (1..).zip([8, 14, 60]) {
         let mut publisher = fast_publisher(address);
         let sending = std::thread::spawn(move || {
             // It ends with the server, and not before.
@@ -481,8 +481,9 @@ fn a_volume_that_grows_is_whole_after_it_is_killed() {
         (server, address) = serve(&site);
         there.push(round);
         assert_eq!(numbers(&site), there);
-        // What was not durable yet may be lost, which is two seconds.
-        assert!(count(&site) >= at_least.saturating_sub(20), "round {round}");
+        // What was not durable yet may be lost, which is two seconds: of the first ones that may be all.
+        let has = count(&site);
+        assert!(has >= at_least.saturating_sub(40), "round {round}: {has}");
         let mut packets = 0;
         for of in recordings(&site) {
             let number = of["number"].to_string();

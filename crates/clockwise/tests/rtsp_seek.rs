@@ -4,6 +4,7 @@ mod common;
 mod rtsp_support;
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use common::{Ready, Site, call, until};
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
@@ -180,6 +181,8 @@ fn any_time_is_found_with_two_reads_and_played_at_any_scale() {
     drop(client);
     scales(address, begins);
     clock(&site, address, begins);
+    hours(address, begins);
+    pace(address, begins);
     speeds(&site, address);
     serve.terminate();
 }
@@ -304,6 +307,102 @@ fn scales(address: SocketAddr, begins_ms: u64) {
     ] {
         client.ask("PLAY", "cam", wrong, "").is(457);
     }
+}
+
+/// Packets do not come sooner than they are to be shown, however fast that is.
+fn pace(address: SocketAddr, begins_ms: u64) {
+    let from_ms = begins_ms + 4_001;
+    let range = format!("Range: npt={}.{:03}-", from_ms / 1_000, from_ms % 1_000);
+    // Frames of a time, or key frames of as many.
+    for (how, frames, each_ms) in [
+        ("Scale: 1", 50, 40),
+        ("Scale: 0.5", 25, 80),
+        ("Scale: 4", 20, 100),
+        ("Speed: 1.25", 75, 32),
+    ] {
+        let mut client = player(address);
+        let begun = Instant::now();
+        client
+            .ask("PLAY", "cam", &format!("{range}\r\n{how}\r\n"), "")
+            .is(200);
+        let packets = client.packets_on(0, (frames * PARTS) as usize + 1);
+        let took = begun.elapsed();
+        let apart = seen(packets.last().expect("packets"))
+            .1
+            .wrapping_sub(seen(&packets[0]).1);
+        let shown = Duration::from_millis(u64::from(apart) * 1_000 / CLOCK);
+        let speed = if how == "Speed: 1.25" { 5 } else { 4 };
+        let lasts = shown * 4 / speed;
+        assert!(
+            lasts >= Duration::from_millis(frames * each_ms),
+            "{how}: {lasts:?}"
+        );
+        assert!(took >= lasts, "{how}: {took:?} of {lasts:?}");
+        client.ask("TEARDOWN", "cam", "", "").is(200);
+    }
+}
+
+/// A time as hours, minutes and seconds is as good as one in seconds (RFC 2326, section 3.6).
+fn hours(address: SocketAddr, begins_ms: u64) {
+    let mut client = player(address);
+    let at_ms = begins_ms + 17_124;
+    let forms = [
+        format!("0:00:{:02}.{:03}", at_ms / 1_000, at_ms % 1_000),
+        format!("{}.{:03}", at_ms / 1_000, at_ms % 1_000),
+    ];
+    let [hours, seconds] = forms.map(|form| {
+        let said = client
+            .ask("PLAY", "cam", &format!("Range: npt={form}-\r\n"), "")
+            .is(200);
+        let info = said.header("RTP-Info").map(str::to_owned);
+        client.ask("PAUSE", "cam", "", "").is(200);
+        (info, said.header("Range").map(str::to_owned))
+    });
+    assert_eq!(hours, seconds);
+    assert!(hours.0.is_some_and(|info| info.contains("seq=")));
+    // Nothing is recorded now.
+    let said = client.ask("PLAY", "cam", "Range: npt=now-\r\n", "").is(457);
+    assert!(said.body.contains("it has ended"), "{said:?}");
+}
+
+/// What is asked for from now on begins with the newest there is, however it is named.
+#[test]
+fn now_is_where_it_is_recorded() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    publish(&mut client, 0..340);
+    until("some blocks are written", || {
+        recordings(&site)[0]["blocks"].as_u64() >= Some(40)
+    });
+    // Nothing more comes, and it goes on.
+    let mut player = player(address);
+    let first = |said: &rtsp_support::Said| {
+        let info = said.header("RTP-Info").unwrap_or_default();
+        let sequence = info
+            .split("seq=")
+            .nth(1)
+            .and_then(|of| of.split(';').next());
+        let sequence: u16 = sequence.and_then(|of| of.parse().ok()).expect("a number");
+        u64::from(sequence.wrapping_sub(SEQUENCE as u16)) / PARTS
+    };
+    let ask = |player: &mut Client, range: &str| {
+        let frame = first(&player.ask("PLAY", "cam", range, "").is(200));
+        player.ask("PAUSE", "cam", "", "").is(200);
+        frame
+    };
+    assert_eq!(ask(&mut player, "Range: npt=0-\r\n"), 0);
+    let blocks = recordings(&site)[0]["blocks"].as_u64().expect("a number");
+    let now = ask(&mut player, "Range: npt=now-\r\n");
+    // 46 packets are a block: two blocks and the frames before a key frame behind what is written.
+    let written = blocks * 46 / PARTS;
+    assert!(
+        now < written && now + 3 * 5 + 2 * GOP > written,
+        "frame {now} of {written}"
+    );
+    // Also where it was paused.
+    assert!(ask(&mut player, "Range: npt=now-\r\n") >= now);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
 }
 
 fn clock(site: &Site, address: SocketAddr, begins_ms: u64) {

@@ -132,9 +132,9 @@ impl Running {
         place
     }
 
-    /// Whether a place is to be given up for somebody, which one export does.
+    /// Whether a place is to be given up for somebody, which one export does, and none while there are others.
     fn gives_up(&self) -> bool {
-        self.is_wanted.swap(false, Ordering::AcqRel)
+        self.places.available_permits() == 0 && self.is_wanted.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -291,13 +291,9 @@ impl Made {
             {
                 tracing::warn!(volume, recording = of.number, %error, "an export ends before its end");
             }
-            // Who has stopped taking it is not waited for: without an end it is not taken for all.
-            let _ = match made {
-                Err(ExportError::Stalled(_)) => Ok(()),
-                made => outlet
-                    .send
-                    .blocking_send(made.map(|()| Piece::End(missing))),
-            };
+            if let Err(error) = outlet.finish(made.map(|()| Piece::End(missing))) {
+                tracing::warn!(volume, recording = of.number, %error, "the end of an export is not taken");
+            }
         });
         Self {
             pieces,
@@ -399,6 +395,14 @@ impl Outlet {
         }
     }
 
+    /// Says how it ended, as long as that is waited for; without an end nobody takes it for all.
+    fn finish(mut self, end: Result<Piece, ExportError>) -> Result<(), ExportError> {
+        if !matches!(end, Err(ExportError::Stalled(_) | ExportError::Unwanted)) {
+            let _ = self.put_piece(end);
+        }
+        self.cut.map_or(Ok(()), Err)
+    }
+
     fn end(&mut self, why: ExportError) -> ControlFlow<()> {
         self.cut = Some(why);
         ControlFlow::Break(())
@@ -471,23 +475,31 @@ impl From<ExportError> for Problem {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_export_that_nobody_takes_ends_when_there_is_no_place_for_another() {
+    /// An outlet for so many exports at a time, what comes of it, and what it takes to block on it.
+    fn outlet(most: usize, within: Duration) -> (tokio::runtime::Runtime, Outlet, Pieces) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
-        let (send, mut pieces) = mpsc::channel(PIECES_AHEAD);
-        let running = Arc::new(Running::new(1));
-        let _all = running.permit().unwrap();
-        let mut outlet = Outlet {
+        let (send, pieces) = mpsc::channel(PIECES_AHEAD);
+        let outlet = Outlet {
             send,
             handle: runtime.handle().clone(),
-            running: Arc::clone(&running),
-            within: Duration::from_millis(20),
+            running: Arc::new(Running::new(most)),
+            within,
             cut: None,
             is_begun: false,
         };
+        (runtime, outlet, pieces)
+    }
+
+    type Pieces = mpsc::Receiver<Result<Piece, ExportError>>;
+
+    #[test]
+    fn an_export_that_nobody_takes_ends_when_there_is_no_place_for_another() {
+        let (runtime, mut outlet, mut pieces) = outlet(1, Duration::from_millis(20));
+        let running = Arc::clone(&outlet.running);
+        let _all = running.permit().unwrap();
         let mut put = runtime.spawn_blocking(move || {
             let flow = outlet.put(vec![7; (PIECES_AHEAD + 1) * PIECE_BYTES]);
             (flow, outlet.cut)
@@ -512,22 +524,31 @@ mod tests {
         assert!(!running.gives_up());
     }
 
+    /// Also one of which only the end is left to take.
+    #[test]
+    fn the_end_of_an_export_is_waited_with_no_longer_than_anything_of_it() {
+        let (runtime, mut outlet, pieces) = outlet(1, Duration::from_millis(20));
+        let running = Arc::clone(&outlet.running);
+        let all = running.permit().unwrap();
+        assert!(running.permit().is_none());
+        let finished = runtime.block_on(runtime.spawn_blocking(move || {
+            let flow = outlet.put(vec![7; PIECES_AHEAD * PIECE_BYTES]);
+            (flow, outlet.finish(Ok(Piece::End(0))))
+        }));
+        let (flow, finished) = finished.unwrap();
+        assert!(flow.is_continue());
+        assert!(matches!(finished, Err(ExportError::Stalled(_))));
+        drop(pieces);
+        // Who was refused has not come back, and there is room.
+        assert!(running.permit().is_none());
+        drop(all);
+        assert!(!running.gives_up());
+    }
+
     #[test]
     fn an_export_that_nobody_takes_ends_with_the_server() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let (send, _pieces) = mpsc::channel(PIECES_AHEAD);
-        let running = Arc::new(Running::new(1));
-        let mut outlet = Outlet {
-            send,
-            handle: runtime.handle().clone(),
-            running: Arc::clone(&running),
-            within: Duration::from_secs(3_600),
-            cut: None,
-            is_begun: false,
-        };
+        let (runtime, mut outlet, _pieces) = outlet(1, Duration::from_secs(3_600));
+        let running = Arc::clone(&outlet.running);
         let put = runtime.spawn_blocking(move || {
             let flow = outlet.put(vec![7; (PIECES_AHEAD + 1) * PIECE_BYTES]);
             (flow, outlet.cut)

@@ -437,7 +437,11 @@ impl Archive {
     /// When the process has no descriptor left.
     pub fn listen(&self) -> io::Result<Arc<EventFd>> {
         let event = Arc::new(EventFd::new()?);
-        self.state().listeners.push(Arc::downgrade(&event));
+        let mut state = self.state();
+        // Where nothing is written nobody else looks who has gone.
+        state.listeners.retain(|of| of.strong_count() > 0);
+        state.listeners.push(Arc::downgrade(&event));
+        drop(state);
         Ok(event)
     }
 

@@ -18,6 +18,12 @@ pub enum Why {
     Never,
     /// For a part of the time since the packet before there was no free buffer, and nothing was received.
     NoBuffer,
+    /// They came and are longer than a block has room for.
+    TooLong,
+    /// They came and are no RTP packets.
+    Malformed,
+    /// Whether they were ever sent, nobody can say: the numbers go on from elsewhere, and the timestamps too.
+    Anew,
 }
 
 /// Packets of a track that are missing, by their numbers, which go on with 0 behind 65,535.
@@ -47,6 +53,9 @@ impl fmt::Display for Range {
         let why = match self.why {
             Why::Never => "did not come",
             Why::NoBuffer => "no buffer was free",
+            Why::TooLong => "too long for a block",
+            Why::Malformed => "no RTP packets",
+            Why::Anew => "not counted, the sender's numbers and timestamps begin anew",
         };
         let Self {
             track,

@@ -153,11 +153,28 @@ pub enum Order {
     Late,
     /// It has come already.
     Duplicate,
+    /// The numbers go on from elsewhere: nobody can say whether any have not come.
+    Anew {
+        /// The number that would have been next.
+        expected: u16,
+    },
     /// It is somebody else's.
     Stranger,
 }
 
-/// So many packets are lost at most at a time; more are another beginning.
+/// Where a packet's timestamp puts it, of the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Later, by about the time that has gone by.
+    Ahead,
+    /// A little earlier.
+    Behind,
+    /// It says nothing: it is far away, or the same.
+    Unknown,
+}
+
+/// So many packets are lost at a time whatever their timestamps say; more are another beginning if these do not go on
+/// (RFC 3550, appendix A.1, `MAX_DROPOUT`).
 const LOST_MAX: u16 = 3_000;
 
 /// As many earlier packets are known by their numbers.
@@ -179,8 +196,8 @@ impl Sequence {
         self.ssrc
     }
 
-    /// Takes in one more.
-    pub fn take(&mut self, header: &Header) -> Order {
+    /// Takes in one more, which is there by its timestamp.
+    pub fn take(&mut self, header: &Header, place: Place) -> Order {
         if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
             return Order::Stranger;
         }
@@ -194,14 +211,15 @@ impl Sequence {
         if ahead == 0 {
             return Order::Duplicate;
         }
-        if ahead <= LOST_MAX {
+        let is_near = behind < KNOWN;
+        if ahead <= LOST_MAX || (place == Place::Ahead && !is_near) {
             self.last = Some(header.sequence);
             self.seen = self.seen.checked_shl(u32::from(ahead)).unwrap_or(0) | 1;
             return Order::Next {
                 lost: u32::from(ahead) - 1,
             };
         }
-        if behind < KNOWN {
+        if is_near {
             let is_known = self.seen >> behind & 1 == 1;
             self.seen |= 1 << behind;
             return if is_known {
@@ -210,9 +228,14 @@ impl Sequence {
                 Order::Late
             };
         }
+        if place == Place::Behind && behind <= u32::from(LOST_MAX) {
+            return Order::Late;
+        }
         self.last = Some(header.sequence);
         self.seen = 1;
-        Order::Next { lost: 0 }
+        Order::Anew {
+            expected: last.wrapping_add(1),
+        }
     }
 }
 
@@ -277,6 +300,20 @@ impl Clock {
     fn units(&self, timestamp: u32) -> Option<i64> {
         let (last, units, _) = self.last?;
         Some(units + i64::from(timestamp.wrapping_sub(last) as i32))
+    }
+
+    /// Where a packet is that arrived now, of the one before it.
+    fn place(&self, timestamp: u32, arrival_ns: u64) -> Place {
+        let Some((last, _, arrived)) = self.last.filter(|_| !self.is_restarted) else {
+            return Place::Unknown;
+        };
+        let by_clock = self.ns(i64::from(timestamp.wrapping_sub(last) as i32));
+        let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
+        match (by_clock - by_arrival).abs() <= JUMP_NS {
+            true if by_clock > 0 => Place::Ahead,
+            true if by_clock < 0 => Place::Behind,
+            _ => Place::Unknown,
+        }
     }
 
     /// When a packet is to be played that arrived now, in nanoseconds of the recording.
@@ -349,6 +386,13 @@ impl Clocks {
         self.synchronise(track, report);
         let moved = self.tracks[track].at(timestamp);
         moved.map_or(media_ns, |at| u64::try_from(at).unwrap_or(0))
+    }
+
+    /// Where a packet of a track is that arrived now, of the one before it.
+    #[must_use]
+    pub fn place(&self, track: usize, timestamp: u32, arrival_ns: u64) -> Place {
+        let clock = self.tracks.get(track);
+        clock.map_or(Place::Unknown, |clock| clock.place(timestamp, arrival_ns))
     }
 
     /// A track's timestamps begin anew.
@@ -444,7 +488,7 @@ mod tests {
     fn what_is_missing_late_or_there_twice_is_known() {
         let next = |lost| Order::Next { lost };
         let mut of = Sequence::default();
-        let mut take = |sequence| of.take(&header(sequence, 0, 7));
+        let mut take = |sequence| of.take(&header(sequence, 0, 7), Place::Unknown);
         assert_eq!(take(65_534), next(0));
         assert_eq!(take(65_535), next(0));
         assert_eq!(take(2), next(2));
@@ -453,12 +497,46 @@ mod tests {
         assert_eq!(take(2), Order::Duplicate);
         assert_eq!(take(65_535), Order::Duplicate);
         assert_eq!(take(3), next(0));
-        // Another beginning.
-        assert_eq!(take(30_000), next(0));
+        assert_eq!(take(30_000), Order::Anew { expected: 4 });
         assert_eq!(take(30_001), next(0));
         assert_eq!(take(33_001), next(2_999));
-        assert_eq!(of.take(&header(33_002, 0, 8)), Order::Stranger);
-        assert_eq!(of.take(&header(33_002, 0, 7)), next(0));
+        let mut take = |sequence, ssrc, place| of.take(&header(sequence, 0, ssrc), place);
+        assert_eq!(take(33_002, 8, Place::Ahead), Order::Stranger);
+        assert_eq!(take(33_002, 7, Place::Unknown), next(0));
+        // Time goes on as the numbers do.
+        assert_eq!(take(41_003, 7, Place::Ahead), next(8_000));
+        assert_eq!(take(40_000, 7, Place::Behind), Order::Late);
+        assert_eq!(take(41_004, 7, Place::Ahead), next(0));
+        // Pictures are not sent in the order that they are shown in.
+        assert_eq!(take(40_995, 7, Place::Ahead), Order::Late);
+        assert_eq!(take(41_005, 7, Place::Behind), next(0));
+        // More than half of the numbers there are.
+        assert_eq!(take(15_469, 7, Place::Ahead), next(39_999));
+        let anew = Order::Anew { expected: 15_470 };
+        assert_eq!(take(9_000, 7, Place::Behind), anew);
+    }
+
+    #[test]
+    fn a_timestamp_says_whether_its_packet_is_before_or_behind_another() {
+        let second = 1_000_000_000;
+        let mut clocks = Clocks::new([1_000].into_iter());
+        assert_eq!(clocks.place(0, 0, 0), Place::Unknown);
+        clocks.media_ns(0, u32::MAX - 499, second);
+        let places = [
+            (u32::MAX - 499, second, Place::Unknown),
+            (499, 2 * second, Place::Ahead),
+            (u32::MAX - 999, second, Place::Behind),
+            // An outage of a minute, by a clock that is 8 s off, and by one that is more than 10 s off.
+            (51_500, 61 * second, Place::Ahead),
+            (49_499, 61 * second, Place::Unknown),
+            (20_000, second, Place::Unknown),
+        ];
+        for (timestamp, arrival_ns, place) in places {
+            assert_eq!(clocks.place(0, timestamp, arrival_ns), place, "{timestamp}");
+        }
+        clocks.restart(0);
+        assert_eq!(clocks.place(0, 499, 2 * second), Place::Unknown);
+        assert_eq!(clocks.place(1, 499, 2 * second), Place::Unknown);
     }
 
     #[test]

@@ -21,10 +21,16 @@ const AHEAD_BYTES: usize = 4 + HEADER_BYTES;
 /// Packets that are received from one socket before others have their turn.
 const AT_A_TIME: usize = 64;
 
+/// Rounds of this many in which a socket's buffer is empty, whatever lies in it: the smallest packet takes 768 bytes of
+/// 8 MiB.
+pub(super) const REST_ROUNDS: usize = (8 << 20) / 768 / AT_A_TIME;
+
 /// A packet of which a part has come.
 pub(super) struct Partial {
     /// Whose it is; `None`: it is passed over.
     of: Option<(usize, Kind)>,
+    /// No block has room for it.
+    is_too_long: bool,
     len: usize,
     header: [u8; HEADER_BYTES],
     /// How much has come.
@@ -104,27 +110,56 @@ impl Receiver<'_> {
         Ok(count)
     }
 
+    /// Receives what lies in a socket; whether there was anything to the last.
     pub(super) fn udp(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
         track: usize,
         kind: Kind,
-    ) -> Result<(), RecordError> {
+    ) -> Result<bool, RecordError> {
         let Some(Transport::Udp { rtp, rtcp, .. }) = &transports[track] else {
-            return Ok(());
+            return Ok(false);
         };
         let socket = match kind {
             Kind::Rtp => rtp,
             Kind::Rtcp => rtcp,
         };
         for _ in 0..AT_A_TIME {
-            if !tape.make_any_room() || !tape.receive(socket, track, kind)? {
-                return Ok(());
+            if !tape.make_any_room() {
+                return Ok(true);
+            }
+            if !tape.receive(socket, track, kind)? {
+                return Ok(false);
             }
             *self.heard = clock::now();
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Receives what lies in the sockets of those who have ended; whether something still does, for which no buffer is
+    /// free now.
+    pub(super) fn rest(
+        &mut self,
+        tape: &mut Tape<'_>,
+        transports: &[Option<Transport>],
+        rounds: &mut usize,
+    ) -> Result<bool, RecordError> {
+        let tracks = 0..transports.len();
+        // It does not matter that what was sent on after the end is a part of it.
+        while *rounds > 0 && tape.make_any_room() {
+            *rounds -= 1;
+            let mut is_more = false;
+            for track in tracks.clone() {
+                for kind in [Kind::Rtp, Kind::Rtcp] {
+                    is_more |= self.udp(tape, transports, track, kind)?;
+                }
+            }
+            if !is_more {
+                return Ok(false);
+            }
+        }
+        Ok(*rounds > 0)
     }
 
     /// Receives what comes in the connection.
@@ -143,13 +178,9 @@ impl Receiver<'_> {
                     }
                     Next::Response(response) => return Ok(Came::Response(response)),
                     Next::Packet { channel, len } => {
-                        let of = whose(transports, channel, len);
-                        let is_too_long = len > tape.body_bytes_max();
-                        if of.is_some() && is_too_long {
-                            tape.note_too_long();
-                        }
                         *partial = Some(Partial {
-                            of: of.filter(|_| !is_too_long),
+                            of: whose(transports, channel, len),
+                            is_too_long: len > tape.body_bytes_max(),
                             len,
                             header: [0; HEADER_BYTES],
                             got: 0,
@@ -177,9 +208,16 @@ impl Receiver<'_> {
             }
             if packet.got == packet.len {
                 *self.heard = clock::now();
-                if let Some((track, kind)) = packet.of {
-                    let body = packet.len - packet.head();
-                    tape.packet(track, kind, &packet.header, body);
+                match packet.of {
+                    Some((track, kind)) if packet.is_too_long => {
+                        let header = (kind == Kind::Rtp).then_some(&packet.header);
+                        tape.note_too_long(track, header);
+                    }
+                    Some((track, kind)) => {
+                        let body = packet.len - packet.head();
+                        tape.packet(track, kind, &packet.header, body);
+                    }
+                    None => {}
                 }
                 *partial = None;
             }
@@ -208,7 +246,7 @@ impl Receiver<'_> {
     ) -> Result<Option<Came>, ReceiveError> {
         let body = packet.len - packet.head();
         let filled = packet.got - packet.head();
-        if packet.of.is_none() {
+        if packet.of.is_none() || packet.is_too_long {
             return self.pass_over(packet);
         }
         // A block that is begun for this body is not sealed before it is whole.

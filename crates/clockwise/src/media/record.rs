@@ -22,7 +22,7 @@ use super::block::{Composer, Kind, Seal};
 use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use super::description::Description;
 use super::index::{self, Indexer};
-use super::missing::Missing;
+use super::missing::{Missing, Why};
 use super::negotiation::Negotiation;
 use super::packet::{Clocks, Frames, HEADER_BYTES, Sequence};
 use super::reception::{ReceiverReport, Reception};
@@ -168,6 +168,7 @@ impl<'a> Tape<'a> {
                 .map(|track| Track {
                     encoding: track.encoding.clone(),
                     sequence: Sequence::default(),
+                    dropped: 0,
                     frames: Frames::default(),
                     reception: Reception::new(track.clock_rate),
                     before: None,
@@ -366,9 +367,12 @@ impl<'a> Tape<'a> {
             .len()
     }
 
-    /// Notes a packet that is longer than that.
-    pub fn note_too_long(&mut self) {
+    /// A packet came that is longer than that; of one of RTCP there is no header.
+    pub fn note_too_long(&mut self, track: usize, header: Option<&[u8; HEADER_BYTES]>) {
         self.tally.too_long += 1;
+        if let Some(header) = header {
+            self.drop_packet(track, header, Why::TooLong);
+        }
     }
 
     /// Hands over the block that is being filled.
@@ -477,7 +481,7 @@ impl<'a> Tape<'a> {
             Kind::Rtcp => count,
         };
         if len > self.body_bytes_max() {
-            self.note_too_long();
+            self.note_too_long(track, (kind == Kind::Rtp).then_some(&header));
             return Ok(true);
         }
         if len > room.len() {

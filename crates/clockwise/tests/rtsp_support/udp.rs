@@ -36,9 +36,17 @@ impl Pair {
         let ports = said
             .header("Transport")
             .and_then(|of| of.split("server_port=").nth(1));
-        let port = ports.and_then(|of| of.split(['-', ';']).next()?.parse::<u16>().ok());
-        let port = port.unwrap_or_else(|| panic!("{said:?}"));
-        self.rtp.connect((server.ip(), port)).expect("an address");
+        let ports = ports.and_then(|of| of.split(';').next()?.split_once('-'));
+        let (rtp, rtcp) = ports.unwrap_or_else(|| panic!("{said:?}"));
+        for (socket, port) in [(&self.rtp, rtp), (&self.rtcp, rtcp)] {
+            let port: u16 = port.parse().expect("a port");
+            socket.connect((server.ip(), port)).expect("an address");
+        }
+    }
+
+    /// Sends a report.
+    pub(crate) fn report(&self, packet: &[u8]) {
+        self.rtcp.send(packet).expect("it is sent");
     }
 
     pub(crate) fn send(&self, packet: &[u8]) {

@@ -17,6 +17,9 @@ use crate::media::transport::Transport;
 /// How often those who play are told what time a packet's timestamp is.
 const REPORT_EVERY: Nanos = Nanos::from_secs(5);
 
+/// Of who does not take so many bytes of answers, nothing more is listened to.
+const ANSWERS_BYTES_MAX: usize = 64 << 10;
+
 /// What takes no more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
@@ -79,6 +82,11 @@ impl Outgoing<'_> {
             .map_err(|_| io::Error::other("an answer that is none"))?;
         self.between.extend(bytes);
         Ok(())
+    }
+
+    /// Whether nothing more is to be asked until some of the answers have gone.
+    pub(super) fn has_answers_enough(&self) -> bool {
+        self.between.len() >= ANSWERS_BYTES_MAX
     }
 
     /// What was asked for and takes a while is answered when it is done.

@@ -238,9 +238,9 @@ impl Connection<'_> {
         // What has come with PLAY has been read already.
         let mut is_asked = true;
         loop {
-            if std::mem::take(&mut is_asked) {
+            if is_asked && !out.has_answers_enough() {
                 match self.asked_while_playing(&mut out, parts, id)? {
-                    After::Goes => {}
+                    After::Goes => is_asked = out.has_answers_enough(),
                     other => return self.leave(&mut out, other, parts.len(), id),
                 }
             }
@@ -265,6 +265,11 @@ impl Connection<'_> {
                 out.farewell();
                 self.flush(&mut out)?;
                 return Ok(After::Goes);
+            };
+            // What was asked before the answers to what is older had gone.
+            let until = match is_asked && !out.has_answers_enough() {
+                true => clock::now(),
+                false => until,
             };
             let ready = self.sleep_out(&out, parts, &live, until)?;
             if ready.contains(&Wakes::Stop) {
@@ -296,7 +301,7 @@ impl Connection<'_> {
             if ready.contains(&Wakes::Socket) {
                 match self.receive(4_096)? {
                     Some(0) => return self.leave(&mut out, After::Closed, parts.len(), id),
-                    came => is_asked = came.is_some(),
+                    came => is_asked |= came.is_some(),
                 }
             }
         }
@@ -435,7 +440,9 @@ impl Connection<'_> {
         for part in parts {
             wait.readable(part.member.ends(), Wakes::Told);
         }
-        self.link.hear(&mut wait, Wakes::Socket);
+        if !out.has_answers_enough() {
+            self.link.hear(&mut wait, Wakes::Socket);
+        }
         for live in live {
             wait.readable(live.as_fd(), Wakes::Live);
         }
@@ -482,7 +489,7 @@ impl Connection<'_> {
         }
     }
 
-    /// What is asked for while packets go.
+    /// What is asked for while packets go, as long as the answers are taken.
     fn asked_while_playing(
         &mut self,
         out: &mut Outgoing<'_>,
@@ -490,6 +497,9 @@ impl Connection<'_> {
         id: &str,
     ) -> Result<After, Ended> {
         loop {
+            if out.has_answers_enough() {
+                return Ok(After::Goes);
+            }
             let request = match self.input.next_item()? {
                 Next::More => return Ok(After::Goes),
                 Next::Response(_) => continue,

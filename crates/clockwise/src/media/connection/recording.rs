@@ -14,7 +14,7 @@ use super::parameters::Changes;
 use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
-use crate::media::receive::{Came, Wakes};
+use crate::media::receive::{Came, REST_ROUNDS, Wakes};
 use crate::media::record::{Tally, Tape};
 use crate::media::reports::Reports;
 use crate::media::roster::Member;
@@ -87,6 +87,10 @@ impl Connection<'_> {
         let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
+        let moved = moved.and_then(|over| {
+            self.receive_rest(&mut tape, &member, transports)?;
+            Ok(over)
+        });
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
         let Tally {
@@ -145,7 +149,6 @@ impl Connection<'_> {
         let mut is_behind = false;
         // What has come with RECORD has been read already; so may have what had no room.
         let mut is_untried = true;
-        let mut had_room = true;
         loop {
             tape.advance()?;
             while let Some(said) = changes.answered() {
@@ -160,8 +163,7 @@ impl Connection<'_> {
             let over_at = tape.over_at().filter(|_| !is_behind && partial.is_none());
             let due = [report_at, over_at].into_iter().flatten().min();
             let is_untold = report_at.is_none();
-            is_untried |= is_behind && has_room && !had_room;
-            had_room = has_room;
+            is_untried |= is_behind && has_room;
             let mut ready = self.sleep(
                 tape,
                 member,
@@ -223,11 +225,42 @@ impl Connection<'_> {
             if has_room && !is_behind {
                 reports.send(&mut self.link, tape, transports, clock::now());
             }
+            // Who waits for a buffer is not listened to.
+            if !has_room || is_behind {
+                self.heard = clock::now();
+            }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
                 tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
                 return Ok(Over::Closed);
             }
         }
+    }
+
+    /// Receives what was sent by UDP before the end and lies in the sockets, as far as buffers become free for it; not when
+    /// the server stops or somebody else has ended it.
+    fn receive_rest(
+        &mut self,
+        tape: &mut Tape<'_>,
+        member: &Member,
+        transports: &[Option<Transport>],
+    ) -> Result<(), Ended> {
+        let mut rounds = REST_ROUNDS;
+        while self.receiver().rest(tape, transports, &mut rounds)? {
+            let mut wait = Wait::new();
+            wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+            wait.readable(member.ends(), Wakes::Stop);
+            wait.readable(tape.writer().event(), Wakes::Disks);
+            wait.readable(tape.writer().memory_event(), Wakes::Disks);
+            let ready = wait.sleep(tape.writer().arm(), tape.writer().next_at())?;
+            if ready.contains(&Wakes::Stop) {
+                break;
+            }
+            if ready.contains(&Wakes::Disks) {
+                tape.writer().drain();
+            }
+            tape.advance()?;
+        }
+        Ok(())
     }
 
     fn sleep(

@@ -76,16 +76,22 @@ impl Connection<'_> {
         Some((first.number, (!self.goes_on(of)).then_some(last.number)))
     }
 
-    /// Where each part begins; `None`: it has nothing there.
+    /// Where each part begins, from a time on or with what is recorded now (`npt=now-`; RFC 2326, section 3.6); `None`: it
+    /// has nothing there.
     pub(super) fn starts(
         &self,
         of: &Playable<'_>,
-        from: Option<u64>,
+        (from, is_now): (Option<u64>, bool),
         scale: Permille,
     ) -> Result<Vec<Option<Begins>>, Unwanted> {
+        if is_now && !self.goes_on(of) {
+            return Err(range_error("nothing of it is recorded now: it has ended"));
+        }
         // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
-        let paused = of.paused.filter(|_| from.is_none()).unwrap_or_default();
-        let is_from_now = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
+        let paused = of.paused.filter(|_| from.is_none() && !is_now);
+        let paused = paused.unwrap_or_default();
+        let is_live = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
+        let is_from_now = is_now || is_live;
         let is_alone = of.parts.len() == 1;
         let begins = |part: &Part, recording: &Recording, found: Found| {
             // Its own clock is the only one then.

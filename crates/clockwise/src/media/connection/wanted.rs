@@ -143,6 +143,12 @@ impl Connection<'_> {
         let range = request.typed_header::<Range>();
         let range = range.map_err(|_| range_error("the Range makes no sense"))?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
+        let is_now = matches!(
+            range,
+            Some(Range::Npt(
+                NptRange::From(NptTime::Now) | NptRange::FromTo(NptTime::Now, _)
+            ))
+        );
         let (from, until) = match range {
             None => (None, None),
             Some(Range::Npt(range)) => npt(range),
@@ -161,7 +167,7 @@ impl Connection<'_> {
         };
         let scale = scale(request, of)?;
         let is_back = scale < Permille(0);
-        let starts = self.starts(of, from, scale)?;
+        let starts = self.starts(of, (from, is_now), scale)?;
         // The key frame that it begins with may be before it.
         let begins = starts[0].as_ref();
         let begun_ns = begins.map_or(i128::from(of.master.begun_unix_ns), |of| of.begun_ns);
@@ -330,7 +336,7 @@ fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Permi
     Some(Permille(if factor < 0.0 { -size } else { size }))
 }
 
-/// From where to where, in nanoseconds; `None`: from where it is, to the end.
+/// From where to where, in nanoseconds; `None`: from where it is, or from now on; to the end.
 fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
     match range {
         NptRange::Empty => (None, None),

@@ -6,13 +6,15 @@ use sched::units::{Nanos, Time};
 use super::{STRAGGLERS_WITHIN, Tape};
 use crate::media::block::{Entry, Kind};
 use crate::media::missing::{Range, Why};
-use crate::media::packet::{self, Frames, HEADER_BYTES, Header, Order, Sequence};
+use crate::media::packet::{self, Frames, HEADER_BYTES, Header, Order, Place, Sequence};
 use crate::media::reception::Reception;
 
 /// A track that is recorded.
 pub(super) struct Track {
     pub(super) encoding: String,
     pub(super) sequence: Sequence,
+    /// Packets that were dropped, and of which no block says yet that they are missing.
+    pub(super) dropped: u32,
     pub(super) frames: Frames,
     pub(super) reception: Reception,
     /// Whose packets they were before.
@@ -44,10 +46,9 @@ impl Tape<'_> {
             return;
         };
         let Some((buffer, composer)) = &mut self.filling else {
-            self.tally.lost += 1;
-            if let Some(parsed) = Header::parse(header).filter(|_| kind == Kind::Rtp) {
+            if kind == Kind::Rtp {
                 self.tracks[track].starved = true;
-                self.note_missing(track, parsed.sequence.wrapping_add(1), 1, arrival_ns);
+                self.drop_packet(track, header, Why::NoBuffer);
             }
             return;
         };
@@ -69,7 +70,66 @@ impl Tape<'_> {
             Kind::Rtcp => self.tally.reports += 1,
         }
         self.tally.bytes += (len + if kind == Kind::Rtp { HEADER_BYTES } else { 0 }) as u64;
-        self.tally.lost += u64::from(entry.lost);
+    }
+
+    /// A packet came and is not recorded: it is missing, if it is one of the track's.
+    pub(super) fn drop_packet(&mut self, track: usize, header: &[u8; HEADER_BYTES], why: Why) {
+        let arrival_ns = clock::now().saturating_since(self.begun).get();
+        let of = &self.tracks[track];
+        // Who the track's packets are of is not learnt from such.
+        let parsed = Header::parse(header);
+        let Some(parsed) = parsed.filter(|parsed| of.sequence.ssrc() == Some(parsed.ssrc)) else {
+            return;
+        };
+        let number = parsed.sequence;
+        match self.order(track, &parsed, arrival_ns) {
+            Order::Next { .. } | Order::Anew { .. } => {}
+            // It is told of as missing already.
+            Order::Late | Order::Duplicate | Order::Stranger => return,
+        }
+        self.tally.lost += 1;
+        if why == Why::NoBuffer {
+            self.tally.lost_without_buffer += 1;
+        }
+        self.tracks[track].dropped += 1;
+        let range = Range {
+            track,
+            first: number,
+            last: number,
+            at: Nanos(arrival_ns),
+            why,
+        };
+        self.missing.note(range, clock::now());
+    }
+
+    /// What a packet is, of those of its track; what is missing before it is noted.
+    fn order(&mut self, track: usize, header: &Header, arrival_ns: u64) -> Order {
+        let of = &mut self.tracks[track];
+        // What nobody received was sent.
+        let place = match of.starved {
+            true => Place::Ahead,
+            false => self.clocks.place(track, header.timestamp, arrival_ns),
+        };
+        let order = of.sequence.take(header, place);
+        match order {
+            Order::Next { lost } => {
+                of.dropped += lost;
+                self.tally.lost += u64::from(lost);
+                self.note_missing(track, header.sequence, lost, arrival_ns);
+            }
+            Order::Anew { expected } => {
+                let range = Range {
+                    track,
+                    first: expected,
+                    last: header.sequence.wrapping_sub(1),
+                    at: Nanos(arrival_ns),
+                    why: Why::Anew,
+                };
+                self.missing.note(range, clock::now());
+            }
+            Order::Late | Order::Duplicate | Order::Stranger => {}
+        }
+        order
     }
 
     /// What is to be noted of a packet; `None`: it is not to be recorded.
@@ -117,8 +177,10 @@ impl Tape<'_> {
         let is_key = payload.map(|payload| packet::is_key(encoding, payload));
         let (Some(parsed), Some(is_key)) = (parsed, is_key) else {
             self.tally.strangers += 1;
+            self.drop_packet(track, header, Why::Malformed);
             return None;
         };
+        let of = &mut self.tracks[track];
         let ssrc = of.sequence.ssrc().filter(|ssrc| *ssrc != parsed.ssrc);
         let may_change = self.follows || of.left.is_some();
         if ssrc.is_some() && may_change && of.before != Some(parsed.ssrc) {
@@ -127,11 +189,8 @@ impl Tape<'_> {
             of.sequence = Sequence::default();
             self.clocks.restart(track);
         }
-        match of.sequence.take(&parsed) {
-            Order::Next { lost } => {
-                entry.lost = lost;
-                self.note_missing(track, parsed.sequence, lost, arrival_ns);
-            }
+        match self.order(track, &parsed, arrival_ns) {
+            Order::Next { .. } | Order::Anew { .. } => {}
             Order::Late => self.missing.came(track, parsed.sequence),
             Order::Duplicate => {
                 self.tally.duplicates += 1;
@@ -143,6 +202,7 @@ impl Tape<'_> {
             }
         }
         let (of, now) = (&mut self.tracks[track], clock::now());
+        entry.lost = std::mem::take(&mut of.dropped);
         // Who goes on under its name has not left.
         of.left = of
             .left

@@ -67,6 +67,10 @@ impl Session<'_> {
             if is_quiet && self.over_at(tape).is_some_and(|at| clock::now() >= at) {
                 return Err(SourceError::Left);
             }
+            // Who waits for a buffer is not listened to.
+            if !has_room || self.is_behind {
+                camera.heard = clock::now();
+            }
             self.keep_time(tape, camera)?;
         }
     }
@@ -83,6 +87,10 @@ impl Session<'_> {
         wait.readable(tape.writer().memory_event(), Wakes::Disks);
         if has_room || self.worker.spec.lower == Lower::Udp {
             camera.link().hear(&mut wait, Wakes::Socket);
+        }
+        // It may have been read already.
+        if self.is_behind && has_room {
+            wait.at_once(Wakes::Socket);
         }
         for (track, transport) in self.transports.iter().enumerate() {
             if let Some(Transport::Udp { rtp, rtcp, .. }) = transport

@@ -1,0 +1,116 @@
+//! Every packet that is not in a recording is counted, and the log says which they are and why.
+
+mod common;
+mod rtsp_support;
+
+use common::{Site, until};
+use rtsp_support::sized::number;
+use rtsp_support::udp::Pair;
+use rtsp_support::{Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, serving_logged};
+
+/// What the log says of packets that are missing.
+fn told(log: &str) -> String {
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("packets are missing"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// So many packets are in a recording, and so many are not.
+#[track_caller]
+fn has(site: &Site, recording: &str, packets: u64, lost: u64) {
+    let found = site.json(&["recording", "check", "cam", recording]);
+    let has = (number(&found, "packets"), number(&found, "lost"));
+    assert_eq!(has, (packets, lost), "{found}");
+}
+
+/// An outage of thousands of packets is one as long as time goes on with the numbers; a sender that begins anew is none.
+#[test]
+fn numbers_that_jump_are_of_packets_that_are_missing_if_time_says_so() {
+    let (site, serve, address) = serving_logged("");
+    let mut client = publisher(address, TCP);
+    let mut send = |sequence, timestamp| {
+        let body = u32::from(sequence).to_be_bytes();
+        client.packet(0, &rtp(sequence, timestamp, 7, &body));
+    };
+    (65_530..=65_535).for_each(|number| send(number, u32::from(number)));
+    // Six seconds later.
+    send(8_000, 71_535);
+    send(8_001, 71_536);
+    // Before that.
+    send(7_000, 70_535);
+    // As long after it as numbers tell of none.
+    send(8_003, 71_538);
+    // Something else.
+    send(40_000, 4_000_000_000);
+    send(40_001, 4_000_000_001);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    has(&site, "1", 12, 8_001);
+    let (_, log) = serve.terminate();
+    let told = told(&log);
+    for said in [
+        "track 0: 0 to 6999 at ",
+        "track 0: 7001 to 7999 at ",
+        "track 0: 8002 to 8002 at ",
+        "s: did not come",
+        "track 0: 8004 to 39999 at ",
+        "s: not counted, the sender's numbers and timestamps begin anew",
+    ] {
+        assert!(told.contains(said), "{said}: {log}");
+    }
+    assert!(log.contains(" lost=8001 lost_without_buffer=0 "), "{log}");
+}
+
+/// What has come and cannot be recorded is not said to have been lost on its way.
+#[test]
+fn packets_that_are_too_long_or_none_are_said_to_be_that() {
+    let (site, serve, address) = serving_logged("");
+    // Longer than a block of 64 KiB has room for.
+    let long = vec![1; 65_535 - 12 - 28];
+    let none = |sequence| {
+        let mut packet = rtp(sequence, 3, 7, &[250; 40]);
+        // More contributing sources than it has bytes.
+        packet[0] |= 15;
+        packet
+    };
+    let packets = [
+        rtp(1, 1, 7, b"one"),
+        rtp(2, 2, 7, &long),
+        none(3),
+        // Lost on its way, and then another one.
+        none(5),
+        rtp(6, 6, 7, b"six"),
+        rtp(7, 7, 7, b"seven"),
+    ];
+    let pair = Pair::new();
+    for (recording, transport) in ["1", "2"].into_iter().zip([TCP, &pair.transport()]) {
+        let mut client = Client::connect(address);
+        client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+        let said = client.ask("SETUP", "cam/one", transport, "").is(200);
+        client.ask("RECORD", "cam", "", "").is(200);
+        if transport == TCP {
+            packets.iter().for_each(|packet| client.packet(0, packet));
+        } else {
+            pair.agreed(address, &said);
+            packets.iter().for_each(|packet| pair.send(packet));
+        }
+        client.ask("TEARDOWN", "cam", "", "").is(200);
+        until("the reservation is given back", || reservations(&site) == 0);
+        has(&site, recording, 3, 4);
+    }
+    let (_, log) = serve.terminate();
+    let told = told(&log);
+    for said in [
+        "track 0: 2 to 2 at ",
+        "s: too long for a block",
+        "track 0: 3 to 3 at ",
+        "track 0: 5 to 5 at ",
+        "s: no RTP packets",
+        "track 0: 4 to 4 at ",
+        "s: did not come",
+    ] {
+        assert_eq!(told.matches(said).count() % 2, 0, "{said}: {log}");
+        assert!(told.contains(said), "{said}: {log}");
+    }
+    assert_eq!(log.matches(" too_long=1 ").count(), 2, "{log}");
+}
