@@ -170,7 +170,7 @@ fn all_frames_are_right(phase: &Value) {
         assert_eq!(phase["filmed"], Value::Null);
         return;
     }
-    // Most of what is recorded is recorded by them.
+    // All who record but two streams of bytes.
     let cameras = number(phase, "cameras");
     assert_eq!(cameras, 9, "{phase:#}");
     let filmed = &phase["filmed"];

@@ -266,7 +266,7 @@ fn a_player_is_kept_by_what_it_says() {
 /// Answers that nobody takes are not heaped up: who takes none is not listened to until it does.
 #[test]
 fn who_asks_while_it_plays_and_takes_no_answer_is_not_listened_to() {
-    let (site, serve, address) = serving("");
+    let (_site, serve, address) = serving("");
     let mut client = publisher(address, TCP);
     (0..60).for_each(|number| client.packet(0, &rtp(number, 5, 1, &[1; 1_400])));
     until("a block is on the disks", || {

@@ -350,7 +350,7 @@ fn what_the_disks_cannot_carry_is_told_and_holds_nothing() {
         visit.does(&wanted, &sdp(800));
     }
     visit.is_left();
-    says(&site, "refused", "");
+    says(&site, "refused", "cannot carry");
     // Somebody else has the volume and its disks.
     let mut other = publisher(address, TCP);
     other.packet(0, &rtp(0, 0, 1, b"x"));
