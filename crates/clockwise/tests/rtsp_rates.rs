@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use common::{Serve, Site, read_text, until};
+use rtsp_support::camera::Camera;
 use rtsp_support::sized::{BLOCK, BODY, number, packets, publisher, sessions, whole};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, serving_logged,
@@ -202,15 +203,8 @@ fn who_waits_for_a_buffer_longer_than_the_timeout_is_not_silent() {
     // A block in three seconds, which is what it says they are; more than all buffers and sockets hold.
     let mut client = publisher(address, 160);
     let sending = std::thread::spawn(move || {
-        let sent = packets(0, 300, 0, 3_000);
-        let mut bytes = Vec::new();
-        for packet in &sent {
-            bytes.extend([b'$', 0]);
-            bytes.extend((packet.len() as u16).to_be_bytes());
-            bytes.extend(packet);
-        }
         // The server ends the session before it has taken all of it.
-        assert!(client.socket.write_all(&bytes).is_err());
+        assert!(client.socket.write_all(&in_connection(500)).is_err());
     });
     let mut last = sessions(&site).remove(0);
     until("all buffers are full", || {
@@ -246,6 +240,54 @@ fn who_waits_for_a_buffer_longer_than_the_timeout_is_not_silent() {
         log.contains(&packets) && !log.contains("nothing was heard"),
         "{log}"
     );
+}
+
+/// Neither is a camera that is pulled from; and what it answers lies behind the packets that nobody reads.
+#[test]
+fn a_camera_whose_packets_wait_for_a_buffer_is_not_left() {
+    let (site, serve, _) = with_memory("timeout = \"2s\"\n");
+    site.run(&["volume", "create", "cam", "--size", "40MiB"])
+        .done();
+    let camera = Camera::new();
+    let url = camera.url("");
+    site.json(&["source", "add", "door", &url, "--volume", "cam"]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(160));
+    let mut socket = visit.socket.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        assert!(socket.write_all(&in_connection(500)).is_err());
+    });
+    until("all buffers are full", || {
+        sessions(&site).first().is_some_and(is_full)
+    });
+    let blocks = || number(&sessions(&site)[0], "blocks");
+    let before = blocks();
+    until(
+        "five blocks more are written, which take longer than an answer",
+        || {
+            let of = site.json(&["source", "show", "door"]);
+            assert_eq!(
+                (&of["state"], &of["gaps"]),
+                (&"recording".into(), &0.into())
+            );
+            blocks() >= before + 5
+        },
+    );
+    site.run(&["source", "remove", "door"]).done();
+    sending.join().unwrap();
+    let (_, log) = serve.terminate();
+    assert!(!log.contains("goes on after a gap"), "{log}");
+}
+
+/// So many blocks of packets of three seconds each, as they are in a connection.
+fn in_connection(blocks: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for packet in packets(0, blocks, 0, 3_000) {
+        bytes.extend([b'$', 0]);
+        bytes.extend((packet.len() as u16).to_be_bytes());
+        bytes.extend(packet);
+    }
+    bytes
 }
 
 /// Where memory is what there is too little of, that is a 453 as well, and nothing stays behind.

@@ -226,10 +226,10 @@ fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
 /// there keeps it.
 #[test]
 fn a_player_is_kept_by_what_it_says() {
-    let (site, serve, address) = serving("timeout = \"2s\"\n");
+    let (site, serve, address) = serving("timeout = \"4s\"\n");
     let mut client = publisher(address, TCP);
-    // Eight seconds of it.
-    let sent: Vec<Vec<u8>> = (0..80)
+    // Sixteen seconds of it.
+    let sent: Vec<Vec<u8>> = (0..160)
         .map(|number| rtp(number, 100 * u32::from(number), 1, &[1; 100]))
         .collect();
     sent.iter().for_each(|packet| client.packet(0, packet));

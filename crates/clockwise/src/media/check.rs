@@ -25,7 +25,7 @@ pub struct Report {
     pub packets: u64,
     /// Bytes of all packets' bodies.
     pub bytes: u64,
-    /// RTP packets that never came.
+    /// RTP packets that never came, or could not be recorded.
     pub lost: u64,
     /// Sections of the index that are there.
     pub sections: u64,

@@ -91,7 +91,9 @@ impl Missing {
             range.track == track
                 && number.wrapping_sub(range.first) <= range.last.wrapping_sub(range.first)
         };
-        let Some(place) = self.ranges.iter().position(is_in) else {
+        // One that says that nobody knows goes on saying so.
+        let is_in = |range: &Range| range.why != Why::Anew && is_in(range);
+        let Some(place) = self.ranges.iter().rposition(is_in) else {
             return;
         };
         let whole = self.ranges.remove(place);

@@ -21,9 +21,8 @@ const AHEAD_BYTES: usize = 4 + HEADER_BYTES;
 /// Packets that are received from one socket before others have their turn.
 const AT_A_TIME: usize = 64;
 
-/// Rounds of this many in which a socket's buffer is empty, whatever lies in it: the smallest packet takes 768 bytes of
-/// 8 MiB.
-pub(super) const REST_ROUNDS: usize = (8 << 20) / 768 / AT_A_TIME;
+/// Packets, requests and answers that are taken from a connection before others have their turn.
+const ITEMS_AT_A_TIME: usize = 1_024;
 
 /// A packet of which a part has come.
 pub(super) struct Partial {
@@ -77,6 +76,8 @@ pub(super) enum Came {
     Nothing,
     /// There is no buffer for what has.
     NoRoom,
+    /// More may have, and others have their turn.
+    More,
     /// The peer has ended.
     End,
 }
@@ -137,20 +138,17 @@ impl Receiver<'_> {
         Ok(true)
     }
 
-    /// Receives what lies in the sockets of those who have ended; whether something still does, for which no buffer is
-    /// free now.
+    /// Receives what lies in the sockets of those who have ended; whether something may still, for which no buffer is free
+    /// now.
     pub(super) fn rest(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
-        rounds: &mut usize,
+        until: Time,
     ) -> Result<bool, RecordError> {
-        let tracks = 0..transports.len();
-        // It does not matter that what was sent on after the end is a part of it.
-        while *rounds > 0 && tape.make_any_room() {
-            *rounds -= 1;
+        while clock::now() < until {
             let mut is_more = false;
-            for track in tracks.clone() {
+            for track in 0..transports.len() {
                 for kind in [Kind::Rtp, Kind::Rtcp] {
                     is_more |= self.udp(tape, transports, track, kind)?;
                 }
@@ -158,8 +156,11 @@ impl Receiver<'_> {
             if !is_more {
                 return Ok(false);
             }
+            if !tape.make_any_room() {
+                return Ok(true);
+            }
         }
-        Ok(*rounds > 0)
+        Ok(false)
     }
 
     /// Receives what comes in the connection.
@@ -169,8 +170,13 @@ impl Receiver<'_> {
         transports: &[Option<Transport>],
         partial: &mut Option<Partial>,
     ) -> Result<Came, ReceiveError> {
+        let mut items = 0;
         loop {
             let Some(packet) = partial else {
+                if items == ITEMS_AT_A_TIME {
+                    return Ok(Came::More);
+                }
+                items += 1;
                 match self.input.next_item()? {
                     Next::Request(request) => {
                         *self.heard = clock::now();

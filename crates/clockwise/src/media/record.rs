@@ -58,15 +58,15 @@ pub struct Tally {
     pub reports: u64,
     /// Bytes of both, with their headers.
     pub bytes: u64,
-    /// Packets that did not come, by the numbers of those that did.
+    /// Packets that did not come, by the numbers of those that did, or came and could not be recorded.
     pub lost: u64,
     /// Those of them before which there was no free buffer for some time.
     pub lost_without_buffer: u64,
     /// Packets that came twice, whose second was left out.
     pub duplicates: u64,
-    /// Packets of somebody else, or that were none.
+    /// Packets of somebody else, or that were none; those of the sender's are among the `lost` as well.
     pub strangers: u64,
-    /// Packets that no block has room for.
+    /// Packets that no block has room for; those of the sender's are among the `lost` as well.
     pub too_long: u64,
     /// Bytes of bodies that were copied by this program on their way.
     pub copied_bytes: u64,
@@ -167,8 +167,9 @@ impl<'a> Tape<'a> {
             tracks: tracks
                 .map(|track| Track {
                     encoding: track.encoding.clone(),
-                    sequence: Sequence::default(),
+                    sequence: Sequence::new(track.clock_rate),
                     dropped: 0,
+                    unfit: 0,
                     frames: Frames::default(),
                     reception: Reception::new(track.clock_rate),
                     before: None,
@@ -233,7 +234,7 @@ impl<'a> Tape<'a> {
     pub fn restart(&mut self) {
         self.is_receiving = false;
         for track in &mut self.tracks {
-            track.sequence = Sequence::default();
+            track.sequence = track.sequence.anew();
             track.frames = Frames::default();
             track.before = None;
             track.announced = None;
@@ -508,6 +509,12 @@ impl<'a> Tape<'a> {
             let from = composer.room().start;
             buffer[from..from + len].copy_from_slice(&body);
         }
+    }
+
+    /// Nothing is to come but what waits to be received: what is full goes to the disks before its time where that does nobody
+    /// harm, as it does at the end.
+    pub fn end(&mut self) {
+        self.writer.end();
     }
 
     /// Ends the recording: what was received is written and durable then.

@@ -62,7 +62,7 @@ pub struct Counts {
     pub reports: u64,
     /// Bytes of both.
     pub bytes: u64,
-    /// Packets that never came; of a player, blocks that could not be played.
+    /// Packets that never came or could not be recorded; of a player, blocks that could not be played.
     pub lost: u64,
     /// Packets among them before which no buffer was free.
     pub lost_without_buffer: u64,

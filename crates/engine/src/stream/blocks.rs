@@ -281,6 +281,12 @@ impl<'a> BlockWriter<'a> {
         &self.session.report
     }
 
+    /// From now on what was put goes to the disks before its time where that does nobody harm, as it does when it
+    /// [finishes](Self::finish).
+    pub fn end(&mut self) {
+        self.is_ending = true;
+    }
+
     /// Writes what was put, waits for it, and makes it durable. It goes to the disks before its time where that does nobody harm.
     ///
     /// # Errors
@@ -289,7 +295,7 @@ impl<'a> BlockWriter<'a> {
         mut self,
         on_block: &mut dyn FnMut(&BlockReport),
     ) -> Result<PaceReport, PaceError> {
-        self.is_ending = true;
+        self.end();
         loop {
             self.advance(on_block)?;
             if self.ready.is_empty() && !self.session.is_failing() {

@@ -7,18 +7,21 @@ use std::sync::Arc;
 use engine::clock;
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
 use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
-use crate::media::receive::{Came, REST_ROUNDS, Wakes};
+use crate::media::receive::{Came, ReceiveError, Wakes};
 use crate::media::record::{Tally, Tape};
 use crate::media::reports::Reports;
 use crate::media::roster::Member;
 use crate::media::transport::Transport;
+
+/// How long what lies in sockets at the end is received, where no buffer is free for it at once.
+const REST_WITHIN: Nanos = Nanos::from_secs(10);
 
 /// Why nothing more is received.
 enum Over {
@@ -87,10 +90,13 @@ impl Connection<'_> {
         let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
-        let moved = moved.and_then(|over| {
+        let is_failing = matches!(
+            moved,
+            Err(Ended::Record(_) | Ended::Receive(ReceiveError::Record(_)))
+        );
+        if !is_failing {
             self.receive_rest(&mut tape, &member, transports)?;
-            Ok(over)
-        });
+        }
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
         let Tally {
@@ -214,7 +220,7 @@ impl Connection<'_> {
                             is_behind = false;
                             break;
                         }
-                        Came::NoRoom => {
+                        Came::NoRoom | Came::More => {
                             is_behind = true;
                             break;
                         }
@@ -236,29 +242,31 @@ impl Connection<'_> {
         }
     }
 
-    /// Receives what was sent by UDP before the end and lies in the sockets, as far as buffers become free for it; not when
-    /// the server stops or somebody else has ended it.
+    /// Receives what was sent by UDP before the end and lies in the sockets: as far as buffers become free for it in a while, and
+    /// no longer than until the server stops or somebody else ends it.
     fn receive_rest(
         &mut self,
         tape: &mut Tape<'_>,
         member: &Member,
         transports: &[Option<Transport>],
     ) -> Result<(), Ended> {
-        let mut rounds = REST_ROUNDS;
-        while self.receiver().rest(tape, transports, &mut rounds)? {
+        tape.end();
+        let until = clock::now().saturating_add(REST_WITHIN);
+        while self.receiver().rest(tape, transports, until)? {
+            tape.advance()?;
             let mut wait = Wait::new();
             wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
             wait.readable(member.ends(), Wakes::Stop);
             wait.readable(tape.writer().event(), Wakes::Disks);
             wait.readable(tape.writer().memory_event(), Wakes::Disks);
-            let ready = wait.sleep(tape.writer().arm(), tape.writer().next_at())?;
+            let next = tape.writer().next_at().into_iter().chain([until]).min();
+            let ready = wait.sleep(tape.writer().arm(), next)?;
             if ready.contains(&Wakes::Stop) {
                 break;
             }
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
             }
-            tape.advance()?;
         }
         Ok(())
     }

@@ -6,15 +6,18 @@ use sched::units::{Nanos, Time};
 use super::{STRAGGLERS_WITHIN, Tape};
 use crate::media::block::{Entry, Kind};
 use crate::media::missing::{Range, Why};
-use crate::media::packet::{self, Frames, HEADER_BYTES, Header, Order, Place, Sequence};
+use crate::media::packet::{self, Frames, HEADER_BYTES, Header, Order, Sequence};
 use crate::media::reception::Reception;
 
 /// A track that is recorded.
 pub(super) struct Track {
     pub(super) encoding: String,
     pub(super) sequence: Sequence,
-    /// Packets that were dropped, and of which no block says yet that they are missing.
+    /// Packets that are missing, and of which no block says so yet: the entry of the next one does. Of those behind the
+    /// last one the log tells alone.
     pub(super) dropped: u32,
+    /// Those of them that no rate would have recorded.
+    pub(super) unfit: u32,
     pub(super) frames: Frames,
     pub(super) reception: Reception,
     /// Whose packets they were before.
@@ -63,7 +66,10 @@ impl Tape<'_> {
             (self.in_block.arrival_ns, self.in_block.media_ns) = (entry.arrival_ns, entry.media_ns);
         }
         self.in_block.packets += 1;
-        self.in_block.missing += u64::from(entry.lost);
+        if kind == Kind::Rtp {
+            let unfit = std::mem::take(&mut self.tracks[track].unfit);
+            self.in_block.missing += u64::from(entry.lost.saturating_sub(unfit));
+        }
         self.heard = Some(clock::now());
         match kind {
             Kind::Rtp => self.tally.packets += 1,
@@ -91,7 +97,11 @@ impl Tape<'_> {
         if why == Why::NoBuffer {
             self.tally.lost_without_buffer += 1;
         }
-        self.tracks[track].dropped += 1;
+        let of = &mut self.tracks[track];
+        of.dropped = of.dropped.saturating_add(1);
+        if why != Why::NoBuffer {
+            of.unfit = of.unfit.saturating_add(1);
+        }
         let range = Range {
             track,
             first: number,
@@ -105,15 +115,10 @@ impl Tape<'_> {
     /// What a packet is, of those of its track; what is missing before it is noted.
     fn order(&mut self, track: usize, header: &Header, arrival_ns: u64) -> Order {
         let of = &mut self.tracks[track];
-        // What nobody received was sent.
-        let place = match of.starved {
-            true => Place::Ahead,
-            false => self.clocks.place(track, header.timestamp, arrival_ns),
-        };
-        let order = of.sequence.take(header, place);
+        let order = of.sequence.take(header, arrival_ns, of.starved);
         match order {
             Order::Next { lost } => {
-                of.dropped += lost;
+                of.dropped = of.dropped.saturating_add(lost);
                 self.tally.lost += u64::from(lost);
                 self.note_missing(track, header.sequence, lost, arrival_ns);
             }
@@ -186,7 +191,7 @@ impl Tape<'_> {
         if ssrc.is_some() && may_change && of.before != Some(parsed.ssrc) {
             of.before = ssrc;
             of.left = None;
-            of.sequence = Sequence::default();
+            of.sequence = of.sequence.anew();
             self.clocks.restart(track);
         }
         match self.order(track, &parsed, arrival_ns) {

@@ -69,7 +69,7 @@ impl Session<'_> {
             }
             // Who waits for a buffer is not listened to.
             if !has_room || self.is_behind {
-                camera.heard = clock::now();
+                camera.waits();
             }
             self.keep_time(tape, camera)?;
         }
@@ -138,8 +138,8 @@ impl Session<'_> {
                 }
                 // It can live without what it asks for.
                 Came::Request(_) => {}
-                came @ (Came::Nothing | Came::NoRoom) => {
-                    self.is_behind = matches!(came, Came::NoRoom);
+                came @ (Came::Nothing | Came::NoRoom | Came::More) => {
+                    self.is_behind = !matches!(came, Came::Nothing);
                     return Ok(());
                 }
                 Came::End => return Err(SourceError::Closed),
