@@ -193,6 +193,8 @@ pub struct Sequence {
     clock_rate: u32,
     ssrc: Option<u32>,
     last: Option<Last>,
+    /// When any of them has arrived.
+    heard_ns: u64,
     /// Which of the last ones have come: bit n is that n before the last.
     seen: u64,
 }
@@ -205,6 +207,7 @@ impl Sequence {
             clock_rate: clock_rate.max(1),
             ssrc: None,
             last: None,
+            heard_ns: 0,
             seen: 0,
         }
     }
@@ -227,6 +230,8 @@ impl Sequence {
         if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
             return Order::Stranger;
         }
+        let quiet = arrival_ns.saturating_sub(self.heard_ns);
+        self.heard_ns = arrival_ns;
         let now = Last {
             sequence: header.sequence,
             timestamp: header.timestamp,
@@ -259,7 +264,9 @@ impl Sequence {
         let lasts = by_clock > 0 && i128::from(ahead) <= by_clock / 1_000_000 * PACKETS_PER_MS_MAX;
         let is_missing = match behind <= LATE_MAX {
             true if goes_on && by_clock < LATER_NS => return Order::Late,
-            _ => goes_on && lasts,
+            // Who goes on to be late counts from elsewhere.
+            true => goes_on && lasts && (starved || i128::from(quiet) >= LATER_NS),
+            false => goes_on && lasts,
         };
         self.last = Some(now);
         if ahead <= LOST_MAX || is_missing {
@@ -564,6 +571,23 @@ mod tests {
                 "{case:?}"
             );
         }
+    }
+
+    /// They are late until that cannot be any more.
+    #[test]
+    fn numbers_that_begin_anew_a_little_further_back_are_no_outage() {
+        let mut of = Sequence::new(1_000);
+        let mut take = |sequence: u16, at_ms: u32| {
+            let header = header(sequence, at_ms, 7);
+            of.take(&header, u64::from(at_ms) * 1_000_000, false)
+        };
+        assert_eq!(take(2_000, 20_000), Order::Next { lost: 0 });
+        for number in 0..499 {
+            let at_ms = 20_010 + u32::from(number) * 10;
+            assert_eq!(take(number, at_ms), Order::Late, "{number}");
+        }
+        assert_eq!(take(499, 25_000), Order::Anew { expected: 2_001 });
+        assert_eq!(take(500, 25_010), Order::Next { lost: 0 });
     }
 
     /// Each of them, and what comes behind them goes on.

@@ -22,7 +22,7 @@ const AHEAD_BYTES: usize = 4 + HEADER_BYTES;
 const AT_A_TIME: usize = 64;
 
 /// Packets, requests and answers that are taken from a connection before others have their turn.
-const ITEMS_AT_A_TIME: usize = 1_024;
+pub(super) const ITEMS_AT_A_TIME: usize = 1_024;
 
 /// A packet of which a part has come.
 pub(super) struct Partial {
@@ -138,45 +138,40 @@ impl Receiver<'_> {
         Ok(true)
     }
 
-    /// Receives what lies in the sockets of those who have ended; whether something may still, for which no buffer is free
-    /// now.
+    /// Receives some of what lies in the sockets of those who have ended; `None`: nothing does, or nothing can be received
+    /// there any more; whether that has to wait for a buffer.
     pub(super) fn rest(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
-        until: Time,
-    ) -> Result<bool, RecordError> {
-        while clock::now() < until {
-            let mut is_more = false;
-            for track in 0..transports.len() {
-                for kind in [Kind::Rtp, Kind::Rtcp] {
-                    is_more |= self.udp(tape, transports, track, kind)?;
-                }
-            }
-            if !is_more {
-                return Ok(false);
-            }
-            if !tape.make_any_room() {
-                return Ok(true);
+    ) -> Result<Option<bool>, RecordError> {
+        let mut is_more = false;
+        for track in 0..transports.len() {
+            for kind in [Kind::Rtp, Kind::Rtcp] {
+                is_more |= match self.udp(tape, transports, track, kind) {
+                    // What is said of a peer that is gone takes nothing of the others along.
+                    Err(RecordError::Socket(_)) => false,
+                    is_more => is_more?,
+                };
             }
         }
-        Ok(false)
+        Ok(is_more.then(|| !tape.make_any_room()))
     }
 
-    /// Receives what comes in the connection.
+    /// Receives what comes in the connection, so many items at most, which are counted down.
     pub(super) fn between(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
         partial: &mut Option<Partial>,
+        items: &mut usize,
     ) -> Result<Came, ReceiveError> {
-        let mut items = 0;
         loop {
             let Some(packet) = partial else {
-                if items == ITEMS_AT_A_TIME {
+                if *items == 0 {
                     return Ok(Came::More);
                 }
-                items += 1;
+                *items -= 1;
                 match self.input.next_item()? {
                     Next::Request(request) => {
                         *self.heard = clock::now();

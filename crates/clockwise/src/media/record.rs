@@ -514,6 +514,7 @@ impl<'a> Tape<'a> {
     /// Nothing is to come but what waits to be received: what is full goes to the disks before its time where that does nobody
     /// harm, as it does at the end.
     pub fn end(&mut self) {
+        self.is_receiving = false;
         self.writer.end();
     }
 

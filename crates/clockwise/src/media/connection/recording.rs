@@ -14,7 +14,7 @@ use super::parameters::Changes;
 use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
-use crate::media::receive::{Came, ReceiveError, Wakes};
+use crate::media::receive::{Came, ITEMS_AT_A_TIME, ReceiveError, Wakes};
 use crate::media::record::{Tally, Tape};
 use crate::media::reports::Reports;
 use crate::media::roster::Member;
@@ -94,11 +94,14 @@ impl Connection<'_> {
             moved,
             Err(Ended::Record(_) | Ended::Receive(ReceiveError::Record(_)))
         );
-        if !is_failing {
-            self.receive_rest(&mut tape, &member, transports)?;
-        }
+        let rest = match is_failing {
+            true => Ok(()),
+            false => self.receive_rest(&mut tape, &member, transports),
+        };
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
+        // Nobody was listened to meanwhile.
+        self.heard = clock::now();
         let Tally {
             packets,
             reports,
@@ -117,7 +120,9 @@ impl Connection<'_> {
         stream.close();
         drop(member);
         self.shared.archives.looks().look_at(&volume);
-        let request = match moved? {
+        let over = moved?;
+        rest?;
+        let request = match over {
             Over::Asked(request) => Some(request),
             Over::Left => None,
             Over::Closed => return Ok(false),
@@ -198,8 +203,10 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&Wakes::Socket) {
+                let mut items = ITEMS_AT_A_TIME;
                 loop {
-                    match self.receiver().between(tape, transports, &mut partial)? {
+                    let mut receiver = self.receiver();
+                    match receiver.between(tape, transports, &mut partial, &mut items)? {
                         Came::Request(request) => {
                             self.send_all(&reports.rest())?;
                             if let Some(refused) = self.admit(&request)? {
@@ -252,23 +259,25 @@ impl Connection<'_> {
     ) -> Result<(), Ended> {
         tape.end();
         let until = clock::now().saturating_add(REST_WITHIN);
-        while self.receiver().rest(tape, transports, until)? {
+        loop {
             tape.advance()?;
+            let Some(may_sleep) = self.receiver().rest(tape, transports)? else {
+                return Ok(());
+            };
             let mut wait = Wait::new();
             wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
             wait.readable(member.ends(), Wakes::Stop);
             wait.readable(tape.writer().event(), Wakes::Disks);
             wait.readable(tape.writer().memory_event(), Wakes::Disks);
             let next = tape.writer().next_at().into_iter().chain([until]).min();
-            let ready = wait.sleep(tape.writer().arm(), next)?;
-            if ready.contains(&Wakes::Stop) {
-                break;
+            let ready = wait.sleep(may_sleep && tape.writer().arm(), next)?;
+            if ready.contains(&Wakes::Stop) || clock::now() >= until {
+                return Ok(());
             }
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
             }
         }
-        Ok(())
     }
 
     fn sleep(

@@ -425,12 +425,10 @@ impl Camera {
         self.asked.as_ref().map(|asked| asked.until)
     }
 
-    /// It is not listened to, so neither is it silent nor does it answer late.
+    /// It is not listened to, so neither is it silent nor does it answer late; and it is asked again meanwhile.
     pub(super) fn waits(&mut self) {
         self.heard = clock::now();
-        if let Some(asked) = &mut self.asked {
-            asked.until = self.heard.saturating_add(ANSWER_WITHIN);
-        }
+        drop(self.asked.take_if(|asked| self.heard >= asked.until));
     }
 
     /// Takes in an answer that has come: `Some` if it is a good one to what was asked.

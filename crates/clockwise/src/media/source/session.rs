@@ -10,7 +10,7 @@ use super::camera::{self, Camera};
 use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
-use crate::media::receive::{Came, Partial, Wakes};
+use crate::media::receive::{Came, ITEMS_AT_A_TIME, Partial, Wakes};
 use crate::media::record::Tape;
 use crate::media::transport::Transport;
 
@@ -131,8 +131,10 @@ impl Session<'_> {
         camera: &mut Camera,
         partial: &mut Option<Partial>,
     ) -> Result<(), SourceError> {
+        let mut items = ITEMS_AT_A_TIME;
         loop {
-            match camera.receiver().between(tape, &self.transports, partial)? {
+            let mut receiver = camera.receiver();
+            match receiver.between(tape, &self.transports, partial, &mut items)? {
                 Came::Response(said) => {
                     camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
                 }
