@@ -4,6 +4,7 @@
 mod common;
 mod rtsp_support;
 
+use common::skip::is_root;
 use common::{Site, call, until};
 use rtsp_support::files::{change, damage};
 use rtsp_support::udp::Pair;
@@ -260,6 +261,36 @@ fn a_player_is_kept_by_what_it_says() {
         pair.report(&[0x80, 201, 0, 1, 0, 0, 0, 5]);
     }
     there.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}
+
+/// A firewall that lets no reports in says nothing of the packets.
+#[test]
+fn who_lets_no_reports_in_is_recorded_all_the_same() {
+    if !is_root("a raw socket") {
+        return;
+    }
+    let (site, serve, address) = serving("");
+    let pair = Pair::new();
+    let mut client = Client::connect(address);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+    let said = client
+        .ask("SETUP", "cam/one", &pair.transport(), "")
+        .is(200);
+    pair.agreed(address, &said);
+    client.ask("RECORD", "cam", "", "").is(200);
+    let sent: Vec<Vec<u8>> = (0..40)
+        .map(|number| rtp(number, u32::from(number), 9, &[1; 100]))
+        .collect();
+    for some in sent.chunks(10) {
+        pair.prohibit();
+        some.iter().for_each(|packet| pair.send(packet));
+        // Both have been seen when this is answered.
+        client.ask("OPTIONS", "cam", "", "").is(200);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!(played(address, "cam", "", sent.len()), sent);
+    until("the reservation is given back", || reservations(&site) == 0);
     serve.terminate();
 }
 

@@ -49,6 +49,28 @@ const BORROWED: RangeInclusive<u64> = 8..=128;
 /// encoder that begins anew says so as well.
 const STRAGGLERS_WITHIN: Nanos = Nanos::from_millis(500);
 
+/// So many errors of a socket are passed over at a time.
+const TOLD_MAX: usize = 4;
+
+/// Whether it is no error of a socket's, but of what was sent by it: a peer whose port is closed, which may open it, or whose
+/// firewall lets no reports in, which says nothing of its packets (ICMP, RFC 1122, section 3.2.2.1).
+fn is_told_of_peer(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::INTR
+            | Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::NOPROTOOPT
+            | Errno::PROTO
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::MSGSIZE
+    )
+}
+
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
@@ -463,14 +485,21 @@ impl<'a> Tape<'a> {
             Kind::Rtp => &mut parts[..],
             Kind::Rtcp => &mut parts[1..],
         };
-        let count = match rustix::io::readv(socket, parts) {
+        let mut received = rustix::io::readv(socket, parts);
+        // What was told of comes before what has come, and once.
+        for _ in 0..TOLD_MAX {
+            if !received.is_err_and(is_told_of_peer) {
+                break;
+            }
+            received = rustix::io::readv(socket, parts);
+        }
+        let count = match received {
             Ok(count) => count,
             Err(Errno::AGAIN) => {
                 self.tracks[track].is_drained |= kind == Kind::Rtp;
                 return Ok(false);
             }
-            // A peer whose port is closed is told of here; it may open it.
-            Err(Errno::INTR | Errno::CONNREFUSED) => return Ok(false),
+            Err(error) if is_told_of_peer(error) => return Ok(false),
             Err(error) => return Err(io::Error::from(error).into()),
         };
         let len = match kind {

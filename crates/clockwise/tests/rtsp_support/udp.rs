@@ -44,6 +44,31 @@ impl Pair {
         }
     }
 
+    /// Tells who sends us reports that a firewall lets none in (ICMP, code 10), as root.
+    pub(crate) fn prohibit(&self) {
+        use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+        let icmp = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP));
+        let icmp = icmp.expect("a raw socket");
+        let port = |of: std::io::Result<SocketAddr>| of.expect("it is connected").port();
+        let (from, to) = (port(self.rtcp.peer_addr()), port(self.rtcp.local_addr()));
+        // The report that was sent, as far as its ports.
+        let mut message = vec![3, 10, 0, 0, 0, 0, 0, 0];
+        message.extend([0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0]);
+        message.extend([127, 0, 0, 1, 127, 0, 0, 1]);
+        message.extend(from.to_be_bytes());
+        message.extend(to.to_be_bytes());
+        message.extend([0, 16, 0, 0]);
+        let words = message
+            .chunks(2)
+            .map(|of| u32::from(of[0]) << 8 | u32::from(of[1]));
+        let sum: u32 = words.sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        let host: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let sent = sendto(&icmp, &message, SendFlags::empty(), &host);
+        assert_eq!(sent.expect("it is sent"), message.len());
+    }
+
     /// Sends a report.
     pub(crate) fn report(&self, packet: &[u8]) {
         self.rtcp.send(packet).expect("it is sent");

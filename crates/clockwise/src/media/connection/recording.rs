@@ -15,7 +15,7 @@ use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
 use crate::media::receive::{Came, ITEMS_AT_A_TIME, ReceiveError, Wakes};
-use crate::media::record::{Tally, Tape};
+use crate::media::record::{RecordError, Tally, Tape};
 use crate::media::reports::Reports;
 use crate::media::roster::Member;
 use crate::media::transport::Transport;
@@ -92,7 +92,8 @@ impl Connection<'_> {
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
         let is_failing = matches!(
             moved,
-            Err(Ended::Record(_) | Ended::Receive(ReceiveError::Record(_)))
+            Err(Ended::Record(RecordError::Pace(_))
+                | Ended::Receive(ReceiveError::Record(RecordError::Pace(_))))
         );
         let rest = match is_failing {
             true => Ok(()),
@@ -171,7 +172,9 @@ impl Connection<'_> {
                 true => reports.next_at(),
                 false => Some(Time::MAX),
             };
-            let over_at = tape.over_at().filter(|_| !is_behind && partial.is_none());
+            let over_at = tape
+                .over_at()
+                .filter(|_| has_room && !is_behind && partial.is_none());
             let due = [report_at, over_at].into_iter().flatten().min();
             let is_untold = report_at.is_none();
             is_untried |= is_behind && has_room;

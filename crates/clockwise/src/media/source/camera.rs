@@ -175,6 +175,9 @@ struct Asked {
     method: Method,
     uri: String,
     headers: Vec<(HeaderName, String)>,
+    /// When it was.
+    at: Time,
+    /// When it is too late for an answer.
     until: Time,
     /// Whether it said who asks.
     had_login: bool,
@@ -428,7 +431,12 @@ impl Camera {
     /// It is not listened to, so neither is it silent nor does it answer late; and it is asked again meanwhile.
     pub(super) fn waits(&mut self) {
         self.heard = clock::now();
-        drop(self.asked.take_if(|asked| self.heard >= asked.until));
+        let until = |from: Time| from.saturating_add(ANSWER_WITHIN);
+        drop(self.asked.take_if(|asked| {
+            let keeps_alive = matches!(asked.method, Method::Options | Method::GetParameter);
+            asked.until = until(self.heard);
+            keeps_alive && self.heard >= until(asked.at)
+        }));
     }
 
     /// Takes in an answer that has come: `Some` if it is a good one to what was asked.
@@ -582,7 +590,8 @@ impl Camera {
     ) -> Result<(), SourceError> {
         let (request, had_login) = self.request(&method, &uri, &headers)?;
         let bytes = [self.reports.rest(), request].concat();
-        let until = clock::now().saturating_add(ANSWER_WITHIN);
+        let at = clock::now();
+        let until = at.saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         while sent < bytes.len() {
             match self.link.write(&bytes[sent..])? {
@@ -600,6 +609,7 @@ impl Camera {
             method,
             uri,
             headers,
+            at,
             until,
             had_login,
         });

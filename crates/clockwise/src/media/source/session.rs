@@ -64,7 +64,8 @@ impl Session<'_> {
                 camera.report(tape, &self.transports, clock::now());
             }
             let is_quiet = !ready.iter().any(Wakes::is_of_packets);
-            if is_quiet && self.over_at(tape).is_some_and(|at| clock::now() >= at) {
+            let over_at = self.over_at(tape, has_room);
+            if is_quiet && over_at.is_some_and(|at| clock::now() >= at) {
                 return Err(SourceError::Left);
             }
             // Who waits for a buffer is not listened to.
@@ -111,7 +112,7 @@ impl Session<'_> {
             wait.add(camera.link().as_fd(), PollFlags::OUT, Wakes::Writable);
         }
         let next = tape.writer().next_at();
-        let until = [next, due, report_at, self.over_at(tape)]
+        let until = [next, due, report_at, self.over_at(tape, has_room)]
             .into_iter()
             .flatten();
         let until = until.fold(silent, Time::min);
@@ -119,9 +120,9 @@ impl Session<'_> {
     }
 
     /// When it has left, as far as it says; not while something of it waits to be received.
-    fn over_at(&self, tape: &Tape<'_>) -> Option<Time> {
+    fn over_at(&self, tape: &Tape<'_>, has_room: bool) -> Option<Time> {
         tape.over_at()
-            .filter(|_| !self.is_behind && !tape.is_receiving())
+            .filter(|_| has_room && !self.is_behind && !tape.is_receiving())
     }
 
     /// Receives what has come in the connection.
