@@ -153,6 +153,15 @@ pub struct Archive {
     reads: AtomicU64,
 }
 
+/// As [`Archive::even`], of the volume's first so many blocks of this size, of which the first is no place.
+fn even(volume: &Volume, blocks: u64, block_bytes: u64) -> u64 {
+    if blocks <= BLOCKS_MIN + 1 {
+        return blocks.saturating_sub(1);
+    }
+    let ring = volume.ring(block_bytes..blocks * block_bytes, Bytes(block_bytes));
+    ((ring.end - ring.start) / block_bytes).max(BLOCKS_MIN)
+}
+
 impl Archive {
     /// Whether a volume is one for recordings, whatever has become of them.
     ///
@@ -308,7 +317,7 @@ impl Archive {
             other => return other,
         }
         debug_assert!(BLOCK_BYTES.contains(&block.get()) && block.get().is_power_of_two());
-        let blocks = (volume.size().get() / block.get()).saturating_sub(1);
+        let blocks = even(&volume, volume.size().get() / block.get(), block.get());
         if blocks < BLOCKS_MIN {
             return Err(ArchiveError::Small {
                 volume: volume.name().to_owned(),
@@ -337,6 +346,17 @@ impl Archive {
             ..Kept::default()
         };
         Ok(Self::new(volume, header, kept, 0, Vec::new()))
+    }
+
+    /// As many blocks of so many, behind the first place of a volume, as make a ring that takes no more of the disks where it
+    /// begins anew than anywhere else.
+    #[must_use]
+    pub fn even(&self, blocks: u64) -> u64 {
+        even(
+            &self.volume,
+            blocks.saturating_add(1),
+            self.header.block_bytes,
+        )
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

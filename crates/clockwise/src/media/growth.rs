@@ -213,10 +213,6 @@ impl View {
                 look_at: Some(next + left - ahead),
             };
         }
-        let next_round = Plan {
-            step: None,
-            look_at: Some(next + left + 1),
-        };
         let start = geometry.round_start(next);
         let is_free = oldest >= start + (geometry.blocks / PART).max(1);
         let step = (geometry.blocks / PART)
@@ -234,7 +230,17 @@ impl View {
         let to = geometry.resized(next, blocks.max(geometry.blocks));
         match to.filter(|to| to.blocks > geometry.blocks && !is_free) {
             Some(to) => Plan::now(Step::Longer(to, volume)),
-            None => next_round,
+            None => self.next_round(),
+        }
+    }
+
+    /// When the writer is in its first place again, it is looked at again.
+    fn next_round(&self) -> Plan {
+        let Standing { geometry, next, .. } = self.standing;
+        let left = geometry.blocks - self.used();
+        Plan {
+            step: None,
+            look_at: Some(next + left + 1),
         }
     }
 }
@@ -268,7 +274,15 @@ impl Archives {
         }
         let client = self.client()?;
         for _ in 0..STEPS_MAX {
-            let plan = self.view(archive, keep, is_used).plan();
+            let view = self.view(archive, keep, is_used);
+            let mut plan = view.plan();
+            if let Some(Step::Longer(to, volume)) = plan.step
+                && view.volume >= volume
+                && archive.even(to.blocks) <= view.standing.geometry.blocks
+            {
+                // What it would become longer by would cost more than it is.
+                plan = view.next_round();
+            }
             let again = match plan.step {
                 None => {
                     let (pool, volume) = (self.pool(), archive.volume());
@@ -334,6 +348,9 @@ impl Archives {
                 return Ok(false);
             }
         }
+        // Where it then lies is known now.
+        let even = archive.even(to.blocks).max(archive.geometry().blocks);
+        let to = Geometry { blocks: even, ..to };
         let end = Bytes((to.blocks + 1) * archive.header().block_bytes);
         let wish = Wish {
             end: Some(end),

@@ -23,6 +23,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Sector, SectorCou
 use smallvec::SmallVec;
 use volume::{Geometry, Place, VolumeMap};
 
+use crate::pool::Volume;
 use crate::pool::disks::DiskCore;
 
 /// What a stream's blocks need of one disk.
@@ -215,6 +216,40 @@ impl Alike {
             }
         }
         &self.parts
+    }
+}
+
+impl Volume {
+    /// The longest range from the beginning of this one in which blocks of a stream that begins again at the end come no
+    /// closer to each other on any disk there than they do within it; the whole of it if that takes as many blocks away as
+    /// there are disks.
+    ///
+    /// Where a ring of 85 blocks on three disks begins anew two neighbours are of one disk, and every stream would have to
+    /// reserve twice as much of that for one moment in a round; 84 are no such ring. A range that ends behind the volume's
+    /// end is left as it is.
+    #[must_use]
+    pub fn ring(&self, range: Range<u64>, block: Bytes) -> Range<u64> {
+        let (map, disks) = (self.core().map(), &self.pool().disks);
+        if block == Bytes::ZERO || range.end > map.size().0 {
+            return range;
+        }
+        let shorter = (0..disks.len() as u64).map(|count| count.saturating_mul(block.0));
+        let ends = shorter.filter_map(|less| range.end.checked_sub(less));
+        let mut rings = ends.filter(|end| *end > range.start).map(|end| Path {
+            range: range.start..end,
+            block,
+            op: Direction::Read,
+            wraps: true,
+        });
+        let even = rings.find(|ring| {
+            let once = Path {
+                wraps: false,
+                ..ring.clone()
+            };
+            let gaps = |path: &Path| path.needs(&map, disks).into_iter().map(|need| need.gap);
+            gaps(ring).eq(gaps(&once))
+        });
+        even.map_or(range, |ring| ring.range)
     }
 }
 

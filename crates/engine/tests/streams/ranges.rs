@@ -238,3 +238,31 @@ fn what_one_change_leaves_as_it_is_is_what_another_made_of_it() {
         writer.finish(&mut |_| {}).unwrap();
     }
 }
+
+/// A ring ends where what comes behind its end is on another disk than what begins it, as within it.
+#[test]
+fn a_ring_takes_no_more_of_a_disk_where_it_begins_anew() {
+    let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 40 * MIB);
+    for blocks in 1..39 {
+        let even = ring.ring(MIB..(blocks + 1) * MIB, Bytes(MIB));
+        let expected = if blocks < 3 { blocks } else { blocks / 3 * 3 };
+        assert_eq!(even, MIB..(expected + 1) * MIB, "{blocks} blocks");
+    }
+    // What it is for: what is reserved is a third of it on each disk.
+    let fits = |range| {
+        let spec = StreamSpec {
+            wraps: true,
+            range: Some(range),
+            ..stream_spec(&ring, Op::Read, 1 << 40, MIB)
+        };
+        rate_that_fits(&pool.reserve(spec).expect_err("no disk carries that"))
+    };
+    let (odd, even) = (MIB..38 * MIB, MIB..37 * MIB);
+    assert_eq!(ring.ring(odd.clone(), Bytes(MIB)), even);
+    assert!(fits(even) > 2 * fits(odd));
+    // Where neighbours are of one disk anyhow, nothing is to be had; nor behind the end.
+    for (range, block) in [(MIB..38 * MIB, MIB / 4), (MIB..42 * MIB, MIB)] {
+        assert_eq!(ring.ring(range.clone(), Bytes(block)), range);
+    }
+}
