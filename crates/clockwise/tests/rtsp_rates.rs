@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use common::{Serve, Site, read_text, until};
 use rtsp_support::camera::Camera;
 use rtsp_support::sized::{BLOCK, BODY, number, packets, publisher, sessions, whole};
+use rtsp_support::udp::Publisher;
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, serving_logged,
     with_rtsp,
@@ -380,29 +381,12 @@ fn what_is_dropped_by_udp_because_no_buffer_was_free_is_named_as_that() {
     let (site, serve, address) = with_little_memory();
     site.run(&["volume", "create", "cam", "--size", "40MiB"])
         .done();
-    let mut client = Client::connect(address);
-    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(80)).is(200);
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    let transport = format!("Transport: RTP/AVP;unicast;client_port={port}-{port}\r\n");
-    let said = client.ask("SETUP", "cam/one", &transport, "").is(200);
-    let to = said
-        .header("Transport")
-        .and_then(|of| {
-            of.split("server_port=")
-                .nth(1)?
-                .split('-')
-                .next()?
-                .parse::<u16>()
-                .ok()
-        })
-        .unwrap();
-    client.ask("RECORD", "cam", "", "").is(200);
+    let mut source = Publisher::new(address, 80, true);
     // As fast as it is taken, and shown as slowly as it was reserved for.
     let mut sent = 0_u64;
     let mut send = || {
         let packet = rtp(sent as u16, (sent * 150) as u32, 7, &[sent as u8; BODY]);
-        socket.send_to(&packet, ("127.0.0.1", to)).unwrap();
+        source.packet(&packet);
         sent += 1;
         sent
     };
@@ -429,12 +413,13 @@ fn what_is_dropped_by_udp_because_no_buffer_was_free_is_named_as_that() {
         number(&last, "lost_without_buffer") > 0
     });
     // With it what still lies in the socket is received, and then every packet is there or counted.
-    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let count = sent;
+    source.client.ask("TEARDOWN", "cam", "", "").is(200);
     let found = site.json(&["recording", "check", "cam", "1"]);
     let (_, log) = serve.terminate();
     let lost = number(&found, "lost");
     assert!(lost > 1_000, "{found}");
-    assert_eq!(number(&found, "packets") + lost, send() - 1, "{log}");
+    assert_eq!(number(&found, "packets") + lost, count, "{log}");
     let said = format!(" lost={lost} lost_without_buffer={lost} ");
     assert!(log.contains(&said), "{said}: {log}");
     let named = log

@@ -7,7 +7,7 @@ mod rtsp_support;
 use common::skip::is_root;
 use common::{Site, call, until};
 use rtsp_support::files::{change, damage};
-use rtsp_support::udp::Pair;
+use rtsp_support::udp::{Pair, Publisher};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
     serving_logged, with_rtsp,
@@ -202,20 +202,11 @@ fn is_closed(site: &Site) -> bool {
 fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
     let (site, serve, address) = serving("timeout = \"2s\"\n");
     let word = rtp(1, 5, 1, b"the last word");
-    let pair = Pair::new();
-    for transport in [TCP, &pair.transport()] {
-        let mut client = Client::connect(address);
-        client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
-        let said = client.ask("SETUP", "cam/one", transport, "").is(200);
-        client.ask("RECORD", "cam", "", "").is(200);
-        if transport == TCP {
-            client.packet(0, &word);
-        } else {
-            pair.agreed(address, &said);
-            pair.send(&word);
-        }
+    for by_udp in [false, true] {
+        let mut source = Publisher::new(address, 800, by_udp);
+        source.packet(&word);
         // The server ends it, and what was said is on the disks then.
-        assert!(client.answer().is_none());
+        assert!(source.client.answer().is_none());
         until("the reservation is given back", || reservations(&site) == 0);
         assert!(is_closed(&site));
         assert_eq!(played(address, "cam", "", 1), [&word[..]]);
@@ -271,24 +262,17 @@ fn who_lets_no_reports_in_is_recorded_all_the_same() {
         return;
     }
     let (site, serve, address) = serving("");
-    let pair = Pair::new();
-    let mut client = Client::connect(address);
-    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
-    let said = client
-        .ask("SETUP", "cam/one", &pair.transport(), "")
-        .is(200);
-    pair.agreed(address, &said);
-    client.ask("RECORD", "cam", "", "").is(200);
+    let mut source = Publisher::new(address, 800, true);
     let sent: Vec<Vec<u8>> = (0..40)
         .map(|number| rtp(number, u32::from(number), 9, &[1; 100]))
         .collect();
     for some in sent.chunks(10) {
-        pair.prohibit();
-        some.iter().for_each(|packet| pair.send(packet));
+        source.prohibit();
+        some.iter().for_each(|packet| source.packet(packet));
         // Both have been seen when this is answered.
-        client.ask("OPTIONS", "cam", "", "").is(200);
+        source.client.ask("OPTIONS", "cam", "", "").is(200);
     }
-    client.ask("TEARDOWN", "cam", "", "").is(200);
+    source.client.ask("TEARDOWN", "cam", "", "").is(200);
     assert_eq!(played(address, "cam", "", sent.len()), sent);
     until("the reservation is given back", || reservations(&site) == 0);
     serve.terminate();

@@ -13,6 +13,8 @@
 mod address;
 mod camera;
 mod login;
+mod own;
+mod reach;
 mod session;
 
 use std::io;
@@ -36,10 +38,11 @@ use super::roster::{About, Does};
 use super::sources::SourcesConfig;
 use super::tls::Trusted;
 pub use address::{Address, AddressError, Lower};
-use camera::{Camera, Meanwhile};
+use camera::Camera;
 pub use login::Credentials;
 pub(crate) use login::Login;
 use login::LoginError;
+use reach::Meanwhile;
 use session::Session;
 
 /// The first pause before a camera is tried again; each is twice as long as the one before.

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use super::Said;
+use super::{Client, SDP_TYPE, Said, TCP, sdp};
 use crate::common::WITHIN;
 
 /// Two ports of ours in a row, for packets and for reports of them.
@@ -87,5 +87,38 @@ impl Pair {
     /// Waits no longer than this for a packet.
     pub(crate) fn wait_at_most(&self, wait: std::time::Duration) {
         self.rtp.set_read_timeout(Some(wait)).expect("a time");
+    }
+}
+
+/// Who records to `cam`, in its connection or by UDP.
+pub(crate) struct Publisher {
+    pub(crate) client: Client,
+    pair: Option<Pair>,
+}
+
+impl Publisher {
+    pub(crate) fn new(address: SocketAddr, kbit: u64, by_udp: bool) -> Self {
+        let pair = by_udp.then(Pair::new);
+        let transport = pair.as_ref().map_or(TCP.to_owned(), Pair::transport);
+        let mut client = Client::connect(address);
+        client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(kbit)).is(200);
+        let said = client.ask("SETUP", "cam/one", &transport, "").is(200);
+        if let Some(pair) = &pair {
+            pair.agreed(address, &said);
+        }
+        client.ask("RECORD", "cam", "", "").is(200);
+        Self { client, pair }
+    }
+
+    pub(crate) fn packet(&mut self, packet: &[u8]) {
+        match &self.pair {
+            Some(pair) => pair.send(packet),
+            None => self.client.packet(0, packet),
+        }
+    }
+
+    /// As [`Pair::prohibit`], of one by UDP.
+    pub(crate) fn prohibit(&self) {
+        self.pair.as_ref().expect("it is by UDP").prohibit();
     }
 }

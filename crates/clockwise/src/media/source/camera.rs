@@ -1,30 +1,24 @@
 //! A connection to a camera, as its client: what is asked of it, and what it answers.
-//!
-//! Whatever is waited for here ends at once when the source does, and what is recorded goes on to the disks meanwhile.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 
 use engine::clock;
-use engine::event::EventFd;
 use rtsp_types::headers::{
     AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, PUBLIC, SESSION, TRANSPORT,
     Transports, USER_AGENT, WWW_AUTHENTICATE,
 };
 use rtsp_types::{Method, Request, Response, StatusCode, Url, Version};
 use rustix::event::PollFlags;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sched::units::{Nanos, Time};
 
 use super::login::Login;
+use super::own::is_own;
+use super::reach::{Meanwhile, Ready, connected, resolve};
 use super::{Address, Lower, SourceError};
 use crate::media::description::Description;
 use crate::media::input::{Input, Next};
 use crate::media::link::Link;
-use crate::media::poll::Wait;
 use crate::media::receive::Receiver;
 use crate::media::record::Tape;
 use crate::media::reports::Reports;
@@ -45,129 +39,6 @@ const TIMEOUT_SECONDS_MAX: u64 = 3_600;
 
 /// An answer, with its body.
 pub(super) type Said = Response<Vec<u8>>;
-
-/// Who waits for a camera, and what goes on meanwhile.
-pub(super) struct Meanwhile<'w, 's> {
-    /// Signalled when the source ends.
-    pub(super) stop: &'w EventFd,
-    /// What has been recorded is on its way to the disks.
-    pub(super) tape: Option<&'w mut Tape<'s>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wakes {
-    Stop,
-    Disks,
-    Ready,
-}
-
-/// What is waited for.
-#[derive(Clone, Copy)]
-pub(super) enum Ready<'a> {
-    /// Something of the kernel's.
-    Fd(BorrowedFd<'a>, PollFlags),
-    /// What comes in a connection.
-    Heard(&'a Link),
-}
-
-impl Meanwhile<'_, '_> {
-    /// Sleeps until it is ready; `false`: it was not by then.
-    ///
-    /// # Errors
-    /// When the source ends, or the disks fail.
-    pub(super) fn sleep(
-        &mut self,
-        ready: Option<Ready<'_>>,
-        until: Time,
-    ) -> Result<bool, SourceError> {
-        loop {
-            let mut wait = Wait::new();
-            let (mut armed, mut wake) = (true, until);
-            wait.readable(self.stop.as_fd(), Wakes::Stop);
-            match ready {
-                Some(Ready::Fd(fd, flags)) => wait.add(fd, flags, Wakes::Ready),
-                Some(Ready::Heard(link)) => link.hear(&mut wait, Wakes::Ready),
-                None => {}
-            }
-            if let Some(tape) = &mut self.tape {
-                tape.advance()?;
-                armed = tape.writer().arm();
-                wake = tape.writer().next_at().into_iter().fold(wake, Time::min);
-            }
-            if let Some(tape) = &self.tape {
-                wait.readable(tape.writer().event(), Wakes::Disks);
-                wait.readable(tape.writer().memory_event(), Wakes::Disks);
-            }
-            let woken = wait.sleep(armed, Some(wake))?;
-            if woken.contains(&Wakes::Stop) {
-                return Err(SourceError::Stopped);
-            }
-            if let Some(tape) = &self.tape
-                && woken.contains(&Wakes::Disks)
-            {
-                tape.writer().drain();
-            }
-            if woken.contains(&Wakes::Ready) {
-                return Ok(true);
-            }
-            if clock::now() >= until {
-                return Ok(false);
-            }
-        }
-    }
-}
-
-/// A port that nothing is sent to.
-const DISCARD_PORT: u16 = 9;
-
-/// Whether something of this host's that listens at these addresses is at that one.
-fn is_own(address: SocketAddr, listening: &[SocketAddr]) -> bool {
-    let ip = match address.ip().to_canonical() {
-        // Who connects to that is connected to this host.
-        of if of.is_unspecified() && of.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
-        of if of.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        of => of,
-    };
-    let is_it = |of: &SocketAddr| {
-        let at = of.ip().to_canonical();
-        of.port() == address.port() && (at.is_unspecified() || at == ip)
-    };
-    listening.iter().any(is_it) && is_of_this_host(address, ip)
-}
-
-/// Whether an address, which is this one without what it is mapped to, is one of this host's.
-fn is_of_this_host(address: SocketAddr, ip: IpAddr) -> bool {
-    if ip.is_loopback() {
-        return true;
-    }
-    // An address of a link is one with that link alone.
-    let mut at = SocketAddr::new(ip, 0);
-    if let (SocketAddr::V6(of), SocketAddr::V6(at)) = (address, &mut at) {
-        at.set_scope_id(of.scope_id());
-    }
-    // Whatever is bound to one is this host's, unless everything may be bound; then it is who it is reached from.
-    if !may_bind_any(ip) {
-        return UdpSocket::bind(at).is_ok();
-    }
-    let any: IpAddr = match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    at.set_port(DISCARD_PORT);
-    let from = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect(at)?;
-        socket.local_addr()
-    });
-    from.is_ok_and(|from| from.ip() == ip)
-}
-
-/// Whether the kernel lets sockets be bound to addresses of other hosts (`ip_nonlocal_bind`), as hosts that take over for
-/// each other have it.
-fn may_bind_any(ip: IpAddr) -> bool {
-    let version = if ip.is_ipv4() { "ipv4/" } else { "ipv6/" };
-    let path = format!("/proc/sys/net/{version}ip_nonlocal_bind");
-    std::fs::read_to_string(path).is_ok_and(|said| said.trim() != "0")
-}
 
 /// What was asked, and not answered yet.
 struct Asked {
@@ -626,88 +497,5 @@ fn chosen(
     match first {
         Some(rtsp_types::headers::transport::Transport::Rtp(rtp)) => Ok(rtp.params),
         _ => Err(SourceError::Transport),
-    }
-}
-
-/// The addresses of a camera, which is asked for where it may take its time: the resolver cannot be told to stop.
-fn resolve(
-    address: &Address,
-    meanwhile: &mut Meanwhile<'_, '_>,
-) -> Result<Vec<SocketAddr>, SourceError> {
-    if let Ok(ip) = address.host.parse() {
-        return Ok(vec![SocketAddr::new(ip, address.port)]);
-    }
-    type Found = io::Result<Vec<SocketAddr>>;
-    let found: Arc<(EventFd, Mutex<Option<Found>>)> = Arc::new((EventFd::new()?, Mutex::default()));
-    let (asking, asked) = (Arc::clone(&found), (address.host.clone(), address.port));
-    std::thread::Builder::new()
-        .name("resolver".to_owned())
-        .spawn(move || {
-            let addresses = asked.to_socket_addrs().map(Iterator::collect);
-            *asking.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
-            asking.0.signal();
-        })?;
-    let until = clock::now().saturating_add(ANSWER_WITHIN);
-    let ready = Ready::Fd(found.0.as_fd(), PollFlags::IN);
-    meanwhile.sleep(Some(ready), until)?;
-    let found = found
-        .1
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    let unknown = |error| SourceError::Unknown(address.host.clone(), error);
-    found
-        .unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
-        .map_err(unknown)
-}
-
-/// A connection to an address.
-fn connected(
-    peer: SocketAddr,
-    meanwhile: &mut Meanwhile<'_, '_>,
-) -> Result<TcpStream, SourceError> {
-    let failed = |error: io::Error| SourceError::Connect(peer, error);
-    let family = match peer {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
-        .map_err(io::Error::from)?;
-    match rustix::net::connect(&socket, &peer) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-        Err(error) => return Err(failed(error.into())),
-    }
-    let until = clock::now().saturating_add(ANSWER_WITHIN);
-    let ready = Ready::Fd(socket.as_fd(), PollFlags::OUT);
-    if !meanwhile.sleep(Some(ready), until)? {
-        return Err(failed(io::ErrorKind::TimedOut.into()));
-    }
-    match rustix::net::sockopt::socket_error(&socket).map_err(io::Error::from)? {
-        Ok(()) => Ok(socket.into()),
-        Err(error) => Err(failed(error.into())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_itself_by_each_of_its_addresses() {
-        let is = |address: &str, listening: &str| {
-            is_own(address.parse().unwrap(), &[listening.parse().unwrap()])
-        };
-        // As Debian has a host's own name.
-        assert!(is("127.0.1.1:8554", "0.0.0.0:8554"));
-        assert!(is("127.0.0.1:8554", "127.0.0.1:8554"));
-        assert!(is("[::ffff:127.0.0.1]:8554", "[::]:8554"));
-        assert!(!is("127.0.0.1:554", "0.0.0.0:8554"));
-        assert!(!is("127.0.0.2:8554", "127.0.0.1:8554"));
-        assert!(is("0.0.0.0:8554", "127.0.0.1:8554"));
-        assert!(is("[::]:8554", "[::1]:8554"));
-        assert!(!is("0.0.0.0:8554", "192.0.2.1:8554"));
-        // Of the documentation's.
-        assert!(!is("192.0.2.1:8554", "0.0.0.0:8554"));
     }
 }
