@@ -354,3 +354,15 @@ fn gstreamer_logs_in() {
     assert_eq!(shown, expected);
     serve.terminate();
 }
+
+/// Where nobody is asked who he is, as neither RTSP nor HTTP is served, a file of users that is not there keeps nothing back.
+#[test]
+fn users_are_not_looked_for_where_nobody_is_asked() {
+    let site = Site::new(1);
+    let text = common::read_text(&site.config()) + "[rtsp]\nusers = \"nowhere\"\n";
+    std::fs::write(site.config(), &text).unwrap();
+    site.run(&["pool", "create"]).done();
+    site.serve_json().terminate();
+    std::fs::write(site.config(), text + "[http]\nlisten = \"0\"\n").unwrap();
+    site.run(&["serve"]).fails(1, &["nowhere"]);
+}

@@ -278,6 +278,38 @@ fn who_lets_no_reports_in_is_recorded_all_the_same() {
     serve.terminate();
 }
 
+/// Whatever somebody sends without end, who ends its session does, and the server too; and what it sent well is written.
+#[test]
+fn a_flood_holds_up_neither_disks_nor_whoever_ends_it() {
+    let (site, serve, address) = serving("");
+    let mut none = rtp(9, 9, 1, &[0; 4]);
+    // More contributing sources than it has bytes.
+    none[0] |= 15;
+    let [high, low] = (none.len() as u16).to_be_bytes();
+    let packet = [&[b'$', 0, high, low], &none[..]].concat();
+    let answers = b"RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\n".to_vec();
+    let begin = |flood: &[u8]| {
+        let mut client = publisher(address, TCP);
+        client.packet(0, &rtp(1, 1, 1, b"before it"));
+        let flood = flood.repeat(2_000);
+        std::thread::spawn(move || while client.socket.write_all(&flood).is_ok() {})
+    };
+    for (number, flood) in (1..).zip([&answers, &packet]) {
+        let sending = begin(flood);
+        let session = || call(&site, "GET", "/v1/sessions", "").1[0]["number"].clone();
+        until("it is recorded", || session().is_u64());
+        site.run(&["session", "end", &session().to_string()]).done();
+        sending.join().unwrap();
+        until("the reservation is given back", || reservations(&site) == 0);
+        let check = site.json(&["recording", "check", "cam", &number.to_string()]);
+        assert_eq!(check["packets"], 1, "{check}");
+    }
+    let sending = begin(&answers);
+    until("it is recorded", || reservations(&site) == 1);
+    serve.terminate();
+    sending.join().unwrap();
+}
+
 /// Answers that nobody takes are not heaped up: who takes none is not listened to until it does.
 #[test]
 fn who_asks_while_it_plays_and_takes_no_answer_is_not_listened_to() {

@@ -10,6 +10,7 @@
 mod deletion;
 mod error;
 mod finding;
+mod listeners;
 mod outline;
 mod rebuilding;
 mod resizing;
@@ -19,7 +20,7 @@ mod writing;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use engine::event::EventFd;
 use engine::front::{Client, VolumeOp, VolumeRequest};
@@ -36,6 +37,7 @@ use super::wall;
 
 pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
+use listeners::Listeners;
 use outline::Known;
 pub use outline::{Group, Window, groups_in};
 pub use resizing::Standing;
@@ -100,7 +102,7 @@ struct State {
     /// What is known of each recording as a whole, by its number.
     known: HashMap<u64, Known>,
     /// Who is told of each block and of the end.
-    listeners: Vec<Weak<EventFd>>,
+    listeners: Listeners,
 }
 
 impl State {
@@ -109,16 +111,6 @@ impl State {
         let oldest = self.geometry.oldest(self.next);
         let most = self.most.map(|most| self.gone.oldest_of(self.next, most));
         oldest.max(most.unwrap_or(0))
-    }
-
-    fn tell(&mut self) {
-        self.listeners.retain(|listener| {
-            let listener = listener.upgrade();
-            if let Some(listener) = &listener {
-                listener.signal();
-            }
-            listener.is_some()
-        });
     }
 }
 
@@ -284,7 +276,7 @@ impl Archive {
             most: blocks_of(kept.keep, &header),
             sections: Sections::default(),
             known: HashMap::new(),
-            listeners: Vec::new(),
+            listeners: Listeners::default(),
         };
         Self {
             volume,
@@ -456,13 +448,7 @@ impl Archive {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn listen(&self) -> io::Result<Arc<EventFd>> {
-        let event = Arc::new(EventFd::new()?);
-        let mut state = self.state();
-        // Where nothing is written nobody else looks who has gone.
-        state.listeners.retain(|of| of.strong_count() > 0);
-        state.listeners.push(Arc::downgrade(&event));
-        drop(state);
-        Ok(event)
+        self.state().listeners.add()
     }
 
     /// A block of it, read without a deadline; `None`: it is not there any more, or damaged.

@@ -260,7 +260,7 @@ impl Archive {
         state.is_ring_twice = kept.geometry == changed.geometry;
         state.gone = changed.gone.clone();
         state.most = blocks_of(changed.keep, &self.header);
-        state.tell();
+        state.listeners.tell();
         *kept = changed;
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Writing {
                 begun_unix_ns: self.begun_unix_ns,
             }),
         }
-        state.tell();
+        state.listeners.tell();
     }
 }
 
@@ -183,6 +183,6 @@ impl Drop for Writing {
         let mut state = self.archive.state();
         state.is_recorded = false;
         state.recorder = None;
-        state.tell();
+        state.listeners.tell();
     }
 }

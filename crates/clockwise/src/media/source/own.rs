@@ -1,5 +1,6 @@
 //! Which addresses are this host's: a source must not record its own recording.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// A port that nothing is sent to.
@@ -17,11 +18,12 @@ pub(super) fn is_own(address: SocketAddr, listening: &[SocketAddr]) -> bool {
         let at = of.ip().to_canonical();
         of.port() == address.port() && (at.is_unspecified() || at == ip)
     };
-    listening.iter().any(is_it) && is_of_this_host(address, ip)
+    listening.iter().any(is_it) && is_of_this_host(address, ip, may_bind_any(ip))
 }
 
-/// Whether an address, which is this one without what it is mapped to, is one of this host's.
-fn is_of_this_host(address: SocketAddr, ip: IpAddr) -> bool {
+/// Whether an address, which is this one without what it is mapped to, is one of this host's, where sockets may be bound to
+/// any or not.
+fn is_of_this_host(address: SocketAddr, ip: IpAddr, may_bind_any: bool) -> bool {
     if ip.is_loopback() {
         return true;
     }
@@ -31,7 +33,7 @@ fn is_of_this_host(address: SocketAddr, ip: IpAddr) -> bool {
         at.set_scope_id(of.scope_id());
     }
     // Whatever is bound to one is this host's, unless everything may be bound; then it is who it is reached from.
-    if !may_bind_any(ip) {
+    if !may_bind_any {
         return UdpSocket::bind(at).is_ok();
     }
     let any: IpAddr = match ip {
@@ -39,11 +41,14 @@ fn is_of_this_host(address: SocketAddr, ip: IpAddr) -> bool {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     at.set_port(DISCARD_PORT);
-    let from = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect(at)?;
-        socket.local_addr()
-    });
-    from.is_ok_and(|from| from.ip() == ip)
+    reached_from(any, at).is_ok_and(|from| from == ip)
+}
+
+/// Which of this host's addresses another one is reached from. Nothing is sent.
+fn reached_from(any: IpAddr, at: SocketAddr) -> io::Result<IpAddr> {
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(at)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Whether the kernel lets sockets be bound to addresses of other hosts (`ip_nonlocal_bind`), as hosts that take over for
@@ -74,5 +79,19 @@ mod tests {
         assert!(!is("0.0.0.0:8554", "192.0.2.1:8554"));
         // Of the documentation's.
         assert!(!is("192.0.2.1:8554", "0.0.0.0:8554"));
+    }
+
+    /// Where everything may be bound, as where it may not.
+    #[test]
+    fn a_host_is_itself_by_what_it_is_reached_from() {
+        let others: SocketAddr = "192.0.2.1:8554".parse().unwrap();
+        for may_bind_any in [false, true] {
+            let is = |address: SocketAddr| is_of_this_host(address, address.ip(), may_bind_any);
+            assert!(!is(others));
+            // Where there is a network at all.
+            if let Ok(own) = reached_from(Ipv4Addr::UNSPECIFIED.into(), others) {
+                assert!(is(SocketAddr::new(own, 8_554)), "{own}");
+            }
+        }
     }
 }
