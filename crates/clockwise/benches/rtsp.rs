@@ -13,7 +13,8 @@
 //! after the first, less its timestamp: the worst hundredth, over the earliest. The other end is in this process, on the same
 //! processors, and is late now and then itself.
 //!
-//! A deadline that is missed net of the host's lateness, an overrun or a packet that is missing is a failure, and said at the end.
+//! A deadline that is missed net of the host's lateness, an overrun, a packet that is missing, or a worst hundredth of 5 ms is a
+//! failure, and said at the end.
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
@@ -45,6 +46,8 @@ const PREPARED_FASTER: u64 = 4;
 const RECORD_OF_TEN: usize = 2;
 /// How long is waited for the last packets that were sent until they are recorded.
 const RECORDED_WITHIN: Duration = Duration::from_secs(10);
+/// How late the worst hundredth of what is played may be.
+const LATE_MAX_MS: f64 = 5.0;
 
 /// A session that records or plays a path, and where its packets go if that is not the connection.
 struct Session {
@@ -85,13 +88,13 @@ fn main() -> ExitCode {
     let runs = [("exact", 4), ("exact", 64), ("edf", 4)];
     let runs = runs.map(|(scheduler, depth)| run(scheduler, depth, Duration::from_secs(seconds)));
     if runs.contains(&false) {
-        println!("FAILED: something was missed or is missing");
+        println!("FAILED: something was missed, is missing or came late");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// Whether nothing was missed, and nothing is missing.
+/// Whether nothing was missed, is missing, or came too late.
 fn run(scheduler: &str, depth: u32, length: Duration) -> bool {
     let site = Site::new(0);
     let mut text = read_text(&site.config()).replace("64MiB", "512MiB");
@@ -367,7 +370,7 @@ fn recorded(site: &Site, sent: u64) -> (u64, u64) {
     }
 }
 
-/// Whether nothing was missed, and nothing is missing.
+/// Whether nothing was missed, is missing, or came too late.
 fn report(site: &Site, sent: u64, played: &[Played]) -> bool {
     let (recorded, lost) = recorded(site, sent);
     let (_, status) = call(site, "GET", "/v1/status", "");
@@ -410,5 +413,5 @@ fn report(site: &Site, sent: u64, played: &[Played]) -> bool {
         best["mean_ns"].as_f64().unwrap_or_default() / 1e6
     );
     let well = sum("misses") + sum("overruns") + lost == 0 && missing == 0;
-    well && recorded == sent && sum("blocks") > 0
+    well && recorded == sent && sum("blocks") > 0 && at(0.99) < LATE_MAX_MS
 }
