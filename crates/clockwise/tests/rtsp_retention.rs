@@ -40,7 +40,10 @@ fn blocks(site: &Site) -> u64 {
 
 /// A recording of so many packets, which has ended.
 fn record(site: &Site, address: SocketAddr, packets: u16) {
-    let mut client = publisher(address, TCP);
+    record_of(site, publisher(address, TCP), packets);
+}
+
+fn record_of(site: &Site, mut client: Client, packets: u16) {
     send(&mut client, 0..packets, 1);
     client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the recording is closed", || {
@@ -303,20 +306,19 @@ fn set_up(client: &mut Client, track: &str) {
 
 /// A publisher of three blocks a second.
 fn fast_publisher(address: SocketAddr) -> Client {
+    publisher_of(address, 1_600)
+}
+
+fn publisher_of(address: SocketAddr, kbit: u64) -> Client {
     let mut client = Client::connect(address);
-    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(1_600)).is(200);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(kbit)).is(200);
     set_up(&mut client, "cam/one");
     client.ask("RECORD", "cam", "", "").is(200);
     client
 }
 
 fn fast_record(site: &Site, address: SocketAddr, packets: u16) {
-    let mut client = fast_publisher(address);
-    send(&mut client, 0..packets, 1);
-    client.ask("TEARDOWN", "cam", "", "").is(200);
-    until("the recording is closed", || {
-        recordings(site).iter().all(|of| of["is_recorded"] == false)
-    });
+    record_of(site, fast_publisher(address), packets);
 }
 
 /// Who began to play when the volume was shorter plays what it has grown by, without a gap, and what was not used goes back
@@ -364,6 +366,27 @@ fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
     assert_eq!((numbers(&site), blocks(&site)), found);
     plays(address, 1, packets);
     plays(address, 2, 46 * 20);
+    server.terminate();
+}
+
+/// A ring that ends where it began, on the same disk, would take twice as much of that from every stream.
+#[test]
+fn what_is_trimmed_is_a_ring_that_begins_on_another_disk_than_it_ends() {
+    let site = Site::new(3);
+    with_rtsp(&site, "");
+    // One to an extent, so that each is on the next disk.
+    let text = common::read_text(&site.config()).replace("block = \"64KiB\"", "block = \"1MiB\"");
+    std::fs::write(site.config(), text).unwrap();
+    site.run(&["pool", "create"]).done();
+    let (server, address) = serve(&site);
+    site.run(&["volume", "create", "cam", "--size", "12MiB"])
+        .done();
+    site.run(&["recording", "keep", "cam", "--grow-to", "60MiB"])
+        .done();
+    record_of(&site, publisher_of(address, 40_000), 746 * 13);
+    let ring = blocks(&site).next_multiple_of(3);
+    assert_ne!(ring, blocks(&site), "it is even as it is");
+    until("the rest is given back", || volume_mib(&site) == ring + 1);
     server.terminate();
 }
 

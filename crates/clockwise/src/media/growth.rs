@@ -41,6 +41,9 @@ const PART: u64 = 8;
 /// Behind a writer so many places are left when the ring is cut there.
 const LEFT_BLOCKS: u64 = 4;
 
+/// Of so many lengths the shortest is taken whose ring is even: there is one among as many as there are disks.
+const EVEN_AMONG: usize = 64;
+
 /// So many changes are made at one look.
 const STEPS_MAX: usize = 4;
 
@@ -283,6 +286,12 @@ impl Archives {
                 // What it would become longer by would cost more than it is.
                 plan = view.next_round();
             }
+            if let Some(Step::Shorter(to)) = plan.step {
+                plan = match even(archive, view.standing, to) {
+                    Some(to) => Plan::now(Step::Shorter(to)),
+                    None => view.cut(),
+                };
+            }
             let again = match plan.step {
                 None => {
                     let (pool, volume) = (self.pool(), archive.volume());
@@ -349,7 +358,11 @@ impl Archives {
             }
         }
         // Where it then lies is known now.
-        let even = archive.even(to.blocks).max(archive.geometry().blocks);
+        let even = archive.even(to.blocks);
+        if even <= archive.geometry().blocks {
+            // A change of the ring would lose blocks for nothing. The volume has room for it when it grows again.
+            return Ok(true);
+        }
         let to = Geometry { blocks: even, ..to };
         let end = Bytes((to.blocks + 1) * archive.header().block_bytes);
         let wish = Wish {
@@ -412,6 +425,17 @@ impl Archives {
             }
         }
     }
+}
+
+/// The shortest ring from this one on, if it is shorter than it is, that takes no more of the disks where it begins anew.
+fn even(archive: &Archive, standing: Standing, to: Geometry) -> Option<Geometry> {
+    let Standing { geometry, next, .. } = standing;
+    let lengths = to.blocks..geometry.blocks;
+    let mut even = lengths.clone().take(EVEN_AMONG);
+    let blocks = even.find(|blocks| archive.even(*blocks) == *blocks);
+    let is_any = lengths.count() > EVEN_AMONG;
+    let blocks = blocks.or(is_any.then_some(to.blocks))?;
+    geometry.resized(next, blocks)
 }
 
 #[cfg(test)]
