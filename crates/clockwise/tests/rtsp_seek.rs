@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{Ready, Site, call, until};
-use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
+use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, rtp, serving};
 use serde_json::Value;
 
 /// Units of a picture's timestamps in a second.
@@ -206,19 +206,88 @@ fn played(address: SocketAddr, headers: &str) -> (Vec<(u16, u32, u64, u8)>, rtsp
 }
 
 fn played_by(mut client: Client, headers: &str) -> (Vec<(u16, u32, u64, u8)>, rtsp_support::Said) {
+    played_on(&mut client, 0, headers)
+}
+
+/// The same of the track whose packets come on a channel.
+fn played_on(
+    client: &mut Client,
+    channel: u8,
+    headers: &str,
+) -> (Vec<(u16, u32, u64, u8)>, rtsp_support::Said) {
     let said = client.ask("PLAY", "cam", headers, "").is(200);
     // A report at the beginning, and that this was all.
     loop {
-        let reports = client.packets_on(1, 1);
+        let reports = client.packets_on(channel + 1, 1);
         if reports.iter().any(|report| says_goodbye(report)) {
             break;
         }
         let count = reports.len() + 1;
-        client.packets_on(1, count);
+        client.packets_on(channel + 1, count);
     }
     client.ask("TEARDOWN", "cam", "", "").is(200);
-    let packets = client.packets_on(0, 0);
+    let packets = client.packets_on(channel, 0);
     (packets.iter().map(|packet| seen(packet)).collect(), said)
+}
+
+/// Motion-JPEG is a picture whose frames all stand alone, also where sound was announced before it.
+#[test]
+fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
+    let (_site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    let description = description().replace(
+        "m=video 0 RTP/AVP 96\r\nb=AS:5000\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n",
+        "m=audio 0 RTP/AVP 0\r\nb=AS:64\r\na=control:one\r\n\
+         m=video 0 RTP/AVP 26\r\nb=AS:5000\r\na=control:two\r\n",
+    );
+    client
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
+        .is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("SETUP", "cam/two", SECOND, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    let frames = 250;
+    for frame in 0..frames {
+        // Frames begin within sound, and end there.
+        for half in 0..2 {
+            let number = 2 * frame + half;
+            let sound = rtp(number as u16, (number * 160) as u32, 9, &[0x7f; 160]);
+            client.packet(0, &sound);
+            let parts = half * PARTS / 2..(half + 1) * PARTS / 2;
+            parts.for_each(|number| client.packet(2, &part(frame, number)));
+        }
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    for (scale, from) in [(4_i64, 2), (-1, 8)] {
+        let mut client = Client::connect(address);
+        until("there is room for a player", || {
+            client.ask("SETUP", "cam/track0", TCP, "").status == 200
+        });
+        client.ask("SETUP", "cam/track1", SECOND, "").is(200);
+        let headers = format!("Range: npt={from}-\r\nScale: {scale}\r\n");
+        let (packets, said) = played_on(&mut client, 2, &headers);
+        assert_eq!(said.header("Scale"), Some(format!("{scale}.000").as_str()));
+        assert_eq!(client.packets_on(0, 0), Vec::<Vec<u8>>::new());
+        let begun = packets[0].2;
+        let expected = from * FRAMES_PER_SECOND;
+        assert!(begun.abs_diff(expected) <= 2, "{begun}, not {expected}");
+        let shown: Vec<u64> = packets
+            .iter()
+            .step_by(PARTS as usize)
+            .map(|of| of.2)
+            .collect();
+        for (number, packet) in packets.iter().enumerate() {
+            let of = shown[number / PARTS as usize];
+            let part = (number as u64 % PARTS) as u8;
+            assert_eq!((packet.2, packet.3), (of, part), "scale {scale}");
+        }
+        let is_on = |pair: &[u64]| (pair[1] > pair[0]) == (scale > 0) && pair[1] != pair[0];
+        assert!(shown.windows(2).all(is_on), "scale {scale}: {shown:?}");
+        let all = expected.abs_diff(if scale > 0 { frames } else { 0 });
+        let some = (all / 50..all / 2).contains(&(shown.len() as u64));
+        assert!(some, "scale {scale}: {} of {all}", shown.len());
+    }
+    serve.terminate();
 }
 
 fn scales(address: SocketAddr, begins_ms: u64) {

@@ -120,9 +120,9 @@ fn track(media: &Media) -> Track {
     }
 }
 
-/// Whether some of its frames need others.
+/// Whether it is known which of its frames need no others: of Motion-JPEG none does.
 fn is_video(track: &Track) -> bool {
-    matches!(&*track.encoding, "H264" | "H265" | "MP4V-ES")
+    matches!(&*track.encoding, "H264" | "H265" | "MP4V-ES" | "JPEG")
 }
 
 impl Description {
@@ -166,7 +166,7 @@ impl Description {
         &self.tracks
     }
 
-    /// The track whose key frames playing begins with: the first picture whose encoding has others, or the first track.
+    /// The track whose key frames playing begins with: the first picture of which they are known, or the first track.
     #[must_use]
     pub fn video_track(&self) -> u8 {
         // There are fewer tracks than that.

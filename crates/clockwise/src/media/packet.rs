@@ -118,24 +118,38 @@ pub fn is_key(encoding: &str, payload: &[u8]) -> bool {
 
 /// RFC 6184: a NAL unit, several in one packet (24), or a fragment of one (28).
 fn is_key_h264(payload: &[u8]) -> bool {
-    let of = |byte: u8| matches!(byte & 0x1f, 5 | 7);
-    match payload.first().map(|first| first & 0x1f) {
-        Some(24) => payload.get(3).copied().is_some_and(of),
-        Some(28) => payload.get(1).is_some_and(|second| second & 0x1f == 5),
-        Some(_) => payload.first().copied().is_some_and(of),
-        None => false,
+    let of = |unit: &[u8]| {
+        unit.first()
+            .is_some_and(|byte| matches!(byte & 0x1f, 5 | 7))
+    };
+    match payload {
+        [first, units @ ..] if first & 0x1f == 24 => aggregated(units).any(of),
+        [first, second, ..] if first & 0x1f == 28 => second & 0x1f == 5,
+        [first, ..] if first & 0x1f == 28 => false,
+        unit => of(unit),
     }
 }
 
 /// RFC 7798: likewise, with 48 and 49.
 fn is_key_h265(payload: &[u8]) -> bool {
-    let of = |kind: u8| matches!(kind, 16..=21 | 32..=34);
-    match payload.first().map(|first| first >> 1 & 0x3f) {
-        Some(48) => payload.get(4).is_some_and(|byte| of(byte >> 1 & 0x3f)),
-        Some(49) => payload.get(2).is_some_and(|byte| of(byte & 0x3f)),
-        Some(kind) => of(kind),
-        None => false,
+    let is_kind = |kind: u8| matches!(kind, 16..=21 | 32..=34);
+    let of = |unit: &[u8]| unit.first().is_some_and(|byte| is_kind(byte >> 1 & 0x3f));
+    match payload {
+        [first, _, units @ ..] if first >> 1 & 0x3f == 48 => aggregated(units).any(of),
+        [first, _, third, ..] if first >> 1 & 0x3f == 49 => is_kind(third & 0x3f),
+        unit => of(unit),
     }
+}
+
+/// The units of an aggregate, each behind its length; the last one as far as it goes.
+fn aggregated(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, behind) = rest.split_first_chunk()?;
+        let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
+        let (unit, behind) = behind.split_at(len);
+        rest = behind;
+        Some(unit)
+    })
 }
 
 /// RFC 6416: the headers of a sequence, or a picture that refers to no other.
@@ -226,10 +240,16 @@ mod tests {
             ("H264", &[0x65, 1][..], true),
             ("H264", &[0x67, 1], true),
             ("H264", &[0x41, 1], false),
-            ("H264", &[0x78, 0, 4, 0x67, 1], true),
-            ("H264", &[0x78, 0, 4, 0x06, 1], false),
+            ("H264", &[0x78, 0, 2, 0x67, 1, 0, 1, 0x65], true),
+            // Behind a delimiter, and in one that is cut off.
+            ("H264", &[0x78, 0, 2, 0x09, 1, 0, 1, 0x65], true),
+            ("H264", &[0x78, 0, 2, 0x09, 1, 0, 9, 0x65], true),
+            ("H264", &[0x78, 0, 2, 0x09, 0x65, 0, 1, 0x41], false),
+            ("H264", &[0x78, 0, 0, 0, 4, 0x06, 1], false),
+            ("H264", &[0x78, 0], false),
             ("H264", &[0x7c, 0x85], true),
             ("H264", &[0x7c, 0x81], false),
+            ("H264", &[0x7c], false),
             ("H264", &[], false),
             ("H265", &[0x26, 1, 0], true),
             ("H265", &[0x40, 1, 0], true),
@@ -237,7 +257,10 @@ mod tests {
             ("H265", &[0x62, 1, 0x93], true),
             ("H265", &[0x62, 1, 0x81], false),
             ("H265", &[0x60, 1, 0, 4, 0x40], true),
+            ("H265", &[0x60, 1, 0, 2, 0x46, 1, 0, 2, 0x26, 1], true),
+            ("H265", &[0x60, 1, 0, 2, 0x46, 1, 0, 2, 0x02, 1], false),
             ("H265", &[0x60], false),
+            ("H265", &[0x62, 1], false),
             ("MP4V-ES", &[0, 0, 1, 0xb6, 0x10], true),
             ("MP4V-ES", &[0, 0, 1, 0xb6, 0x50], false),
             ("MP4V-ES", &[0, 0, 1, 0xb0, 1], true),
