@@ -22,7 +22,7 @@ pub enum Why {
     TooLong,
     /// They came and are no RTP packets.
     Malformed,
-    /// Whether they were ever sent, nobody can say: the numbers go on from elsewhere, and the timestamps too.
+    /// Whether they were ever sent, nobody can say: the numbers go on from elsewhere, and the time does not say for how long.
     Anew,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Range {
             Why::NoBuffer => "no buffer was free",
             Why::TooLong => "too long for a block",
             Why::Malformed => "no RTP packets",
-            Why::Anew => "not counted, the sender's numbers and timestamps begin anew",
+            Why::Anew => "not counted, the sender's numbers begin anew",
         };
         let Self {
             track,

@@ -80,7 +80,8 @@ pub struct Tally {
     pub reports: u64,
     /// Bytes of both, with their headers.
     pub bytes: u64,
-    /// Packets that did not come, by the numbers of those that did, or came and could not be recorded.
+    /// Packets that had not come when one behind them did, of which some may have come later, or that came and could not be
+    /// recorded.
     pub lost: u64,
     /// Those of them before which there was no free buffer for some time.
     pub lost_without_buffer: u64,
@@ -529,6 +530,7 @@ impl<'a> Tape<'a> {
         };
         let mut body = buffer[room.clone()].to_vec();
         body.extend_from_slice(&self.overflow[..len - room.len()]);
+        self.tally.copied_bytes += len as u64;
         self.seal(false);
         // With no buffer free it is lost, as what comes after it is.
         if self.make_room(len)

@@ -15,10 +15,14 @@ pub enum Order {
     Late,
     /// It has come already.
     Duplicate,
-    /// The numbers go on from elsewhere: nobody can say whether any have not come.
+    /// It is from elsewhere: numbers begin anew with it if the next one goes on from there.
+    Stray,
+    /// The numbers go on from elsewhere, with the stray before this: nobody can say whether any have not come.
     Anew {
         /// The number that would have been next.
         expected: u16,
+        /// The number that they began with.
+        first: u16,
     },
     /// It is somebody else's.
     Stranger,
@@ -57,6 +61,8 @@ pub struct Sequence {
     last: Option<Last>,
     /// When any of them has arrived.
     heard_ns: u64,
+    /// The last packet, if it was a stray.
+    stray: Option<u16>,
     /// Which of the last ones have come: bit n is that n before the last.
     seen: u64,
 }
@@ -70,6 +76,7 @@ impl Sequence {
             ssrc: None,
             last: None,
             heard_ns: 0,
+            stray: None,
             seen: 0,
         }
     }
@@ -104,24 +111,21 @@ impl Sequence {
             self.seen = 1;
             return Order::Next { lost: 0 };
         };
+        let stray = self.stray.take();
         let ahead = header.sequence.wrapping_sub(last.sequence);
         let behind = last.sequence.wrapping_sub(header.sequence);
-        if ahead == 0 {
-            return Order::Duplicate;
-        }
-        if ahead > LOST_MAX && u32::from(behind) < KNOWN {
-            let is_known = self.seen >> behind & 1 == 1;
-            self.seen |= 1 << behind;
-            return if is_known {
-                Order::Duplicate
-            } else {
-                Order::Late
-            };
-        }
         let units = header.timestamp.wrapping_sub(last.timestamp) as i32;
         let by_clock = i128::from(units) * 1_000_000_000 / i128::from(self.clock_rate);
         let by_arrival = i128::from(arrival_ns) - i128::from(last.arrival_ns);
         let goes_on = starved || (by_clock - by_arrival).abs() <= JUMP_NS;
+        if u32::from(behind) < KNOWN && goes_on {
+            let is_known = self.seen >> behind & 1 == 1;
+            self.seen |= 1 << behind;
+            return match is_known {
+                true => Order::Duplicate,
+                false => Order::Late,
+            };
+        }
         // As long an outage as it takes for so many to be sent.
         let lasts = by_clock > 0 && i128::from(ahead) <= by_clock / 1_000_000 * PACKETS_PER_MS_MAX;
         let is_missing = match behind <= LATE_MAX {
@@ -130,16 +134,26 @@ impl Sequence {
             true => goes_on && lasts && (starved || i128::from(quiet) >= LATER_NS),
             false => goes_on && lasts,
         };
-        self.last = Some(now);
-        if ahead <= LOST_MAX || is_missing {
+        if (1..=LOST_MAX).contains(&ahead) || is_missing {
+            self.last = Some(now);
             self.seen = self.seen.checked_shl(u32::from(ahead)).unwrap_or(0) | 1;
             return Order::Next {
                 lost: u32::from(ahead) - 1,
             };
         }
-        self.seen = 1;
-        Order::Anew {
-            expected: last.sequence.wrapping_add(1),
+        match stray {
+            Some(first) if first.wrapping_add(1) == header.sequence => {
+                self.last = Some(now);
+                self.seen = 0b11;
+                Order::Anew {
+                    expected: last.sequence.wrapping_add(1),
+                    first,
+                }
+            }
+            _ => {
+                self.stray = Some(header.sequence);
+                Order::Stray
+            }
         }
     }
 }
@@ -166,27 +180,75 @@ mod tests {
         assert_eq!(take(2), Order::Duplicate);
         assert_eq!(take(65_535), Order::Duplicate);
         assert_eq!(take(3), next(0));
-        assert_eq!(take(30_000), Order::Anew { expected: 4 });
-        assert_eq!(take(30_001), next(0));
-        assert_eq!(take(33_001), next(2_999));
-        assert_eq!(take(32_001), Order::Late);
-        assert_eq!(take(33_002), next(0));
+        // One alone is from elsewhere, and two are where it goes on.
+        assert_eq!(take(30_000), Order::Stray);
+        assert_eq!(take(4), next(0));
+        assert_eq!(take(30_001), Order::Stray);
+        let (expected, first) = (5, 30_001);
+        assert_eq!(take(30_002), Order::Anew { expected, first });
+        assert_eq!(take(30_001), Order::Duplicate);
+        assert_eq!(take(30_002), Order::Duplicate);
+        assert_eq!(take(30_000), Order::Late);
+        assert_eq!(take(33_002), next(2_999));
+        assert_eq!(take(32_002), Order::Late);
+        assert_eq!(take(33_003), next(0));
+    }
+
+    /// Numbers that have come already say so only where the time does.
+    #[test]
+    fn numbers_that_begin_anew_where_they_are_are_no_duplicates() {
+        for from in [0, 38, 39] {
+            let mut of = Sequence::new(1_000);
+            let mut take = |sequence: u16, at_ms: u32| {
+                let arrival_ns = u64::from(sequence) * 20_000_000;
+                of.take(&header(sequence, at_ms, 7), arrival_ns, false)
+            };
+            for number in 0..=40 {
+                assert_eq!(
+                    take(number, 20 * u32::from(number)),
+                    Order::Next { lost: 0 }
+                );
+            }
+            assert_eq!(take(from, 1 << 30), Order::Stray, "{from}");
+            let anew = Order::Anew {
+                expected: 41,
+                first: from,
+            };
+            assert_eq!(take(from + 1, (1 << 30) + 20), anew);
+            assert_eq!(take(from + 2, (1 << 30) + 40), Order::Next { lost: 0 });
+        }
     }
 
     /// How many are missing is a question of time as well.
     #[test]
     fn numbers_that_jump_are_of_packets_that_were_sent_if_there_was_time_for_that() {
         let next = |lost| Order::Next { lost };
+        let anew = Order::Anew {
+            expected: 0,
+            first: 0,
+        };
         // Of one that is at 10 s by its clock and by its arrival: number, both times in milliseconds, starved.
-        let take = |sequence, at_ms: i64, arrival_ms: u64, starved| {
+        let take = |sequence: u16, at_ms: i64, arrival_ms: u64, starved| {
             let begins = u32::MAX - 9_999;
             let timestamp = |ms: i64| begins.wrapping_add(ms as u32);
             let mut of = Sequence::new(1_000);
             of.take(&header(60_000, timestamp(10_000), 7), 10_000_000_000, false);
-            let header = header(sequence, timestamp(at_ms), 7);
-            of.take(&header, arrival_ms * 1_000_000, starved)
+            let mut take = |sequence| {
+                let header = header(sequence, timestamp(at_ms), 7);
+                of.take(&header, arrival_ms * 1_000_000, starved)
+            };
+            // Whether they begin anew the next one says.
+            match (take(sequence), take(sequence.wrapping_add(1))) {
+                (
+                    Order::Stray,
+                    Order::Anew {
+                        expected: 60_001,
+                        first,
+                    },
+                ) if first == sequence => anew,
+                (order, _) => order,
+            }
         };
-        let anew = Order::Anew { expected: 60_001 };
         let cases = [
             // An outage of a minute, by a clock that is 8 s off, and by one that is 12 s off.
             (30_001, 78_000, 70_000, false, next(35_536)),
@@ -204,7 +266,7 @@ mod tests {
             (59_900, 400_000, 10_300, false, anew),
             // Or after as long as more than all the numbers take.
             (59_900, 80_000, 80_000, false, next(65_435)),
-            (56_999, 9_600, 10_300, false, anew),
+            (56_998, 9_600, 10_300, false, anew),
         ];
         for case in cases {
             let (sequence, at_ms, arrival_ms, starved, order) = case;
@@ -229,8 +291,13 @@ mod tests {
             let at_ms = 20_010 + u32::from(number) * 10;
             assert_eq!(take(number, at_ms), Order::Late, "{number}");
         }
-        assert_eq!(take(499, 25_000), Order::Anew { expected: 2_001 });
-        assert_eq!(take(500, 25_010), Order::Next { lost: 0 });
+        assert_eq!(take(499, 25_000), Order::Stray);
+        let anew = Order::Anew {
+            expected: 2_001,
+            first: 499,
+        };
+        assert_eq!(take(500, 25_010), anew);
+        assert_eq!(take(501, 25_020), Order::Next { lost: 0 });
     }
 
     /// Each of them, and what comes behind them goes on.

@@ -39,6 +39,16 @@ impl Track {
     pub(super) fn sender(&self) -> Option<u32> {
         self.sequence.ssrc().or(self.announced)
     }
+
+    /// One of its packets has come: whether a buffer was free before it is of no consequence any more. By UDP that is so for
+    /// one behind all that has waited.
+    fn goes_on(&mut self, order: Order) {
+        self.starved &= match order {
+            Order::Next { .. } | Order::Anew { .. } => self.is_by_udp && !self.is_drained,
+            Order::Late | Order::Duplicate => self.is_by_udp,
+            Order::Stray | Order::Stranger => true,
+        };
+    }
 }
 
 impl Tape<'_> {
@@ -90,8 +100,8 @@ impl Tape<'_> {
         let number = parsed.sequence;
         match self.order(track, &parsed, arrival_ns) {
             Order::Next { .. } | Order::Anew { .. } => {}
-            // It is told of as missing already.
-            Order::Late | Order::Duplicate | Order::Stranger => return,
+            // It is told of as missing already, or nobody knows whether it has such a number at all.
+            Order::Late | Order::Duplicate | Order::Stray | Order::Stranger => return,
         }
         self.tally.lost += 1;
         if why == Why::NoBuffer {
@@ -122,18 +132,21 @@ impl Tape<'_> {
                 self.tally.lost += u64::from(lost);
                 self.note_missing(track, header.sequence, lost, arrival_ns);
             }
-            Order::Anew { expected } => {
+            Order::Anew { expected, first } => {
+                // What receivers are told begins anew as well.
+                of.reception.restart();
                 let range = Range {
                     track,
                     first: expected,
-                    last: header.sequence.wrapping_sub(1),
+                    last: first.wrapping_sub(1),
                     at: Nanos(arrival_ns),
                     why: Why::Anew,
                 };
                 self.missing.note(range, clock::now());
             }
-            Order::Late | Order::Duplicate | Order::Stranger => {}
+            Order::Late | Order::Duplicate | Order::Stray | Order::Stranger => {}
         }
+        self.tracks[track].goes_on(order);
         order
     }
 
@@ -194,8 +207,9 @@ impl Tape<'_> {
             of.sequence = of.sequence.anew();
             self.clocks.restart(track);
         }
-        match self.order(track, &parsed, arrival_ns) {
-            Order::Next { .. } | Order::Anew { .. } => {}
+        let order = self.order(track, &parsed, arrival_ns);
+        match order {
+            Order::Next { .. } | Order::Anew { .. } | Order::Stray => {}
             Order::Late => self.missing.came(track, parsed.sequence),
             Order::Duplicate => {
                 self.tally.duplicates += 1;
@@ -212,21 +226,22 @@ impl Tape<'_> {
         of.left = of
             .left
             .filter(|at| now < at.saturating_add(STRAGGLERS_WITHIN));
-        of.reception.packet(&parsed, now);
         entry.begins_frame = of.frames.begins(&parsed);
         entry.is_key = is_key;
-        entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
+        // What is from elsewhere says nothing of the others, nor of their clock.
+        if order != Order::Stray {
+            of.reception.packet(&parsed, now);
+            entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
+        }
         Some(entry)
     }
 
     /// Notes the packets that are missing before the one with this number.
     fn note_missing(&mut self, track: usize, next: u16, lost: u32, arrival_ns: u64) {
-        let of = &mut self.tracks[track];
-        let starved = of.starved;
-        of.starved &= of.is_by_udp && !of.is_drained;
         if lost == 0 {
             return;
         }
+        let starved = self.tracks[track].starved;
         let why = if starved { Why::NoBuffer } else { Why::Never };
         if starved {
             self.tally.lost_without_buffer += u64::from(lost);
