@@ -4,8 +4,9 @@ mod common;
 mod rtsp_support;
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use common::{Ready, Site, until};
+use common::{Ready, Site, call, until};
 use rtsp_support::camera::{Camera, Visit};
 use rtsp_support::{
     Client, TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving,
@@ -147,7 +148,7 @@ fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
         assert_eq!(shown(&site)["gaps"], 0, "{transport}");
         visit.report(&bye(&[8]));
         says(&site, "waiting", "BYE");
-        let paused = std::time::Instant::now();
+        let paused = Instant::now();
         // It may have been asked before whether it is there.
         while visit.wanted().is_some() {}
         let mut visit = camera.visit();
@@ -165,6 +166,19 @@ fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
     }
 }
 
+/// How far apart the first recording's 50 keys are, as its index says.
+#[track_caller]
+fn keys_apart(site: &Site) -> Vec<Duration> {
+    let path = "/v1/volumes/cam/recordings/1/index?from_ns=0";
+    let (status, index) = call(site, "GET", path, "");
+    assert_eq!(status, 200, "{index}");
+    let keys = index["keys"].as_array().expect("keys").iter();
+    let times = keys.map(|of| of["begins_ns"].as_u64().expect("a number"));
+    let times: Vec<Duration> = times.map(Duration::from_nanos).collect();
+    assert_eq!(times.len(), 50, "{index}");
+    times.windows(2).map(|of| of[1] - of[0]).collect()
+}
+
 #[test]
 fn a_camera_that_is_back_goes_on_in_the_same_recording() {
     let (site, server, address) = serving("");
@@ -172,29 +186,47 @@ fn a_camera_that_is_back_goes_on_in_the_same_recording() {
     add(&site, &camera.url(""), &[]);
     let mut visit = camera.visit();
     visit.plays(&sdp(800));
+    let begun = Instant::now();
     let first = packets(0..20, 7);
     send(&mut visit, &first);
     has(&site, 20);
+    let gone = Instant::now();
     drop(visit);
     let mut visit = camera.visit();
     visit.plays(&sdp(800));
+    let back = Instant::now();
     let second = packets(10..30, 8);
     send(&mut visit, &second);
     let now = has(&site, 40);
+    // From the last packet that had come to the first one that came again.
+    let silent = back - gone..=begun.elapsed();
     assert_eq!((&now["gaps"], &now["recording"]), (&1.into(), &1.into()));
     let gap_ns = now["gap_ns"].as_u64().expect("a number");
     // The first pause is a second.
     assert!(gap_ns >= 1_000_000_000, "{now}");
+    let gap = Duration::from_nanos(gap_ns);
+    assert!(silent.contains(&gap), "{gap:?} of {silent:?}");
     // It begins anew without leaving: the camera has another name.
     let third = packets(5_000..5_010, 9);
     send(&mut visit, &third);
     let now = has(&site, 50);
+    let since_back = back.elapsed();
     assert_eq!((&now["gaps"], &now["lost"]), (&1.into(), &0.into()));
     site.json(&["source", "remove", "door"]);
     let recordings = site.json(&["recording", "list", "cam"]);
     assert_eq!(recordings.as_array().map(Vec::len), Some(1));
     let length_ns = recordings[0]["length_ns"].as_u64().expect("a number");
     assert!(length_ns >= gap_ns, "{recordings} {gap_ns}");
+    // Each packet is a key; numbers are from 0, and the gap is before 20.
+    for (number, apart) in (1..).zip(keys_apart(&site)) {
+        let is_right = match number {
+            20 => silent.contains(&apart),
+            // It began anew some time after the others.
+            40 => apart <= since_back,
+            _ => apart == Duration::from_millis(1),
+        };
+        assert!(is_right, "{apart:?} before packet {number}");
+    }
     assert!(played(address, 50) == [first, second, third].concat());
     server.terminate();
 }
@@ -587,5 +619,27 @@ fn a_source_that_would_record_its_own_recording_says_so() {
             .as_u64()
             .is_some_and(|packets| packets >= 100)
     });
+    server.terminate();
+}
+
+/// What a camera has sent by UDP is recorded, however soon it is gone then.
+#[test]
+fn what_lies_in_the_sockets_when_a_camera_goes_is_recorded() {
+    let (site, server, address, camera, mut visit) = called("udp");
+    let sent = packets(0..1_000, 7);
+    send(&mut visit, &sent[..10]);
+    has(&site, 10);
+    // More than are received at a time.
+    send(&mut visit, &sent[10..]);
+    drop(visit);
+    assert_eq!(has(&site, 1_000)["lost"], 0);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let more = packets(0..10, 8);
+    send(&mut visit, &more);
+    let now = has(&site, 1_010);
+    assert_eq!((&now["lost"], &now["gaps"]), (&0.into(), &1.into()));
+    site.json(&["source", "remove", "door"]);
+    assert!(played(address, 1_010) == [sent, more].concat());
     server.terminate();
 }

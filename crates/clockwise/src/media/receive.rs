@@ -2,15 +2,17 @@
 //! whether the peer publishes or is pulled from.
 
 use std::io::{self, IoSliceMut};
+use std::os::fd::BorrowedFd;
 
 use engine::clock;
 use rtsp_types::{Request, Response};
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 
 use super::block::Kind;
 use super::input::{Input, InputError, Next};
 use super::link::Link;
 use super::packet::HEADER_BYTES;
+use super::poll::Wait;
 use super::record::{RecordError, Tape};
 use super::transport::Transport;
 
@@ -23,6 +25,12 @@ const AT_A_TIME: usize = 64;
 
 /// Packets, requests and answers that are taken from a connection before others have their turn.
 pub(super) const ITEMS_AT_A_TIME: usize = 1_024;
+
+/// How long what lies in sockets at the end is received, where no buffer is free for it at once.
+const REST_WITHIN: Nanos = Nanos::from_secs(10);
+
+/// The same where it is to stop: as far as buffers are free.
+const REST_WITHIN_STOPPED: Nanos = Nanos::from_secs(1);
 
 /// A packet of which a part has come.
 pub(super) struct Partial {
@@ -138,9 +146,47 @@ impl Receiver<'_> {
         Ok(true)
     }
 
+    /// Receives what was sent by UDP before the end and lies in the sockets: as far as buffers become free for it in a while, or
+    /// are free when one of these is signalled.
+    pub(super) fn rest(
+        &mut self,
+        tape: &mut Tape<'_>,
+        transports: &[Option<Transport>],
+        stops: &[BorrowedFd<'_>],
+    ) -> Result<(), RecordError> {
+        let mut until = clock::now().saturating_add(REST_WITHIN);
+        loop {
+            tape.advance()?;
+            let Some(may_sleep) = self.some_of_the_rest(tape, transports)? else {
+                return Ok(());
+            };
+            let mut wait = Wait::new();
+            for stop in stops {
+                wait.readable(*stop, Wakes::Stop);
+            }
+            wait.readable(tape.writer().event(), Wakes::Disks);
+            wait.readable(tape.writer().memory_event(), Wakes::Disks);
+            let next = tape.writer().next_at().into_iter().chain([until]).min();
+            let ready = wait.sleep(may_sleep && tape.writer().arm(), next)?;
+            let now = clock::now();
+            if ready.contains(&Wakes::Stop) {
+                until = match may_sleep {
+                    true => now,
+                    false => until.min(now.saturating_add(REST_WITHIN_STOPPED)),
+                };
+            }
+            if now >= until {
+                return Ok(());
+            }
+            if ready.contains(&Wakes::Disks) {
+                tape.writer().drain();
+            }
+        }
+    }
+
     /// Receives some of what lies in the sockets of those who have ended; `None`: nothing does, or nothing can be received
     /// there any more; whether that has to wait for a buffer.
-    pub(super) fn rest(
+    fn some_of_the_rest(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],

@@ -446,10 +446,12 @@ impl Worker {
                     is_behind: false,
                     next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
                 };
-                match session.move_packets(tape, &mut camera) {
+                let error = match session.move_packets(tape, &mut camera) {
                     Ok(never) => match never {},
                     Err(error) => error,
-                }
+                };
+                camera.tear_down();
+                return session.receive_rest(tape, &mut camera, error);
             }
             Err(error) => error,
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::clock;
 use rtsp_types::{Method, Response, StatusCode};
 use rustix::event::PollFlags;
-use sched::units::{Nanos, Time};
+use sched::units::Time;
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
@@ -19,9 +19,6 @@ use crate::media::record::{RecordError, Tally, Tape};
 use crate::media::reports::Reports;
 use crate::media::roster::Member;
 use crate::media::transport::Transport;
-
-/// How long what lies in sockets at the end is received, where no buffer is free for it at once.
-const REST_WITHIN: Nanos = Nanos::from_secs(10);
 
 /// Why nothing more is received.
 enum Over {
@@ -97,7 +94,11 @@ impl Connection<'_> {
         );
         let rest = match is_failing {
             true => Ok(()),
-            false => self.receive_rest(&mut tape, &member, transports),
+            false => {
+                tape.end();
+                let stops = [self.shared.stop.as_fd(), member.ends()];
+                self.receiver().rest(&mut tape, transports, &stops)
+            }
         };
         // Whatever ended it: what has come is written, and durable.
         let (report, tally) = tape.finish()?;
@@ -248,37 +249,6 @@ impl Connection<'_> {
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
                 tracing::info!(peer = %self.peer, "a recording ends: nothing was heard of its source for {}", self.timeout());
                 return Ok(Over::Closed);
-            }
-        }
-    }
-
-    /// Receives what was sent by UDP before the end and lies in the sockets: as far as buffers become free for it in a while, and
-    /// no longer than until the server stops or somebody else ends it.
-    fn receive_rest(
-        &mut self,
-        tape: &mut Tape<'_>,
-        member: &Member,
-        transports: &[Option<Transport>],
-    ) -> Result<(), Ended> {
-        tape.end();
-        let until = clock::now().saturating_add(REST_WITHIN);
-        loop {
-            tape.advance()?;
-            let Some(may_sleep) = self.receiver().rest(tape, transports)? else {
-                return Ok(());
-            };
-            let mut wait = Wait::new();
-            wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
-            wait.readable(member.ends(), Wakes::Stop);
-            wait.readable(tape.writer().event(), Wakes::Disks);
-            wait.readable(tape.writer().memory_event(), Wakes::Disks);
-            let next = tape.writer().next_at().into_iter().chain([until]).min();
-            let ready = wait.sleep(may_sleep && tape.writer().arm(), next)?;
-            if ready.contains(&Wakes::Stop) || clock::now() >= until {
-                return Ok(());
-            }
-            if ready.contains(&Wakes::Disks) {
-                tape.writer().drain();
             }
         }
     }

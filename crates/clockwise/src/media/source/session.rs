@@ -11,7 +11,7 @@ use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
 use crate::media::receive::{Came, ITEMS_AT_A_TIME, Partial, Wakes};
-use crate::media::record::Tape;
+use crate::media::record::{RecordError, Tape};
 use crate::media::transport::Transport;
 
 /// A session with a camera that was told to send.
@@ -73,6 +73,25 @@ impl Session<'_> {
                 camera.waits();
             }
             self.keep_time(tape, camera)?;
+        }
+    }
+
+    /// Receives what lies in its sockets when it has ended: nothing of it comes in the next one's. Why it has ended then.
+    pub(super) fn receive_rest(
+        &mut self,
+        tape: &mut Tape<'_>,
+        camera: &mut Camera,
+        error: SourceError,
+    ) -> SourceError {
+        if let SourceError::Record(RecordError::Pace(_)) = error {
+            return error;
+        }
+        let stops = [self.worker.stop.as_fd()];
+        let rest = camera.receiver().rest(tape, &self.transports, &stops);
+        self.note(tape);
+        match rest {
+            Ok(()) => error,
+            Err(failed) => failed.into(),
         }
     }
 
