@@ -1,10 +1,6 @@
 //! Which addresses are this host's: a source must not record its own recording.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-
-/// A port that nothing is sent to.
-const DISCARD_PORT: u16 = 9;
 
 /// Whether something of this host's that listens at these addresses is at that one.
 pub(super) fn is_own(address: SocketAddr, listening: &[SocketAddr]) -> bool {
@@ -32,23 +28,39 @@ fn is_of_this_host(address: SocketAddr, ip: IpAddr, may_bind_any: bool) -> bool 
     if let (SocketAddr::V6(of), SocketAddr::V6(at)) = (address, &mut at) {
         at.set_scope_id(of.scope_id());
     }
-    // Whatever is bound to one is this host's, unless everything may be bound; then it is who it is reached from.
-    if !may_bind_any {
-        return UdpSocket::bind(at).is_ok();
+    // Whatever is bound to one is this host's, unless everything may be bound; then the kernel's tables say it.
+    match may_bind_any {
+        true => is_listed(ip),
+        false => UdpSocket::bind(at).is_ok(),
     }
-    let any: IpAddr = match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    at.set_port(DISCARD_PORT);
-    reached_from(any, at).is_ok_and(|from| from == ip)
 }
 
-/// Which of this host's addresses another one is reached from. Nothing is sent.
-fn reached_from(any: IpAddr, at: SocketAddr) -> io::Result<IpAddr> {
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(at)?;
-    Ok(socket.local_addr()?.ip())
+/// Whether the kernel has it among its own. What cannot be read lists nothing.
+fn is_listed(ip: IpAddr) -> bool {
+    let read = |name| std::fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
+    match ip {
+        IpAddr::V4(ip) => is_in_routes(&read("fib_trie"), ip),
+        IpAddr::V6(ip) => is_in_interfaces(&read("if_inet6"), ip),
+    }
+}
+
+/// As routes are shown: an address on a line, and on the next ones what is done with what goes there.
+fn is_in_routes(text: &str, ip: Ipv4Addr) -> bool {
+    let mut is_it = false;
+    text.lines().any(|line| {
+        match line.trim_start().split_once("-- ") {
+            Some((_, address)) => is_it = address.parse() == Ok(ip),
+            None if is_it && line.contains("/32 host LOCAL") => return true,
+            None => {}
+        }
+        false
+    })
+}
+
+/// As the addresses of interfaces are shown: each begins a line, in 32 digits.
+fn is_in_interfaces(text: &str, ip: Ipv6Addr) -> bool {
+    let digits = format!("{:032x}", u128::from(ip));
+    text.lines().any(|line| line.starts_with(&digits))
 }
 
 /// Whether the kernel lets sockets be bound to addresses of other hosts (`ip_nonlocal_bind`), as hosts that take over for
@@ -83,15 +95,33 @@ mod tests {
 
     /// Where everything may be bound, as where it may not.
     #[test]
-    fn a_host_is_itself_by_what_it_is_reached_from() {
+    fn a_host_is_itself_by_what_the_kernel_lists() {
         let others: SocketAddr = "192.0.2.1:8554".parse().unwrap();
+        let own = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+            socket.connect(others)?;
+            socket.local_addr()
+        });
         for may_bind_any in [false, true] {
             let is = |address: SocketAddr| is_of_this_host(address, address.ip(), may_bind_any);
             assert!(!is(others));
             // Where there is a network at all.
-            if let Ok(own) = reached_from(Ipv4Addr::UNSPECIFIED.into(), others) {
-                assert!(is(SocketAddr::new(own, 8_554)), "{own}");
+            if let Ok(own) = &own {
+                assert!(is(*own), "{own}");
             }
         }
+        assert!(is_listed(Ipv4Addr::LOCALHOST.into()));
+    }
+
+    #[test]
+    fn a_second_address_of_an_interface_is_the_hosts_too() {
+        let routes = "Local:\n  +-- 192.0.2.0/29 2 0 2\n     |-- 192.0.2.5\n        /32 host LOCAL\n     |-- 192.0.2.6\n        \
+                      /32 host LOCAL\n     |-- 192.0.2.7\n        /32 link BROADCAST\n     |-- 192.0.2.0\n        /29 link UNICAST\n";
+        let listed =
+            [5, 6, 7, 0, 8].map(|last| is_in_routes(routes, Ipv4Addr::new(192, 0, 2, last)));
+        assert_eq!(listed, [true, true, false, false, false]);
+        let interfaces = "20010db8000000000000000000000005 02 40 00 80 eth0\n";
+        let is = |ip: &str| is_in_interfaces(interfaces, ip.parse().unwrap());
+        assert!(is("2001:db8::5"));
+        assert!(!is("2001:db8::6"));
     }
 }
