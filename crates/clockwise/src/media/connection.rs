@@ -13,6 +13,7 @@
 //! state is answered with 455 and changes nothing.
 
 mod answer;
+pub(super) mod fuzzing;
 mod login;
 mod meanwhile;
 mod outgoing;
@@ -344,7 +345,12 @@ impl<'a> Connection<'a> {
             if taken.is_none() {
                 let mut wait = Wait::new();
                 wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
-                if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
+                wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+                let ready = wait.sleep(true, Some(until))?;
+                if ready.contains(&Ready::Stop) {
+                    return Err(Ended::Stopped);
+                }
+                if ready.is_empty() && clock::now() >= until {
                     return Err(Ended::Slow);
                 }
             }

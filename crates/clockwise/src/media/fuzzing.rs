@@ -3,6 +3,7 @@
 use sched::units::Nanos;
 
 use super::block::{Block, Header, Trailer, mend};
+use super::connection;
 use super::description::Description;
 use super::export::mp4;
 use super::export::track::Track;
@@ -26,11 +27,7 @@ pub fn input(data: &[u8]) {
                     let mut out = vec![0; len];
                     input.take(&mut out);
                 }
-                Ok(Next::Request(request)) => {
-                    use rtsp_types::headers::{Range, Transports};
-                    let _ = request.typed_header::<Transports>();
-                    let _ = request.typed_header::<Range>();
-                }
+                Ok(Next::Request(request)) => connection::fuzzing::request(&request),
                 Ok(Next::Response(_)) => {}
             }
         }
@@ -161,18 +158,35 @@ pub fn description(data: &[u8]) {
     }
 }
 
-/// A packet in its two parts.
+/// A packet in its two parts, and what is said of such.
 pub fn packet(data: &[u8]) {
+    compound(data);
     let Some((first, body)) = data.split_first_chunk() else {
         return;
     };
     if let Some(header) = packet::Header::parse(first)
         && let Some(payload) = header.payload(body)
     {
-        for encoding in ["H264", "H265", "MP4V-ES", ""] {
+        for encoding in ["H264", "H265", "MP4V-ES", "JPEG", ""] {
             let _ = packet::is_key(encoding, payload);
         }
     }
+}
+
+/// What is said by RTCP: as it came, and as one packet of a known kind and the right length, which few changes leave.
+fn compound(data: &[u8]) {
+    let _ = packet::said(data);
+    let mut whole = data[..data.len().min(65_536) / 4 * 4].to_vec();
+    let Some(words) = (whole.len() / 4).checked_sub(1) else {
+        return;
+    };
+    whole[0] = 0x80 | whole[0] & 0x3f;
+    // From a sender report on.
+    whole[1] = 200 + whole[1] % 8;
+    whole[2..4].copy_from_slice(&(words as u16).to_be_bytes());
+    let said = packet::said(&whole);
+    assert!(said.report.is_none() || whole[1] == 200);
+    assert!(said.leaving.is_empty() || whole[1] == 203);
 }
 
 /// A section of an index; what is understood is written as it was.

@@ -24,7 +24,7 @@ const BLOCK: &str = "block";
 const BUFFERS: &str = "buffers";
 
 /// The names in a body, and what they are to be.
-fn lines(body: &[u8]) -> impl Iterator<Item = (&str, Option<&str>)> {
+pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = (&str, Option<&str>)> {
     let text = std::str::from_utf8(body).unwrap_or("(no text)");
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.map(|line| match line.split_once(':') {

@@ -20,7 +20,7 @@ use crate::media::transport::Transport;
 use crate::media::trick::Permille;
 
 /// The slowest and the fastest that is shown, either way, and that is sent.
-const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
+pub(super) const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
 const SPEED_PERMILLE: std::ops::RangeInclusive<i64> = 100..=16_000;
 
 /// What is to be played.
@@ -326,7 +326,7 @@ fn scale(request: &Asked, of: &Playable<'_>) -> Result<Permille, Unwanted> {
 }
 
 /// A factor in thousandths, as near as may be; `None`: it is zero, or no number.
-fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Permille> {
+pub(super) fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Permille> {
     let size = (factor.abs() * 1_000.0).round();
     if size.is_nan() || size < 1.0 {
         return None;
@@ -337,7 +337,7 @@ fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Permi
 }
 
 /// From where to where, in nanoseconds; `None`: from where it is, or from now on; to the end.
-fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
+pub(super) fn npt(range: NptRange) -> (Option<u64>, Option<u64>) {
     match range {
         NptRange::Empty => (None, None),
         NptRange::From(from) => (nanos(from), None),
@@ -365,7 +365,7 @@ fn nanos(time: NptTime) -> Option<u64> {
 }
 
 /// The same by the clock on the wall, for a recording that began then.
-fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), Unwanted> {
+pub(super) fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), Unwanted> {
     let after = |time: UtcTime| -> Result<Option<u64>, Unwanted> {
         let at = utc_unix_ns(time)
             .ok_or_else(|| range_error(format!("{time}: there is no such time")))?;
