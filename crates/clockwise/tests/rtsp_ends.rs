@@ -1,15 +1,24 @@
-//! Ends of sessions: what RTCP says, what somebody else says, and what comes after it all.
+//! Ends of sessions: what RTCP says, what somebody else says, who says nothing, and what comes after it all.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "how much is left of what was cut off is told"
+)]
 
 mod common;
+mod nbd_support;
 mod rtsp_support;
 
+use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use common::{Site, call, until};
+use nbd_support::{Wire, cmd};
 use rtsp_support::camera::Camera;
 use rtsp_support::{
     Client, SDP_TYPE, TCP, bye, played, publisher, publisher_of_two, reservations, rtp, sdp,
-    sender_report, serving,
+    sender_report, serve, serving, sized,
 };
 use serde_json::Value;
 
@@ -114,11 +123,28 @@ fn recordings(site: &Site) -> Vec<bool> {
     listed.map(|of| of["is_recorded"] == true).collect()
 }
 
-/// How many RTP packets a recording has.
+/// How many RTP packets a recording has that has been closed.
 fn recorded(site: &Site, number: u64) -> u64 {
     let found = site.json(&["recording", "check", "cam", &number.to_string()]);
     assert_eq!(found["is_sound"], true, "{found}");
-    found["packets"].as_u64().expect("a number")
+    // Before the 64th block of a volume only one that says that it is the last has a section of the index.
+    assert_eq!(found["sections"], 1, "{found}");
+    count(&found, "packets")
+}
+
+/// How many blocks of a recording the disks have, without a gap.
+fn blocks(site: &Site, number: u64) -> u64 {
+    let listed = call(site, "GET", "/v1/volumes/cam/recordings", "").1;
+    let mut all = listed.as_array().into_iter().flatten();
+    let of = all.find(|of| of["number"] == number);
+    of.map_or(0, |of| count(of, "blocks"))
+}
+
+/// Has what the disks have of `cam` made durable, as any client of the volume may.
+fn flush(site: &Site) {
+    let mut wire = Wire::simple(&site.path("nbd.sock"), "cam");
+    wire.request(cmd::FLUSH, 0, 1, 0, 0);
+    assert_eq!(wire.simple_reply(0).error, 0);
 }
 
 fn sessions(site: &Site) -> Vec<Value> {
@@ -164,10 +190,80 @@ fn a_publisher_that_says_bye_has_ended() {
         has(&site, 3);
         assert_eq!(sender.ask("TEARDOWN"), 200, "{transport}");
         assert_eq!(sender.ask("TEARDOWN"), 454, "{transport}");
+        assert_eq!([1, 2].map(|number| recorded(&site, number)), [20, 3]);
         assert_eq!(played(address, "cam/1", "", sent.len()), sent);
         assert_eq!(played(address, "cam/2", "", more.len()), more);
         serve.terminate();
     }
+}
+
+/// Of one that is killed the host closes the connection.
+#[test]
+fn a_publisher_that_is_gone_without_a_word_leaves_a_recording_that_is_closed() {
+    for transport in ["tcp", "udp"] {
+        let (site, serve, address) = serving("");
+        let mut sender = Sender::new(address, transport);
+        let sent = packets(0..20, 7);
+        sent.iter().for_each(|packet| sender.send(false, packet));
+        has(&site, 20);
+        drop(sender);
+        until("the recording is closed", || {
+            recordings(&site) == [false] && reservations(&site) == 0
+        });
+        assert_eq!(recorded(&site, 1), 20, "{transport}");
+        assert_eq!(played(address, "cam/1", "", sent.len()), sent);
+        serve.terminate();
+    }
+}
+
+/// Whenever the server is killed, what a flush has made durable is there, and of what came behind that no more than is whole.
+#[test]
+fn a_server_that_is_killed_leaves_what_was_flushed() {
+    let (site, mut server, mut address) = serving("");
+    // On one disk, which has one request at a time: no block is written before the one in front of it.
+    site.run(&["volume", "delete", "cam"]).done();
+    let on_one = ["volume", "create", "cam", "--size", "40MiB", "--disk", "0"];
+    site.run(&on_one).done();
+    let sent = Arc::new(sized::packets(0, 400, 0, 140));
+    for (round, at_least) in (1..).zip([1, 2, 3, 5, 9, 14]) {
+        let mut publisher = sized::publisher(address, 4_000);
+        let packets = Arc::clone(&sent);
+        let sending = std::thread::spawn(move || {
+            // As fast as they are taken, until the server has gone.
+            for packet in packets.iter() {
+                let [high, low] = (packet.len() as u16).to_be_bytes();
+                let bytes = [&[b'$', 0, high, low], &packet[..]].concat();
+                if publisher.socket.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
+            publisher
+        });
+        until("blocks are written", || blocks(&site, round) >= at_least);
+        let flushed = blocks(&site, round);
+        flush(&site);
+        // At once, or when there are some behind them.
+        until("more are written", || {
+            blocks(&site, round) >= flushed + round % 3
+        });
+        let written = blocks(&site, round);
+        drop(server);
+        drop(sending.join().expect("it ends"));
+        (server, address) = serve(&site);
+        let found = site.json(&["recording", "check", "cam", &round.to_string()]);
+        let left = count(&found, "blocks");
+        println!("{left} blocks are left of {written}, of which {flushed} were flushed");
+        assert!(left >= flushed, "round {round}: {found}");
+        assert_eq!(
+            (&found["is_sound"], &found["damaged"], &found["lost"]),
+            (&true.into(), &0.into(), &0.into()),
+            "round {round}: {found}"
+        );
+        let there = count(&found, "packets") as usize;
+        let played = played(address, &format!("cam/{round}"), "", there);
+        assert!(played == sent[..there], "round {round}: {found}");
+    }
+    server.terminate();
 }
 
 #[test]

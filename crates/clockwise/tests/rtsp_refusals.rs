@@ -202,13 +202,20 @@ fn is_closed(site: &Site) -> bool {
 fn a_source_that_says_nothing_any_more_has_its_recording_closed() {
     let (site, serve, address) = serving("timeout = \"2s\"\n");
     let word = rtp(1, 5, 1, b"the last word");
-    for by_udp in [false, true] {
+    for (number, by_udp) in (1..).zip([false, true]) {
         let mut source = Publisher::new(address, 800, by_udp);
         source.packet(&word);
         // The server ends it, and what was said is on the disks then.
         assert!(source.client.answer().is_none());
         until("the reservation is given back", || reservations(&site) == 0);
         assert!(is_closed(&site));
+        let check = site.json(&["recording", "check", "cam", &number.to_string()]);
+        // Before the 64th block of a volume only one that says that it is the last has a section of the index.
+        assert_eq!(
+            (&check["packets"], &check["sections"]),
+            (&1.into(), &1.into()),
+            "{check}"
+        );
         assert_eq!(played(address, "cam", "", 1), [&word[..]]);
     }
     serve.terminate();
