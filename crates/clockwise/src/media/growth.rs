@@ -14,7 +14,7 @@
 //!
 //! Longer: the volume grows; the recorder's stream is reserved for it; the ring is longer, durably. Shorter: the ring is
 //! shorter, durably; the recorder's stream is reserved for less; the volume is cut. So a crash after each of them leaves a
-//! volume that has room for its ring. One with more room than that is cut, or used, at the next look. A cut waits for
+//! volume that has room for its ring. One with more room than that is cut, or used, when it grows or is trimmed next. A cut waits for
 //! players that have reserved what is to go.
 
 use std::time::Duration;
@@ -41,7 +41,7 @@ const PART: u64 = 8;
 /// Behind a writer so many places are left when the ring is cut there.
 const LEFT_BLOCKS: u64 = 4;
 
-/// Of so many lengths the shortest is taken whose ring is even: there is one among as many as there are disks.
+/// Of so many lengths the shortest is taken that cannot be made more even: there is one among as many as there are disks.
 const EVEN_AMONG: usize = 64;
 
 /// So many changes are made at one look.
@@ -123,9 +123,22 @@ impl View {
         self.ahead.min(self.standing.geometry.blocks / PART).max(2)
     }
 
+    /// How many bytes the pool has too little for others.
+    fn missing(&self) -> u64 {
+        let free = self.keep.free.map_or(0, Bytes::get);
+        free.saturating_sub(self.free)
+    }
+
+    /// So many places are left to who records.
+    fn left(&self) -> u64 {
+        match self.is_used {
+            true => LEFT_BLOCKS,
+            false => 0,
+        }
+    }
+
     fn plan(&self) -> Plan {
-        let missing = self.keep.free.map_or(0, Bytes::get);
-        match missing.saturating_sub(self.free) {
+        match self.missing() {
             0 if !self.is_used => self.trim(),
             0 => self.grow(),
             missing => self.give_back(missing),
@@ -169,16 +182,12 @@ impl View {
         let Standing { geometry, next, .. } = self.standing;
         let used = self.used();
         let near = self.loss_max() + LEFT_BLOCKS;
-        let left = match self.is_used {
-            true => LEFT_BLOCKS,
-            false => 0,
-        };
         let volume = self.volume.saturating_sub(missing) / self.extent * self.extent;
         let wanted = self.room(volume).max(BLOCKS_MIN);
         if self.room(self.needed(wanted)) >= geometry.blocks {
             return self.cut();
         }
-        match self.shorter(wanted.max(used + left)) {
+        match self.shorter(wanted.max(used + self.left())) {
             Some(to) if self.has_one_round() || to.blocks - used <= near => {
                 Plan::now(Step::Shorter(to))
             }
@@ -287,10 +296,11 @@ impl Archives {
                 plan = view.next_round();
             }
             if let Some(Step::Shorter(to)) = plan.step {
-                plan = match even(archive, view.standing, to) {
-                    Some(to) => Plan::now(Step::Shorter(to)),
-                    None => view.cut(),
+                let to = match view.missing() {
+                    0 => even_from(archive, view.standing, to),
+                    _ => Some(even_to(archive, &view, to)),
                 };
+                plan = to.map_or_else(|| view.cut(), |to| Plan::now(Step::Shorter(to)));
             }
             let again = match plan.step {
                 None => {
@@ -428,7 +438,7 @@ impl Archives {
 }
 
 /// The shortest ring from this one on, if it is shorter than it is, that takes no more of the disks where it begins anew.
-fn even(archive: &Archive, standing: Standing, to: Geometry) -> Option<Geometry> {
+fn even_from(archive: &Archive, standing: Standing, to: Geometry) -> Option<Geometry> {
     let Standing { geometry, next, .. } = standing;
     let lengths = to.blocks..geometry.blocks;
     let mut even = lengths.clone().take(EVEN_AMONG);
@@ -436,6 +446,15 @@ fn even(archive: &Archive, standing: Standing, to: Geometry) -> Option<Geometry>
     let is_any = lengths.count() > EVEN_AMONG;
     let blocks = blocks.or(is_any.then_some(to.blocks))?;
     geometry.resized(next, blocks)
+}
+
+/// The longest ring up to this one that takes no more of the disks where it begins anew, if what is recorded has room there:
+/// others need what is given back.
+fn even_to(archive: &Archive, view: &View, to: Geometry) -> Geometry {
+    let blocks = archive.even(to.blocks);
+    let even = view.standing.geometry.resized(view.standing.next, blocks);
+    even.filter(|of| of.blocks >= view.used() + view.left())
+        .unwrap_or(to)
 }
 
 #[cfg(test)]
