@@ -120,6 +120,13 @@ impl Clocks {
         moved.map_or(media_ns, |at| u64::try_from(at).unwrap_or(0))
     }
 
+    /// The same of one after which time may go on as it did before.
+    #[must_use]
+    pub fn media_ns_of_stray(&self, track: usize, timestamp: u32, arrival_ns: u64) -> u64 {
+        let clock = self.tracks.get(track).copied();
+        clock.map_or(arrival_ns, |mut of| of.media_ns(timestamp, arrival_ns))
+    }
+
     /// A track's timestamps begin anew.
     pub fn restart(&mut self, track: usize) {
         if let Some(clock) = self.tracks.get_mut(track) {
@@ -161,6 +168,26 @@ impl Clocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It has the time of what comes then, and leaves the clock as it is.
+    #[test]
+    fn one_from_elsewhere_comes_when_the_next_one_would() {
+        let second = 1_000_000_000;
+        let mut clocks = Clocks::new([1_000].into_iter());
+        assert_eq!(clocks.media_ns(0, 0, 5 * second), 5 * second);
+        // Much faster than it is to be shown.
+        assert_eq!(clocks.media_ns(0, 9_000, 6 * second), 14 * second);
+        assert_eq!(
+            clocks.media_ns_of_stray(0, 1 << 30, 7 * second),
+            15 * second
+        );
+        assert_eq!(
+            clocks.media_ns_of_stray(0, 9_500, 7 * second),
+            14 * second + second / 2
+        );
+        assert_eq!(clocks.media_ns_of_stray(1, 0, 7 * second), 7 * second);
+        assert_eq!(clocks.media_ns(0, 10_000, 7 * second), 15 * second);
+    }
 
     #[test]
     fn time_goes_on_when_timestamps_wrap_or_are_set() {

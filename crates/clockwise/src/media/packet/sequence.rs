@@ -61,10 +61,12 @@ pub struct Sequence {
     last: Option<Last>,
     /// When any of them has arrived.
     heard_ns: u64,
-    /// The last packet, if it was a stray.
-    stray: Option<u16>,
+    /// The last packet's number and timestamp, if it was a stray.
+    stray: Option<(u16, u32)>,
     /// Which of the last ones have come: bit n is that n before the last.
     seen: u64,
+    /// The timestamps of those, by the end of their numbers.
+    timestamps: [u32; KNOWN as usize],
 }
 
 impl Sequence {
@@ -78,6 +80,7 @@ impl Sequence {
             heard_ns: 0,
             stray: None,
             seen: 0,
+            timestamps: [0; KNOWN as usize],
         }
     }
 
@@ -108,7 +111,7 @@ impl Sequence {
         };
         let Some(last) = self.last else {
             self.last = Some(now);
-            self.seen = 1;
+            self.note(header.sequence, header.timestamp, 0);
             return Order::Next { lost: 0 };
         };
         let stray = self.stray.take();
@@ -118,44 +121,60 @@ impl Sequence {
         let by_clock = i128::from(units) * 1_000_000_000 / i128::from(self.clock_rate);
         let by_arrival = i128::from(arrival_ns) - i128::from(last.arrival_ns);
         let goes_on = starved || (by_clock - by_arrival).abs() <= JUMP_NS;
-        if u32::from(behind) < KNOWN && goes_on {
-            let is_known = self.seen >> behind & 1 == 1;
-            self.seen |= 1 << behind;
-            return match is_known {
-                true => Order::Duplicate,
-                false => Order::Late,
-            };
+        // One that begins anew has other times.
+        let is_known = u32::from(behind) < KNOWN && self.seen >> behind & 1 == 1;
+        if is_known && self.timestamps[slot(header.sequence)] == header.timestamp {
+            return Order::Duplicate;
         }
         // As long an outage as it takes for so many to be sent.
         let lasts = by_clock > 0 && i128::from(ahead) <= by_clock / 1_000_000 * PACKETS_PER_MS_MAX;
         let is_missing = match behind <= LATE_MAX {
-            true if goes_on && by_clock < LATER_NS => return Order::Late,
+            true if goes_on && by_clock < LATER_NS => {
+                self.note(header.sequence, header.timestamp, behind);
+                return Order::Late;
+            }
             // Who goes on to be late counts from elsewhere.
             true => goes_on && lasts && (starved || i128::from(quiet) >= LATER_NS),
             false => goes_on && lasts,
         };
-        if (1..=LOST_MAX).contains(&ahead) || is_missing {
+        if ahead > 0 && (ahead <= LOST_MAX || is_missing) {
             self.last = Some(now);
-            self.seen = self.seen.checked_shl(u32::from(ahead)).unwrap_or(0) | 1;
+            self.seen = self.seen.checked_shl(u32::from(ahead)).unwrap_or(0);
+            self.note(header.sequence, header.timestamp, 0);
             return Order::Next {
                 lost: u32::from(ahead) - 1,
             };
         }
         match stray {
-            Some(first) if first.wrapping_add(1) == header.sequence => {
+            Some((first, timestamp)) if first.wrapping_add(1) == header.sequence => {
                 self.last = Some(now);
-                self.seen = 0b11;
+                self.seen = 0;
+                self.note(first, timestamp, 1);
+                self.note(header.sequence, header.timestamp, 0);
                 Order::Anew {
                     expected: last.sequence.wrapping_add(1),
                     first,
                 }
             }
             _ => {
-                self.stray = Some(header.sequence);
+                self.stray = Some((header.sequence, header.timestamp));
                 Order::Stray
             }
         }
     }
+
+    /// One has come, that many before the last one.
+    fn note(&mut self, sequence: u16, timestamp: u32, behind: u16) {
+        if let Some(bit) = 1_u64.checked_shl(u32::from(behind)) {
+            self.seen |= bit;
+            self.timestamps[slot(sequence)] = timestamp;
+        }
+    }
+}
+
+/// Where the timestamp of a number is.
+fn slot(sequence: u16) -> usize {
+    usize::from(sequence) % KNOWN as usize
 }
 
 #[cfg(test)]
@@ -276,6 +295,31 @@ mod tests {
                 "{case:?}"
             );
         }
+    }
+
+    /// Also where the last of them are among those that have come, and there are as many as there are numbers.
+    #[test]
+    fn an_outage_of_nearly_all_numbers_is_one() {
+        let mut of = Sequence::new(1_000);
+        let mut take = |sequence: u16, at_ms: u32| {
+            let header = header(sequence, at_ms, 7);
+            of.take(&header, u64::from(at_ms) * 1_000_000, false)
+        };
+        for number in 0..=99 {
+            take(number, 20 * u32::from(number));
+        }
+        let lost = 65_500 - 1;
+        assert_eq!(
+            take(99_u16.wrapping_add(65_500), 40_000),
+            Order::Next { lost }
+        );
+        assert_eq!(take(64, 40_020), Order::Next { lost: 0 });
+        // Nobody can know.
+        assert_eq!(take(64, 80_000), Order::Stray);
+        assert_eq!(take(65, 80_020), Order::Next { lost: 0 });
+        // Where they begin anew at once, while time goes on, nothing is thrown away.
+        assert_eq!(take(40, 80_040), Order::Late);
+        assert_eq!(take(40, 80_040), Order::Duplicate);
     }
 
     /// They are late until that cannot be any more.

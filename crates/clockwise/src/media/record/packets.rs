@@ -228,11 +228,14 @@ impl Tape<'_> {
             .filter(|at| now < at.saturating_add(STRAGGLERS_WITHIN));
         entry.begins_frame = of.frames.begins(&parsed);
         entry.is_key = is_key;
-        // What is from elsewhere says nothing of the others, nor of their clock.
-        if order != Order::Stray {
+        // What is from elsewhere says nothing of how the others come, nor of their clock.
+        entry.media_ns = if order == Order::Stray {
+            let clocks = &self.clocks;
+            clocks.media_ns_of_stray(track, parsed.timestamp, arrival_ns)
+        } else {
             of.reception.packet(&parsed, now);
-            entry.media_ns = self.clocks.media_ns(track, parsed.timestamp, arrival_ns);
-        }
+            self.clocks.media_ns(track, parsed.timestamp, arrival_ns)
+        };
         Some(entry)
     }
 
