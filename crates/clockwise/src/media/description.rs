@@ -120,7 +120,7 @@ fn track(media: &Media) -> Track {
     }
 }
 
-/// Whether it is known which of its frames need no others: of Motion-JPEG none does.
+/// Whether it is known which of its frames need no others: of Motion-JPEG that is all of them.
 fn is_video(track: &Track) -> bool {
     matches!(&*track.encoding, "H264" | "H265" | "MP4V-ES" | "JPEG")
 }

@@ -29,7 +29,7 @@ pub(super) const ITEMS_AT_A_TIME: usize = 1_024;
 /// How long what lies in sockets at the end is received, where no buffer is free for it at once.
 const REST_WITHIN: Nanos = Nanos::from_secs(10);
 
-/// The same where it is to stop: as far as buffers are free.
+/// The same where somebody ends it, or the server stops: as far as buffers are free.
 const REST_WITHIN_STOPPED: Nanos = Nanos::from_secs(1);
 
 /// A packet of which a part has come.
