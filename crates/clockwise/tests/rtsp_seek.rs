@@ -271,7 +271,8 @@ fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
         assert_eq!(client.packets_on(0, 0), Vec::<Vec<u8>>::new());
         let begun = packets[0].2;
         let expected = from * FRAMES_PER_SECOND;
-        assert!(begun.abs_diff(expected) <= 1, "{begun}, not {expected}");
+        // Sound may have begun a little before the picture.
+        assert!(begun.abs_diff(expected) <= 5, "{begun}, not {expected}");
         let shown: Vec<u64> = packets
             .iter()
             .step_by(PARTS as usize)

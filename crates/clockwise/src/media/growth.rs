@@ -129,14 +129,6 @@ impl View {
         free.saturating_sub(self.free)
     }
 
-    /// So many places are left to who records.
-    fn left(&self) -> u64 {
-        match self.is_used {
-            true => LEFT_BLOCKS,
-            false => 0,
-        }
-    }
-
     fn plan(&self) -> Plan {
         match self.missing() {
             0 if !self.is_used => self.trim(),
@@ -182,12 +174,16 @@ impl View {
         let Standing { geometry, next, .. } = self.standing;
         let used = self.used();
         let near = self.loss_max() + LEFT_BLOCKS;
+        let left = match self.is_used {
+            true => LEFT_BLOCKS,
+            false => 0,
+        };
         let volume = self.volume.saturating_sub(missing) / self.extent * self.extent;
         let wanted = self.room(volume).max(BLOCKS_MIN);
         if self.room(self.needed(wanted)) >= geometry.blocks {
             return self.cut();
         }
-        match self.shorter(wanted.max(used + self.left())) {
+        match self.shorter(wanted.max(used + left)) {
             Some(to) if self.has_one_round() || to.blocks - used <= near => {
                 Plan::now(Step::Shorter(to))
             }
@@ -296,9 +292,10 @@ impl Archives {
                 plan = view.next_round();
             }
             if let Some(Step::Shorter(to)) = plan.step {
+                // Others get what they need, whatever becomes of the ring.
                 let to = match view.missing() {
                     0 => even_from(archive, view.standing, to),
-                    _ => Some(even_to(archive, &view, to)),
+                    _ => Some(to),
                 };
                 plan = to.map_or_else(|| view.cut(), |to| Plan::now(Step::Shorter(to)));
             }
@@ -446,15 +443,6 @@ fn even_from(archive: &Archive, standing: Standing, to: Geometry) -> Option<Geom
     let is_any = lengths.count() > EVEN_AMONG;
     let blocks = blocks.or(is_any.then_some(to.blocks))?;
     geometry.resized(next, blocks)
-}
-
-/// The longest ring up to this one that takes no more of the disks where it begins anew, if what is recorded has room there:
-/// others need what is given back.
-fn even_to(archive: &Archive, view: &View, to: Geometry) -> Geometry {
-    let blocks = archive.even(to.blocks);
-    let even = view.standing.geometry.resized(view.standing.next, blocks);
-    even.filter(|of| of.blocks >= view.used() + view.left())
-        .unwrap_or(to)
 }
 
 #[cfg(test)]

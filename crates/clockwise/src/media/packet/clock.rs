@@ -120,11 +120,14 @@ impl Clocks {
         moved.map_or(media_ns, |at| u64::try_from(at).unwrap_or(0))
     }
 
-    /// The same of one after which time may go on as it did before.
+    /// The same of one whose timestamp says nothing, and after which time may go on as it did before.
     #[must_use]
     pub fn media_ns_of_stray(&self, track: usize, timestamp: u32, arrival_ns: u64) -> u64 {
         let clock = self.tracks.get(track).copied();
-        clock.map_or(arrival_ns, |mut of| of.media_ns(timestamp, arrival_ns))
+        clock.map_or(arrival_ns, |mut of| {
+            of.restart();
+            of.media_ns(timestamp, arrival_ns)
+        })
     }
 
     /// A track's timestamps begin anew.
@@ -181,10 +184,7 @@ mod tests {
             clocks.media_ns_of_stray(0, 1 << 30, 7 * second),
             15 * second
         );
-        assert_eq!(
-            clocks.media_ns_of_stray(0, 9_500, 7 * second),
-            14 * second + second / 2
-        );
+        assert_eq!(clocks.media_ns_of_stray(0, 12_000, 7 * second), 15 * second);
         assert_eq!(clocks.media_ns_of_stray(1, 0, 7 * second), 7 * second);
         assert_eq!(clocks.media_ns(0, 10_000, 7 * second), 15 * second);
     }

@@ -121,9 +121,9 @@ impl Sequence {
         let by_clock = i128::from(units) * 1_000_000_000 / i128::from(self.clock_rate);
         let by_arrival = i128::from(arrival_ns) - i128::from(last.arrival_ns);
         let goes_on = starved || (by_clock - by_arrival).abs() <= JUMP_NS;
-        // One that begins anew has other times.
+        // One that begins anew has other times, or a clip that is sent once more comes as much later as it is long.
         let is_known = u32::from(behind) < KNOWN && self.seen >> behind & 1 == 1;
-        if is_known && self.timestamps[slot(header.sequence)] == header.timestamp {
+        if is_known && goes_on && self.timestamps[slot(header.sequence)] == header.timestamp {
             return Order::Duplicate;
         }
         // As long an outage as it takes for so many to be sent.
@@ -297,6 +297,26 @@ mod tests {
         }
     }
 
+    /// A clip that is sent again and again, with the numbers and timestamps that it had.
+    #[test]
+    fn what_is_sent_once_more_is_no_duplicate() {
+        let mut of = Sequence::new(1_000);
+        let mut take = |sequence: u16, at_s: u32| {
+            let header = header(sequence, 1_000 * u32::from(sequence), 7);
+            of.take(&header, u64::from(at_s) * 1_000_000_000, false)
+        };
+        let next = Order::Next { lost: 0 };
+        (0..20).for_each(|number| assert_eq!(take(number, u32::from(number)), next));
+        assert_eq!(take(0, 20), Order::Stray);
+        let anew = Order::Anew {
+            expected: 20,
+            first: 0,
+        };
+        assert_eq!(take(1, 21), anew);
+        assert_eq!(take(2, 22), next);
+        assert_eq!(take(2, 22), Order::Duplicate);
+    }
+
     /// Also where the last of them are among those that have come, and there are as many as there are numbers.
     #[test]
     fn an_outage_of_nearly_all_numbers_is_one() {
@@ -318,8 +338,8 @@ mod tests {
         assert_eq!(take(64, 80_000), Order::Stray);
         assert_eq!(take(65, 80_020), Order::Next { lost: 0 });
         // Where they begin anew at once, while time goes on, nothing is thrown away.
-        assert_eq!(take(40, 80_040), Order::Late);
-        assert_eq!(take(40, 80_040), Order::Duplicate);
+        assert_eq!(take(64, 80_040), Order::Late);
+        assert_eq!(take(64, 80_040), Order::Duplicate);
     }
 
     /// They are late until that cannot be any more.
