@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use common::skip::tool;
 use common::{Process, Site, call, read_text};
 use rtsp_support::udp::Pair;
-use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, with_rtsp};
+use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, with_blocks_of};
 
 const DRIVES: usize = 3;
 /// Of each stream: 300 packets a second of 1,212 bytes.
@@ -106,9 +106,7 @@ fn run(scheduler: &str, depth: u32, length: Duration) -> bool {
         );
     }
     std::fs::write(site.config(), text).expect("the configuration can be written");
-    with_rtsp(&site, "");
-    let text = read_text(&site.config()).replace("block = \"64KiB\"", "block = \"1MiB\"");
-    std::fs::write(site.config(), text).expect("the configuration can be written");
+    with_blocks_of(&site, "1MiB", "");
     site.run(&["pool", "create"]).done();
     let (serve, address) = serve(&site);
     let volume = |name: &str, mib: u64| {

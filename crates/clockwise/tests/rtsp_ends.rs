@@ -63,6 +63,15 @@ impl Sender {
         }
     }
 
+    /// One that has sent twenty packets, which have come, and these.
+    fn of_twenty(site: &Site, address: SocketAddr, transport: &str) -> (Self, Vec<Vec<u8>>) {
+        let mut sender = Self::new(address, transport);
+        let sent = packets(0..20, 7);
+        sent.iter().for_each(|packet| sender.send(false, packet));
+        has(site, 20);
+        (sender, sent)
+    }
+
     fn send(&mut self, rtcp: bool, packet: &[u8]) {
         match &self.udp {
             None => self.client.packet(u8::from(rtcp), packet),
@@ -165,18 +174,20 @@ fn has(site: &Site, packets: u64) {
     });
 }
 
+/// Waits until the only recording is, and its reservation is given back.
+fn is_closed(site: &Site) {
+    until("the recording is closed", || {
+        recordings(site) == [false] && reservations(site) == 0
+    });
+}
+
 #[test]
 fn a_publisher_that_says_bye_has_ended() {
     for transport in ["tcp", "udp"] {
         let (site, serve, address) = serving("");
-        let mut sender = Sender::new(address, transport);
-        let sent = packets(0..20, 7);
-        sent.iter().for_each(|packet| sender.send(false, packet));
-        has(&site, 20);
+        let (mut sender, sent) = Sender::of_twenty(&site, address, transport);
         sender.send(true, &bye(&[7]));
-        until("the recording is closed", || {
-            recordings(&site) == [false] && reservations(&site) == 0
-        });
+        is_closed(&site);
         // Whoever says more is answered: some pause before they tear down, and some begin again.
         assert_eq!(sender.ask("PAUSE"), 200, "{transport}");
         assert_eq!(sender.ask("GET_PARAMETER"), 200, "{transport}");
@@ -202,14 +213,9 @@ fn a_publisher_that_says_bye_has_ended() {
 fn a_publisher_that_is_gone_without_a_word_leaves_a_recording_that_is_closed() {
     for transport in ["tcp", "udp"] {
         let (site, serve, address) = serving("");
-        let mut sender = Sender::new(address, transport);
-        let sent = packets(0..20, 7);
-        sent.iter().for_each(|packet| sender.send(false, packet));
-        has(&site, 20);
+        let (sender, sent) = Sender::of_twenty(&site, address, transport);
         drop(sender);
-        until("the recording is closed", || {
-            recordings(&site) == [false] && reservations(&site) == 0
-        });
+        is_closed(&site);
         assert_eq!(recorded(&site, 1), 20, "{transport}");
         assert_eq!(played(address, "cam/1", "", sent.len()), sent);
         serve.terminate();

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 
 use common::{Site, call, until};
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_rtsp,
+    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_blocks_of,
+    with_rtsp,
 };
 use serde_json::Value;
 
@@ -373,10 +374,8 @@ fn a_volume_grows_while_it_is_recorded_and_played_and_is_trimmed_at_the_end() {
 #[test]
 fn what_is_trimmed_is_a_ring_that_begins_on_another_disk_than_it_ends() {
     let site = Site::new(3);
-    with_rtsp(&site, "");
     // One to an extent, so that each is on the next disk.
-    let text = common::read_text(&site.config()).replace("block = \"64KiB\"", "block = \"1MiB\"");
-    std::fs::write(site.config(), text).unwrap();
+    with_blocks_of(&site, "1MiB", "");
     site.run(&["pool", "create"]).done();
     let (server, address) = serve(&site);
     site.run(&["volume", "create", "cam", "--size", "12MiB"])

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{Ready, Site, call, until};
-use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, rtp, serving};
+use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, publisher_of, rtp, serving};
 use serde_json::Value;
 
 /// Units of a picture's timestamps in a second.
@@ -234,18 +234,12 @@ fn played_on(
 #[test]
 fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
     let (_site, serve, address) = serving("");
-    let mut client = Client::connect(address);
     let description = description().replace(
         "m=video 0 RTP/AVP 96\r\nb=AS:5000\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n",
         "m=audio 0 RTP/AVP 0\r\nb=AS:64\r\na=control:one\r\n\
          m=video 0 RTP/AVP 26\r\nb=AS:5000\r\na=control:two\r\n",
     );
-    client
-        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
-        .is(200);
-    client.ask("SETUP", "cam/one", TCP, "").is(200);
-    client.ask("SETUP", "cam/two", SECOND, "").is(200);
-    client.ask("RECORD", "cam", "", "").is(200);
+    let mut client = publisher_of(address, &description);
     let frames = 250;
     for frame in 0..frames {
         // Frames begin within sound, and end there.

@@ -76,6 +76,13 @@ fn played(address: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     client.packets_on(0, count)
 }
 
+/// Removes the source; the newest recording of `cam` has these packets.
+#[track_caller]
+fn ends(site: &Site, address: SocketAddr, packets: &[Vec<u8>]) {
+    site.json(&["source", "remove", "door"]);
+    assert!(played(address, packets.len()) == packets);
+}
+
 #[test]
 fn what_a_camera_sends_is_recorded_as_it_is() {
     for transport in ["tcp", "udp"] {
@@ -159,9 +166,7 @@ fn a_camera_that_says_bye_is_called_again_and_goes_on_in_the_same_recording() {
         send(&mut visit, &third);
         let now = has(&site, 50);
         assert_eq!((&now["gaps"], &now["recording"]), (&1.into(), &1.into()));
-        site.json(&["source", "remove", "door"]);
-        let all = [first, second, third].concat();
-        assert!(played(address, all.len()) == all, "{transport}");
+        ends(&site, address, &[first, second, third].concat());
         server.terminate();
     }
 }
@@ -639,7 +644,6 @@ fn what_lies_in_the_sockets_when_a_camera_goes_is_recorded() {
     send(&mut visit, &more);
     let now = has(&site, 170);
     assert_eq!((&now["lost"], &now["gaps"]), (&0.into(), &1.into()));
-    site.json(&["source", "remove", "door"]);
-    assert!(played(address, 170) == [sent, more].concat());
+    ends(&site, address, &[sent, more].concat());
     server.terminate();
 }

@@ -6,7 +6,7 @@ mod rtsp_support;
 use common::{Site, WITHIN, call, until};
 use rtsp_support::{
     Client, SDP_TYPE, SECOND, TCP, block_of, played, publisher, publisher_of_two, reservations,
-    rtp, sdp, sender_report, serve, serving, serving_logged, with_rtsp,
+    rtp, sdp, sender_report, serve, serving, serving_logged, with_blocks_of,
 };
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -439,9 +439,7 @@ fn ticks(process: u32) -> u64 {
 #[test]
 fn who_takes_no_packets_costs_nothing_and_gets_them_later() {
     let site = Site::new(2);
-    with_rtsp(&site, "");
-    let text = common::read_text(&site.config()).replace("block = \"64KiB\"", "block = \"512KiB\"");
-    std::fs::write(site.config(), text).unwrap();
+    with_blocks_of(&site, "512KiB", "");
     site.run(&["pool", "create"]).done();
     let (serve, address) = serve(&site);
     site.run(&["volume", "create", "cam", "--size", "60MiB"])

@@ -25,8 +25,13 @@ use crate::common::{Ready, Serve, Site, WITHIN, call, read_text};
 
 /// A site whose server has RTSP at a port of its own, with small blocks.
 pub(crate) fn with_rtsp(site: &Site, more: &str) {
+    with_blocks_of(site, "64KiB", more);
+}
+
+/// The same with blocks of another size.
+pub(crate) fn with_blocks_of(site: &Site, size: &str, more: &str) {
     let mut text = read_text(&site.config());
-    text += &format!("[rtsp]\nlisten = \"0\"\nblock = \"64KiB\"\n{more}\n");
+    text += &format!("[rtsp]\nlisten = \"0\"\nblock = \"{size}\"\n{more}\n");
     std::fs::write(site.config(), text).expect("the configuration can be written");
 }
 
@@ -101,12 +106,14 @@ pub(crate) const SECOND: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\
 
 /// A publisher that records two tracks to `cam`: the one of [`sdp`] and a sound of 8,000 units a second.
 pub(crate) fn publisher_of_two(address: SocketAddr) -> Client {
+    let sound = "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
+    publisher_of(address, &(sdp(800) + sound))
+}
+
+/// A publisher that records the two tracks of a description to `cam`, which are called `one` and `two`.
+pub(crate) fn publisher_of(address: SocketAddr, description: &str) -> Client {
     let mut client = Client::connect(address);
-    let description = sdp(800)
-        + "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
-    client
-        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
-        .is(200);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, description).is(200);
     client.ask("SETUP", "cam/one", TCP, "").is(200);
     client.ask("SETUP", "cam/two", SECOND, "").is(200);
     client.ask("RECORD", "cam", "", "").is(200);

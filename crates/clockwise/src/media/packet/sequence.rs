@@ -182,6 +182,15 @@ mod tests {
     use super::super::tests::header;
     use super::*;
 
+    /// Takes packets with numbers that come when their timestamps say, in milliseconds.
+    fn in_time() -> impl FnMut(u16, u32) -> Order {
+        let mut of = Sequence::new(1_000);
+        move |sequence, at_ms| {
+            let header = header(sequence, at_ms, 7);
+            of.take(&header, u64::from(at_ms) * 1_000_000, false)
+        }
+    }
+
     #[test]
     fn what_is_missing_late_or_there_twice_is_known() {
         let next = |lost| Order::Next { lost };
@@ -320,11 +329,7 @@ mod tests {
     /// Also where the last of them are among those that have come, and there are as many as there are numbers.
     #[test]
     fn an_outage_of_nearly_all_numbers_is_one() {
-        let mut of = Sequence::new(1_000);
-        let mut take = |sequence: u16, at_ms: u32| {
-            let header = header(sequence, at_ms, 7);
-            of.take(&header, u64::from(at_ms) * 1_000_000, false)
-        };
+        let mut take = in_time();
         for number in 0..=99 {
             take(number, 20 * u32::from(number));
         }
@@ -345,11 +350,7 @@ mod tests {
     /// They are late until that cannot be any more.
     #[test]
     fn numbers_that_begin_anew_a_little_further_back_are_no_outage() {
-        let mut of = Sequence::new(1_000);
-        let mut take = |sequence: u16, at_ms: u32| {
-            let header = header(sequence, at_ms, 7);
-            of.take(&header, u64::from(at_ms) * 1_000_000, false)
-        };
+        let mut take = in_time();
         assert_eq!(take(2_000, 20_000), Order::Next { lost: 0 });
         for number in 0..499 {
             let at_ms = 20_010 + u32::from(number) * 10;
