@@ -4,7 +4,7 @@ mod common;
 mod rtsp_support;
 
 use common::{Serve, Site, until};
-use rtsp_support::sized::number;
+use rtsp_support::sized::{number, sessions};
 use rtsp_support::udp::Publisher;
 use rtsp_support::{TCP, publisher, reservations, rtp, serving_logged};
 
@@ -85,13 +85,16 @@ fn packets_that_are_too_long_or_none_are_said_to_be_that() {
         none(5),
         rtp(6, 6, 7, b"six"),
         rtp(7, 7, 7, b"seven"),
+        // Numbers begin anew with it.
+        none(30_000),
+        rtp(30_001, 8, 7, b"more"),
     ];
     for (recording, by_udp) in [("1", false), ("2", true)] {
         let mut source = Publisher::new(address, 800, by_udp);
         packets.iter().for_each(|packet| source.packet(packet));
         source.client.ask("TEARDOWN", "cam", "", "").is(200);
         until("the reservation is given back", || reservations(&site) == 0);
-        has(&site, recording, 3, 4);
+        has(&site, recording, 4, 5);
     }
     let said = [
         "track 0: 2 to 2 at ",
@@ -99,9 +102,66 @@ fn packets_that_are_too_long_or_none_are_said_to_be_that() {
         "track 0: 3 to 3 at ",
         "track 0: 5 to 5 at ",
         "s: no RTP packets",
+        "track 0: 8 to 29999 at ",
+        "track 0: 30000 to 30000 at ",
         "track 0: 4 to 4 at ",
         "s: did not come",
     ];
     let log = tells(serve, &said, 2);
     assert_eq!(log.matches(" too_long=1 ").count(), 2, "{log}");
+}
+
+/// What the kernel had no room for is said to be that, also where nothing came behind it.
+#[test]
+fn packets_that_a_socket_has_no_room_for_are_counted_and_named() {
+    let (site, serve, address) = serving_logged("");
+    let mut source = Publisher::new(address, 80, true);
+    let mut sent = 0_u64;
+    let mut send = |count: u64, source: &mut Publisher| {
+        for number in sent..sent + count {
+            source.packet(&rtp(number as u16, (number * 9) as u32, 7, &[7; 100]));
+        }
+        sent += count;
+    };
+    // More than the kernel has room for, while nobody receives.
+    serve.stop();
+    send(13_000, &mut source);
+    serve.go_on();
+    until("much of what has waited is received", || {
+        number(&sessions(&site)[0], "packets") > 4_000
+    });
+    // As there surely is room now, these show the gap.
+    send(50, &mut source);
+    until("all that there was room for is received", || {
+        number(&sessions(&site)[0], "lost") > 0
+    });
+    serve.stop();
+    send(13_000, &mut source);
+    serve.go_on();
+    source.client.ask("TEARDOWN", "cam", "", "").is(200);
+    let (_, log) = serve.terminate();
+    let tally = log.lines().find(|line| line.contains("a recording ended"));
+    let count = |name: &str| -> u64 {
+        let of = tally.and_then(|line| line.split(name).nth(1));
+        let of = of.and_then(|of| of.split_whitespace().next());
+        of.unwrap_or_else(|| panic!("{log}")).parse().unwrap()
+    };
+    let lost = count(" lost=");
+    assert!(lost > 1_000, "{log}");
+    assert_eq!(count(" packets=") + lost, sent, "{log}");
+    assert_eq!(count(" lost_without_buffer="), 0, "{log}");
+    let mut told = 0;
+    for line in log
+        .lines()
+        .filter(|line| line.contains("packets are missing"))
+    {
+        for range in line.split("track 0: ").skip(1) {
+            assert!(range.contains("the socket was full"), "{log}");
+            let (first, last) = range.split_once(" to ").unwrap();
+            let last = last.split_whitespace().next().unwrap();
+            told += 1 + last.parse::<u64>().unwrap() - first.parse::<u64>().unwrap();
+        }
+    }
+    assert_eq!(told, lost, "{log}");
+    assert!(log.contains(&format!(" to {} at ", sent - 1)), "{log}");
 }

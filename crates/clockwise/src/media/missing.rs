@@ -18,6 +18,9 @@ pub enum Why {
     Never,
     /// For a part of the time since the packet before there was no free buffer, and nothing was received.
     NoBuffer,
+    /// They came and their socket had no room for them, or for some of them: what lay there was not received fast enough,
+    /// though buffers were free.
+    SocketFull,
     /// They came and are longer than a block has room for.
     TooLong,
     /// They came and are no RTP packets.
@@ -53,6 +56,7 @@ impl fmt::Display for Range {
         let why = match self.why {
             Why::Never => "did not come",
             Why::NoBuffer => "no buffer was free",
+            Why::SocketFull => "the socket was full",
             Why::TooLong => "too long for a block",
             Why::Malformed => "no RTP packets",
             Why::Anew => "not counted, the sender's numbers begin anew",

@@ -29,6 +29,7 @@ pub mod archives;
 pub mod block;
 pub mod check;
 mod connection;
+mod datagram;
 pub mod demand;
 pub mod description;
 mod drift;

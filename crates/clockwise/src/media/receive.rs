@@ -135,7 +135,7 @@ impl Receiver<'_> {
             Kind::Rtcp => rtcp,
         };
         for _ in 0..AT_A_TIME {
-            if !tape.make_any_room() {
+            if !tape.has_room() {
                 return Ok(true);
             }
             if !tape.receive(socket, track, kind)? {
@@ -147,8 +147,23 @@ impl Receiver<'_> {
     }
 
     /// Receives what was sent by UDP before the end and lies in the sockets: as far as buffers become free for it in a while, or
-    /// are free when one of these is signalled.
+    /// are free when one of these is signalled. What does not become part of the recording then is missing.
     pub(super) fn rest(
+        &mut self,
+        tape: &mut Tape<'_>,
+        transports: &[Option<Transport>],
+        stops: &[BorrowedFd<'_>],
+    ) -> Result<(), RecordError> {
+        self.rest_in_time(tape, transports, stops)?;
+        for (track, transport) in transports.iter().enumerate() {
+            if let Some(Transport::Udp { rtp, .. }) = transport {
+                tape.leave(rtp, track);
+            }
+        }
+        Ok(())
+    }
+
+    fn rest_in_time(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
@@ -201,7 +216,7 @@ impl Receiver<'_> {
                 };
             }
         }
-        Ok(is_more.then(|| !tape.make_any_room()))
+        Ok(is_more.then(|| !tape.has_room()))
     }
 
     /// Receives what comes in the connection, so many items at most, which are counted down.

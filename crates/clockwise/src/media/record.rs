@@ -5,20 +5,19 @@
 //! and another buffer is filled. Without a free buffer nothing is received: the connection's peer feels that, UDP's is
 //! lost in the kernel, and the gap in its numbers is in the recording and in the tally.
 
+mod datagrams;
 mod packets;
 
-use std::io::{self, IoSliceMut};
-use std::net::UdpSocket;
+use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use engine::clock;
 use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceReport, Stream};
-use rustix::io::Errno;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::Writing;
-use super::block::{Composer, Kind, Seal};
+use super::block::{Composer, Seal};
 use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use super::description::Description;
 use super::index::{self, Indexer};
@@ -48,28 +47,6 @@ const BORROWED: RangeInclusive<u64> = 8..=128;
 /// So long after its senders have said that they leave a recording is over: by UDP packets overtake each other, and an
 /// encoder that begins anew says so as well.
 const STRAGGLERS_WITHIN: Nanos = Nanos::from_millis(500);
-
-/// So many errors of a socket are passed over at a time.
-const TOLD_MAX: usize = 4;
-
-/// Whether it is no error of a socket's, but of what was sent by it: a peer whose port is closed, which may open it, or whose
-/// firewall lets no reports in, which says nothing of its packets (ICMP, RFC 1122, section 3.2.2.1).
-fn is_told_of_peer(error: Errno) -> bool {
-    matches!(
-        error,
-        Errno::INTR
-            | Errno::CONNREFUSED
-            | Errno::HOSTUNREACH
-            | Errno::NETUNREACH
-            | Errno::HOSTDOWN
-            | Errno::NONET
-            | Errno::NOPROTOOPT
-            | Errno::PROTO
-            | Errno::ACCESS
-            | Errno::PERM
-            | Errno::MSGSIZE
-    )
-}
 
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -117,6 +94,8 @@ pub struct Tape<'a> {
     /// A sender that goes on under another name is still the sender.
     follows: bool,
     filling: Option<(BlockBuffer, Composer)>,
+    /// What is filled next, while nothing follows what is full.
+    spare: Option<BlockBuffer>,
     /// A part of a body lies where the next one goes; the rest of it has not come.
     is_receiving: bool,
     /// A body of an unknown length that does not fit where it should lie.
@@ -198,8 +177,9 @@ impl<'a> Tape<'a> {
                     before: None,
                     announced: None,
                     left: None,
+                    stray: None,
                     starved: false,
-                    is_by_udp: false,
+                    socket: None,
                     is_drained: false,
                 })
                 .collect(),
@@ -207,6 +187,7 @@ impl<'a> Tape<'a> {
             heard: None,
             follows: false,
             filling: None,
+            spare: None,
             is_receiving: false,
             overflow: vec![0; PACKET_BYTES_MAX],
             tally: Tally::default(),
@@ -263,6 +244,7 @@ impl<'a> Tape<'a> {
             track.announced = None;
             track.left = None;
             track.reception.restart();
+            (track.stray, track.socket) = (None, None);
         }
         self.clocks.restart_all();
     }
@@ -280,6 +262,11 @@ impl<'a> Tape<'a> {
             && !self.is_receiving
         {
             self.seal(false);
+        }
+        if self.writer.are_wanted_back()
+            && let Some(spare) = self.spare.take_if(|spare| spare.is_borrowed())
+        {
+            self.writer.give_back(spare);
         }
         self.negotiate();
         self.tell_missing(false);
@@ -337,24 +324,46 @@ impl<'a> Tape<'a> {
         }
     }
 
+    /// Whether there is room for a packet. What is full is kept back until one follows, where there is another buffer for
+    /// that: the last block says that it is the last.
+    pub fn has_room(&mut self) -> bool {
+        if self.is_receiving {
+            return true;
+        }
+        if self.is_full(ROOM_MIN) && !self.is_old() {
+            self.spare = self.spare.take().or_else(|| self.writer.take());
+            if self.spare.is_some() {
+                return true;
+            }
+        }
+        self.make_room(ROOM_MIN)
+    }
+
+    /// Whether what is filled has too little room for a body as long as `least`.
+    fn is_full(&self, least: usize) -> bool {
+        let filling = self.filling.as_ref();
+        filling.is_some_and(|(_, composer)| composer.room().len() < least && !composer.is_empty())
+    }
+
+    /// Whether what is in the block that is filled could be lost for too long.
+    fn is_old(&self) -> bool {
+        let filling = self.filling.as_ref();
+        let begins_ns = filling.and_then(|(_, composer)| composer.begins_ns());
+        let now_ns = clock::now().saturating_since(self.begun).get();
+        begins_ns.is_some_and(|begins| now_ns.saturating_sub(begins) > BLOCK_MAX.get())
+    }
+
     /// Whether a body as long as `least` can be received now: there is a block with room for it. What is filled is
     /// sealed if it has too little, unless a body is being received into it.
     pub fn make_room(&mut self, least: usize) -> bool {
         if self.is_receiving {
             return true;
         }
-        let now_ns = clock::now().saturating_since(self.begun).get();
-        let is_full = |(_, composer): &(BlockBuffer, Composer)| {
-            let begins = composer.begins_ns();
-            let is_old =
-                begins.is_some_and(|begins| now_ns.saturating_sub(begins) > BLOCK_MAX.get());
-            (composer.room().len() < least || is_old) && !composer.is_empty()
-        };
-        if self.filling.as_ref().is_some_and(is_full) {
+        if self.is_full(least) || self.is_old() {
             self.seal(false);
         }
         if self.filling.is_none()
-            && let Some(buffer) = self.writer.take()
+            && let Some(buffer) = self.spare.take().or_else(|| self.writer.take())
         {
             if let Some(text) = self.next_text.take() {
                 self.text = text;
@@ -374,11 +383,6 @@ impl<'a> Tape<'a> {
             }
         }
         self.filling.is_some()
-    }
-
-    /// The same for a packet whose length is not known.
-    pub fn make_any_room(&mut self) -> bool {
-        self.make_room(ROOM_MIN)
     }
 
     /// The longest body that every block has room for.
@@ -461,87 +465,6 @@ impl<'a> Tape<'a> {
         self.tally.copied_bytes += bytes as u64;
     }
 
-    /// Receives a packet by UDP; whether there was one. There has to be [room](Self::make_any_room).
-    ///
-    /// # Errors
-    /// When the socket fails.
-    pub fn receive(
-        &mut self,
-        socket: &UdpSocket,
-        track: usize,
-        kind: Kind,
-    ) -> Result<bool, RecordError> {
-        let Some((buffer, composer)) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
-            return Ok(false);
-        };
-        let room = composer.room();
-        let mut header = [0; HEADER_BYTES];
-        let overflow = &mut self.overflow;
-        let mut parts = [
-            IoSliceMut::new(&mut header),
-            IoSliceMut::new(&mut buffer[room.clone()]),
-            IoSliceMut::new(overflow),
-        ];
-        let parts = match kind {
-            Kind::Rtp => &mut parts[..],
-            Kind::Rtcp => &mut parts[1..],
-        };
-        let mut received = rustix::io::readv(socket, parts);
-        // What was told of comes before what has come, and once.
-        for _ in 0..TOLD_MAX {
-            if !received.is_err_and(is_told_of_peer) {
-                break;
-            }
-            received = rustix::io::readv(socket, parts);
-        }
-        let count = match received {
-            Ok(count) => count,
-            Err(Errno::AGAIN) => {
-                self.tracks[track].is_drained |= kind == Kind::Rtp;
-                return Ok(false);
-            }
-            Err(error) if is_told_of_peer(error) => return Ok(false),
-            Err(error) => return Err(io::Error::from(error).into()),
-        };
-        let len = match kind {
-            Kind::Rtp if count < HEADER_BYTES => {
-                self.tally.strangers += 1;
-                return Ok(true);
-            }
-            Kind::Rtp => count - HEADER_BYTES,
-            Kind::Rtcp => count,
-        };
-        if len > self.body_bytes_max() {
-            self.note_too_long(track, (kind == Kind::Rtp).then_some(&header));
-            return Ok(true);
-        }
-        if len > room.len() {
-            self.move_on(room, len);
-        }
-        self.tracks[track].is_by_udp = true;
-        self.packet(track, kind, &header, len);
-        Ok(true)
-    }
-
-    /// A body was longer than the room that was left: it goes to the beginning of the next block.
-    fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) {
-        let Some((buffer, _)) = &self.filling else {
-            return;
-        };
-        let mut body = buffer[room.clone()].to_vec();
-        body.extend_from_slice(&self.overflow[..len - room.len()]);
-        self.tally.copied_bytes += len as u64;
-        self.seal(false);
-        // With no buffer free it is lost, as what comes after it is.
-        if self.make_room(len)
-            && let Some((buffer, composer)) = &mut self.filling
-        {
-            self.tally.copied_bytes += len as u64;
-            let from = composer.room().start;
-            buffer[from..from + len].copy_from_slice(&body);
-        }
-    }
-
     /// Nothing is to come but what waits to be received: what is full goes to the disks before its time where that does nobody
     /// harm, as it does at the end.
     pub fn end(&mut self) {
@@ -556,6 +479,9 @@ impl<'a> Tape<'a> {
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
         self.tell_missing(true);
         self.seal(true);
+        if let Some(spare) = self.spare.take() {
+            self.writer.give_back(spare);
+        }
         let Self {
             writer,
             mut writing,

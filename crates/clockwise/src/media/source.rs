@@ -402,7 +402,7 @@ impl Worker {
                 return error;
             }
             // What lies in a block for long is written.
-            tape.make_any_room();
+            tape.has_room();
         }
     }
 

@@ -9,6 +9,8 @@ use rtsp_types::headers::transport::{
 };
 use rustix::net::sockopt;
 
+use super::datagram;
+
 /// How often ports are asked for before there are none.
 const PORT_TRIES: usize = 64;
 
@@ -144,6 +146,7 @@ impl Transport {
         if sockopt::set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
         }
+        datagram::count_dropped(&rtp)?;
         Ok(Self::Udp {
             rtp,
             rtcp,

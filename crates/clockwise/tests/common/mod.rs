@@ -274,6 +274,15 @@ impl Serve {
         self.signal(rustix::process::Signal::TERM);
     }
 
+    /// Stops it: until it [goes on](Self::go_on) it does nothing.
+    pub(crate) fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
     /// Tells it that its terminal is closed.
     pub(crate) fn hang_up(&self) {
         self.signal(rustix::process::Signal::HUP);

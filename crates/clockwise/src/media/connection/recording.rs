@@ -168,7 +168,7 @@ impl Connection<'_> {
                 self.send_all(&reports.rest())?;
                 self.tell(&said.session(id, self.shared.config.timeout).done())?;
             }
-            let has_room = tape.make_any_room();
+            let has_room = tape.has_room();
             let report_at = match has_room && !is_behind {
                 true => reports.next_at(),
                 false => Some(Time::MAX),

@@ -96,6 +96,12 @@ impl Sequence {
         self.ssrc
     }
 
+    /// The last one by its number; `None`: there was none.
+    #[must_use]
+    pub fn last(&self) -> Option<u16> {
+        self.last.map(|last| last.sequence)
+    }
+
     /// Takes in one more, which arrived at a time of the recording; `starved`: what came before it was not received, so its
     /// arrival says nothing.
     pub fn take(&mut self, header: &Header, arrival_ns: u64, starved: bool) -> Order {

@@ -3,6 +3,7 @@
 use engine::clock;
 use sched::units::{Nanos, Time};
 
+use super::datagrams::Dropped;
 use super::{STRAGGLERS_WITHIN, Tape};
 use crate::media::block::{Entry, Kind};
 use crate::media::missing::{Range, Why};
@@ -28,8 +29,11 @@ pub(super) struct Track {
     pub(super) left: Option<Time>,
     /// There was no free buffer since its last packet; by UDP since the last one that did not wait for long.
     pub(super) starved: bool,
-    /// Its packets come by UDP, where what waits for a buffer lies before the gap that it has left no room for.
-    pub(super) is_by_udp: bool,
+    /// What the last packet was, if it is from elsewhere and not recorded.
+    pub(super) stray: Option<(u16, Why)>,
+    /// What its socket has dropped; `None`: nothing has come by UDP, where what waits for a buffer lies before the gap that it
+    /// has left no room for.
+    pub(super) socket: Option<Dropped>,
     /// All that waited meanwhile has been received.
     pub(super) is_drained: bool,
 }
@@ -43,9 +47,12 @@ impl Track {
     /// One of its packets has come: whether a buffer was free before it is of no consequence any more. By UDP that is so for
     /// one behind all that has waited.
     fn goes_on(&mut self, order: Order) {
+        if let (Some(of), Order::Next { .. } | Order::Anew { .. }) = (&mut self.socket, order) {
+            of.recent = 0;
+        }
         self.starved &= match order {
-            Order::Next { .. } | Order::Anew { .. } => self.is_by_udp && !self.is_drained,
-            Order::Late | Order::Duplicate => self.is_by_udp,
+            Order::Next { .. } | Order::Anew { .. } => self.socket.is_some() && !self.is_drained,
+            Order::Late | Order::Duplicate => self.socket.is_some(),
             Order::Stray | Order::Stranger => true,
         };
     }
@@ -99,10 +106,18 @@ impl Tape<'_> {
         };
         let number = parsed.sequence;
         match self.order(track, &parsed, arrival_ns) {
-            Order::Next { .. } | Order::Anew { .. } => {}
-            // It is told of as missing already, or nobody knows whether it has such a number at all.
-            Order::Late | Order::Duplicate | Order::Stray | Order::Stranger => return,
+            Order::Next { .. } | Order::Anew { .. } => {
+                self.note_dropped(track, number, arrival_ns, why)
+            }
+            // If the next one goes on from there it is one of the track's.
+            Order::Stray => self.tracks[track].stray = Some((number, why)),
+            // It is told of as missing already, or is not.
+            Order::Late | Order::Duplicate | Order::Stranger => {}
         }
+    }
+
+    /// One of the track's packets came and is not recorded.
+    fn note_dropped(&mut self, track: usize, number: u16, arrival_ns: u64, why: Why) {
         self.tally.lost += 1;
         if why == Why::NoBuffer {
             self.tally.lost_without_buffer += 1;
@@ -126,6 +141,7 @@ impl Tape<'_> {
     fn order(&mut self, track: usize, header: &Header, arrival_ns: u64) -> Order {
         let of = &mut self.tracks[track];
         let order = of.sequence.take(header, arrival_ns, of.starved);
+        let stray = of.stray.take();
         match order {
             Order::Next { lost } => {
                 of.dropped = of.dropped.saturating_add(lost);
@@ -143,6 +159,9 @@ impl Tape<'_> {
                     why: Why::Anew,
                 };
                 self.missing.note(range, clock::now());
+                if let Some((number, why)) = stray {
+                    self.note_dropped(track, number, arrival_ns, why);
+                }
             }
             Order::Late | Order::Duplicate | Order::Stray | Order::Stranger => {}
         }
@@ -244,11 +263,9 @@ impl Tape<'_> {
         if lost == 0 {
             return;
         }
-        let starved = self.tracks[track].starved;
-        let why = if starved { Why::NoBuffer } else { Why::Never };
-        if starved {
-            self.tally.lost_without_buffer += u64::from(lost);
-        }
+        let of_socket = self.tracks[track].socket;
+        let dropped = of_socket.map_or(lost, |of| of.recent.min(lost));
+        let why = self.why_not_received(track, dropped);
         let range = Range {
             track,
             first: next.wrapping_sub(lost as u16),
@@ -257,6 +274,21 @@ impl Tape<'_> {
             why,
         };
         self.missing.note(range, clock::now());
+    }
+
+    /// Why packets are missing, so many of which a socket has dropped, or in a connection were perhaps not sent as nothing was
+    /// received.
+    pub(super) fn why_not_received(&mut self, track: usize, dropped: u32) -> Why {
+        let of = &self.tracks[track];
+        match (of.starved, of.socket.is_some()) {
+            _ if dropped == 0 => Why::Never,
+            (true, _) => {
+                self.tally.lost_without_buffer += u64::from(dropped);
+                Why::NoBuffer
+            }
+            (false, true) => Why::SocketFull,
+            (false, false) => Why::Never,
+        }
     }
 
     /// Says in the log which packets are missing, if it is time for that.

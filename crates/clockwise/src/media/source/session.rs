@@ -39,7 +39,7 @@ impl Session<'_> {
         let mut partial = None;
         loop {
             tape.advance()?;
-            let has_room = tape.make_any_room();
+            let has_room = tape.has_room();
             let ready = self.sleep(tape, camera, has_room)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();

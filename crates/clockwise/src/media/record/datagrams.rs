@@ -1,0 +1,198 @@
+//! What comes by UDP, and what the kernel has dropped of it.
+
+use std::io::{self, IoSliceMut};
+use std::net::UdpSocket;
+
+use engine::clock;
+use rustix::io::Errno;
+use sched::units::Nanos;
+
+use super::{ROOM_MIN, RecordError, Tape};
+use crate::media::block::Kind;
+use crate::media::datagram;
+use crate::media::missing::{Range, Why};
+use crate::media::packet::HEADER_BYTES;
+
+/// So many errors of a socket are passed over at a time.
+const TOLD_MAX: usize = 4;
+
+/// More packets than that do not lie in a socket: each takes the kernel 512 bytes at least, of 8 MiB.
+const LEFT_MAX: usize = 16_384;
+
+/// Whether it is no error of a socket's, but of what was sent by it: a peer whose port is closed, which may open it, or whose
+/// firewall lets no reports in, which says nothing of its packets (ICMP, RFC 1122, section 3.2.2.1).
+fn is_told_of_peer(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::INTR
+            | Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::NOPROTOOPT
+            | Errno::PROTO
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::MSGSIZE
+    )
+}
+
+/// What is known of the packets that a socket has dropped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dropped {
+    /// All of them, when the packet that was received last came.
+    until: u32,
+    /// Those of them that came behind the last packet by its number.
+    pub(super) recent: u32,
+}
+
+impl Dropped {
+    /// What is known when a packet is received that came when that many had been dropped.
+    fn after(before: Option<Self>, until: u32) -> Self {
+        // Before the first one nothing is known to be missing.
+        let recent = before.map_or(0, |of| {
+            of.recent.saturating_add(until.wrapping_sub(of.until))
+        });
+        Self { until, recent }
+    }
+}
+
+impl Tape<'_> {
+    /// Receives a packet by UDP; whether there was one. There has to be [room](Self::has_room).
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        track: usize,
+        kind: Kind,
+    ) -> Result<bool, RecordError> {
+        // What is full is sealed when something follows.
+        if self.is_full(ROOM_MIN) && datagram::is_there(socket) {
+            self.make_room(ROOM_MIN);
+        }
+        if self.is_full(ROOM_MIN) {
+            self.tracks[track].is_drained |= kind == Kind::Rtp;
+            return Ok(false);
+        }
+        let Some((buffer, composer)) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
+            return Ok(false);
+        };
+        let room = composer.room();
+        let mut header = [0; HEADER_BYTES];
+        let overflow = &mut self.overflow;
+        let mut parts = [
+            IoSliceMut::new(&mut header),
+            IoSliceMut::new(&mut buffer[room.clone()]),
+            IoSliceMut::new(overflow),
+        ];
+        let parts = match kind {
+            Kind::Rtp => &mut parts[..],
+            Kind::Rtcp => &mut parts[1..],
+        };
+        let mut received = datagram::receive(socket, parts);
+        // What was told of comes before what has come, and once.
+        for _ in 0..TOLD_MAX {
+            if !received.is_err_and(is_told_of_peer) {
+                break;
+            }
+            received = datagram::receive(socket, parts);
+        }
+        let (count, dropped) = match received {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => {
+                self.tracks[track].is_drained |= kind == Kind::Rtp;
+                return Ok(false);
+            }
+            Err(error) if is_told_of_peer(error) => return Ok(false),
+            Err(error) => return Err(io::Error::from(error).into()),
+        };
+        if kind == Kind::Rtp {
+            let of = &mut self.tracks[track];
+            of.socket = Some(Dropped::after(of.socket, dropped));
+        }
+        let len = match kind {
+            Kind::Rtp if count < HEADER_BYTES => {
+                self.tally.strangers += 1;
+                return Ok(true);
+            }
+            Kind::Rtp => count - HEADER_BYTES,
+            Kind::Rtcp => count,
+        };
+        if len > self.body_bytes_max() {
+            self.note_too_long(track, (kind == Kind::Rtp).then_some(&header));
+            return Ok(true);
+        }
+        if len > room.len() {
+            self.move_on(room, len);
+        }
+        self.packet(track, kind, &header, len);
+        Ok(true)
+    }
+
+    /// A body was longer than the room that was left: it goes to the beginning of the next block.
+    fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) {
+        let Some((buffer, _)) = &self.filling else {
+            return;
+        };
+        let mut body = buffer[room.clone()].to_vec();
+        body.extend_from_slice(&self.overflow[..len - room.len()]);
+        self.tally.copied_bytes += len as u64;
+        self.seal(false);
+        // With no buffer free it is lost, as what comes after it is.
+        if self.make_room(len)
+            && let Some((buffer, composer)) = &mut self.filling
+        {
+            self.tally.copied_bytes += len as u64;
+            let from = composer.room().start;
+            buffer[from..from + len].copy_from_slice(&body);
+        }
+    }
+
+    /// Nothing more is received from a socket: what lies there is missing, and what it has dropped behind that.
+    pub fn leave(&mut self, socket: &UdpSocket, track: usize) {
+        for _ in 0..LEFT_MAX {
+            let mut header = [0; HEADER_BYTES];
+            let overflow = &mut self.overflow;
+            let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(overflow)];
+            match datagram::receive(socket, &mut parts) {
+                Ok((count, dropped)) => {
+                    let of = &mut self.tracks[track];
+                    of.socket = Some(Dropped::after(of.socket, dropped));
+                    if count >= HEADER_BYTES {
+                        self.drop_packet(track, &header, Why::NoBuffer);
+                    }
+                }
+                Err(error) if is_told_of_peer(error) => {}
+                Err(_) => break,
+            }
+        }
+        let of = &self.tracks[track];
+        let (Some(until_last), Some(last)) = (of.socket, of.sequence.last()) else {
+            return;
+        };
+        let until_now = datagram::dropped(socket).unwrap_or_else(|error| {
+            tracing::warn!("how many packets a socket has dropped is not known: {error}");
+            until_last.until
+        });
+        let behind = Dropped::after(Some(until_last), until_now).recent;
+        if behind == 0 {
+            return;
+        }
+        let why = self.why_not_received(track, behind);
+        let of = &mut self.tracks[track];
+        of.dropped = of.dropped.saturating_add(behind);
+        of.socket = None;
+        self.tally.lost += u64::from(behind);
+        let range = Range {
+            track,
+            first: last.wrapping_add(1),
+            last: last.wrapping_add(behind as u16),
+            at: Nanos(clock::now().saturating_since(self.begun).get()),
+            why,
+        };
+        self.missing.note(range, clock::now());
+    }
+}
