@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::skip::{have, tool};
 use common::{Process, Site, call, outcome, until};
-use rtsp_support::{Client, serve, serving, serving_logged};
+use rtsp_support::{Client, lines, logged, serve, serving, serving_logged};
 
 /// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to fill blocks.
 fn clip(site: &Site, seconds: u32) -> String {
@@ -290,34 +290,23 @@ fn bodies_are_received_where_they_stay() {
     }
     let (status, log) = serve.terminate();
     assert_eq!(status, Some(0));
-    let ended: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains("a recording ended"))
-        .collect();
+    let ended = lines(&log, "a recording ended");
     assert_eq!(ended.len(), 2, "{log}");
     for (line, transport) in ended.iter().zip(["tcp", "udp"]) {
-        let number = |name: &str| -> f64 {
-            let value = line
-                .split(&format!(" {name}="))
-                .nth(1)
-                .and_then(|rest| rest.split(' ').next());
-            value
-                .and_then(|value| value.parse().ok())
-                .unwrap_or_else(|| panic!("no {name}: {line}"))
-        };
+        let number = |name: &str| logged(line, name);
         let copied = number("copied_bytes");
-        let share = copied / number("bytes");
+        let share = copied as f64 / number("bytes") as f64;
         println!("copied {share:.5} of each byte by {transport}");
         // Where what comes ends within the four bytes before a packet, the 16 that are received next are the rest of these, its
         // header and up to 3 of its body; of a report, which has no header, up to 15.
         let most = match transport {
-            "tcp" => 3.0 * number("packets") + 15.0 * number("reports"),
-            _ => 0.0,
+            "tcp" => 3 * number("packets") + 15 * number("reports"),
+            _ => 0,
         };
         assert!(copied <= most, "{line}");
         assert_eq!(
             (number("lost"), number("strangers"), number("missed")),
-            (0.0, 0.0, 0.0),
+            (0, 0, 0),
             "{line}"
         );
     }

@@ -6,16 +6,13 @@ mod rtsp_support;
 use common::{Serve, Site, until};
 use rtsp_support::sized::{number, sessions};
 use rtsp_support::udp::Publisher;
-use rtsp_support::{TCP, publisher, reservations, rtp, serving_logged};
+use rtsp_support::{TCP, lines, logged, publisher, reservations, rtp, serving_logged};
 
 /// Checks that the log says all of this of packets that are missing, as often each; all of the log.
 #[track_caller]
 fn tells(serve: Serve, said: &[&str], times: usize) -> String {
     let (_, log) = serve.terminate();
-    let lines = log
-        .lines()
-        .filter(|line| line.contains("packets are missing"));
-    let told = lines.collect::<Vec<_>>().join("\n");
+    let told = lines(&log, "packets are missing").join("\n");
     for said in said {
         let count = told.matches(said).count();
         assert!(count > 0 && count.is_multiple_of(times), "{said}: {log}");
@@ -140,21 +137,13 @@ fn packets_that_a_socket_has_no_room_for_are_counted_and_named() {
     serve.go_on();
     source.client.ask("TEARDOWN", "cam", "", "").is(200);
     let (_, log) = serve.terminate();
-    let tally = log.lines().find(|line| line.contains("a recording ended"));
-    let count = |name: &str| -> u64 {
-        let of = tally.and_then(|line| line.split(name).nth(1));
-        let of = of.and_then(|of| of.split_whitespace().next());
-        of.unwrap_or_else(|| panic!("{log}")).parse().unwrap()
-    };
-    let lost = count(" lost=");
+    let tally = lines(&log, "a recording ended").remove(0);
+    let lost = logged(tally, "lost");
     assert!(lost > 1_000, "{log}");
-    assert_eq!(count(" packets=") + lost, sent, "{log}");
-    assert_eq!(count(" lost_without_buffer="), 0, "{log}");
+    assert_eq!(logged(tally, "packets") + lost, sent, "{log}");
+    assert_eq!(logged(tally, "lost_without_buffer"), 0, "{log}");
     let mut told = 0;
-    for line in log
-        .lines()
-        .filter(|line| line.contains("packets are missing"))
-    {
+    for line in lines(&log, "packets are missing") {
         for range in line.split("track 0: ").skip(1) {
             assert!(range.contains("the socket was full"), "{log}");
             let (first, last) = range.split_once(" to ").unwrap();

@@ -11,8 +11,8 @@ use rtsp_support::camera::Camera;
 use rtsp_support::sized::{BLOCK, BODY, number, packets, publisher, sessions, whole};
 use rtsp_support::udp::Publisher;
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, played, reservations, rtp, sdp, serve_logged, serving, serving_logged,
-    with_rtsp,
+    Client, SDP_TYPE, TCP, lines, played, reservations, rtp, sdp, serve_logged, serving,
+    serving_logged, with_rtsp,
 };
 #[test]
 fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothing() {
@@ -440,11 +440,7 @@ fn is_named_as_that(is_shown: bool) {
     assert_eq!(number(&found, "lost"), is_said, "{found}");
     let said = format!(" lost={lost} lost_without_buffer={lost} ");
     assert!(log.contains(&said), "{said}: {log}");
-    let named = log
-        .lines()
-        .filter(|line| line.contains("packets are missing"))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let named = lines(&log, "packets are missing").join("\n");
     assert!(named.contains("no buffer was free"), "{log}");
     assert!(!named.contains("did not come"), "{log}");
 }

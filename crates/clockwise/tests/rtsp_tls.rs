@@ -12,8 +12,11 @@ use common::{Process, Site, WITHIN, outcome, until};
 use rtsp_support::clip::{clip, frames};
 use rtsp_support::login::Known;
 use rtsp_support::peers::has_played;
+use rtsp_support::sized::BLOCK;
 use rtsp_support::tls::{self, Certificate, connect, half_connect, with_tls, write};
-use rtsp_support::{Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve_logged, users};
+use rtsp_support::{
+    Client, SDP_TYPE, TCP, lines, logged, reservations, rtp, sdp, serve_logged, users,
+};
 use serde_json::Value;
 
 /// Begins to record.
@@ -426,25 +429,22 @@ fn ffmpeg_and_gstreamer_record_and_play_by_tls() {
 
     // What is decrypted is copied, and that is said.
     let (_, log) = serve.terminate();
-    let ended: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains("a recording ended"))
-        .collect();
+    let ended = lines(&log, "a recording ended");
     assert_eq!(ended.len(), 2, "{log}");
     for line in ended {
-        let number = |name: &str| -> u64 {
-            let value = line
-                .split(&format!(" {name}="))
-                .nth(1)
-                .expect("it is there");
-            value
-                .split(' ')
-                .next()
-                .and_then(|value| value.parse().ok())
-                .expect("a number")
-        };
+        let number = |name: &str| logged(line, name);
         let (bytes, copied, packets) = (number("bytes"), number("copied_bytes"), number("packets"));
         assert!(copied + 12 * packets >= bytes, "{line}");
         assert_eq!((number("lost"), number("strangers")), (0, 0), "{line}");
+    }
+    // So is what is encrypted, with four bytes before each packet, and the first block of each PLAY once more.
+    let ended = lines(&log, "playing ends");
+    assert!(ended.len() >= 2, "{log}");
+    for line in ended {
+        let (bytes, packets) = (logged(line, "bytes"), logged(line, "packets"));
+        let copied = logged(line, "copied_bytes");
+        // A packet may have begun to go.
+        let all = BLOCK + bytes + 4 * packets;
+        assert!(bytes > 0 && (all..all + 65_540).contains(&copied), "{line}");
     }
 }

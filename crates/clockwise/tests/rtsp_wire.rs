@@ -4,9 +4,11 @@ mod common;
 mod rtsp_support;
 
 use common::{Site, WITHIN, call, until};
+use rtsp_support::sized;
+use rtsp_support::udp::Pair;
 use rtsp_support::{
-    Client, SDP_TYPE, SECOND, TCP, block_of, played, publisher, publisher_of_two, reservations,
-    rtp, sdp, sender_report, serve, serving, serving_logged, with_blocks_of,
+    Client, SDP_TYPE, SECOND, TCP, block_of, lines, logged, played, publisher, publisher_of_two,
+    reservations, rtp, sdp, sender_report, serve, serving, serving_logged, with_blocks_of,
 };
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -62,6 +64,47 @@ fn packets_come_back_as_they_came_and_once() {
 }
 
 /// What did not come is said by its numbers, each once, and what came late is not.
+/// What is played is sent from where the disks put it, but for the block in which the beginning was found: that was copied
+/// once.
+#[test]
+fn what_is_played_is_not_copied_but_for_its_first_block() {
+    let (_site, serve, address) = serving_logged("");
+    let sent = sized::packets(0, 8, 0, 100);
+    let mut client = publisher(address, TCP);
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    for by_udp in [false, true] {
+        let pair = Pair::new();
+        let transport = if by_udp { &pair.transport() } else { TCP };
+        let mut player = Client::connect(address);
+        let said = player.ask("SETUP", "cam/track0", transport, "").is(200);
+        if by_udp {
+            pair.agreed(address, &said);
+        }
+        player.ask("PLAY", "cam", "", "").is(200);
+        let came = match by_udp {
+            false => player.packets_on(0, sent.len()),
+            true => {
+                let mut bytes = [0; 2_000];
+                let packet = |_: &_| pair.receive(&mut bytes).expect("a packet").to_vec();
+                sent.iter().map(packet).collect()
+            }
+        };
+        assert!(came == sent, "what came is not what was sent");
+        player.ask("TEARDOWN", "cam", "", "").is(200);
+    }
+    let (_, log) = serve.terminate();
+    let ended = lines(&log, "playing ends");
+    assert_eq!(ended.len(), 2, "{log}");
+    let bytes: usize = sent.iter().map(Vec::len).sum();
+    let expected = (sent.len() as u64, bytes as u64, sized::BLOCK);
+    for line in ended {
+        let [packets, bytes, copied] =
+            ["packets", "bytes", "copied_bytes"].map(|name| logged(line, name));
+        assert_eq!((packets, bytes, copied), expected, "{line}");
+    }
+}
+
 #[test]
 fn packets_that_are_missing_are_named() {
     let (_site, serve, address) = serving_logged("");

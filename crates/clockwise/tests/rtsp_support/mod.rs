@@ -373,6 +373,21 @@ pub(crate) fn played(address: SocketAddr, path: &str, headers: &str, count: usiz
     packets
 }
 
+/// Lines of a log that say this.
+pub(crate) fn lines<'a>(log: &'a str, said: &str) -> Vec<&'a str> {
+    log.lines().filter(|line| line.contains(said)).collect()
+}
+
+/// What a line of a log says of a number with a name.
+#[track_caller]
+pub(crate) fn logged(line: &str, name: &str) -> u64 {
+    let value = line.split(&format!(" {name}=")).nth(1);
+    let value = value.and_then(|rest| rest.split(' ').next());
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name}: {line}"))
+}
+
 /// How many reservations the server has.
 pub(crate) fn reservations(site: &Site) -> usize {
     let (status, said) = call(site, "GET", "/v1/status", "");

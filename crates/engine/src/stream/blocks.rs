@@ -512,12 +512,6 @@ impl<'a> BlockReader<'a> {
         })
     }
 
-    /// A buffer of its own for what has been read otherwise, to be [given back](Self::give_back) like others; `None`:
-    /// blocks are being read into all of them.
-    pub fn spare(&mut self) -> Option<Buffer> {
-        self.buffers.take()
-    }
-
     /// Takes back a buffer that has been used.
     pub fn give_back(&mut self, buffer: Buffer) {
         self.buffers.give_back(buffer);

@@ -38,11 +38,22 @@ pub(super) struct Sent {
     reported: Option<Time>,
 }
 
+/// What has gone in all.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) packets: u64,
+    /// Of them, with their headers.
+    pub(super) bytes: u64,
+    /// Bytes that were copied by this program on their way.
+    pub(super) copied_bytes: u64,
+}
+
 /// What is played, and what goes out of it.
 pub(super) struct Outgoing<'a> {
     pub(super) playback: Presentation<'a>,
     pub(super) transports: &'a [Option<Transport>],
     pub(super) sent: Vec<Sent>,
+    tally: Tally,
     /// How much of the packet that is next has gone.
     pub(super) gone: usize,
     /// What takes no more at this moment.
@@ -63,6 +74,7 @@ impl<'a> Outgoing<'a> {
             playback,
             transports,
             sent: vec![Sent::default(); transports.len()],
+            tally: Tally::default(),
             gone: 0,
             full: None,
             between: VecDeque::new(),
@@ -97,8 +109,22 @@ impl Outgoing<'_> {
         Ok(())
     }
 
+    /// What has gone until now.
+    pub(super) fn tally(&self) -> Tally {
+        let mut tally = self.tally;
+        tally.copied_bytes += self.playback.copied_bytes();
+        tally
+    }
+
+    /// Notes that so many bytes were copied on their way.
+    pub(super) fn note_copied(&mut self, bytes: usize) {
+        self.tally.copied_bytes += bytes as u64;
+    }
+
     /// A packet of a track has gone.
     pub(super) fn note(&mut self, track: usize, len: usize) {
+        self.tally.packets += 1;
+        self.tally.bytes += len as u64;
         if let Some(sent) = self.sent.get_mut(track) {
             sent.packets = sent.packets.wrapping_add(1);
             sent.octets = sent.octets.wrapping_add(len as u32 - 12);

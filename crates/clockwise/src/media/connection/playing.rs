@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Full, Outgoing};
+use super::outgoing::{Full, Outgoing, Tally};
 use super::parameters::named;
 use super::setup::played_at_least;
 use super::target::strange;
@@ -186,12 +186,18 @@ impl Connection<'_> {
             volume
         });
         let volumes: Vec<&str> = volumes.collect();
-        let after = self.move_out(parts, transports, wanted, id);
+        let mut tally = Tally::default();
+        let after = self.move_out(parts, transports, wanted, id, &mut tally);
         let why: &dyn std::fmt::Display = match &after {
             Ok(after) => &after.why(),
             Err(error) => error,
         };
-        tracing::info!(peer = %self.peer, volume = volumes.join("+"), %why, "playing ends");
+        let Tally {
+            packets,
+            bytes,
+            copied_bytes,
+        } = tally;
+        tracing::info!(peer = %self.peer, volume = volumes.join("+"), %why, packets, bytes, copied_bytes, "playing ends");
         match after? {
             After::Closed => Ok(None),
             After::Goes => {
@@ -227,6 +233,7 @@ impl Connection<'_> {
         transports: &[Option<Transport>],
         wanted: Wanted,
         id: &str,
+        tally: &mut Tally,
     ) -> Result<After, Ended> {
         let listen = |part: &Part| part.archive.listen();
         let live = parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
@@ -235,13 +242,26 @@ impl Connection<'_> {
             return Ok(After::Goes);
         };
         let mut out = Outgoing::new(playback, transports);
+        let after = self.send_all_of(&mut out, parts, &live, id);
+        *tally = out.tally();
+        after
+    }
+
+    /// Sends until all has gone, or something else is to be done.
+    fn send_all_of(
+        &mut self,
+        out: &mut Outgoing<'_>,
+        parts: &[Part],
+        live: &[Arc<EventFd>],
+        id: &str,
+    ) -> Result<After, Ended> {
         // What has come with PLAY has been read already.
         let mut is_asked = true;
         loop {
             if is_asked && !out.has_answers_enough() {
-                match self.asked_while_playing(&mut out, parts, id)? {
+                match self.asked_while_playing(out, parts, id)? {
                     After::Goes => is_asked = out.has_answers_enough(),
-                    other => return self.leave(&mut out, other, parts.len(), id),
+                    other => return self.leave(out, other, parts.len(), id),
                 }
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
@@ -250,11 +270,11 @@ impl Connection<'_> {
             while let Some(said) = out.changes.answered() {
                 out.say(said.session(id, self.shared.config.timeout))?;
             }
-            let until = match self.send_due(&mut out) {
+            let until = match self.send_due(out) {
                 Err(error @ Ended::Play(PlayError::Grown(_))) => {
                     out.farewell();
                     // As far as it is taken; it is closed in any case.
-                    let _ = self.flush(&mut out);
+                    let _ = self.flush(out);
                     return Err(error);
                 }
                 until => until?,
@@ -263,7 +283,7 @@ impl Connection<'_> {
                 // All of it has gone: what comes next is for the session.
                 out.settle_changes(id, self.shared.config.timeout)?;
                 out.farewell();
-                self.flush(&mut out)?;
+                self.flush(out)?;
                 return Ok(After::Goes);
             };
             // What was asked before the answers to what is older had gone.
@@ -271,13 +291,13 @@ impl Connection<'_> {
                 true => clock::now(),
                 false => until,
             };
-            let ready = self.sleep_out(&out, parts, &live, until)?;
+            let ready = self.sleep_out(out, parts, live, until)?;
             if ready.contains(&Wakes::Stop) {
                 return Ok(After::Closed);
             }
             if ready.contains(&Wakes::Told) {
                 out.farewell();
-                self.flush(&mut out)?;
+                self.flush(out)?;
                 return Ok(After::Closed);
             }
             if ready.contains(&Wakes::Disks) {
@@ -286,7 +306,7 @@ impl Connection<'_> {
                 }
             }
             if ready.contains(&Wakes::Live) {
-                for live in &live {
+                for live in live {
                     live.drain();
                 }
             }
@@ -300,7 +320,7 @@ impl Connection<'_> {
             }
             if ready.contains(&Wakes::Socket) {
                 match self.receive(4_096)? {
-                    Some(0) => return self.leave(&mut out, After::Closed, parts.len(), id),
+                    Some(0) => return self.leave(out, After::Closed, parts.len(), id),
                     came => is_asked |= came.is_some(),
                 }
             }
@@ -386,6 +406,9 @@ impl Connection<'_> {
             return Ok(());
         };
         out.gone += count;
+        if full == Full::Connection && self.link.is_secure() {
+            out.note_copied(count);
+        }
         if out.gone == all {
             out.gone = 0;
             out.note(track, len);

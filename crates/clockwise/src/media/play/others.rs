@@ -117,10 +117,8 @@ impl<'a> Playback<'a> {
             return !is_read;
         }
         self.is_passed |= !is_read;
-        if !self.archive.is_there(self.shown)
-            && let Some(gone) = self.current.take()
-        {
-            self.reader.give_back(gone.buffer);
+        if !self.archive.is_there(self.shown) {
+            self.let_go();
         }
         false
     }

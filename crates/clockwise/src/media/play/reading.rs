@@ -3,18 +3,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use engine::buffer::Buffer;
 use engine::clock;
 use engine::stream::Wish;
 use sched::units::Bytes;
 
-use super::{Ask, Current, PlayError, Playback};
+use super::{Ask, Current, Lies, PlayError, Playback};
 use crate::media::block::{Block, Entry, Kind};
 use crate::media::demand::{LOOK_EVERY, Seen};
 use crate::media::trick::Permille;
 
 impl Playback<'_> {
-    /// The first block is next if it has been read already: it takes one of the buffers that blocks are read into.
+    /// The first block is next if it has been read already: what is sent of it was copied once, when it was looked at.
     pub(super) fn take_first(&mut self) -> Result<bool, PlayError> {
         let Some((serial, bytes)) = self.first.take() else {
             return Ok(false);
@@ -23,35 +22,28 @@ impl Playback<'_> {
             Some(next) => Some(next),
             None => self.next_block()?,
         };
-        let Some(next) = next else {
-            return Ok(false);
-        };
-        let buffer = match next.0 == serial {
-            true => self.reader.spare(),
-            false => None,
-        };
-        let Some(mut buffer) = buffer else {
-            self.beyond = Some(next);
-            return Ok(false);
-        };
-        buffer.with_mut(|into| into[..bytes.len()].copy_from_slice(&bytes))?;
-        self.begin_block(next, buffer)?;
-        Ok(true)
+        match next {
+            Some(next) if next.0 == serial => {
+                self.copied_bytes += bytes.len() as u64;
+                self.begin_block(next, Lies::Found(bytes))?;
+                Ok(true)
+            }
+            next => {
+                self.beyond = next;
+                Ok(false)
+            }
+        }
     }
 
     /// A block is there, and what of it is to be sent is next.
-    pub(super) fn begin_block(
-        &mut self,
-        (serial, key): Ask,
-        buffer: Buffer,
-    ) -> Result<(), PlayError> {
+    pub(super) fn begin_block(&mut self, (serial, key): Ask, lies: Lies) -> Result<(), PlayError> {
         let (archive, track) = (self.archive, self.manner.track);
         let skip = match key {
             None => std::mem::take(&mut self.skip),
             Some(key) if key.serial == serial => key.packet as usize,
             Some(_) => 0,
         };
-        let read = buffer.with(|bytes| {
+        let read = lies.with(|bytes| {
             let block = Block::parse(bytes).ok();
             let block = block.filter(|block| archive.is_of(&block.trailer, serial))?;
             let seen = Seen {
@@ -72,7 +64,7 @@ impl Playback<'_> {
         }
         self.current = Some(Current {
             serial,
-            buffer,
+            lies,
             packets: packets.unwrap_or_default(),
         });
         Ok(())
