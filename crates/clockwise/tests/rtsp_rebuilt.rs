@@ -471,6 +471,47 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
     stream.close();
 }
 
+/// So it does where a section, and what is behind it in its block, is longer than what is read where nothing is known: the
+/// newest section tells about how long others are.
+#[test]
+fn long_sections_take_two_reads_as_well() {
+    const SIZE: u64 = 4 * BLOCK;
+    let camera = Camera {
+        number: 3,
+        first: 0,
+        blocks: 4 * GROUP + 17,
+        is_ended: true,
+        gop: 19,
+        packets: 1_800,
+        parts: 2,
+    };
+    let small = Small::of_blocks(SIZE, camera, camera.blocks + 9, 78);
+    assert!(small.sections.values().all(|of| !of.is_thinned));
+    let size = (camera.blocks + 10) * SIZE;
+    let rig = Rig::new(size + (64 << 20));
+    let volume = rig.volume("cam", size);
+    small.write(&rig.client, &volume);
+    let mut long = 0;
+    for end in small.sections.keys() {
+        let bytes = &small.blocks[end];
+        let needed = Block::parse(bytes).unwrap().trailer.section_bytes();
+        long += u64::from(needed.unwrap() > BLOCK);
+        // Nothing is known but what DESCRIBE and SETUP ask for.
+        let (archive, recording) = opened(&rig, &volume);
+        archive.extent(&rig.client, &recording).unwrap();
+        let (before, at) = (archive.reads(), small.begins_ns(*end));
+        let video = usize::from(PICTURE);
+        let mut found = start::start_at(&archive, &rig.client, &recording, at, video).unwrap();
+        assert!(found.block(&archive, &rig.client).unwrap().is_some());
+        let key = small.keys.iter().rfind(|(of, ..)| *of <= at).unwrap();
+        let start = found.start;
+        assert_eq!((start.media_ns, start.serial, start.packet), *key);
+        let reads = archive.reads() - before;
+        assert!(reads <= 2, "{reads} reads for {needed:?} bytes of {end}");
+    }
+    assert!(long >= 3, "{long} are long");
+}
+
 /// What is being recorded has no section of its newest group yet, and none is made of it at each look.
 #[test]
 fn the_group_that_is_being_recorded_is_not_rebuilt() {

@@ -22,7 +22,7 @@
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::block::{Entry, FormatError, Kind};
+use super::block::{ENTRY_BYTES, Entry, FormatError, Kind, TRAILER_BYTES};
 
 /// How many blocks a section is about at most.
 pub const GROUP: u64 = 64;
@@ -149,6 +149,20 @@ pub fn ends_group(serial: u64) -> bool {
 }
 
 impl Index {
+    /// About how many of the last bytes of a block have to be read for another section of the recording: where that block
+    /// has as many packets as the fullest one here, and its group's blocks as many keys as these.
+    #[must_use]
+    pub fn tail_bytes_about(&self) -> u64 {
+        let packets = self.records.iter().map(|record| record.packets).max();
+        let keys = (self.keys.len() as u64 * GROUP).div_ceil(self.records.len().max(1) as u64);
+        TRAILER_BYTES as u64
+            + u64::from(packets.unwrap_or(0)) * ENTRY_BYTES as u64
+            + HEAD_BYTES as u64
+            + GROUP * RECORD_BYTES as u64
+            + keys * KEY_BYTES as u64
+            + (self.groups.len() * GROUP_BYTES) as u64
+    }
+
     /// The serial after the last block that it is about.
     #[must_use]
     pub fn end(&self) -> u64 {

@@ -52,10 +52,15 @@ pub(crate) struct Small {
 impl Small {
     /// Times are in microseconds, as blocks have them.
     pub(crate) fn new(camera: Camera, ring: u64, seed: u64) -> Self {
+        Self::of_blocks(BLOCK, camera, ring, seed)
+    }
+
+    /// The same in blocks of so many bytes.
+    pub(crate) fn of_blocks(block_bytes: u64, camera: Camera, ring: u64, seed: u64) -> Self {
         let rng = &mut StdRng::seed_from_u64(seed);
         let header = Header {
             archive: rng.random(),
-            block_bytes: BLOCK,
+            block_bytes,
             blocks: ring,
         };
         let mut small = Self {
@@ -72,7 +77,7 @@ impl Small {
         let (mut is_key, mut at_us) = (false, rng.random_range(0..9_000_000));
         for serial in camera.first..camera.first + camera.blocks {
             let is_last = camera.is_ended && serial + 1 == camera.first + camera.blocks;
-            let mut block = vec![0; BLOCK as usize];
+            let mut block = vec![0; block_bytes as usize];
             let section = match index::ends_group(serial) {
                 true => index::section_bytes_max(block.len()),
                 false => 0,
@@ -160,9 +165,10 @@ impl Small {
     pub(crate) fn write(&self, client: &Client, volume: &Volume) {
         let put = |at: u64, bytes: &[u8]| client.write_at(volume, Bytes(at), bytes).unwrap();
         put(0, &self.header.encode());
+        let size = self.header.block_bytes;
         // What was recorded before, and is of no more interest.
         for serial in 0..self.camera.first {
-            let mut block = vec![0; BLOCK as usize];
+            let mut block = vec![0; size as usize];
             let seal = Seal {
                 archive: self.header.archive,
                 serial,
@@ -172,11 +178,11 @@ impl Small {
                 is_last: false,
             };
             Composer::new(block.len(), 0, 0).seal(&mut block, b"", b"", &seal);
-            let end = (serial + 2) * BLOCK;
+            let end = (serial + 2) * size;
             put(end - 512, &block[block.len() - 512..]);
         }
         for (serial, block) in &self.blocks {
-            let at = (serial % self.header.blocks + 1) * BLOCK;
+            let at = (serial % self.header.blocks + 1) * size;
             for (number, part) in (0..).zip(block.chunks(4_096)) {
                 if part.iter().any(|byte| *byte != 0) {
                     put(at + number * 4_096, part);

@@ -61,6 +61,8 @@ pub(super) struct Known {
     ended: Option<(u64, u64)>,
     /// The track whose frames are in its index.
     pub(super) track: Option<u8>,
+    /// How many of the last bytes of a block are read for its section: as many as any that is known would need, and some more.
+    pub(super) tail_bytes: u64,
 }
 
 impl State {
@@ -83,6 +85,8 @@ impl State {
         let group = section.first / GROUP;
         let known = self.known(number);
         known.track = Some(section.track);
+        let about = section.tail_bytes_about();
+        known.tail_bytes = known.tail_bytes.max(about + about / 8);
         known.begins.insert(group, Begin::At(section.begins_ns()));
         let told = group
             .saturating_sub(section.groups.len() as u64)

@@ -133,7 +133,7 @@ impl Archive {
         recording: &Recording,
         serial: u64,
     ) -> Result<Option<Packets>, ArchiveError> {
-        let Some((trailer, mut tail)) = self.read_tail(client, recording, serial)? else {
+        let Some((trailer, mut tail)) = self.read_tail(client, recording, serial, 0)? else {
             return Ok(None);
         };
         if !self.lengthen(client, serial, &mut tail, trailer.entries_bytes())? {

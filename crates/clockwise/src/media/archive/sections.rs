@@ -8,8 +8,8 @@ use super::*;
 const SECTIONS_KEPT: usize = 64;
 
 /// The end of a block is read in so many bytes, which have the section of nearly every block that has one, and the
-/// entries of nearly every block.
-pub(super) const TAIL_READ_BYTES: u64 = 65_536;
+/// entries of nearly every block; for a section in more, where others of its recording are longer.
+const TAIL_READ_BYTES: u64 = 65_536;
 
 /// What is read is a whole number of these.
 const READ_GRAIN_BYTES: u64 = 4_096;
@@ -104,7 +104,8 @@ impl Archive {
         recording: &Recording,
         serial: u64,
     ) -> Result<Option<Index>, ArchiveError> {
-        let Some((trailer, mut tail)) = self.read_tail(client, recording, serial)? else {
+        let about = self.state().known(recording.number).tail_bytes;
+        let Some((trailer, mut tail)) = self.read_tail(client, recording, serial, about)? else {
             return Ok(None);
         };
         if !trailer.has_section() {
@@ -124,16 +125,20 @@ impl Archive {
         Ok(section.filter(|section| section.end() == serial + 1))
     }
 
-    /// The trailer of a block of a recording and the last bytes of it that have been read; `None`: it is damaged or not
-    /// there any more.
+    /// The trailer of a block of a recording and the last bytes of it that have been read, as many as are needed `about`;
+    /// `None`: it is damaged or not there any more.
     pub(super) fn read_tail(
         &self,
         client: &Client,
         recording: &Recording,
         serial: u64,
+        about: u64,
     ) -> Result<Option<(Trailer, Vec<u8>)>, ArchiveError> {
         let size = self.header.block_bytes;
-        let Some(tail) = self.tail(client, serial, TAIL_READ_BYTES.min(size))? else {
+        let bytes = about
+            .next_multiple_of(READ_GRAIN_BYTES)
+            .max(TAIL_READ_BYTES);
+        let Some(tail) = self.tail(client, serial, bytes.min(size))? else {
             return Ok(None);
         };
         let trailer = Trailer::parse(&tail, size).ok();
