@@ -10,12 +10,13 @@ use clockwise::media::archive::Archive;
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
 use clockwise::media::description::Description;
+use clockwise::media::index::GROUP;
 use clockwise::media::keeping::Keep;
 use clockwise::media::packet::HEADER_BYTES;
 use clockwise::media::play::{Manner, Origin, PlayError, Playback, Upcoming};
 use clockwise::media::record::Tape;
 use clockwise::media::roster::{About, Does, Member};
-use clockwise::media::start::Start;
+use clockwise::media::start::{Start, start_at};
 use clockwise::media::trick::Permille;
 use clockwise::media::wall::{Instant, now_unix_ns};
 use common::until;
@@ -118,6 +119,74 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
         .map(|number| (number as u8, vec![number as u8; BODY]))
         .collect();
     assert!(packets == expected, "a packet is not what came");
+}
+
+/// What is being recorded is played from any time with one read, of the block that it begins in: who records knows where that is.
+#[test]
+fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
+    const PICTURE: &[u8] =
+        b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+        m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/1000\r\n";
+    let rig = Rig::new(&[("cam", 20)]);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let description = Description::parse(PICTURE).unwrap();
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let client = archives.client().unwrap();
+    // Frames of three packets, every fiftieth a key frame, in more blocks than a group has.
+    let mut keys = Vec::new();
+    let mut looked = 0;
+    for number in 0..6_600_u16 {
+        until("it is written", || {
+            tape.writer().drain();
+            tape.advance().unwrap();
+            tape.writer().waiting() < 2 && tape.make_room(BODY)
+        });
+        let (frame, part) = (number / 3, number % 3);
+        let mut body = [0; BODY];
+        body[0] = if frame % 50 == 0 { 0x65 } else { 0x41 };
+        let mut header = header(number);
+        header[4..8].copy_from_slice(&(u32::from(frame) * 40).to_be_bytes());
+        header[1] |= if part == 2 { 0x80 } else { 0 };
+        if frame % 50 == 0 && part == 0 {
+            keys.push(u64::from(frame) * 40_000_000);
+        }
+        let put = |out: &mut [u8]| {
+            out.copy_from_slice(&body);
+            Ok(BODY)
+        };
+        tape.fill(0, BODY, put).unwrap();
+        tape.packet(0, Kind::Rtp, &header, BODY);
+        let Some(recording) = archive.recording(None).filter(|of| of.end > of.first) else {
+            continue;
+        };
+        if number % 97 != 0 {
+            continue;
+        }
+        // As DESCRIBE and SETUP do.
+        let extent = archive.extent(&client, &recording).unwrap();
+        let group = (recording.end - 1) / GROUP * GROUP;
+        let begins = archive
+            .read_block(&client, group.max(recording.first))
+            .unwrap()
+            .unwrap();
+        let begins = Block::parse(&begins).unwrap().trailer.media_ns;
+        for at in [begins, (begins + extent.end) / 2, extent.end] {
+            let before = archive.reads();
+            let mut found = start_at(&archive, &client, &recording, at, 0).unwrap();
+            let bytes = found.block(&archive, &client).unwrap().unwrap().to_vec();
+            let (block, start) = (Block::parse(&bytes).unwrap(), found.start);
+            let key = keys.iter().rfind(|key| extent.start + **key <= at).unwrap();
+            assert_eq!(start.media_ns, extent.start + key, "of {recording:?}");
+            let entry = block.packet(start.packet).unwrap().0;
+            assert_eq!((entry.media_ns, entry.is_key), (start.media_ns, true));
+            assert_eq!(archive.reads() - before, 1, "at {at} of {recording:?}");
+            looked += u64::from(recording.end > GROUP);
+        }
+    }
+    assert!(looked > 10, "a group was full before");
+    tape.finish().unwrap();
 }
 
 /// By UDP nobody knows whether a packet follows before it is there.

@@ -99,6 +99,8 @@ struct State {
     /// No more blocks than these are kept.
     most: Option<u64>,
     sections: Sections,
+    /// What the index says so far of the group that is being recorded, and of which recording it is.
+    so_far: Option<(u64, Arc<Index>)>,
     /// What is known of each recording as a whole, by its number.
     known: HashMap<u64, Known>,
     /// Who is told of each block and of the end.
@@ -275,6 +277,7 @@ impl Archive {
             look_at: None,
             most: blocks_of(kept.keep, &header),
             sections: Sections::default(),
+            so_far: None,
             known: HashMap::new(),
             listeners: Listeners::default(),
         };

@@ -487,6 +487,16 @@ impl Indexer {
         self.index.records.push(record);
     }
 
+    /// What is known of the blocks since the last section that are full, which may be less than a group.
+    #[must_use]
+    pub fn so_far(&self) -> Index {
+        let mut index = self.index.clone();
+        let key = self.open.filter(|open| open.is_key).map(|open| open.key);
+        index.keys.extend(key.map(|key| Key { end: None, ..key }));
+        index.groups = self.groups.iter().rev().copied().collect();
+        index
+    }
+
     /// Leaves every second key out while there are more than so many.
     pub fn thin(&mut self, keys_max: usize) {
         while self.index.keys.len() > keys_max.max(1) {

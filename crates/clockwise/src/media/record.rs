@@ -428,9 +428,10 @@ impl<'a> Tape<'a> {
         composer.seal(&mut buffer, text, &section, &seal);
         let size = Bytes(buffer.len() as u64);
         self.writer.put(buffer, size);
-        if let Some(index) = index {
-            let archive = self.writing.archive();
-            archive.keep(seal.recording, seal.serial, Some(Arc::new(index)));
+        let archive = self.writing.archive();
+        match index {
+            Some(index) => archive.keep(seal.recording, seal.serial, Some(Arc::new(index))),
+            None => archive.keep_so_far(seal.recording, Arc::new(self.indexer.so_far())),
         }
     }
 

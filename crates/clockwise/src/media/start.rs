@@ -1,8 +1,8 @@
 //! Where playing begins, so that what is shown at a time can be decoded.
 //!
 //! The [index](super::index) says it: the section of the group that the time is in, and then the block to begin with, which
-//! is played as it was read for that. What has no index, as a group that is being recorded, is looked for in the blocks
-//! themselves.
+//! is played as it was read for that. Of a group that is being recorded who records knows it. What has no index is looked for
+//! in the blocks themselves.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use engine::front::Client;
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
-use super::index::Index;
+use super::index::{Index, Key};
 
 /// How far a frame that can be decoded alone is looked for before the one that is asked for, in blocks.
 pub const KEY_BLOCKS_MAX: u64 = 16;
@@ -121,12 +121,17 @@ fn indexed(
     track: usize,
 ) -> Result<Option<Found>, ArchiveError> {
     let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
-    let index = archive.index_at(client, recording, media_ns)?;
+    let index = match archive.index_at(client, recording, media_ns)? {
+        Some(index) => Some(index),
+        None => archive.so_far(recording),
+    };
     let Some(index) = index.filter(of_track) else {
         return Ok(None);
     };
     let start = |index: &Index| {
-        let key = index.key_at(media_ns)?;
+        // What is being recorded may not have been written as far as is known of it.
+        let is_it = |key: &&Key| key.media_ns <= media_ns && key.serial < recording.end;
+        let key = index.keys.iter().rev().find(is_it)?;
         (key.serial >= recording.first).then_some(Start {
             serial: key.serial,
             packet: key.packet as usize,
@@ -142,7 +147,7 @@ fn indexed(
     let Some(before) = archive.index_before(client, recording, &index)? else {
         // Nothing is before it, or nothing to be read: it begins with what cannot be decoded.
         let start = Start {
-            serial: index.block_at(media_ns).max(recording.first),
+            serial: (index.block_at(media_ns)).clamp(recording.first, recording.end - 1),
             packet: 0,
             media_ns,
         };

@@ -314,8 +314,13 @@ impl Archive {
     ) -> Result<u64, ArchiveError> {
         let group = self.group_at(client, recording, media_ns)?;
         let serials = recording.serials_of(group);
-        if let Some(index) = self.section(client, recording, serials.end - 1)? {
-            return Ok(index.block_at(media_ns).max(recording.first));
+        let index = match self.section(client, recording, serials.end - 1)? {
+            None if serials.end == recording.end => self.so_far(recording),
+            index => index,
+        };
+        if let Some(index) = index {
+            let serial = index.block_at(media_ns);
+            return Ok(serial.clamp(recording.first, recording.end - 1));
         }
         let (mut from, mut to) = (serials.start, serials.end);
         while from + 1 < to {

@@ -32,6 +32,29 @@ impl Archive {
         state.sections.push_back((number, serial, section));
     }
 
+    /// Keeps what the index says of the group that is being recorded, up to a block that is full.
+    pub(in super::super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
+        let mut state = self.state();
+        state.learn(number, &index);
+        state.so_far = Some((number, index));
+    }
+
+    /// What the index says of the last blocks of a recording that is being made, of which the last may not be on the disks
+    /// yet; `None`: nothing is known of them without reading.
+    #[must_use]
+    pub fn so_far(&self, recording: &Recording) -> Option<Arc<Index>> {
+        let last = recording.end.checked_sub(1)?;
+        // A whole group's section is kept before the block is written that has it.
+        let group_ends = last / GROUP * GROUP + GROUP - 1;
+        if let Some(Some(whole)) = self.kept_section(recording, group_ends) {
+            return Some(whole);
+        }
+        let state = self.state();
+        let (number, index) = state.so_far.as_ref()?;
+        let is_it = *number == recording.number && (index.first..index.end()).contains(&last);
+        is_it.then(|| Arc::clone(index))
+    }
+
     /// The section that is kept; `None`: none is.
     fn kept_section(&self, recording: &Recording, serial: u64) -> Option<Option<Arc<Index>>> {
         let mut state = self.state();
