@@ -124,6 +124,19 @@ fn play(stream: &Stream, data: &[u8]) {
     });
 }
 
+/// What is to be looked into before it is played lies where the disk put it as well.
+fn read_before(stream: &Stream, data: &[u8]) {
+    let client = stream.client();
+    let watch = watch(&buffers(client.account())).unwrap();
+    let read: Vec<Buffer> = (0..BUFFERS)
+        .map(|number| {
+            let offset = Bytes((number * BLOCK) as u64);
+            client.read(stream.volume(), offset, BLOCK).unwrap()
+        })
+        .collect();
+    assert_untouched(&watch, &read, data, "reading before a session");
+}
+
 /// Both buffers together, the second before the first.
 fn both(buffers: &[Buffer], op: Op) -> Segments {
     let mut segments = Segments::empty(op);
@@ -185,6 +198,7 @@ fn data_between_a_socket_and_a_disk_is_copied_by_nobody() {
         recorder.close();
         let player = stream(&pool, &volume, Op::Read);
         play(&player, &data);
+        read_before(&player, &data);
         player.close();
         transfer(&pool, &volume, &data);
         pool.close().unwrap();

@@ -22,10 +22,11 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use engine::buffer::Buffer;
 use engine::event::EventFd;
 use engine::front::{Client, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
-use engine::stream::Changer;
+use engine::stream::{Changer, Stream};
 use sched::units::{Bytes, Time};
 
 use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
@@ -473,14 +474,55 @@ impl Archive {
         if let Err(error) = reader.read((place + 1) * size, &mut bytes) {
             return self.unless_cut(&reader, error);
         }
-        let block = Block::parse(&bytes).ok();
-        let Some(block) = block.filter(|block| self.is_of(&block.trailer, serial)) else {
+        Ok(self.looked_at(&bytes, serial).then_some(bytes))
+    }
+
+    /// The same into one of the buffers of the stream that is to play it, where it stays.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_for(&self, stream: &Stream, serial: u64) -> Result<Option<Buffer>, ArchiveError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let reader = self.reader(stream.client());
+        let Some(place) = reader.geometry.place(serial) else {
             return Ok(None);
+        };
+        let size = self.header.block_bytes;
+        let buffer = match reader.read_whole((place + 1) * size, size) {
+            Ok(buffer) => buffer,
+            Err(error) => return self.unless_cut(&reader, error),
+        };
+        let looked_at = buffer.with(|bytes| self.looked_at(bytes, serial));
+        let is_it = looked_at.map_err(|error| reader.failed(error.into()))?;
+        Ok(is_it.then_some(buffer))
+    }
+
+    /// Whether bytes that were read are the block of this serial, whose section is kept then.
+    fn looked_at(&self, bytes: &[u8], serial: u64) -> bool {
+        let block = Block::parse(bytes).ok();
+        let Some(block) = block.filter(|block| self.is_of(&block.trailer, serial)) else {
+            return false;
         };
         if let Ok(section) = Index::parse(block.index()) {
             self.keep(block.trailer.recording, serial, Some(Arc::new(section)));
         }
-        Ok(Some(bytes))
+        true
+    }
+
+    /// What a block says that was read [for a stream](Self::read_for).
+    ///
+    /// # Errors
+    /// When its memory was taken back.
+    pub fn look_into<R>(
+        &self,
+        buffer: &Buffer,
+        reader: impl FnOnce(&Block<'_>) -> R,
+    ) -> Result<Option<R>, ArchiveError> {
+        let read = buffer.with(|bytes| Block::parse(bytes).ok().map(|block| reader(&block)));
+        read.map_err(|error| ArchiveError::Io {
+            volume: self.volume.name().to_owned(),
+            error: error.into(),
+        })
     }
 
     /// Whether a block that was read is the one of this serial.

@@ -52,27 +52,10 @@ pub enum PlayError {
     Grown(#[from] Refusal),
 }
 
-/// Where a block lies that has been read.
-enum Lies {
-    /// Where the disks have put it.
-    Read(Buffer),
-    /// Where it was copied to when it was looked at for the first packet.
-    Found(Vec<u8>),
-}
-
-impl Lies {
-    fn with<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Result<R, BufferError> {
-        match self {
-            Self::Read(buffer) => buffer.with(look),
-            Self::Found(bytes) => Ok(look(bytes)),
-        }
-    }
-}
-
 /// A block whose packets are being sent.
 struct Current {
     serial: u64,
-    lies: Lies,
+    buffer: Buffer,
     /// With their numbers in the block.
     packets: VecDeque<(usize, Entry, Range<usize>)>,
 }
@@ -131,9 +114,8 @@ pub struct Playback<'a> {
     next_ask: u64,
     /// The packet to begin with in the first block.
     skip: usize,
-    /// The first block, as it has been read already.
-    first: Option<(u64, Vec<u8>)>,
-    copied_bytes: u64,
+    /// The first block, as it has been read already, in one of the stream's buffers.
+    first: Option<(u64, Buffer)>,
     current: Option<Current>,
     origin: Origin,
     last_due: Time,
@@ -199,8 +181,12 @@ impl<'a> Playback<'a> {
         let begins = origin.at;
         let (scale, from) = (manner.scale, start.media_ns);
         let keys = scale.is_by_keys();
+        let reader = match &block {
+            Some(block) => BlockReader::beside(stream, block),
+            None => BlockReader::new(stream),
+        };
         Ok(Self {
-            reader: BlockReader::new(stream)?,
+            reader: reader?,
             changer: stream.changer(),
             change: None,
             archive,
@@ -212,7 +198,6 @@ impl<'a> Playback<'a> {
             next_ask: start.serial,
             skip: start.packet,
             first: block.map(|block| (start.serial, block)),
-            copied_bytes: 0,
             current: None,
             origin,
             last_due: begins,
@@ -248,12 +233,6 @@ impl<'a> Playback<'a> {
         &self.reader
     }
 
-    /// Bytes that were copied before they were sent: those of the block that was read to find the first packet.
-    #[must_use]
-    pub fn copied_bytes(&self) -> u64 {
-        self.copied_bytes
-    }
-
     /// Blocks that were damaged or overwritten before they were played.
     #[must_use]
     pub fn missing(&self) -> u64 {
@@ -287,7 +266,9 @@ impl<'a> Playback<'a> {
             if let Some(upcoming) = self.upcoming() {
                 return Ok(upcoming);
             }
-            self.let_go();
+            if let Some(done) = self.current.take() {
+                self.reader.give_back(done.buffer);
+            }
             if self.take_first()? {
                 // Those behind it are due as if it had been read with them.
                 self.ask()?;
@@ -305,15 +286,7 @@ impl<'a> Playback<'a> {
                 });
             };
             let ask = self.asked.pop_front().unwrap_or_default();
-            self.begin_block(ask, Lies::Read(read.buffer))?;
-        }
-    }
-
-    /// Nothing more of the block is sent whose packets were.
-    fn let_go(&mut self) {
-        let current = self.current.take();
-        if let Some(Lies::Read(buffer)) = current.map(|of| of.lies) {
-            self.reader.give_back(buffer);
+            self.begin_block(ask, read.buffer)?;
         }
     }
 
@@ -389,7 +362,7 @@ impl<'a> Playback<'a> {
         };
         let header = self.header();
         let header: &[u8] = header.as_ref().map_or(&[], |header| &header[..]);
-        let written = current.lies.with(|bytes| {
+        let written = current.buffer.with(|bytes| {
             let mut parts = [
                 IoSlice::new(frame),
                 IoSlice::new(header),

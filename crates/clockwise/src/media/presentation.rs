@@ -161,14 +161,6 @@ impl<'a> Presentation<'a> {
         self.parts.iter().map(|part| part.playback.reader())
     }
 
-    /// Bytes of all of them that were copied before they were sent.
-    pub(super) fn copied_bytes(&self) -> u64 {
-        self.parts
-            .iter()
-            .map(|part| part.playback.copied_bytes())
-            .sum()
-    }
-
     /// Before sleeping: whether that may be.
     pub(super) fn arm(&self) -> bool {
         // Each has to be armed, whatever another one says.

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use engine::buffer::Buffer;
 use engine::front::Client;
+use engine::stream::Stream;
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
@@ -36,28 +38,32 @@ pub struct Place {
 }
 
 /// Where to begin, and the block that is there if it was read to find out.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Found {
     /// Where.
     pub start: Start,
-    /// The bytes of its block.
-    pub block: Option<Vec<u8>>,
+    /// Its block, in a buffer of the stream that is to play it: it is sent from there.
+    pub block: Option<Buffer>,
 }
 
 impl Found {
-    /// Its block, which is read if it was not; `None`: it is damaged, or not there any more.
+    /// What its block says, which is read for the stream if it was not; `None`: it is damaged, or not there any more.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn block(
+    pub fn look_into<R>(
         &mut self,
         archive: &Archive,
-        client: &Client,
-    ) -> Result<Option<&[u8]>, ArchiveError> {
+        stream: &Stream,
+        reader: impl FnOnce(&Block<'_>) -> R,
+    ) -> Result<Option<R>, ArchiveError> {
         if self.block.is_none() {
-            self.block = archive.read_block(client, self.start.serial)?;
+            self.block = archive.read_for(stream, self.start.serial)?;
         }
-        Ok(self.block.as_deref())
+        match &self.block {
+            Some(block) => archive.look_into(block, reader),
+            None => Ok(None),
+        }
     }
 }
 
@@ -67,9 +73,39 @@ impl From<Start> for Found {
     }
 }
 
+/// Where to begin is looked for in an archive's blocks.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    archive: &'a Archive,
+    client: &'a Client,
+    /// Who is to play what is found.
+    stream: Option<&'a Stream>,
+}
+
+impl Look<'_> {
+    /// What is found in a block, which stays where it was read if somebody is to play it; `None`: nothing is, or the block
+    /// is damaged, or not there any more.
+    fn block<R>(
+        &self,
+        serial: u64,
+        find: impl FnOnce(&Block<'_>) -> Option<R>,
+    ) -> Result<Option<(R, Option<Buffer>)>, ArchiveError> {
+        let Some(stream) = self.stream else {
+            let bytes = self.archive.read_block(self.client, serial)?;
+            let block = bytes.as_deref().and_then(|bytes| Block::parse(bytes).ok());
+            return Ok(block.and_then(|of| find(&of)).map(|found| (found, None)));
+        };
+        let Some(buffer) = self.archive.read_for(stream, serial)? else {
+            return Ok(None);
+        };
+        let found = self.archive.look_into(&buffer, find)?.flatten();
+        Ok(found.map(|found| (found, Some(buffer))))
+    }
+}
+
 /// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it. The
 /// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, where the
-/// index names all key frames.
+/// index names all key frames. Of a stream that is to play from there a buffer has that block, if it was read.
 ///
 /// # Errors
 /// When the recording cannot be read.
@@ -79,29 +115,27 @@ pub fn start_at(
     recording: &Recording,
     media_ns: u64,
     track: usize,
+    stream: Option<&Stream>,
 ) -> Result<Found, ArchiveError> {
-    if let Some(found) = indexed(archive, client, recording, media_ns, track)? {
+    let look = Look {
+        archive,
+        client,
+        stream,
+    };
+    if let Some(found) = indexed(look, recording, media_ns, track)? {
         return Ok(found);
     }
     let wanted = archive.block_at(client, recording, media_ns)?;
     let earliest = wanted.saturating_sub(KEY_BLOCKS_MAX).max(recording.first);
     for serial in (earliest..=wanted).rev() {
-        let Some(bytes) = archive.read_block(client, serial)? else {
-            continue;
-        };
-        let Ok(block) = Block::parse(&bytes) else {
-            continue;
-        };
-        if let Some((packet, media_ns)) = key_before(&block, media_ns, track) {
+        let found = look.block(serial, |block| key_before(block, media_ns, track))?;
+        if let Some(((packet, media_ns), block)) = found {
             let start = Start {
                 serial,
                 packet,
                 media_ns,
             };
-            return Ok(Found {
-                start,
-                block: Some(bytes),
-            });
+            return Ok(Found { start, block });
         }
     }
     let start = Start {
@@ -114,12 +148,14 @@ pub fn start_at(
 
 /// The same as far as the index says.
 fn indexed(
-    archive: &Archive,
-    client: &Client,
+    look: Look<'_>,
     recording: &Recording,
     media_ns: u64,
     track: usize,
 ) -> Result<Option<Found>, ArchiveError> {
+    let Look {
+        archive, client, ..
+    } = look;
     let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
     let index = match archive.index_at(client, recording, media_ns)? {
         Some(index) => Some(index),
@@ -141,7 +177,7 @@ fn indexed(
     if let Some(start) = start(&index) {
         return Ok(Some(start.into()));
     }
-    if let Some(found) = before(archive, client, recording, media_ns, &index)? {
+    if let Some(found) = before(look, recording, media_ns, &index)? {
         return Ok(Some(found));
     }
     let Some(before) = archive.index_before(client, recording, &index)? else {
@@ -161,8 +197,7 @@ fn indexed(
 
 /// The last key frame before the group of a section, which its block says the time of.
 fn before(
-    archive: &Archive,
-    client: &Client,
+    look: Look<'_>,
     recording: &Recording,
     media_ns: u64,
     index: &Index,
@@ -173,22 +208,21 @@ fn before(
     let Some((serial, packet)) = before else {
         return Ok(None);
     };
-    let Some(bytes) = archive.read_block(client, serial)? else {
-        return Ok(None);
-    };
     let packet = packet as usize;
-    let entry = Block::parse(&bytes).ok().and_then(|of| of.packet(packet));
     let is_it = |entry: &Entry| {
         entry.begins_frame && entry.track == index.track && entry.media_ns <= media_ns
     };
-    let entry = entry.map(|(entry, _)| entry).filter(is_it);
-    Ok(entry.map(|entry| Found {
+    let found = look.block(serial, |block| {
+        let entry = block.packet(packet).map(|(entry, _)| entry);
+        entry.filter(is_it)
+    })?;
+    Ok(found.map(|(entry, block)| Found {
         start: Start {
             serial,
             packet,
             media_ns: entry.media_ns,
         },
-        block: Some(bytes),
+        block,
     }))
 }
 

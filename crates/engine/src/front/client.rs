@@ -14,7 +14,7 @@ use super::op::Op;
 use super::request::{IoFailure, SubmitError, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
 use super::share::ReservedShare;
 use super::submit::{self, Entry};
-use crate::buffer::{Account, AccountId, BufferError, MemoryError};
+use crate::buffer::{Account, AccountId, Buffer, BufferError, MemoryError};
 use crate::clock;
 use crate::event::{Doorbell, EventFd};
 use crate::handoff::IndexStack;
@@ -399,17 +399,32 @@ impl Client {
         completion
     }
 
+    /// Reads so many bytes, a whole number of sectors, into a buffer of the client's memory, and waits for it. What is in
+    /// the buffer is where the disks put it: nothing is copied.
+    ///
+    /// # Errors
+    /// When there is no memory for it, or it is taken back meanwhile, and what submitting or a request itself can fail
+    /// with.
+    pub fn read(&self, volume: &Volume, offset: Bytes, bytes: usize) -> Result<Buffer, SyncError> {
+        let buffer = self.core.account.allocate_wait(bytes, None)?;
+        for from in (0..bytes).step_by(SYNC_PIECE_BYTES) {
+            let to = bytes.min(from + SYNC_PIECE_BYTES);
+            let memory = buffer.segments(Direction::Read, from..to)?;
+            let at = offset + Bytes(from as u64);
+            let request = VolumeRequest::transfer(volume, VolumeOp::Read, at, memory);
+            self.execute(request)?.result?;
+        }
+        Ok(buffer)
+    }
+
     /// Reads into `out`, a whole number of sectors, and waits for it. Copies; for tools and tests.
     ///
     /// # Errors
-    /// What submitting or the request itself can fail with.
+    /// As [`read`](Self::read).
     pub fn read_at(&self, volume: &Volume, offset: Bytes, out: &mut [u8]) -> Result<(), SyncError> {
         let mut at = offset;
         for piece in out.chunks_mut(SYNC_PIECE_BYTES) {
-            let buffer = self.core.account.allocate_wait(piece.len(), None)?;
-            let memory = buffer.segments(Direction::Read, 0..piece.len())?;
-            let request = VolumeRequest::transfer(volume, VolumeOp::Read, at, memory);
-            self.execute(request)?.result?;
+            let buffer = self.read(volume, at, piece.len())?;
             buffer.with(|bytes| piece.copy_from_slice(&bytes[..piece.len()]))?;
             at += Bytes(piece.len() as u64);
         }

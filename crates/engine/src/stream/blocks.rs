@@ -57,7 +57,7 @@ impl<'a> BlockWriter<'a> {
     pub fn new(stream: &'a Stream, offset: Bytes) -> Result<Self, PaceError> {
         let session = Session::new(stream, offset, Direction::Write)?;
         Ok(Self {
-            buffers: Buffers::new(&session)?,
+            buffers: Buffers::new(&session, None)?,
             borrow_most: 0,
             ready: VecDeque::new(),
             place: None,
@@ -343,9 +343,22 @@ impl<'a> BlockReader<'a> {
     /// # Errors
     /// When the stream records, or there is no memory for the buffers.
     pub fn new(stream: &'a Stream) -> Result<Self, PaceError> {
+        Self::begin(stream, None)
+    }
+
+    /// The same where what is used first has been read before, [by the stream's client](crate::front::Client::read): that
+    /// buffer, as long as the stream's are, is one of its own, which is taken and to be [given back](Self::give_back).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn beside(stream: &'a Stream, read: &Buffer) -> Result<Self, PaceError> {
+        Self::begin(stream, Some(read))
+    }
+
+    fn begin(stream: &'a Stream, taken: Option<&Buffer>) -> Result<Self, PaceError> {
         let session = Session::new(stream, Bytes::ZERO, Direction::Read)?;
         Ok(Self {
-            buffers: Buffers::new(&session)?,
+            buffers: Buffers::new(&session, taken)?,
             asked: VecDeque::new(),
             more_follow: false,
             offsets: BTreeMap::new(),
@@ -512,7 +525,7 @@ impl<'a> BlockReader<'a> {
         })
     }
 
-    /// Takes back a buffer that has been used.
+    /// Takes back a buffer that has been used. One that is none of the stream's is dropped.
     pub fn give_back(&mut self, buffer: Buffer) {
         self.buffers.give_back(buffer);
     }

@@ -67,13 +67,17 @@ pub(super) struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
+    /// One of the stream's own may be taken already.
+    ///
     /// # Errors
     /// When there is no memory for the stream's own.
-    pub(super) fn new(session: &Session<'a>) -> Result<Self, PaceError> {
-        let free = session.buffers()?;
+    pub(super) fn new(session: &Session<'a>, taken: Option<&Buffer>) -> Result<Self, PaceError> {
+        let own = session.stream.client().account().id();
+        let taken = taken.map_or(0, |taken| u32::from(taken.account() == own));
+        let free = session.buffers(taken)?;
         let mut buffers = Self {
             stream: session.stream,
-            own: free.len(),
+            own: free.len() + taken as usize,
             free,
             more: Vec::new(),
             seen: 0,

@@ -60,7 +60,7 @@ impl<'a> Player<'a> {
         let session = Session::new(self.stream, self.offset, Direction::Read)?;
         let moves_bytes = session.moves_bytes()?;
         let sink = NonBlocking::new(sink.as_fd()).map_err(PaceError::Peer)?;
-        let free = session.buffers()?;
+        let free = session.buffers(0)?;
         let begin = clock::now().max(session.begin);
         let lead = lead(&session);
         let playing = Playing {

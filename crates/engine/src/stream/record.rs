@@ -63,7 +63,7 @@ impl<'a> Recorder<'a> {
         let session = Session::new(self.stream, self.offset, Direction::Write)?;
         let moves_bytes = session.moves_bytes()?;
         let source = NonBlocking::new(source.as_fd()).map_err(PaceError::Peer)?;
-        let free = session.buffers()?;
+        let free = session.buffers(0)?;
         let recording = Recording {
             _moves_bytes: moves_bytes,
             pace: Pace::new(session.begin),

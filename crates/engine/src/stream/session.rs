@@ -177,16 +177,17 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Buffers, as many as the stream was admitted with: waits for those that are still in use.
+    /// Buffers, as many as the stream was admitted with, less so many that are taken: waits for those that are still in
+    /// use.
     ///
     /// # Errors
     /// When none of the stream's is out, and there is no room for a block.
-    pub(super) fn buffers(&self) -> Result<Vec<Buffer>, PaceError> {
+    pub(super) fn buffers(&self, taken: u32) -> Result<Vec<Buffer>, PaceError> {
         let account = self.stream.client().account();
         let size = self.stream.buffer().0 as usize;
         let disks = self.stream.core().disks_max.max(1);
         let count = super::open::BUFFERS_PER_DISK as u32 * disks as u32;
-        (0..count)
+        (taken..count)
             .map(|held| account.allocate_own(size, held).map_err(PaceError::Memory))
             .collect()
     }

@@ -148,6 +148,58 @@ fn a_session_of_the_other_direction_is_none() {
     assert!(reader.take().is_none());
 }
 
+/// What was read before a session begins is in one of its stream's buffers, and is given back to it.
+#[test]
+fn a_buffer_that_was_read_before_is_one_of_the_readers() {
+    let (rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
+    let ring = volume(&pool, "ring", 3 * MIB);
+    let recorder = reserved(&pool, &ring, Op::Write);
+    write(&recorder, 0, 16);
+    drop(recorder);
+    let player = reserved(&pool, &ring, Op::Read);
+    let first = |client: &engine::front::Client| {
+        let read = client
+            .read(&ring, Bytes(5 * BLOCK), BLOCK as usize)
+            .unwrap();
+        assert!(
+            read.with(|bytes| bytes.iter().all(|byte| *byte == 5))
+                .unwrap()
+        );
+        read
+    };
+    let read_before = first(player.client());
+    let mut reader = BlockReader::beside(&player, &read_before).unwrap();
+    let own = reader.buffers();
+    assert_eq!(own, 6);
+    // All but that one are read into until it is given back.
+    let all: Vec<u64> = (6..6 + own as u64).collect();
+    all.iter()
+        .for_each(|block| reader.ask(Bytes(block * BLOCK)));
+    let mut count = 0;
+    while count < own - 1 {
+        reader.advance(&mut |_| {}).unwrap();
+        sleep(reader.event(), reader.arm(), reader.next_at());
+        reader.drain();
+        count = reader.use_of_buffers().full;
+    }
+    assert_eq!(reader.next_at(), None);
+    reader.give_back(read_before);
+    assert!(reader.next_at().is_some());
+    drop(reader);
+    // One of somebody else's is beside the reader's, and dropped.
+    let other = client(&pool);
+    let foreign = first(&other);
+    let mut reader = BlockReader::beside(&player, &foreign).unwrap();
+    assert_eq!(reader.buffers(), own);
+    reader.give_back(foreign);
+    assert_eq!(read(&mut reader, &all), [6, 7, 8, 9, 10, 11]);
+    let usage = rig.memory.usage();
+    assert!(
+        usage.iter().all(|of| of.variable == Bytes::ZERO),
+        "{usage:?}"
+    );
+}
+
 /// Fills and puts so many blocks, block `n` of the byte `first + n`, as fast as there are buffers; how many were
 /// borrowed at most.
 fn burst(writer: &mut BlockWriter<'_>, first: u8, count: u8) -> usize {

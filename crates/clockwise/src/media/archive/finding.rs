@@ -1,5 +1,7 @@
 //! What is in an archive, found by reading little of it.
 
+use engine::front::SyncError;
+
 use super::*;
 
 /// Reads a volume without a deadline.
@@ -13,10 +15,20 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), ArchiveError> {
         let read = self.client.read_at(self.volume, Bytes(offset), out);
-        read.map_err(|error| ArchiveError::Io {
+        read.map_err(|error| self.failed(error))
+    }
+
+    /// The same into a buffer of the client's.
+    pub(super) fn read_whole(&self, offset: u64, bytes: u64) -> Result<Buffer, ArchiveError> {
+        let read = self.client.read(self.volume, Bytes(offset), bytes as usize);
+        read.map_err(|error| self.failed(error))
+    }
+
+    pub(super) fn failed(&self, error: SyncError) -> ArchiveError {
+        ArchiveError::Io {
             volume: self.volume.name().to_owned(),
             error,
-        })
+        }
     }
 
     /// What is remembered of it, and whether both copies say how long the ring is.

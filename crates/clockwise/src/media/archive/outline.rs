@@ -61,8 +61,9 @@ pub(super) struct Known {
     ended: Option<(u64, u64)>,
     /// The track whose frames are in its index.
     pub(super) track: Option<u8>,
-    /// How many of the last bytes of a block are read for its section: as many as any that is known would need, and some more.
-    pub(super) tail_bytes: u64,
+    /// How many of the last bytes of a block are read for its section: as many as any that is known would need, and some
+    /// more; and of how many blocks the section was about that tells most of that.
+    pub(super) tail: (u64, usize),
 }
 
 impl State {
@@ -86,7 +87,11 @@ impl State {
         let known = self.known(number);
         known.track = Some(section.track);
         let about = section.tail_bytes_about();
-        known.tail_bytes = known.tail_bytes.max(about + about / 8);
+        let (bytes, blocks) = known.tail;
+        known.tail = (
+            bytes.max(about + about / 8),
+            blocks.max(section.records.len()),
+        );
         known.begins.insert(group, Begin::At(section.begins_ns()));
         let told = group
             .saturating_sub(section.groups.len() as u64)

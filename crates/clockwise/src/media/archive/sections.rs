@@ -11,6 +11,10 @@ const SECTIONS_KEPT: usize = 64;
 /// entries of nearly every block; for a section in more, where others of its recording are longer.
 const TAIL_READ_BYTES: u64 = 65_536;
 
+/// A section about fewer blocks does not tell how long others are: then half a block is read, which has a quarter for its
+/// section.
+const TELLING_BLOCKS: usize = 16;
+
 /// What is read is a whole number of these.
 const READ_GRAIN_BYTES: u64 = 4_096;
 
@@ -120,6 +124,15 @@ impl Archive {
         Ok(section)
     }
 
+    /// How many of the last bytes of a block are read for its section, as far as others tell.
+    fn tail_about(&self, recording: &Recording) -> u64 {
+        let (bytes, blocks) = self.state().known(recording.number).tail;
+        match (1..TELLING_BLOCKS).contains(&blocks) {
+            true => bytes.max(self.header.block_bytes / 2),
+            false => bytes,
+        }
+    }
+
     /// Reads it with as little of the block as has it.
     fn read_section(
         &self,
@@ -127,7 +140,7 @@ impl Archive {
         recording: &Recording,
         serial: u64,
     ) -> Result<Option<Index>, ArchiveError> {
-        let about = self.state().known(recording.number).tail_bytes;
+        let about = self.tail_about(recording);
         let Some((trailer, mut tail)) = self.read_tail(client, recording, serial, about)? else {
             return Ok(None);
         };

@@ -44,7 +44,7 @@ pub(super) struct Tally {
     pub(super) packets: u64,
     /// Of them, with their headers.
     pub(super) bytes: u64,
-    /// Bytes that were copied by this program on their way.
+    /// Bytes that were copied by this program on their way, which are those that were encrypted.
     pub(super) copied_bytes: u64,
 }
 
@@ -111,9 +111,7 @@ impl Outgoing<'_> {
 
     /// What has gone until now.
     pub(super) fn tally(&self) -> Tally {
-        let mut tally = self.tally;
-        tally.copied_bytes += self.playback.copied_bytes();
-        tally
+        self.tally
     }
 
     /// Notes that so many bytes were copied on their way.

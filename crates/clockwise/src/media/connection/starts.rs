@@ -5,7 +5,6 @@ use sched::units::Nanos;
 use super::wanted::{Playable, Unwanted, range_error, seconds};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
-use crate::media::block::Block;
 use crate::media::drift::Drift;
 use crate::media::presentation::unix_ns;
 use crate::media::start::{self, Found, Start};
@@ -199,7 +198,7 @@ impl Connection<'_> {
             return Ok(None);
         }
         let video = usize::from(part.description.video_track());
-        let found = start::start_at(archive, client, recording, at, video)?;
+        let found = start::start_at(archive, client, recording, at, video, Some(&part.reserved))?;
         if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
             return Ok(Some(found));
         }
@@ -234,7 +233,8 @@ impl Connection<'_> {
         let client = &self.shared.client;
         let archive = &part.archive;
         let video = usize::from(part.description.video_track());
-        let at = |time| start::start_at(archive, client, recording, time, video);
+        let stream = &part.reserved;
+        let at = |time| start::start_at(archive, client, recording, time, video, Some(stream));
         match from {
             None if scale < Permille(0) => Ok(at(u64::MAX)?),
             None | Some(0) => Ok(self.beginning(part, recording)?),
@@ -243,10 +243,9 @@ impl Connection<'_> {
                 let is_first = found.start.serial == recording.first && found.start.packet == 0;
                 if is_first && scale > Permille(0) {
                     // What is before the first packet, or has been overwritten, is nothing to wait for.
-                    let block = found.block(archive, client)?;
-                    let block = block.and_then(|bytes| Block::parse(bytes).ok());
-                    let begins = block.map_or(0, |block| block.trailer.media_ns);
-                    found.start.media_ns = found.start.media_ns.max(begins);
+                    let begins =
+                        found.look_into(archive, stream, |block| block.trailer.media_ns)?;
+                    found.start.media_ns = found.start.media_ns.max(begins.unwrap_or(0));
                 }
                 // Only in the last blocks there may be no such time.
                 if found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {

@@ -280,33 +280,49 @@ impl Connection<'_> {
 
     /// The first packet of each track of a part, and when it is.
     fn first_packets(&self, part: &Part, of: &mut WantedPart) -> Option<Vec<(usize, Header, u64)>> {
-        let first = of.found.start.packet;
-        let client = &self.shared.client;
-        let bytes = of.found.block(&part.archive, client).ok()??;
-        let block = Block::parse(bytes).ok()?;
-        // Behind one that is over another one may begin.
-        if block.trailer.recording != of.recording.number {
-            return None;
-        }
-        let mut firsts: Vec<Option<(usize, Header, u64)>> = vec![None; of.manner.clock_rates.len()];
-        for number in first..block.len() {
-            let Some((entry, _)) = block.packet(number) else {
-                continue;
-            };
-            of.lasts_to_ns = of.lasts_to_ns.max(Some(entry.media_ns));
-            let track = usize::from(entry.track);
-            if of.manner.scale.is_by_keys() && entry.track != of.manner.track {
-                continue;
-            }
-            if entry.kind == Kind::Rtp
-                && let Some(first @ None) = firsts.get_mut(track)
-                && let Some(header) = Header::parse(&entry.header)
-            {
-                *first = Some((track, header, entry.media_ns));
-            }
-        }
-        Some(firsts.into_iter().flatten().collect())
+        let WantedPart {
+            found,
+            manner,
+            recording,
+            ..
+        } = of;
+        let first = found.start.packet;
+        let read = found.look_into(&part.archive, &part.reserved, |block| {
+            // Behind one that is over another one may begin.
+            let is_it = block.trailer.recording == recording.number;
+            is_it.then(|| firsts_in(block, first, manner))
+        });
+        let (firsts, lasts_to_ns) = read.ok()???;
+        of.lasts_to_ns = of.lasts_to_ns.max(lasts_to_ns);
+        Some(firsts)
     }
+}
+
+/// The first packet of each track in a block from one on, and when it is; and the time of the last of all.
+fn firsts_in(
+    block: &Block<'_>,
+    from: usize,
+    manner: &Manner,
+) -> (Vec<(usize, Header, u64)>, Option<u64>) {
+    let mut firsts: Vec<Option<(usize, Header, u64)>> = vec![None; manner.clock_rates.len()];
+    let mut lasts_to_ns = None;
+    for number in from..block.len() {
+        let Some((entry, _)) = block.packet(number) else {
+            continue;
+        };
+        lasts_to_ns = lasts_to_ns.max(Some(entry.media_ns));
+        let track = usize::from(entry.track);
+        if manner.scale.is_by_keys() && entry.track != manner.track {
+            continue;
+        }
+        if entry.kind == Kind::Rtp
+            && let Some(first @ None) = firsts.get_mut(track)
+            && let Some(header) = Header::parse(&entry.header)
+        {
+            *first = Some((track, header, entry.media_ns));
+        }
+    }
+    (firsts.into_iter().flatten().collect(), lasts_to_ns)
 }
 
 /// How fast it is shown: what was asked for, or as it was where that cannot be.

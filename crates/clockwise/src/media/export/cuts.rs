@@ -57,6 +57,7 @@ impl Cuts {
             &source.recording,
             from_ns,
             usize::from(track),
+            None,
         )?
         .start;
         let place = Place {

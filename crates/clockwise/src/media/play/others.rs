@@ -117,8 +117,10 @@ impl<'a> Playback<'a> {
             return !is_read;
         }
         self.is_passed |= !is_read;
-        if !self.archive.is_there(self.shown) {
-            self.let_go();
+        if !self.archive.is_there(self.shown)
+            && let Some(gone) = self.current.take()
+        {
+            self.reader.give_back(gone.buffer);
         }
         false
     }

@@ -3,19 +3,21 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use engine::buffer::Buffer;
 use engine::clock;
 use engine::stream::Wish;
 use sched::units::Bytes;
 
-use super::{Ask, Current, Lies, PlayError, Playback};
+use super::{Ask, Current, PlayError, Playback};
 use crate::media::block::{Block, Entry, Kind};
 use crate::media::demand::{LOOK_EVERY, Seen};
 use crate::media::trick::Permille;
 
 impl Playback<'_> {
-    /// The first block is next if it has been read already: what is sent of it was copied once, when it was looked at.
+    /// The first block is next if it has been read already: it is sent from the buffer that it was read into, which is one
+    /// of those that blocks are read into, and is given back like them.
     pub(super) fn take_first(&mut self) -> Result<bool, PlayError> {
-        let Some((serial, bytes)) = self.first.take() else {
+        let Some((serial, buffer)) = self.first.take() else {
             return Ok(false);
         };
         let next = match self.beyond.take() {
@@ -24,26 +26,30 @@ impl Playback<'_> {
         };
         match next {
             Some(next) if next.0 == serial => {
-                self.copied_bytes += bytes.len() as u64;
-                self.begin_block(next, Lies::Found(bytes))?;
+                self.begin_block(next, buffer)?;
                 Ok(true)
             }
-            next => {
-                self.beyond = next;
+            other => {
+                self.beyond = other;
+                self.reader.give_back(buffer);
                 Ok(false)
             }
         }
     }
 
     /// A block is there, and what of it is to be sent is next.
-    pub(super) fn begin_block(&mut self, (serial, key): Ask, lies: Lies) -> Result<(), PlayError> {
+    pub(super) fn begin_block(
+        &mut self,
+        (serial, key): Ask,
+        buffer: Buffer,
+    ) -> Result<(), PlayError> {
         let (archive, track) = (self.archive, self.manner.track);
         let skip = match key {
             None => std::mem::take(&mut self.skip),
             Some(key) if key.serial == serial => key.packet as usize,
             Some(_) => 0,
         };
-        let read = lies.with(|bytes| {
+        let read = buffer.with(|bytes| {
             let block = Block::parse(bytes).ok();
             let block = block.filter(|block| archive.is_of(&block.trailer, serial))?;
             let seen = Seen {
@@ -64,7 +70,7 @@ impl Playback<'_> {
         }
         self.current = Some(Current {
             serial,
-            lies,
+            buffer,
             packets: packets.unwrap_or_default(),
         });
         Ok(())
