@@ -487,13 +487,13 @@ impl Indexer {
         self.index.records.push(record);
     }
 
-    /// What is known of the blocks since the last section that are full, which may be less than a group.
+    /// What is known of the blocks since the last section that are full, which may be less than a group; of those before
+    /// them there is nothing.
     #[must_use]
     pub fn so_far(&self) -> Index {
         let mut index = self.index.clone();
         let key = self.open.filter(|open| open.is_key).map(|open| open.key);
         index.keys.extend(key.map(|key| Key { end: None, ..key }));
-        index.groups = self.groups.iter().rev().copied().collect();
         index
     }
 

@@ -80,10 +80,8 @@ impl State {
         self.known.entry(number).or_default()
     }
 
-    /// Notes what a section says of its recording.
-    pub(super) fn learn(&mut self, number: u64, section: &Index) {
-        let oldest = self.oldest() / GROUP;
-        let group = section.first / GROUP;
+    /// Notes what a section says of its group of blocks, or of a part of it.
+    pub(super) fn learn_group(&mut self, number: u64, section: &Index) {
         let known = self.known(number);
         known.track = Some(section.track);
         let about = section.tail_bytes_about();
@@ -92,7 +90,16 @@ impl State {
             bytes.max(about + about / 8),
             blocks.max(section.records.len()),
         );
+        let group = section.first / GROUP;
         known.begins.insert(group, Begin::At(section.begins_ns()));
+    }
+
+    /// Notes what a section says of its recording.
+    pub(super) fn learn(&mut self, number: u64, section: &Index) {
+        self.learn_group(number, section);
+        let oldest = self.oldest() / GROUP;
+        let group = section.first / GROUP;
+        let known = self.known(number);
         let told = group
             .saturating_sub(section.groups.len() as u64)
             .max(oldest)..group;

@@ -39,7 +39,7 @@ impl Archive {
     /// Keeps what the index says of the group that is being recorded, up to a block that is full.
     pub(in super::super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
         let mut state = self.state();
-        state.learn(number, &index);
+        state.learn_group(number, &index);
         state.so_far = Some((number, index));
     }
 
@@ -48,6 +48,9 @@ impl Archive {
     #[must_use]
     pub fn so_far(&self, recording: &Recording) -> Option<Arc<Index>> {
         let last = recording.end.checked_sub(1)?;
+        if last < recording.first {
+            return None;
+        }
         // A whole group's section is kept before the block is written that has it.
         let group_ends = last / GROUP * GROUP + GROUP - 1;
         if let Some(Some(whole)) = self.kept_section(recording, group_ends) {
