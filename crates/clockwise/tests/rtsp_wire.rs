@@ -63,7 +63,24 @@ fn packets_come_back_as_they_came_and_once() {
     serve.terminate();
 }
 
-/// What did not come is said by its numbers, each once, and what came late is not.
+/// Packets without a body fill a block as well, with what is noted of each.
+#[test]
+fn packets_without_a_body_fill_blocks_and_end_nothing() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, TCP);
+    for number in 0..5_000_u16 {
+        client.packet(0, &rtp(number, u32::from(number), 7, b""));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let found = site.json(&["recording", "check", "cam", "1"]);
+    assert_eq!(
+        (&found["packets"], &found["is_sound"]),
+        (&5_000.into(), &true.into()),
+        "{found}"
+    );
+    serve.terminate();
+}
+
 /// What is played is sent from where the disks put it, the block in which the beginning was found as well.
 #[test]
 fn what_is_played_is_not_copied() {
@@ -104,6 +121,7 @@ fn what_is_played_is_not_copied() {
     }
 }
 
+/// What did not come is said by its numbers, each once, and what came late is not.
 #[test]
 fn packets_that_are_missing_are_named() {
     let (_site, serve, address) = serving_logged("");

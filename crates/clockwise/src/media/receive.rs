@@ -260,13 +260,17 @@ impl Receiver<'_> {
                 }
                 continue;
             };
-            let came = if packet.got < packet.head() {
-                self.receive_head(packet)?
-            } else {
-                self.receive_body(tape, packet)?
+            let is_head = packet.got < packet.head();
+            let came = match is_head {
+                true => self.receive_head(packet)?,
+                false => self.receive_body(tape, packet)?,
             };
             if let Some(came) = came {
                 return Ok(came);
+            }
+            // There has to be room behind a head also where there is no body.
+            if is_head {
+                continue;
             }
             if packet.got == packet.len {
                 *self.heard = clock::now();

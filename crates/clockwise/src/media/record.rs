@@ -342,6 +342,8 @@ impl<'a> Tape<'a> {
     /// Whether what is filled has too little room for a body as long as `least`.
     fn is_full(&self, least: usize) -> bool {
         let filling = self.filling.as_ref();
+        // A packet without a body has an entry as well, for which there is room where there is for a byte.
+        let least = least.max(1);
         filling.is_some_and(|(_, composer)| composer.room().len() < least && !composer.is_empty())
     }
 

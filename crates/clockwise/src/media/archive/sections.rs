@@ -38,6 +38,10 @@ impl Archive {
 
     /// Keeps what the index says of the group that is being recorded, up to a block that is full.
     pub(in super::super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
+        // One whose section had no room in the last block tells nothing any more.
+        if index.records.is_empty() {
+            return;
+        }
         let mut state = self.state();
         state.learn_group(number, &index);
         state.so_far = Some((number, index));
