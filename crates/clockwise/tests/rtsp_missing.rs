@@ -84,6 +84,8 @@ fn packets_that_are_too_long_or_none_are_said_to_be_that() {
         rtp(7, 7, 7, b"seven"),
         // Numbers begin anew with it.
         none(30_000),
+        // Somebody else's says nothing of that.
+        rtp(1, 1, 8, b"who"),
         rtp(30_001, 8, 7, b"more"),
     ];
     for (recording, by_udp) in [("1", false), ("2", true)] {

@@ -21,6 +21,7 @@ use clockwise::media::trick::Permille;
 use clockwise::media::wall::{Instant, now_unix_ns};
 use common::until;
 use engine::clock;
+use engine::front::Client;
 use engine::pool::{Placement, VolumeSpec};
 use engine::stream::{Stream, StreamSpec};
 use nbd_support::Rig;
@@ -32,6 +33,12 @@ const SDP: &[u8] = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.
 /// Two of them and more fit into what is too little for a packet of an unknown length.
 const BODY: usize = 700;
 const PACKETS: u16 = 250;
+
+fn opened(rig: &Rig) -> (Archives, Arc<Archive>) {
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    (archives, archive)
+}
 
 /// What is reserved for a recording.
 fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Member>) {
@@ -95,11 +102,22 @@ fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
     }
 }
 
+/// Packets, as soon as there is room for them.
+fn receive_as_written(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
+    for number in numbers {
+        until("there is room", || {
+            tape.writer().drain();
+            tape.advance().unwrap();
+            tape.make_room(BODY)
+        });
+        receive_numbers(tape, number..number + 1);
+    }
+}
+
 #[test]
 fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
     let rig = Rig::new(&[("cam", 20)]);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (archives, archive) = opened(&rig);
     let (stream, member) = reserved(&archives, &archive);
     let description = Description::parse(SDP).unwrap();
     let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
@@ -128,8 +146,7 @@ fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
         b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
         m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/1000\r\n";
     let rig = Rig::new(&[("cam", 20)]);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (archives, archive) = opened(&rig);
     let (stream, member) = reserved(&archives, &archive);
     let description = Description::parse(PICTURE).unwrap();
     let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
@@ -192,16 +209,26 @@ fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
     tape.finish().unwrap();
 }
 
-/// By UDP nobody knows whether a packet follows before it is there.
-fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
+/// A socket that packets come to, and the one that they come from.
+fn by_udp() -> (UdpSocket, UdpSocket) {
     let near = || UdpSocket::bind("127.0.0.1:0").unwrap();
     let (here, there) = (near(), near());
     there.connect(here.local_addr().unwrap()).unwrap();
     here.set_nonblocking(true).unwrap();
+    (here, there)
+}
+
+fn send(there: &UdpSocket, number: u16) {
+    let mut packet = vec![number as u8; HEADER_BYTES + BODY];
+    packet[..HEADER_BYTES].copy_from_slice(&header(number));
+    there.send(&packet).unwrap();
+}
+
+/// By UDP nobody knows whether a packet follows before it is there.
+fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
+    let (here, there) = by_udp();
     for number in 0..count {
-        let mut packet = vec![number as u8; HEADER_BYTES + BODY];
-        packet[..HEADER_BYTES].copy_from_slice(&header(number));
-        there.send(&packet).unwrap();
+        send(&there, number);
         assert!(tape.has_room());
         assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
         // As whoever receives does before it sleeps.
@@ -214,8 +241,7 @@ fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
 #[test]
 fn a_block_that_is_full_may_be_the_last() {
     let rig = Rig::new(&[("cam", 20)]);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (archives, archive) = opened(&rig);
     let description = Description::parse(SDP).unwrap();
     let client = archives.client().unwrap();
     for by_udp in [false, true] {
@@ -249,14 +275,131 @@ fn a_block_that_is_full_may_be_the_last() {
     }
 }
 
+/// No room is kept in a block that may become the last one: where the packets have left none for the section of its group it
+/// is known while the server runs, and rebuilt when it is needed after that.
+#[test]
+fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    let description = Description::parse(SDP).unwrap();
+    let client = archives.client().unwrap();
+    let look = |serial| {
+        let bytes = archive.read_block(&client, serial).unwrap().unwrap();
+        let block = Block::parse(&bytes).unwrap();
+        (block.trailer, block.len())
+    };
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive_as_written(&mut tape, 0..PACKETS);
+    until("a block is written", || {
+        tape.writer().drain();
+        tape.advance().unwrap();
+        archive.recording(None).is_some()
+    });
+    let in_block = look(0).1;
+    receive_as_written(&mut tape, PACKETS..41 * in_block as u16);
+    tape.finish().unwrap();
+    stream.close();
+    let recording = archive.recording(None).unwrap();
+    assert_eq!((recording.first, recording.end), (0, 41));
+    let (last, packets) = look(40);
+    assert_eq!((packets, last.is_last), (in_block, true));
+    assert!(!last.has_section());
+    let begins_ns = look(recording.first).0.media_ns;
+    let at = |archive: &Archive, client: &Client| {
+        let outline = archive.outline(client, &recording).unwrap();
+        let found: Vec<_> = outline.iter().map(|of| (of.first, of.begins_ns)).collect();
+        assert_eq!(found, [(recording.first, begins_ns)]);
+        let section = archive.index_at(client, &recording, begins_ns).unwrap();
+        section.expect("what it says").records.clone()
+    };
+    let before = archive.reads();
+    let known = at(&archive, &client);
+    assert_eq!(archive.reads(), before, "it is kept");
+    assert_eq!(known.len(), 41);
+    drop((client, archive, archives));
+    let (archives, archive) = opened(&rig);
+    assert_eq!(at(&archive, &archives.client().unwrap()), known);
+}
+
+/// What was noted of a recording of which nothing was written is not taken for what the next one of its number has.
+#[test]
+fn nothing_is_known_of_a_recording_that_begins() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    let description = Description::parse(SDP).unwrap();
+    let client = archives.client().unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive_as_written(&mut tape, 0..61 * 89);
+    tape.finish().unwrap();
+    stream.close();
+    let before = archive.recording(None).unwrap();
+    // The group ends with one of the next blocks.
+    assert!((60..63).contains(&before.end), "{before:?}");
+
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive_by_udp(&mut tape, 4 * 89);
+    drop(tape);
+    stream.close();
+    assert_eq!(archive.recording(None), Some(before));
+
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    receive_numbers(&mut tape, 0..90);
+    until("a block is written", || {
+        tape.writer().drain();
+        tape.advance().unwrap();
+        archive.recording(None) != Some(before)
+    });
+    let recording = archive.recording(None).unwrap();
+    assert_eq!((recording.number, recording.first), (2, before.end));
+    let bytes = archive.read_block(&client, recording.first).unwrap();
+    let begins_ns = Block::parse(&bytes.unwrap()).unwrap().trailer.media_ns;
+    let known = archive.so_far(&recording).unwrap();
+    assert_eq!((known.records.len(), known.begins_ns()), (1, begins_ns));
+    tape.finish().unwrap();
+}
+
+/// What comes by UDP when all has been received that was sent before the end is not missing, nor what nobody received though
+/// buffers were free; what was waiting for a buffer is.
+#[test]
+fn what_comes_after_the_end_is_not_missing() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    let description = Description::parse(SDP).unwrap();
+    for (is_starved, is_all, lost) in [(false, true, 0), (false, false, 0), (true, false, 2)] {
+        let (stream, member) = reserved(&archives, &archive);
+        let writing = archive.record().unwrap();
+        let mut tape = Tape::new(&stream, writing, &description, member).unwrap();
+        let (here, there) = by_udp();
+        let mut number = 0;
+        loop {
+            send(&there, number);
+            if number == PACKETS && !is_starved || !tape.has_room() {
+                break;
+            }
+            assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
+            number += 1;
+        }
+        send(&there, number + 1);
+        tape.leave(&[(0, &here)], is_all);
+        let tally = tape.tally();
+        assert_eq!(tally.packets, u64::from(number));
+        assert_eq!((tally.lost, tally.lost_without_buffer), (lost, lost));
+        tape.finish().unwrap();
+        stream.close();
+    }
+}
+
 /// A day is a day of what went by, whatever the clock on the wall says of it, as long as that can be known.
 #[test]
 fn what_is_recorded_grows_old_by_the_time_that_went_by() {
     const DAY: u64 = 86_400_000_000_000;
     const YEARS: u64 = 14 * 365 * DAY;
     let rig = Rig::new(&[("cam", 20)]);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
     let keep = Keep {
         age: Some(Nanos(DAY)),
@@ -323,8 +466,7 @@ fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
         },
     };
     rig.pool.create_volume(&spec).unwrap();
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
+    let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
     let description = Description::parse(SDP).unwrap();
     let (stream, member) = reserved(&archives, &archive);

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd as _;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
 
 /// The kernel's tables of sockets, of one line each: the words of which say, among others, its inode and how many it has
 /// dropped.
@@ -30,11 +31,21 @@ pub(super) fn count_dropped(socket: &UdpSocket) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::RxqOvfl, &1)?)
 }
 
-/// Whether there is something to receive, if only an error.
-pub(super) fn is_there(socket: &UdpSocket) -> bool {
+/// Whether there is a datagram to receive.
+///
+/// # Errors
+/// What the socket is told where there is none, once.
+pub(super) fn is_there(socket: &UdpSocket) -> Result<bool, Errno> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    // Where that cannot be known receiving tells.
-    poll(&mut fds, Some(&Timespec::default())).map_or(true, |count| count > 0)
+    poll(&mut fds, Some(&Timespec::default()))?;
+    let found = fds[0].revents();
+    match found.contains(PollFlags::IN) {
+        false if found.contains(PollFlags::ERR) => {
+            socket_error(socket)??;
+            Ok(false)
+        }
+        is_there => Ok(is_there),
+    }
 }
 
 /// Receives one into `parts`: its bytes, and how many the socket had dropped until it came, if that is
@@ -61,32 +72,44 @@ pub(super) fn receive(
     Ok((received.bytes, dropped.unwrap_or(0)))
 }
 
-/// How many a socket has dropped until now, modulo 2^32.
+/// How many each of these sockets has dropped until now, modulo 2^32.
 ///
 /// # Errors
-/// When the table of sockets cannot be read, or the socket is not there: its namespace is another one.
-pub(super) fn dropped(socket: &UdpSocket) -> io::Result<u32> {
-    let inode = rustix::fs::fstat(socket)?.st_ino;
+/// When the table of sockets cannot be read, or one is not there: its namespace is another one.
+pub(super) fn dropped<'a>(
+    sockets: impl IntoIterator<Item = &'a UdpSocket>,
+) -> io::Result<Vec<u32>> {
+    let inodes = sockets
+        .into_iter()
+        .map(|socket| Ok(rustix::fs::fstat(socket)?.st_ino));
+    let inodes: Vec<u64> = inodes.collect::<io::Result<_>>()?;
+    let mut found = vec![None; inodes.len()];
     for table in TABLES {
+        if !found.contains(&None) {
+            break;
+        }
         // Of a host without IPv6 one is not there.
         let Ok(file) = File::open(table) else {
             continue;
         };
         for line in BufReader::new(file).lines() {
-            if let Some(dropped) = dropped_of(&line?, inode) {
-                return Ok(dropped);
+            let Some((inode, dropped)) = dropped_of(&line?) else {
+                continue;
+            };
+            if let Some(place) = inodes.iter().position(|of| *of == inode) {
+                found[place] = Some(dropped);
             }
         }
     }
-    Err(io::ErrorKind::NotFound.into())
+    let found: Option<Vec<u32>> = found.into_iter().collect();
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// What a line of a table says of a socket; `None`: it is another one's.
-fn dropped_of(line: &str, inode: u64) -> Option<u32> {
+/// What a line of a table says: a socket's inode, and how many it has dropped; `None`: it is about none.
+fn dropped_of(line: &str) -> Option<(u64, u32)> {
     let word = |number| line.split_ascii_whitespace().nth(number);
-    let is_it = word(INODE_WORD)?.parse() == Ok(inode);
-    let dropped: u64 = word(DROPPED_WORD).filter(|_| is_it)?.parse().ok()?;
-    Some(dropped as u32)
+    let dropped: u64 = word(DROPPED_WORD)?.parse().ok()?;
+    Some((word(INODE_WORD)?.parse().ok()?, dropped as u32))
 }
 
 #[cfg(test)]
@@ -94,12 +117,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_about_one_socket() {
+    fn a_line_is_about_a_socket() {
         let head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
         let line = "  977: 0100007F:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000   104        0 18223 2 00000000f3b6b6f4 4294967297 ";
-        assert_eq!(dropped_of(line, 18_223), Some(1));
-        for other in [head, "", "977: 0100007F:14E9", line] {
-            assert_eq!(dropped_of(other, 18_224), None);
+        assert_eq!(dropped_of(line), Some((18_223, 1)));
+        for other in [head, "", "977: 0100007F:14E9"] {
+            assert_eq!(dropped_of(other), None);
         }
     }
 
@@ -117,22 +140,33 @@ mod tests {
             rustix::net::sockopt::set_socket_recv_buffer_size(&here, 0).unwrap();
             let mut bytes = [0; 2_000];
             let mut receive = || receive(&here, &mut [IoSliceMut::new(&mut bytes)]);
-            assert!(!is_there(&here));
+            assert_eq!(is_there(&here), Ok(false));
             assert_eq!(receive(), Err(Errno::AGAIN));
             let send =
                 |count| (0..count).for_each(|_| assert_eq!(there.send(&[7; 900]).unwrap(), 900));
             send(100);
-            assert!(is_there(&here));
+            assert_eq!(is_there(&here), Ok(true));
             let mut kept = 0;
             while let Ok(received) = receive() {
                 assert_eq!(received, (900, 0), "they came before any was dropped");
                 kept += 1;
             }
             assert!(kept > 0);
-            assert_eq!(dropped(&here).unwrap(), 100 - kept);
+            assert_eq!(dropped([&here, &there]).unwrap(), [100 - kept, 0]);
             send(1);
             assert_eq!(receive(), Ok((900, 100 - kept)));
-            assert_eq!(dropped(&here).unwrap(), 100 - kept);
+            assert_eq!(dropped([&here, &there]).unwrap(), [100 - kept, 0]);
         }
+    }
+
+    #[test]
+    fn what_a_socket_is_told_is_no_datagram() {
+        let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (here, gone) = (bind(), bind());
+        here.connect(gone.local_addr().unwrap()).unwrap();
+        drop(gone);
+        here.send(&[7]).unwrap();
+        assert_eq!(is_there(&here), Err(Errno::CONNREFUSED));
+        assert_eq!(is_there(&here), Ok(false));
     }
 }

@@ -457,7 +457,8 @@ impl Indexer {
     }
 
     /// The block that is being filled is full. The section that goes into it, at most so long, and what it says, if it is
-    /// to have one: where it ends a group, or is the last.
+    /// to have one: where it ends a group, or is the last. It has none where not even its records fit, as no room is kept
+    /// in a block of which nobody knew that it would be the last.
     pub fn block(&mut self, is_last: bool, bytes_max: usize) -> Option<(Vec<u8>, Index)> {
         let ends = ends_group(self.serial());
         self.whole();
@@ -465,7 +466,7 @@ impl Indexer {
             return None;
         }
         let index = self.section(is_last);
-        let bytes = index.encode(bytes_max)?;
+        let bytes = index.encode(bytes_max).unwrap_or_default();
         Some((bytes, index))
     }
 
@@ -487,8 +488,8 @@ impl Indexer {
         self.index.records.push(record);
     }
 
-    /// What is known of the blocks since the last section that are full, which may be less than a group; of those before
-    /// them there is nothing.
+    /// What is known of the blocks since the last section that are full, which may be less than a group. When the groups before
+    /// theirs begin is not in it.
     #[must_use]
     pub fn so_far(&self) -> Index {
         let mut index = self.index.clone();

@@ -38,7 +38,8 @@ pub struct Range {
     pub first: u16,
     /// The last one.
     pub last: u16,
-    /// When the one behind them came, since the recording began.
+    /// When they were found to be missing, since the recording began: as the one behind them came, or nothing more was
+    /// received.
     pub at: Nanos,
     /// Why.
     pub why: Why,

@@ -154,26 +154,29 @@ impl Receiver<'_> {
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
     ) -> Result<(), RecordError> {
-        self.rest_in_time(tape, transports, stops)?;
-        for (track, transport) in transports.iter().enumerate() {
-            if let Some(Transport::Udp { rtp, .. }) = transport {
-                tape.leave(rtp, track);
-            }
-        }
+        let is_all = self.rest_in_time(tape, transports, stops)?;
+        let sockets = transports.iter().enumerate().filter_map(|(track, of)| {
+            let Some(Transport::Udp { rtp, .. }) = of else {
+                return None;
+            };
+            Some((track, rtp))
+        });
+        tape.leave(&sockets.collect::<Vec<_>>(), is_all);
         Ok(())
     }
 
+    /// Whether that was all of it.
     fn rest_in_time(
         &mut self,
         tape: &mut Tape<'_>,
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
-    ) -> Result<(), RecordError> {
+    ) -> Result<bool, RecordError> {
         let mut until = clock::now().saturating_add(REST_WITHIN);
         loop {
             tape.advance()?;
             let Some(may_sleep) = self.some_of_the_rest(tape, transports)? else {
-                return Ok(());
+                return Ok(true);
             };
             let mut wait = Wait::new();
             for stop in stops {
@@ -191,7 +194,7 @@ impl Receiver<'_> {
                 };
             }
             if now >= until {
-                return Ok(());
+                return Ok(false);
             }
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();

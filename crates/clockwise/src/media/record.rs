@@ -60,7 +60,7 @@ pub struct Tally {
     /// Packets that had not come when one behind them did, of which some may have come later, or that came and could not be
     /// recorded.
     pub lost: u64,
-    /// Those of them before which there was no free buffer for some time.
+    /// Those of them that had no room, or perhaps were not sent, as no buffer was free for some time.
     pub lost_without_buffer: u64,
     /// Packets that came twice, whose second was left out.
     pub duplicates: u64,

@@ -359,7 +359,8 @@ impl Worker {
                 self.now().tally = tally;
                 tracing::info!(
                     source = %self.spec.name, volume = self.spec.volume, recording = number, packets = tally.packets, reports = tally.reports,
-                    bytes = tally.bytes, lost = tally.lost, strangers = tally.strangers, too_long = tally.too_long,
+                    bytes = tally.bytes, lost = tally.lost, lost_without_buffer = tally.lost_without_buffer, duplicates = tally.duplicates,
+                    strangers = tally.strangers, too_long = tally.too_long, copied_bytes = tally.copied_bytes,
                     blocks = report.blocks, missed = report.misses, "a recording of a source ended"
                 );
                 ended

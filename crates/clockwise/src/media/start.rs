@@ -159,7 +159,10 @@ fn indexed(
     let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
     let index = match archive.index_at(client, recording, media_ns)? {
         Some(index) => Some(index),
-        None => archive.so_far(recording),
+        // Where the section of the group before is lost it says nothing of that.
+        None => archive
+            .so_far(recording)
+            .filter(|index| index.begins_ns() <= media_ns || index.first <= recording.first),
     };
     let Some(index) = index.filter(of_track) else {
         return Ok(None);

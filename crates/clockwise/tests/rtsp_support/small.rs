@@ -122,7 +122,7 @@ impl Small {
             }
             let written = indexer.block(is_last, composer.index_room());
             let (section, _) = written.unzip();
-            if let Some(section) = &section {
+            if let Some(section) = section.as_ref().filter(|of| !of.is_empty()) {
                 let parsed = Index::parse(section).unwrap();
                 small.sections.insert(serial, parsed);
             }

@@ -62,7 +62,7 @@ pub(super) struct Known {
     /// The track whose frames are in its index.
     pub(super) track: Option<u8>,
     /// How many of the last bytes of a block are read for its section: as many as any that is known would need, and some
-    /// more; and of how many blocks the section was about that tells most of that.
+    /// more; and about how many blocks the section is that is about most of those that are known.
     pub(super) tail: (u64, usize),
 }
 

@@ -22,6 +22,15 @@ const READ_GRAIN_BYTES: u64 = 4_096;
 /// the end. `None`: nothing is known of these blocks.
 pub(super) type Sections = VecDeque<(u64, u64, Option<Arc<Index>>)>;
 
+impl State {
+    /// Nothing is known of a recording that begins: one with its number may have failed before its first block was written.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.known.remove(&number);
+        self.sections.retain(|(of, ..)| *of != number);
+        self.so_far.take_if(|(of, _)| *of == number);
+    }
+}
+
 impl Archive {
     /// Keeps the section of the index that is in a block of a recording, or was to be there.
     pub(in super::super) fn keep(&self, number: u64, serial: u64, section: Option<Arc<Index>>) {
@@ -38,10 +47,6 @@ impl Archive {
 
     /// Keeps what the index says of the group that is being recorded, up to a block that is full.
     pub(in super::super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
-        // One whose section had no room in the last block tells nothing any more.
-        if index.records.is_empty() {
-            return;
-        }
         let mut state = self.state();
         state.learn_group(number, &index);
         state.so_far = Some((number, index));

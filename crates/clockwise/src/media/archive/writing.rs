@@ -23,6 +23,7 @@ impl Archive {
         let last = state.recordings.last().map_or(0, |last| last.number);
         let number = last.max(state.last_number) + 1;
         state.number = number;
+        state.forget(number);
         let first = state.next;
         drop(state);
         // Those that a recording before was told places of and has not written are its.

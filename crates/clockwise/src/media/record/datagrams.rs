@@ -70,12 +70,16 @@ impl Tape<'_> {
         kind: Kind,
     ) -> Result<bool, RecordError> {
         // What is full is sealed when something follows.
-        if self.is_full(ROOM_MIN) && datagram::is_there(socket) {
-            self.make_room(ROOM_MIN);
-        }
         if self.is_full(ROOM_MIN) {
-            self.tracks[track].is_drained |= kind == Kind::Rtp;
-            return Ok(false);
+            match datagram::is_there(socket) {
+                Ok(true) => _ = self.make_room(ROOM_MIN),
+                Ok(false) => {
+                    self.tracks[track].is_drained |= kind == Kind::Rtp;
+                    return Ok(false);
+                }
+                Err(error) if is_told_of_peer(error) => return Ok(false),
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
         }
         let Some((buffer, composer)) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
             return Ok(false);
@@ -151,8 +155,27 @@ impl Tape<'_> {
         }
     }
 
-    /// Nothing more is received from a socket: what lies there is missing, and what it has dropped behind that.
-    pub fn leave(&mut self, socket: &UdpSocket, track: usize) {
+    /// Nothing more is received from these sockets of tracks: what they have dropped behind the last packet is missing. What
+    /// lies there still, as it is not all that was received, is so where it was waiting for a buffer; where it was not, it has
+    /// come since.
+    pub fn leave(&mut self, sockets: &[(usize, &UdpSocket)], is_all: bool) {
+        let waited = |track: usize| !is_all && self.tracks[track].starved;
+        let (waiting, others): (Vec<_>, Vec<_>) = sockets.iter().partition(|of| waited(of.0));
+        for (track, socket) in &waiting {
+            self.drop_waiting(socket, *track);
+        }
+        let left = if is_all { &others } else { &waiting };
+        let until_now = datagram::dropped(left.iter().map(|of| of.1)).unwrap_or_else(|error| {
+            tracing::warn!("how many packets sockets have dropped is not known: {error}");
+            Vec::new()
+        });
+        for ((track, _), until_now) in left.iter().zip(until_now) {
+            self.note_behind(*track, until_now);
+        }
+    }
+
+    /// What lies in a socket waits for a buffer, and none becomes free.
+    fn drop_waiting(&mut self, socket: &UdpSocket, track: usize) {
         for _ in 0..LEFT_MAX {
             let mut header = [0; HEADER_BYTES];
             let overflow = &mut self.overflow;
@@ -169,14 +192,14 @@ impl Tape<'_> {
                 Err(_) => break,
             }
         }
+    }
+
+    /// A track's socket has dropped so many in all: those behind the last packet are missing.
+    fn note_behind(&mut self, track: usize, until_now: u32) {
         let of = &self.tracks[track];
         let (Some(until_last), Some(last)) = (of.socket, of.sequence.last()) else {
             return;
         };
-        let until_now = datagram::dropped(socket).unwrap_or_else(|error| {
-            tracing::warn!("how many packets a socket has dropped is not known: {error}");
-            until_last.until
-        });
         let behind = Dropped::after(Some(until_last), until_now).recent;
         if behind == 0 {
             return;

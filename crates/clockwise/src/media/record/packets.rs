@@ -141,7 +141,10 @@ impl Tape<'_> {
     fn order(&mut self, track: usize, header: &Header, arrival_ns: u64) -> Order {
         let of = &mut self.tracks[track];
         let order = of.sequence.take(header, arrival_ns, of.starved);
-        let stray = of.stray.take();
+        let stray = match order {
+            Order::Stranger => None,
+            _ => of.stray.take(),
+        };
         match order {
             Order::Next { lost } => {
                 of.dropped = of.dropped.saturating_add(lost);
