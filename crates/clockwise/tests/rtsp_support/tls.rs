@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::{Client, with_rtsp};
-use crate::common::{Ready, Site, read_text};
+use super::{Client, with_blocks_of, with_rtsp};
+use crate::common::{Ready, Site};
 
 /// A certificate for this host, and its key, in PEM.
 pub(crate) struct Certificate {
@@ -66,17 +66,21 @@ pub(crate) fn with_tls(site: &Site, more: &str) -> Certificate {
 
 /// The same with that certificate.
 pub(crate) fn with_certificate(site: &Site, certificate: &Certificate, more: &str) {
+    write_out(site, certificate);
+    with_rtsp(site, &format!("{TLS}{more}"));
+}
+
+fn write_out(site: &Site, certificate: &Certificate) {
     write(&site.path("tls.pem"), &certificate.pem, 0o644);
     write(&site.path("tls.key"), &certificate.key, 0o640);
-    with_rtsp(site, &format!("{TLS}{more}"));
 }
 
 /// A pool on files with a volume for recordings, served; where RTSP is by TLS.
 pub(crate) fn serving(more: &str) -> (Site, Ready, Certificate, SocketAddr) {
     let site = Site::new(2);
-    let certificate = with_tls(&site, more);
-    let text = read_text(&site.config()).replace("block = \"64KiB\"", "block = \"512KiB\"");
-    std::fs::write(site.config(), text).expect("the configuration can be written");
+    let certificate = Certificate::new();
+    write_out(&site, &certificate);
+    with_blocks_of(&site, "512KiB", &format!("{TLS}{more}"));
     site.run(&["pool", "create"]).done();
     let serve = site.serve_json();
     let address = serve.said["rtsps"].as_str().map(str::parse);

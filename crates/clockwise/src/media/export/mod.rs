@@ -24,6 +24,7 @@ pub mod cuts;
 pub mod jpeg;
 pub mod mp4;
 pub mod nal;
+mod segments;
 pub mod track;
 pub mod unit;
 
@@ -40,6 +41,8 @@ use super::block::{Block, Entry, Kind};
 use super::description::Description;
 use cuts::{Cut, Cuts, Place};
 use mp4::{Run, Sample, TrackHead};
+use segments::Muxer;
+pub use segments::Segments;
 use track::Track;
 pub use track::exports;
 
@@ -313,11 +316,7 @@ impl Source {
         emit: &mut Emit<'_>,
     ) -> Result<ControlFlow<()>, ExportError> {
         let mut tracks = self.mp4_tracks(segment.origin_ns)?;
-        let mut muxer = Muxer {
-            waiting: tracks.iter().map(|_| Vec::new()).collect(),
-            number: segment.number,
-            ..Muxer::default()
-        };
+        let mut muxer = Muxer::new(tracks.len(), segment.number);
         let mut flow = ControlFlow::Continue(());
         let missing = self.packets(&segment.places, segment.times_ns.end, |entry, body| {
             if let Some(place) = push(&mut tracks, entry, body) {
@@ -350,14 +349,7 @@ impl Source {
     ) -> Result<Segments, ExportError> {
         self.reaches(times_ns.start)?;
         let cuts = Cuts::new(self, times_ns.start, cut_ns)?;
-        Ok(Segments {
-            first: cuts.first(),
-            times_ns: times_ns.clone(),
-            cuts,
-            number: 1,
-            next: None,
-            is_over: false,
-        })
+        Ok(Segments::new(cuts, times_ns.clone()))
     }
 
     /// That something is played at this time or later.
@@ -402,7 +394,7 @@ impl Source {
         let first = segments.first();
         let heads = self.heads(first.place)?;
         let end = self.archive.extent(&self.client, &self.recording)?.end;
-        let end = end.min(segments.times_ns.end);
+        let end = end.min(segments.ends_ns());
         let length_ms = end.saturating_sub(first.media_ns) / 1_000_000;
         Ok(mp4::init(&heads, Some(length_ms))?)
     }
@@ -483,111 +475,4 @@ fn push(tracks: &mut [Track], entry: &Entry, body: &[u8]) -> Option<usize> {
         .position(|track| track.number == usize::from(entry.track))?;
     tracks[place].push(entry.header, body, entry.media_ns);
     Some(place)
-}
-
-/// Segments one after another.
-#[derive(Debug)]
-pub struct Segments {
-    first: Cut,
-    times_ns: Range<u64>,
-    cuts: Cuts,
-    number: u32,
-    /// Where the next one begins; `None`: with the first.
-    next: Option<Cut>,
-    is_over: bool,
-}
-
-impl Segments {
-    /// Where the first one begins.
-    #[must_use]
-    pub fn first(&self) -> Cut {
-        self.first
-    }
-
-    /// The next one, and when it begins.
-    ///
-    /// # Errors
-    /// When the recording cannot be read.
-    pub fn next_segment(
-        &mut self,
-        source: &mut Source,
-    ) -> Result<Option<(Cut, Segment)>, ExportError> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let from = self.next.unwrap_or(self.first);
-        let next = self.cuts.next_cut(source)?;
-        let next = next.filter(|next| next.media_ns < self.times_ns.end);
-        self.is_over = next.is_none();
-        let end = Place {
-            serial: source.recording.end,
-            packet: 0,
-        };
-        let segment = Segment {
-            places: from.place..next.map_or(end, |next| next.place),
-            times_ns: self.first.media_ns..self.times_ns.end,
-            origin_ns: self.first.media_ns,
-            number: self.number,
-        };
-        self.number = self.number.wrapping_add(1);
-        self.next = next;
-        Ok(Some((from, segment)))
-    }
-}
-
-/// What waits for its fragment.
-#[derive(Debug, Default)]
-struct Muxer {
-    /// Of each track.
-    waiting: Vec<Vec<Sample>>,
-    waiting_bytes: usize,
-    number: u32,
-}
-
-impl Muxer {
-    /// Takes what is whole of a track.
-    fn take(
-        &mut self,
-        tracks: &mut [Track],
-        place: usize,
-        times_ns: &Range<u64>,
-        emit: &mut Emit<'_>,
-    ) -> Result<ControlFlow<()>, ExportError> {
-        for unit in tracks[place].take(times_ns) {
-            let sample = tracks[place].sample(unit);
-            if self.waiting_bytes + sample.data.len() > FRAGMENT_BYTES_MAX
-                && self
-                    .cut(tracks, Some((place, sample.ticks)), emit)?
-                    .is_break()
-            {
-                return Ok(ControlFlow::Break(()));
-            }
-            self.waiting_bytes += sample.data.len();
-            self.waiting[place].push(sample);
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// Ends a fragment; `next` is the sample that comes after it, of which track and when.
-    fn cut(
-        &mut self,
-        tracks: &[Track],
-        next: Option<(usize, i64)>,
-        emit: &mut Emit<'_>,
-    ) -> Result<ControlFlow<()>, ExportError> {
-        let runs = tracks.iter().enumerate().map(|(place, track)| Run {
-            id: track.id(),
-            samples: &self.waiting[place],
-            next_ticks: next.filter(|(of, _)| *of == place).map(|(_, ticks)| ticks),
-            usual_ticks: track.usual_ticks(),
-        });
-        let runs: Vec<Run<'_>> = runs.filter(|run| !run.samples.is_empty()).collect();
-        if runs.is_empty() {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let flow = emit(mp4::fragment(self.number, &runs)?);
-        self.waiting.iter_mut().for_each(Vec::clear);
-        self.waiting_bytes = 0;
-        Ok(flow)
-    }
 }
