@@ -14,7 +14,7 @@ use clockwise::media::index::GROUP;
 use clockwise::media::keeping::Keep;
 use clockwise::media::packet::HEADER_BYTES;
 use clockwise::media::play::{Manner, Origin, PlayError, Playback, Upcoming};
-use clockwise::media::record::Tape;
+use clockwise::media::record::{Left, Tape};
 use clockwise::media::roster::{About, Does, Member};
 use clockwise::media::start::{Start, start_at};
 use clockwise::media::trick::Permille;
@@ -235,6 +235,20 @@ fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
         assert!(tape.has_room());
         assert!(!tape.receive(&here, 0, Kind::Rtp).unwrap());
     }
+    // What is not recorded is nothing that follows.
+    send(&there, count - 1);
+    there.send(&[0x80]).unwrap();
+    for _ in 0..2 {
+        assert!(tape.has_room());
+        assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
+    }
+    assert_eq!((tape.tally().duplicates, tape.tally().strangers), (1, 1));
+}
+
+/// A packet of which no more than a part comes is none.
+fn receive_a_part(tape: &mut Tape<'_>) {
+    assert!(tape.make_room(BODY));
+    assert_eq!(tape.fill(0, BODY, |_| Ok(500)).unwrap(), 500);
 }
 
 /// The last block says that it is the last, and has a section of the index, also where the last packet fills it.
@@ -250,7 +264,10 @@ fn a_block_that_is_full_may_be_the_last() {
             let writing = archive.record().unwrap();
             let mut tape = Tape::new(&stream, writing, &description, member).unwrap();
             match by_udp {
-                false => receive_numbers(&mut tape, 0..count),
+                false => {
+                    receive_numbers(&mut tape, 0..count);
+                    receive_a_part(&mut tape);
+                }
                 true => receive_by_udp(&mut tape, count),
             }
             assert!(tape.has_room());
@@ -276,7 +293,7 @@ fn a_block_that_is_full_may_be_the_last() {
 }
 
 /// No room is kept in a block that may become the last one: where the packets have left none for the section of its group it
-/// is known while the server runs, and rebuilt when it is needed after that.
+/// is known as long as the archive is open, and rebuilt when it is needed after that.
 #[test]
 fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -384,7 +401,8 @@ fn what_comes_after_the_end_is_not_missing() {
             number += 1;
         }
         send(&there, number + 1);
-        tape.leave(&[(0, &here)], is_all);
+        let left = Left::now(&[(0, &here)]);
+        left.iter().for_each(|of| tape.leave(of, is_all));
         let tally = tape.tally();
         assert_eq!(tally.packets, u64::from(number));
         assert_eq!((tally.lost, tally.lost_without_buffer), (lost, lost));

@@ -13,7 +13,7 @@ use super::input::{Input, InputError, Next};
 use super::link::Link;
 use super::packet::HEADER_BYTES;
 use super::poll::Wait;
-use super::record::{RecordError, Tape};
+use super::record::{Left, RecordError, Tape};
 use super::transport::Transport;
 
 /// Bytes that are received behind a body: the head of the next packet, and no more, so that its body is not received
@@ -154,14 +154,15 @@ impl Receiver<'_> {
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
     ) -> Result<(), RecordError> {
-        let is_all = self.rest_in_time(tape, transports, stops)?;
         let sockets = transports.iter().enumerate().filter_map(|(track, of)| {
             let Some(Transport::Udp { rtp, .. }) = of else {
                 return None;
             };
             Some((track, rtp))
         });
-        tape.leave(&sockets.collect::<Vec<_>>(), is_all);
+        let left = Left::now(&sockets.collect::<Vec<_>>());
+        let is_all = self.rest_in_time(tape, transports, stops)?;
+        left.iter().for_each(|of| tape.leave(of, is_all));
         Ok(())
     }
 

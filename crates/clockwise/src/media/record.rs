@@ -27,6 +27,7 @@ use super::packet::{Clocks, Frames, HEADER_BYTES, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
 use super::wall;
+pub use datagrams::Left;
 use packets::Track;
 
 /// The longest packet there is.
@@ -72,14 +73,20 @@ pub struct Tally {
     pub copied_bytes: u64,
 }
 
+/// A block that is filled.
+struct Filling {
+    buffer: BlockBuffer,
+    composer: Composer,
+    /// The description that it ends with.
+    text: Arc<[u8]>,
+}
+
 /// A recording on its way to the disks.
 pub struct Tape<'a> {
     writer: BlockWriter<'a>,
     writing: Writing,
-    /// The description, in the blocks that are being filled and sealed.
-    text: Vec<u8>,
-    /// The same for those to come, where more is reserved since.
-    next_text: Option<Vec<u8>>,
+    /// The description, in the blocks to come.
+    text: Arc<[u8]>,
     /// As long as it can become.
     text_bytes_max: usize,
     description: Description,
@@ -93,9 +100,9 @@ pub struct Tape<'a> {
     heard: Option<Time>,
     /// A sender that goes on under another name is still the sender.
     follows: bool,
-    filling: Option<(BlockBuffer, Composer)>,
-    /// What is filled next, while nothing follows what is full.
-    spare: Option<BlockBuffer>,
+    filling: Option<Filling>,
+    /// What is full, as long as nothing is in the next one: it may be the last.
+    full: Option<Filling>,
     /// A part of a body lies where the next one goes; the rest of it has not come.
     is_receiving: bool,
     /// A body of an unknown length that does not fit where it should lie.
@@ -160,8 +167,7 @@ impl<'a> Tape<'a> {
             in_block: Seen::default(),
             indexer: Indexer::new(writing.first(), description.video_track()),
             writing,
-            text: description.text().to_vec(),
-            next_text: None,
+            text: description.text().into(),
             text_bytes_max: description.text().len().max(longest),
             description: description.clone(),
             said: stream.rate(),
@@ -187,7 +193,7 @@ impl<'a> Tape<'a> {
             heard: None,
             follows: false,
             filling: None,
-            spare: None,
+            full: None,
             is_receiving: false,
             overflow: vec![0; PACKET_BYTES_MAX],
             tally: Tally::default(),
@@ -256,17 +262,15 @@ impl<'a> Tape<'a> {
     pub fn advance(&mut self) -> Result<(), RecordError> {
         let (writer, writing) = (&mut self.writer, &mut self.writing);
         writer.advance(&mut |block: &BlockReport| writing.written(block.index, block.buffers))?;
-        if let Some((block, _)) = &self.filling
-            && block.is_borrowed()
-            && self.writer.are_wanted_back()
-            && !self.is_receiving
-        {
-            self.seal(false);
-        }
-        if self.writer.are_wanted_back()
-            && let Some(spare) = self.spare.take_if(|spare| spare.is_borrowed())
-        {
-            self.writer.give_back(spare);
+        if self.writer.are_wanted_back() {
+            let is_borrowed = |of: &mut Filling| of.buffer.is_borrowed();
+            let full = self.full.take_if(is_borrowed);
+            let filling = self
+                .filling
+                .take_if(|of| !self.is_receiving && is_borrowed(of));
+            for block in full.into_iter().chain(filling) {
+                self.seal(block, false);
+            }
         }
         self.negotiate();
         self.tell_missing(false);
@@ -283,7 +287,9 @@ impl<'a> Tape<'a> {
         // One that is too long with it stays as it is.
         let described = self.description.clone().needing_just(rate).ok();
         let described = described.filter(|of| of.text().len() <= self.text_bytes_max);
-        self.next_text = described.map(|of| of.text().to_vec());
+        if let Some(described) = described {
+            self.text = described.text().into();
+        }
     }
 
     /// Has the rate follow what comes, and says how full the buffers are.
@@ -324,18 +330,8 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// Whether there is room for a packet. What is full is kept back until one follows, where there is another buffer for
-    /// that: the last block says that it is the last.
+    /// Whether there is room for a packet of an unknown length.
     pub fn has_room(&mut self) -> bool {
-        if self.is_receiving {
-            return true;
-        }
-        if self.is_full(ROOM_MIN) && !self.is_old() {
-            self.spare = self.spare.take().or_else(|| self.writer.take());
-            if self.spare.is_some() {
-                return true;
-            }
-        }
         self.make_room(ROOM_MIN)
     }
 
@@ -344,40 +340,37 @@ impl<'a> Tape<'a> {
         let filling = self.filling.as_ref();
         // A packet without a body has an entry as well, for which there is room where there is for a byte.
         let least = least.max(1);
-        filling.is_some_and(|(_, composer)| composer.room().len() < least && !composer.is_empty())
+        filling.is_some_and(|of| of.composer.room().len() < least && !of.composer.is_empty())
     }
 
-    /// Whether what is in the block that is filled could be lost for too long.
-    fn is_old(&self) -> bool {
-        let filling = self.filling.as_ref();
-        let begins_ns = filling.and_then(|(_, composer)| composer.begins_ns());
-        let now_ns = clock::now().saturating_since(self.begun).get();
-        begins_ns.is_some_and(|begins| now_ns.saturating_sub(begins) > BLOCK_MAX.get())
-    }
-
-    /// Whether a body as long as `least` can be received now: there is a block with room for it. What is filled is
-    /// sealed if it has too little, unless a body is being received into it.
+    /// Whether a body as long as `least` can be received now: there is a block with room for it. Another one is begun where
+    /// what is filled has too little, unless a body is being received into it. What is full is kept back until there is a
+    /// packet in the next one, where there is another buffer for that: the last block says that it is the last.
     pub fn make_room(&mut self, least: usize) -> bool {
+        // What is in a block could be lost for too long.
+        let now_ns = clock::now().saturating_since(self.begun).get();
+        let is_old = |of: &mut Filling| {
+            let begins_ns = of.composer.begins_ns();
+            begins_ns.is_some_and(|begins| now_ns.saturating_sub(begins) > BLOCK_MAX.get())
+        };
+        if let Some(full) = self.full.take_if(is_old) {
+            self.seal(full, false);
+        }
         if self.is_receiving {
             return true;
         }
-        if self.is_full(least) || self.is_old() {
-            self.seal(false);
-        }
-        if self.filling.is_none()
-            && let Some(buffer) = self.spare.take().or_else(|| self.writer.take())
-        {
-            if let Some(text) = self.next_text.take() {
-                self.text = text;
-            }
-            let index = match index::ends_group(self.indexer.serial()) {
-                true => index::section_bytes_max(buffer.len()),
-                false => 0,
-            };
-            let composer = Composer::new(buffer.len(), self.text.len(), index);
-            self.filling = Some((buffer, composer));
+        if self.is_full(least) {
+            self.full = self.filling.take();
+        } else if let Some(old) = self.filling.take_if(is_old) {
+            self.seal(old, false);
         }
         if self.filling.is_none() {
+            self.filling = self.begin_block();
+        }
+        if self.filling.is_none() {
+            if let Some(full) = self.full.take() {
+                self.seal(full, false);
+            }
             self.starved = true;
             for track in &mut self.tracks {
                 track.starved = true;
@@ -385,6 +378,21 @@ impl<'a> Tape<'a> {
             }
         }
         self.filling.is_some()
+    }
+
+    /// An empty block, behind all others; `None`: no buffer is free.
+    fn begin_block(&mut self) -> Option<Filling> {
+        let buffer = self.writer.take()?;
+        let serial = self.indexer.serial() + u64::from(self.full.is_some());
+        let index = match index::ends_group(serial) {
+            true => index::section_bytes_max(buffer.len()),
+            false => 0,
+        };
+        Some(Filling {
+            composer: Composer::new(buffer.len(), self.text.len(), index),
+            text: Arc::clone(&self.text),
+            buffer,
+        })
     }
 
     /// The longest body that every block has room for.
@@ -405,12 +413,13 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// Hands over the block that is being filled.
-    fn seal(&mut self, is_last: bool) {
-        self.is_receiving = false;
-        let Some((mut buffer, composer)) = self.filling.take() else {
-            return;
-        };
+    /// Hands over a block that nothing more goes into.
+    fn seal(&mut self, block: Filling, is_last: bool) {
+        let Filling {
+            mut buffer,
+            composer,
+            text,
+        } = block;
         if composer.is_empty() {
             self.writer.give_back(buffer);
             return;
@@ -426,8 +435,7 @@ impl<'a> Tape<'a> {
         self.demand.block(std::mem::take(&mut self.in_block));
         let section = self.indexer.block(is_last, composer.index_room());
         let (section, index) = section.unzip();
-        let (text, section) = (&self.text, section.unwrap_or_default());
-        composer.seal(&mut buffer, text, &section, &seal);
+        composer.seal(&mut buffer, &text, &section.unwrap_or_default(), &seal);
         let size = Bytes(buffer.len() as u64);
         self.writer.put(buffer, size);
         let archive = self.writing.archive();
@@ -454,11 +462,11 @@ impl<'a> Tape<'a> {
         len: usize,
         receive: impl FnOnce(&mut [u8]) -> Result<usize, RecordError>,
     ) -> Result<usize, RecordError> {
-        let Some((buffer, composer)) = &mut self.filling else {
+        let Some(filling) = &mut self.filling else {
             return Ok(0);
         };
-        let from = composer.room().start;
-        let count = receive(&mut buffer[from + filled..from + len])?;
+        let from = filling.composer.room().start;
+        let count = receive(&mut filling.buffer[from + filled..from + len])?;
         self.is_receiving = (1..len).contains(&(filled + count));
         Ok(count)
     }
@@ -481,9 +489,8 @@ impl<'a> Tape<'a> {
     /// When a block fails.
     pub fn finish(mut self) -> Result<(PaceReport, Tally), RecordError> {
         self.tell_missing(true);
-        self.seal(true);
-        if let Some(spare) = self.spare.take() {
-            self.writer.give_back(spare);
+        for block in self.full.take().into_iter().chain(self.filling.take()) {
+            self.seal(block, true);
         }
         let Self {
             writer,

@@ -2,6 +2,8 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
+use rustix::net::sockopt;
+
 use super::{Client, SDP_TYPE, Said, TCP, sdp};
 use crate::common::WITHIN;
 
@@ -20,6 +22,10 @@ impl Pair {
             Some((rtp, near(port.checked_add(1)?).ok()?))
         });
         let (rtp, rtcp) = pair.expect("two ports in a row");
+        // Nothing is lost as a test does not run for a while.
+        if sockopt::set_socket_recv_buffer_size_force(&rtp, 8 << 20).is_err() {
+            sockopt::set_socket_recv_buffer_size(&rtp, 8 << 20).expect("a size");
+        }
         rtp.set_read_timeout(Some(WITHIN)).expect("a time");
         Self { rtp, rtcp }
     }

@@ -102,9 +102,9 @@ impl Sequence {
         self.last.map(|last| last.sequence)
     }
 
-    /// Takes in one more, which arrived at a time of the recording; `starved`: what came before it was not received, so its
-    /// arrival says nothing.
-    pub fn take(&mut self, header: &Header, arrival_ns: u64, starved: bool) -> Order {
+    /// Takes in one more, which arrived at a time of the recording; `waited`: what came before it was not received, or
+    /// dropped, so its arrival says nothing.
+    pub fn take(&mut self, header: &Header, arrival_ns: u64, waited: bool) -> Order {
         if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
             return Order::Stranger;
         }
@@ -126,7 +126,7 @@ impl Sequence {
         let units = header.timestamp.wrapping_sub(last.timestamp) as i32;
         let by_clock = i128::from(units) * 1_000_000_000 / i128::from(self.clock_rate);
         let by_arrival = i128::from(arrival_ns) - i128::from(last.arrival_ns);
-        let goes_on = starved || (by_clock - by_arrival).abs() <= JUMP_NS;
+        let goes_on = waited || (by_clock - by_arrival).abs() <= JUMP_NS;
         // One that begins anew has other times, or a clip that is sent once more comes as much later as it is long.
         let is_known = u32::from(behind) < KNOWN && self.seen >> behind & 1 == 1;
         if is_known && goes_on && self.timestamps[slot(header.sequence)] == header.timestamp {
@@ -140,7 +140,7 @@ impl Sequence {
                 return Order::Late;
             }
             // Who goes on to be late counts from elsewhere.
-            true => goes_on && lasts && (starved || i128::from(quiet) >= LATER_NS),
+            true => goes_on && lasts && (waited || i128::from(quiet) >= LATER_NS),
             false => goes_on && lasts,
         };
         if ahead > 0 && (ahead <= LOST_MAX || is_missing) {

@@ -7,7 +7,7 @@ use engine::clock;
 use rustix::io::Errno;
 use sched::units::Nanos;
 
-use super::{ROOM_MIN, RecordError, Tape};
+use super::{RecordError, Tape};
 use crate::media::block::Kind;
 use crate::media::datagram;
 use crate::media::missing::{Range, Why};
@@ -58,6 +58,37 @@ impl Dropped {
     }
 }
 
+/// A socket that nothing more is to be received from but what lies there.
+#[derive(Debug)]
+pub struct Left<'a> {
+    socket: &'a UdpSocket,
+    track: usize,
+    /// How many it has dropped until now, if that is known.
+    dropped: Option<u32>,
+}
+
+impl<'a> Left<'a> {
+    /// These, of their tracks, end now.
+    #[must_use]
+    pub fn now(sockets: &[(usize, &'a UdpSocket)]) -> Vec<Self> {
+        let each: Vec<&UdpSocket> = sockets.iter().map(|of| of.1).collect();
+        let (dropped, error) = match datagram::dropped(&each) {
+            Ok(dropped) => (dropped, io::ErrorKind::NotFound.into()),
+            Err(error) => (vec![None; each.len()], error),
+        };
+        if dropped.contains(&None) {
+            tracing::warn!("how many packets sockets have dropped is not known: {error}");
+        }
+        let each = sockets.iter().zip(dropped);
+        each.map(|(&(track, socket), dropped)| Self {
+            socket,
+            track,
+            dropped,
+        })
+        .collect()
+    }
+}
+
 impl Tape<'_> {
     /// Receives a packet by UDP; whether there was one. There has to be [room](Self::has_room).
     ///
@@ -69,27 +100,15 @@ impl Tape<'_> {
         track: usize,
         kind: Kind,
     ) -> Result<bool, RecordError> {
-        // What is full is sealed when something follows.
-        if self.is_full(ROOM_MIN) {
-            match datagram::is_there(socket) {
-                Ok(true) => _ = self.make_room(ROOM_MIN),
-                Ok(false) => {
-                    self.tracks[track].is_drained |= kind == Kind::Rtp;
-                    return Ok(false);
-                }
-                Err(error) if is_told_of_peer(error) => return Ok(false),
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
-        let Some((buffer, composer)) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
+        let Some(filling) = self.filling.as_mut().filter(|_| !self.is_receiving) else {
             return Ok(false);
         };
-        let room = composer.room();
+        let room = filling.composer.room();
         let mut header = [0; HEADER_BYTES];
         let overflow = &mut self.overflow;
         let mut parts = [
             IoSliceMut::new(&mut header),
-            IoSliceMut::new(&mut buffer[room.clone()]),
+            IoSliceMut::new(&mut filling.buffer[room.clone()]),
             IoSliceMut::new(overflow),
         ];
         let parts = match kind {
@@ -138,39 +157,32 @@ impl Tape<'_> {
 
     /// A body was longer than the room that was left: it goes to the beginning of the next block.
     fn move_on(&mut self, room: std::ops::Range<usize>, len: usize) {
-        let Some((buffer, _)) = &self.filling else {
-            return;
-        };
-        let mut body = buffer[room.clone()].to_vec();
-        body.extend_from_slice(&self.overflow[..len - room.len()]);
-        self.tally.copied_bytes += len as u64;
-        self.seal(false);
         // With no buffer free it is lost, as what comes after it is.
         if self.make_room(len)
-            && let Some((buffer, composer)) = &mut self.filling
+            && let (Some(full), Some(filling)) = (&self.full, &mut self.filling)
         {
             self.tally.copied_bytes += len as u64;
-            let from = composer.room().start;
-            buffer[from..from + len].copy_from_slice(&body);
+            let from = filling.composer.room().start;
+            let (head, rest) = filling.buffer[from..from + len].split_at_mut(room.len());
+            head.copy_from_slice(&full.buffer[room]);
+            rest.copy_from_slice(&self.overflow[..rest.len()]);
         }
     }
 
-    /// Nothing more is received from these sockets of tracks: what they have dropped behind the last packet is missing. What
-    /// lies there still, as it is not all that was received, is so where it was waiting for a buffer; where it was not, it has
-    /// come since.
-    pub fn leave(&mut self, sockets: &[(usize, &UdpSocket)], is_all: bool) {
-        let waited = |track: usize| !is_all && self.tracks[track].starved;
-        let (waiting, others): (Vec<_>, Vec<_>) = sockets.iter().partition(|of| waited(of.0));
-        for (track, socket) in &waiting {
-            self.drop_waiting(socket, *track);
+    /// Nothing more is received from a socket: what it had dropped by the end, behind the last packet, is missing. What lies there
+    /// still, as it is not all that was received, is so too where it was waiting for a buffer; where it was not, nobody knows
+    /// what of it has come since.
+    pub fn leave(&mut self, left: &Left<'_>, is_all: bool) {
+        let Left {
+            socket,
+            track,
+            dropped,
+        } = *left;
+        if !is_all && self.tracks[track].starved {
+            self.drop_waiting(socket, track);
         }
-        let left = if is_all { &others } else { &waiting };
-        let until_now = datagram::dropped(left.iter().map(|of| of.1)).unwrap_or_else(|error| {
-            tracing::warn!("how many packets sockets have dropped is not known: {error}");
-            Vec::new()
-        });
-        for ((track, _), until_now) in left.iter().zip(until_now) {
-            self.note_behind(*track, until_now);
+        if let Some(dropped) = dropped {
+            self.note_behind(track, dropped);
         }
     }
 
@@ -194,13 +206,15 @@ impl Tape<'_> {
         }
     }
 
-    /// A track's socket has dropped so many in all: those behind the last packet are missing.
-    fn note_behind(&mut self, track: usize, until_now: u32) {
+    /// A track's socket had dropped so many in all: those behind the last packet are missing.
+    fn note_behind(&mut self, track: usize, dropped: u32) {
         let of = &self.tracks[track];
         let (Some(until_last), Some(last)) = (of.socket, of.sequence.last()) else {
             return;
         };
-        let behind = Dropped::after(Some(until_last), until_now).recent;
+        // When the last one came it may have dropped more, if that was after the end.
+        let since_last = dropped.wrapping_sub(until_last.until) as i32;
+        let behind = until_last.recent.saturating_add(since_last.max(0) as u32);
         if behind == 0 {
             return;
         }

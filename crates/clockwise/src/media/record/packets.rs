@@ -44,6 +44,15 @@ impl Track {
         self.sequence.ssrc().or(self.announced)
     }
 
+    /// Whether most of what is missing before this number was dropped by its socket.
+    fn has_dropped_before(&self, number: u16) -> bool {
+        let (Some(of), Some(last)) = (self.socket, self.sequence.last()) else {
+            return false;
+        };
+        let missing = number.wrapping_sub(last).wrapping_sub(1);
+        of.recent > 0 && u32::from(missing) <= of.recent.saturating_mul(2)
+    }
+
     /// One of its packets has come: whether a buffer was free before it is of no consequence any more. By UDP that is so for
     /// one behind all that has waited.
     fn goes_on(&mut self, order: Order) {
@@ -65,19 +74,23 @@ impl Tape<'_> {
         let Some(mut entry) = self.entry(track, kind, header, len, arrival_ns) else {
             return;
         };
-        let Some((buffer, composer)) = &mut self.filling else {
+        // Now something follows it.
+        if let Some(full) = self.full.take() {
+            self.seal(full, false);
+        }
+        let Some(filling) = &mut self.filling else {
             if kind == Kind::Rtp {
                 self.tracks[track].starved = true;
                 self.drop_packet(track, header, Why::NoBuffer);
             }
             return;
         };
-        if !composer.takes(entry.arrival_ns, entry.media_ns) {
+        if !filling.composer.takes(entry.arrival_ns, entry.media_ns) {
             // A clock that was set by more than an entry can say.
             entry.media_ns = entry.arrival_ns;
         }
         entry.header = *header;
-        composer.push(buffer, len, &entry);
+        filling.composer.push(&mut filling.buffer, len, &entry);
         self.indexer.packet(&entry, len);
         if self.in_block.packets == 0 {
             (self.in_block.arrival_ns, self.in_block.media_ns) = (entry.arrival_ns, entry.media_ns);
@@ -140,7 +153,9 @@ impl Tape<'_> {
     /// What a packet is, of those of its track; what is missing before it is noted.
     fn order(&mut self, track: usize, header: &Header, arrival_ns: u64) -> Order {
         let of = &mut self.tracks[track];
-        let order = of.sequence.take(header, arrival_ns, of.starved);
+        // Either way it says nothing when it has come: it has waited.
+        let waited = of.starved || of.has_dropped_before(header.sequence);
+        let order = of.sequence.take(header, arrival_ns, waited);
         let stray = match order {
             Order::Stranger => None,
             _ => of.stray.take(),
@@ -191,13 +206,14 @@ impl Tape<'_> {
             header: [0; HEADER_BYTES],
             lost: 0,
         };
-        let Some((buffer, composer)) = &self.filling else {
+        let Some(filling) = &self.filling else {
             return Some(entry);
         };
-        let from = composer.room().start;
+        let from = filling.composer.room().start;
+        let body = &filling.buffer[from..from + len];
         if kind == Kind::Rtcp {
             let (of, now) = (&mut self.tracks[track], clock::now());
-            let said = packet::said(&buffer[from..from + len]);
+            let said = packet::said(body);
             if let Some((ssrc, report)) = said.report {
                 of.announced.get_or_insert(ssrc);
                 of.reception.sender_report(&report, now);
@@ -212,7 +228,6 @@ impl Tape<'_> {
         let of = &mut self.tracks[track];
         let parsed = Header::parse(header);
         let encoding = &of.encoding;
-        let body = &buffer[from..from + len];
         let payload = parsed.and_then(|parsed| parsed.payload(body));
         let is_key = payload.map(|payload| packet::is_key(encoding, payload));
         let (Some(parsed), Some(is_key)) = (parsed, is_key) else {
