@@ -1,8 +1,8 @@
 //! Packets into blocks.
 //!
 //! A body is received where it stays: behind the one before it, in the block that is being filled. When the next one
-//! may not fit the block is sealed and handed to the stream's [`BlockWriter`], which writes it at the reserved pace,
-//! and another buffer is filled. Without a free buffer nothing is received: the connection's peer feels that, UDP's is
+//! may not fit another buffer is filled; as soon as a packet is in that one, the block is sealed and handed to the
+//! stream's [`BlockWriter`], which writes it at the reserved pace. Without a free buffer nothing is received: the connection's peer feels that, UDP's is
 //! lost in the kernel, and the gap in its numbers is in the recording and in the tally.
 
 mod datagrams;
@@ -118,7 +118,7 @@ pub struct Tape<'a> {
     starved: bool,
     /// When that is looked at again.
     look_at: Time,
-    /// Of the packets in the block that is being filled, and missing among them.
+    /// Of the packets in the block that was begun last and has any, and missing among them.
     in_block: Seen,
 }
 
