@@ -68,6 +68,17 @@ fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Member>) {
     (stream, member)
 }
 
+/// A recording of that description.
+fn begun<'a>(
+    stream: &'a Stream,
+    archive: &Arc<Archive>,
+    sdp: &[u8],
+    member: Arc<Member>,
+) -> Tape<'a> {
+    let description = Description::parse(sdp).unwrap();
+    Tape::new(stream, archive.record().unwrap(), &description, member).unwrap()
+}
+
 /// Packets, each in pieces.
 fn receive(tape: &mut Tape<'_>) {
     receive_numbers(tape, 0..PACKETS);
@@ -119,8 +130,7 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     let (stream, member) = reserved(&archives, &archive);
-    let description = Description::parse(SDP).unwrap();
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive(&mut tape);
     tape.finish().unwrap();
     let client = archives.client().unwrap();
@@ -148,8 +158,7 @@ fn a_time_in_the_group_that_is_being_recorded_is_found_without_reading() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     let (stream, member) = reserved(&archives, &archive);
-    let description = Description::parse(PICTURE).unwrap();
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, PICTURE, member);
     let client = archives.client().unwrap();
     // Frames of three packets, every fiftieth a key frame, in more blocks than a group has.
     let mut keys = Vec::new();
@@ -256,13 +265,11 @@ fn receive_a_part(tape: &mut Tape<'_>) {
 fn a_block_that_is_full_may_be_the_last() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
-    let description = Description::parse(SDP).unwrap();
     let client = archives.client().unwrap();
     for by_udp in [false, true] {
         let blocks = (82..94).map(|count| {
             let (stream, member) = reserved(&archives, &archive);
-            let writing = archive.record().unwrap();
-            let mut tape = Tape::new(&stream, writing, &description, member).unwrap();
+            let mut tape = begun(&stream, &archive, SDP, member);
             match by_udp {
                 false => {
                     receive_numbers(&mut tape, 0..count);
@@ -298,7 +305,6 @@ fn a_block_that_is_full_may_be_the_last() {
 fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
-    let description = Description::parse(SDP).unwrap();
     let client = archives.client().unwrap();
     let look = |serial| {
         let bytes = archive.read_block(&client, serial).unwrap().unwrap();
@@ -306,7 +312,7 @@ fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
         (block.trailer, block.len())
     };
     let (stream, member) = reserved(&archives, &archive);
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive_as_written(&mut tape, 0..PACKETS);
     until("a block is written", || {
         tape.writer().drain();
@@ -344,10 +350,9 @@ fn a_section_that_the_last_block_has_no_room_for_is_rebuilt() {
 fn nothing_is_known_of_a_recording_that_begins() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
-    let description = Description::parse(SDP).unwrap();
     let client = archives.client().unwrap();
     let (stream, member) = reserved(&archives, &archive);
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive_as_written(&mut tape, 0..61 * 89);
     tape.finish().unwrap();
     stream.close();
@@ -356,14 +361,14 @@ fn nothing_is_known_of_a_recording_that_begins() {
     assert!((60..63).contains(&before.end), "{before:?}");
 
     let (stream, member) = reserved(&archives, &archive);
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive_by_udp(&mut tape, 4 * 89);
     drop(tape);
     stream.close();
     assert_eq!(archive.recording(None), Some(before));
 
     let (stream, member) = reserved(&archives, &archive);
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive_numbers(&mut tape, 0..90);
     until("a block is written", || {
         tape.writer().drain();
@@ -385,11 +390,9 @@ fn nothing_is_known_of_a_recording_that_begins() {
 fn what_comes_after_the_end_is_not_missing() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
-    let description = Description::parse(SDP).unwrap();
     for (is_starved, is_all, lost) in [(false, true, 0), (false, false, 0), (true, false, 2)] {
         let (stream, member) = reserved(&archives, &archive);
-        let writing = archive.record().unwrap();
-        let mut tape = Tape::new(&stream, writing, &description, member).unwrap();
+        let mut tape = begun(&stream, &archive, SDP, member);
         let (here, there) = by_udp();
         let mut number = 0;
         loop {
@@ -428,9 +431,8 @@ fn what_is_recorded_grows_old_by_the_time_that_went_by() {
         let at = clock::now().saturating_add(Nanos(later));
         archive.expire(&client, Instant { unix_ns, at }).unwrap()
     };
-    let description = Description::parse(SDP).unwrap();
     let (stream, member) = reserved(&archives, &archive);
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive(&mut tape);
     until("a block is written", || {
         tape.advance().unwrap();
@@ -454,7 +456,7 @@ fn what_is_recorded_grows_old_by_the_time_that_went_by() {
     // One that is found says that it ends in years to come: it ended now, or when the next one began.
     for number in [2, 3] {
         let (stream, member) = reserved(&archives, &archive);
-        let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+        let mut tape = begun(&stream, &archive, SDP, member);
         receive(&mut tape);
         tape.finish().unwrap();
         stream.close();
@@ -486,9 +488,8 @@ fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
     rig.pool.create_volume(&spec).unwrap();
     let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
-    let description = Description::parse(SDP).unwrap();
     let (stream, member) = reserved(&archives, &archive);
-    let mut tape = Tape::new(&stream, archive.record().unwrap(), &description, member).unwrap();
+    let mut tape = begun(&stream, &archive, SDP, member);
     receive_numbers(&mut tape, 0..45 * 85);
     tape.finish().unwrap();
     stream.close();
