@@ -3,8 +3,9 @@
 mod common;
 mod nbd_support;
 
+use std::io::Read as _;
 use std::net::UdpSocket;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use clockwise::media::archive::Archive;
 use clockwise::media::archives::Archives;
@@ -25,6 +26,7 @@ use engine::front::Client;
 use engine::pool::{Placement, VolumeSpec};
 use engine::stream::{Stream, StreamSpec};
 use nbd_support::Rig;
+use nix::sys::socket::{setsockopt, sockopt};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
@@ -106,7 +108,7 @@ fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
             if tape.is_receiving() {
                 // As whoever receives does before it sleeps.
                 tape.advance().unwrap();
-                assert!(tape.has_room());
+                assert!(tape.has_room(true));
             }
         }
         tape.packet(0, Kind::Rtp, &header(number), BODY);
@@ -238,17 +240,17 @@ fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
     let (here, there) = by_udp();
     for number in 0..count {
         send(&there, number);
-        assert!(tape.has_room());
+        assert!(tape.has_room(true));
         assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
         // As whoever receives does before it sleeps.
-        assert!(tape.has_room());
+        assert!(tape.has_room(true));
         assert!(!tape.receive(&here, 0, Kind::Rtp).unwrap());
     }
     // What is not recorded is nothing that follows.
     send(&there, count - 1);
     there.send(&[0x80]).unwrap();
     for _ in 0..2 {
-        assert!(tape.has_room());
+        assert!(tape.has_room(true));
         assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
     }
     assert_eq!((tape.tally().duplicates, tape.tally().strangers), (1, 1));
@@ -277,7 +279,7 @@ fn a_block_that_is_full_may_be_the_last() {
                 }
                 true => receive_by_udp(&mut tape, count),
             }
-            assert!(tape.has_room());
+            assert!(tape.has_room(true));
             tape.finish().unwrap();
             stream.close();
             let recording = archive.recording(None).unwrap();
@@ -385,7 +387,7 @@ fn nothing_is_known_of_a_recording_that_begins() {
 }
 
 /// What comes by UDP when all has been received that was sent before the end is not missing, nor what nobody received though
-/// buffers were free; what was waiting for a buffer is.
+/// buffers were free, with nothing dropped behind it; what was waiting for a buffer is.
 #[test]
 fn what_comes_after_the_end_is_not_missing() {
     let rig = Rig::new(&[("cam", 20)]);
@@ -397,7 +399,7 @@ fn what_comes_after_the_end_is_not_missing() {
         let mut number = 0;
         loop {
             send(&there, number);
-            if number == PACKETS && !is_starved || !tape.has_room() {
+            if number == PACKETS && !is_starved || !tape.has_room(true) {
                 break;
             }
             assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
@@ -410,6 +412,73 @@ fn what_comes_after_the_end_is_not_missing() {
         assert_eq!(tally.packets, u64::from(number));
         assert_eq!((tally.lost, tally.lost_without_buffer), (lost, lost));
         tape.finish().unwrap();
+        stream.close();
+    }
+}
+
+/// What somebody says in the log meanwhile.
+fn said_by(says: impl FnOnce()) -> String {
+    let (mut log, said) = std::io::pipe().unwrap();
+    let log_to = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(Mutex::new(said));
+    tracing::subscriber::with_default(log_to.finish(), says);
+    let mut text = String::new();
+    log.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Where a socket could not be emptied in time, what lies there before what it has dropped is missing as that is, each by its number
+/// and its reason; what came behind that may have come after the end.
+#[test]
+fn what_a_socket_that_is_not_emptied_has_dropped_is_missing() {
+    const SENT: u16 = 200;
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    for received in [1, 30] {
+        let (stream, member) = reserved(&archives, &archive);
+        let mut tape = begun(&stream, &archive, SDP, member);
+        let (here, there) = by_udp();
+        setsockopt(&here, sockopt::RxqOvfl, &1).unwrap();
+        setsockopt(&here, sockopt::RcvBuf, &65_536).unwrap();
+        send(&there, 0);
+        let mut receive = || {
+            assert!(tape.has_room(true));
+            assert!(tape.receive(&here, 0, Kind::Rtp).unwrap());
+        };
+        receive();
+        (1..SENT).for_each(|number| send(&there, number));
+        (1..received).for_each(|_| receive());
+        if received > 1 {
+            // For which there is room now: the kernel gives it back by quarters.
+            send(&there, SENT);
+        }
+        let left = Left::now(&[(0, &here)]);
+        let said = said_by(|| {
+            left.iter().for_each(|of| tape.leave(of, false));
+            assert_eq!(tape.tally().packets, u64::from(received));
+            assert_eq!(tape.tally().lost, u64::from(SENT - received));
+            tape.finish().unwrap();
+        });
+        // Where it became full is the host's matter.
+        let ranges: Vec<&str> = said.split("track 0: ").skip(1).collect();
+        let [first, second] = ranges[..] else {
+            panic!("{said}");
+        };
+        let numbers = |range: &str| -> Vec<u16> {
+            let mut words = range.split(' ');
+            [0, 1]
+                .map(|at| words.nth(at).unwrap().parse().unwrap())
+                .to_vec()
+        };
+        let (waited, dropped) = (numbers(first), numbers(second));
+        assert_eq!((waited[0], dropped[1]), (received, SENT - 1), "{said}");
+        assert_eq!(waited[1] + 1, dropped[0], "{said}");
+        assert!(
+            first.contains("it ended before they were received"),
+            "{said}"
+        );
+        assert!(second.contains("the socket was full"), "{said}");
         stream.close();
     }
 }

@@ -21,6 +21,8 @@ pub enum Why {
     /// They came and their socket had no room for them, or for some of them: what lay there was not received fast enough,
     /// though buffers were free.
     SocketFull,
+    /// They came, and were not received soon enough after the end, though buffers were free.
+    Ended,
     /// They came and are longer than a block has room for.
     TooLong,
     /// They came and are no RTP packets.
@@ -58,6 +60,7 @@ impl fmt::Display for Range {
             Why::Never => "did not come",
             Why::NoBuffer => "no buffer was free",
             Why::SocketFull => "the socket was full",
+            Why::Ended => "it ended before they were received",
             Why::TooLong => "too long for a block",
             Why::Malformed => "no RTP packets",
             Why::Anew => "not counted, the sender's numbers begin anew",

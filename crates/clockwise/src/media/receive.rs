@@ -135,7 +135,7 @@ impl Receiver<'_> {
             Kind::Rtcp => rtcp,
         };
         for _ in 0..AT_A_TIME {
-            if !tape.has_room() {
+            if !tape.has_room(true) {
                 return Ok(true);
             }
             if !tape.receive(socket, track, kind)? {
@@ -220,7 +220,7 @@ impl Receiver<'_> {
                 };
             }
         }
-        Ok(is_more.then(|| !tape.has_room()))
+        Ok(is_more.then(|| !tape.has_room(true)))
     }
 
     /// Receives what comes in the connection, so many items at most, which are counted down.

@@ -330,9 +330,10 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// Whether there is room for a packet of an unknown length.
-    pub fn has_room(&mut self) -> bool {
-        self.make_room(ROOM_MIN)
+    /// Whether there is room for a packet: by UDP for one of an unknown length, and in a connection as long as its length has
+    /// not come.
+    pub fn has_room(&mut self, by_udp: bool) -> bool {
+        self.make_room(if by_udp { ROOM_MIN } else { 0 })
     }
 
     /// Whether what is filled has too little room for a body as long as `least`.

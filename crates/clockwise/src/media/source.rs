@@ -403,7 +403,7 @@ impl Worker {
                 return error;
             }
             // What lies in a block for long is written.
-            tape.has_room();
+            tape.has_room(false);
         }
     }
 

@@ -156,6 +156,8 @@ impl Connection<'_> {
         transports: &[Option<Transport>],
         id: &str,
     ) -> Result<Over, Ended> {
+        let is_udp = |of: &Option<Transport>| matches!(of, Some(Transport::Udp { .. }));
+        let by_udp = transports.iter().any(is_udp);
         let mut partial = None;
         let mut reports = Reports::new(clock::now());
         // Whether packets wait in the connection for room.
@@ -168,7 +170,7 @@ impl Connection<'_> {
                 self.send_all(&reports.rest())?;
                 self.tell(&said.session(id, self.shared.config.timeout).done())?;
             }
-            let has_room = tape.has_room();
+            let has_room = tape.has_room(by_udp);
             let report_at = match has_room && !is_behind {
                 true => reports.next_at(),
                 false => Some(Time::MAX),

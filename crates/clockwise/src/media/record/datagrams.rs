@@ -170,8 +170,8 @@ impl Tape<'_> {
     }
 
     /// Nothing more is received from a socket: what it had dropped by the end, behind the last packet, is missing. What lies there
-    /// still, as it is not all that was received, is so too where it was waiting for a buffer; where it was not, nobody knows
-    /// what of it has come since.
+    /// still, as it is not all that was received, is so too where it was waiting for a buffer, or came before the last that was
+    /// dropped by then; of what came later nobody knows whether that was after the end.
     pub fn leave(&mut self, left: &Left<'_>, is_all: bool) {
         let Left {
             socket,
@@ -179,29 +179,38 @@ impl Tape<'_> {
             dropped,
         } = *left;
         if !is_all && self.tracks[track].starved {
-            self.drop_waiting(socket, track);
+            self.drop_waiting(socket, track, Why::NoBuffer, |_| true);
+        } else if let (false, Some(dropped)) = (is_all, dropped) {
+            let is_before = |until: u32| (until.wrapping_sub(dropped) as i32) < 0;
+            self.drop_waiting(socket, track, Why::Ended, is_before);
         }
         if let Some(dropped) = dropped {
             self.note_behind(track, dropped);
         }
     }
 
-    /// What lies in a socket waits for a buffer, and none becomes free.
-    fn drop_waiting(&mut self, socket: &UdpSocket, track: usize) {
+    /// What lies in a socket is not received any more, as long as it is missing by how many had been dropped until it came.
+    fn drop_waiting(
+        &mut self,
+        socket: &UdpSocket,
+        track: usize,
+        why: Why,
+        is_missing: impl Fn(u32) -> bool,
+    ) {
         for _ in 0..LEFT_MAX {
             let mut header = [0; HEADER_BYTES];
             let overflow = &mut self.overflow;
             let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(overflow)];
             match datagram::receive(socket, &mut parts) {
-                Ok((count, dropped)) => {
+                Ok((count, dropped)) if is_missing(dropped) => {
                     let of = &mut self.tracks[track];
                     of.socket = Some(Dropped::after(of.socket, dropped));
                     if count >= HEADER_BYTES {
-                        self.drop_packet(track, &header, Why::NoBuffer);
+                        self.drop_packet(track, &header, why);
                     }
                 }
                 Err(error) if is_told_of_peer(error) => {}
-                Err(_) => break,
+                Ok(_) | Err(_) => break,
             }
         }
     }

@@ -39,7 +39,7 @@ impl Session<'_> {
         let mut partial = None;
         loop {
             tape.advance()?;
-            let has_room = tape.has_room();
+            let has_room = tape.has_room(self.worker.spec.lower == Lower::Udp);
             let ready = self.sleep(tape, camera, has_room)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
