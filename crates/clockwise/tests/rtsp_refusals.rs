@@ -83,6 +83,11 @@ fn what_does_not_fit_the_state_changes_nothing() {
     client.ask("RECORD", "cam", "", "").is(455);
     client.ask("PAUSE", "cam", "", "").is(455);
     client.ask("REDIRECT", "cam", "", "").is(501);
+    let other_version = client
+        .request("OPTIONS", "", "", "")
+        .replace("RTSP/1.0", "RTSP/2.0");
+    client.send(other_version.as_bytes());
+    client.answer().unwrap().is(505);
     client.ask("SETUP", "cam/one", TCP, "").is(404);
     client
         .ask("ANNOUNCE", "cam", "Content-Type: text/html\r\n", "x")
@@ -160,11 +165,14 @@ fn what_the_disks_do_not_carry_is_refused_with_453() {
         site.run(&["volume", "create", volume, "--size", "20MiB"])
             .done();
     }
-    let mut large = Client::connect(address);
-    large.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(80_000)).is(200);
-    let refused = large.ask("SETUP", "cam/one", TCP, "").is(453);
-    for word in ["drive", "promised", "would fit"] {
-        assert!(refused.body.contains(word), "{refused:?}");
+    // Also what is more than can be counted.
+    for kbit in [80_000, u64::MAX / 1_000, u64::MAX] {
+        let mut large = Client::connect(address);
+        large.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(kbit)).is(200);
+        let refused = large.ask("SETUP", "cam/one", TCP, "").is(453);
+        for word in ["drive", "promised", "would fit"] {
+            assert!(refused.body.contains(word), "{kbit}: {refused:?}");
+        }
     }
     assert_eq!(reservations(&site), 0, "nothing half reserved stays behind");
     // As many as there is room for, and no more.

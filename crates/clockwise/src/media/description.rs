@@ -185,15 +185,19 @@ impl Description {
     pub fn rate(&self) -> Option<BytesPerSecond> {
         let said = |bandwidths: &[sdp_types::Bandwidth]| {
             bandwidths.iter().find_map(|of| match of.bwtype.as_str() {
-                "AS" => of.bandwidth.checked_mul(1_000),
+                // What is more than there is is still a rate, which is refused.
+                "AS" => Some(of.bandwidth.saturating_mul(1_000)),
                 "TIAS" => Some(of.bandwidth),
                 _ => None,
             })
         };
         let of_tracks = self.session.medias.iter();
-        let of_tracks: Option<u64> = of_tracks.map(|media| said(&media.bandwidths)).sum();
+        let of_tracks = of_tracks.map(|media| said(&media.bandwidths));
+        let of_tracks = of_tracks
+            .reduce(|sum, of| Some(sum?.saturating_add(of?)))
+            .flatten();
         let bits = of_tracks.or_else(|| said(&self.session.bandwidths))?;
-        let bytes = (bits / 8).checked_mul(100 + ABOVE_MEAN_PERCENT)? / 100;
+        let bytes = (bits / 8).saturating_mul(100 + ABOVE_MEAN_PERCENT) / 100;
         (bytes > 0).then_some(BytesPerSecond(bytes))
     }
 

@@ -4,6 +4,8 @@
 //! knows where they belong ([`Input::take`] for those that have come, and the socket for the rest). So a packet's body
 //! is received where it stays.
 
+use std::num::NonZeroUsize;
+
 use rtsp_types::{Message, ParseError, Request, Response};
 
 /// The longest request with its headers and body.
@@ -108,10 +110,14 @@ impl Input {
                     Message::Data(_) => Err(InputError::Syntax),
                 }
             }
-            Err(ParseError::Incomplete(_)) if self.unused().len() < MESSAGE_BYTES_MAX => {
-                Ok(Next::More)
+            Err(ParseError::Incomplete(needed)) => {
+                // Of a body it is known how much is to come.
+                let needed = needed.map_or(1, NonZeroUsize::get);
+                match self.unused().len().saturating_add(needed) <= MESSAGE_BYTES_MAX {
+                    true => Ok(Next::More),
+                    false => Err(InputError::Long),
+                }
             }
-            Err(ParseError::Incomplete(_)) => Err(InputError::Long),
             Err(ParseError::Error) => Err(InputError::Syntax),
         }
     }
@@ -175,5 +181,19 @@ mod tests {
         assert!(matches!(next(b"OPTIONS * RT").unwrap(), Next::More));
         let endless = [b"OPTIONS * RTSP/1.0\r\nX: ", &[b'x'; MESSAGE_BYTES_MAX][..]].concat();
         assert_eq!(next(&endless).unwrap_err(), InputError::Long);
+        let with = |bytes: usize| format!("OPTIONS * RTSP/1.0\r\nContent-Length: {bytes}\r\n\r\n");
+        let head = with(10_000).len();
+        for (bytes, is_too_long) in [
+            (MESSAGE_BYTES_MAX - head, false),
+            (MESSAGE_BYTES_MAX - head + 1, true),
+            (usize::MAX, true),
+        ] {
+            let said = next(with(bytes).as_bytes());
+            assert_eq!(
+                matches!(said, Err(InputError::Long)),
+                is_too_long,
+                "{bytes}"
+            );
+        }
     }
 }

@@ -351,6 +351,7 @@ impl Worker {
         tape.follow();
         let ended = self.sessions(&mut tape, number, camera, &description, back_off);
         // Whatever ended it: what has come is written, and durable.
+        let received = tape.tally();
         let finished = tape.finish();
         stream.close();
         self.archives.looks().look_at(&self.spec.volume);
@@ -365,11 +366,16 @@ impl Worker {
                 );
                 ended
             }
-            Err(error) if matches!(ended, SourceError::Stopped) => {
-                tracing::error!(source = %self.spec.name, %error, "a recording of a source did not end well");
-                ended
+            Err(error) => {
+                tracing::warn!(
+                    source = %self.spec.name, volume = self.spec.volume, recording = number, packets = received.packets, bytes = received.bytes,
+                    %error, "a recording of a source fails: what was durable before is kept, and what came since may be lost"
+                );
+                match ended {
+                    SourceError::Stopped => ended,
+                    _ => error.into(),
+                }
             }
-            Err(error) => error.into(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! How a track's packets go: between the messages of the connection, or by UDP.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::{io, iter};
 
 use rtsp_types::headers::transport::{
     RtpLowerTransport, RtpProfile, RtpTransport, RtpTransportParameters, Transport as Asked,
@@ -55,8 +55,10 @@ pub(super) enum TransportError {
 }
 
 impl Transport {
-    /// The first of those that are asked for that can be had; `number` is that of the track. With `is_secure` nothing goes
-    /// by UDP: it would be for everybody to see.
+    /// The first of those that are asked for that can be had; `number` is that of the track, and `taken` what the others have.
+    /// With `is_secure` nothing goes by UDP: it would be for everybody to see.
+    ///
+    /// Channels that are one, or another track's, are others in the answer.
     ///
     /// # Errors
     /// When there is none.
@@ -65,6 +67,7 @@ impl Transport {
         local: IpAddr,
         peer: IpAddr,
         number: usize,
+        taken: &[Option<Self>],
         is_secure: bool,
     ) -> Result<Self, TransportError> {
         let mut unsupported = TransportError::Unsupported;
@@ -77,8 +80,14 @@ impl Transport {
                 Some(RtpLowerTransport::Tcp) => {
                     let default = (2 * number) as u8;
                     let (rtp, rtcp) = one.params.interleaved.unwrap_or((default, None));
-                    let rtcp = rtcp.unwrap_or(rtp.wrapping_add(1));
-                    return Ok(Self::Interleaved { rtp, rtcp });
+                    let wanted = (rtp, rtcp.unwrap_or(rtp.wrapping_add(1)));
+                    let evens = (0..u8::MAX).step_by(2);
+                    let found = iter::once(wanted)
+                        .chain(evens.map(|even| (even, even + 1)))
+                        .find(|pair| are_free(*pair, taken));
+                    if let Some((rtp, rtcp)) = found {
+                        return Ok(Self::Interleaved { rtp, rtcp });
+                    }
                 }
                 None | Some(RtpLowerTransport::Udp) if is_secure => {
                     unsupported = TransportError::Open;
@@ -88,6 +97,9 @@ impl Transport {
                         continue;
                     };
                     let ports = (first, second.unwrap_or(first.wrapping_add(1)));
+                    if ports.0 == 0 || ports.1 == 0 || ports.0 == ports.1 {
+                        continue;
+                    }
                     return Self::udp(local, peer, ports).map_err(TransportError::Ports);
                 }
                 Some(RtpLowerTransport::Other(_)) => {}
@@ -196,6 +208,17 @@ impl Transport {
     }
 }
 
+/// Whether these are two channels, and nobody else's.
+fn are_free((rtp, rtcp): (u8, u8), taken: &[Option<Transport>]) -> bool {
+    let is_free = |channel: u8| {
+        taken.iter().flatten().all(|of| match of {
+            Transport::Interleaved { rtp, rtcp } => ![*rtp, *rtcp].contains(&channel),
+            Transport::Udp { .. } => true,
+        })
+    };
+    rtp != rtcp && is_free(rtp) && is_free(rtcp)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -209,13 +232,49 @@ mod tests {
     }
 
     fn choose_of(header: &str, is_secure: bool) -> Result<Transport, TransportError> {
+        choose_beside(header, &[], is_secure)
+    }
+
+    fn choose_beside(
+        header: &str,
+        taken: &[Option<Transport>],
+        is_secure: bool,
+    ) -> Result<Transport, TransportError> {
         let home = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let request =
             rtsp_types::Request::builder(rtsp_types::Method::Setup, rtsp_types::Version::V1_0)
                 .header(rtsp_types::headers::TRANSPORT, header)
                 .empty();
         let asked = Transports::from_headers(&request).unwrap().unwrap();
-        Transport::choose(&asked, home, home, 1, is_secure)
+        Transport::choose(&asked, home, home, 1, taken, is_secure)
+    }
+
+    /// Packets of two tracks on one channel could not be told apart, nor those of RTP and RTCP.
+    #[test]
+    fn channels_that_mean_something_already_are_others() {
+        let of = |channels: &str| {
+            let taken =
+                [(0, 1), (2, 4)].map(|(rtp, rtcp)| Some(Transport::Interleaved { rtp, rtcp }));
+            let chosen = choose_beside(&format!("RTP/AVP/TCP;unicast{channels}"), &taken, false);
+            match chosen {
+                Ok(Transport::Interleaved { rtp, rtcp }) => (rtp, rtcp),
+                other => panic!("{channels}: {other:?}"),
+            }
+        };
+        for (channels, chosen) in [
+            (";interleaved=8-9", (8, 9)),
+            (";interleaved=9-8", (9, 8)),
+            (";interleaved=7", (7, 8)),
+            (";interleaved=0-1", (6, 7)),
+            (";interleaved=1-2", (6, 7)),
+            (";interleaved=3-4", (6, 7)),
+            (";interleaved=8-8", (6, 7)),
+            (";interleaved=255", (6, 7)),
+            // That of its number.
+            ("", (6, 7)),
+        ] {
+            assert_eq!(of(channels), chosen, "{channels}");
+        }
     }
 
     #[test]
@@ -244,6 +303,9 @@ mod tests {
         for header in [
             "RTP/AVP;multicast;port=5000-5001",
             "RTP/AVP;unicast",
+            "RTP/AVP;unicast;client_port=0-1",
+            "RTP/AVP;unicast;client_port=65535",
+            "RTP/AVP;unicast;client_port=5000-5000",
             "RTP/SAVP/TCP;unicast",
         ] {
             assert!(

@@ -224,7 +224,7 @@ pub enum SubmitError {
     },
     /// A write or sync of the volume failed: what was acknowledged may not be all there any more,
     /// and writing on would hide that.
-    #[error("volume {volume:?} takes no more writes: {reason}")]
+    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
     Poisoned {
         /// The volume's name.
         volume: String,
@@ -254,7 +254,7 @@ pub enum IoFailure {
         reason: String,
     },
     /// The volume is read-only after a failure.
-    #[error("volume {volume:?} takes no more writes: {reason}")]
+    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
     Poisoned {
         /// The volume's name.
         volume: String,

@@ -124,7 +124,7 @@ pub enum PoolError {
         reason: String,
     },
     /// The volume takes no more changes after a failure.
-    #[error("volume {volume:?} takes no more writes: {reason}")]
+    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
     Poisoned {
         /// The volume.
         volume: String,

@@ -39,7 +39,7 @@ pub(in crate::media) fn request(request: &Asked) {
     if let Ok(Some(transports)) = request.typed_header::<Transports>() {
         // As by TLS, so that no sockets are opened.
         let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        if let Ok(chosen) = Transport::choose(&transports, host, host, 1, true) {
+        if let Ok(chosen) = Transport::choose(&transports, host, host, 1, &[], true) {
             assert!(matches!(chosen, Transport::Interleaved { .. }));
             assert!(chosen.answer(true).is_ok());
         }

@@ -2,7 +2,7 @@
 
 use engine::clock;
 use rtsp_types::headers::{AUTHORIZATION, WWW_AUTHENTICATE};
-use rtsp_types::{Method, StatusCode};
+use rtsp_types::{Method, StatusCode, Version};
 
 use super::answer::{Answer, answer};
 use super::{Asked, Connection, Ended};
@@ -13,11 +13,16 @@ use crate::media::poll::Wait;
 struct Stop;
 
 impl Connection<'_> {
-    /// Whether a request is by somebody who is known, if that is asked for; what it is answered if it is not.
+    /// Whether a request is in the version that is spoken here, and by somebody who is known, if that is asked for; what it is
+    /// answered if it is not.
     ///
     /// # Errors
     /// When the connection has failed too often.
     pub(super) fn admit(&mut self, request: &Asked) -> Result<Option<Answer>, Ended> {
+        if request.version() != Version::V1_0 {
+            let said = answer(Some(request), StatusCode::RTSPVersionNotSupported);
+            return Ok(Some(said.reason("RTSP/1.0 is what is spoken here")));
+        }
         let Some(access) = &self.shared.access else {
             return Ok(None);
         };

@@ -178,7 +178,15 @@ impl Connection<'_> {
             bytes,
             copied_bytes,
         } = tally;
-        tracing::info!(peer = %self.peer, volume = volumes.join("+"), %why, packets, bytes, copied_bytes, "playing ends");
+        let volume = volumes.join("+");
+        match &after {
+            Err(Ended::Play(error)) if !matches!(error, PlayError::Socket(_)) => {
+                tracing::warn!(peer = %self.peer, volume, %error, packets, bytes, copied_bytes, "playing fails");
+            }
+            _ => {
+                tracing::info!(peer = %self.peer, volume, %why, packets, bytes, copied_bytes, "playing ends");
+            }
+        }
         match after? {
             After::Closed => Ok(None),
             After::Goes => {

@@ -101,7 +101,17 @@ impl Connection<'_> {
             }
         };
         // Whatever ended it: what has come is written, and durable.
-        let (report, tally) = tape.finish()?;
+        let received = tape.tally();
+        let (report, tally) = match tape.finish() {
+            Ok(finished) => finished,
+            Err(error) => {
+                tracing::warn!(
+                    peer = %self.peer, volume, recording = number, packets = received.packets, bytes = received.bytes, %error,
+                    "a recording fails: what was durable before is kept, and what came since may be lost"
+                );
+                return Err(error.into());
+            }
+        };
         // Nobody was listened to meanwhile.
         self.heard = clock::now();
         let Tally {

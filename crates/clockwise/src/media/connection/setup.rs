@@ -134,7 +134,10 @@ impl Connection<'_> {
     pub(super) fn set_up(&mut self, request: &Asked) -> Answer {
         let asked = match request.typed_header::<Transports>() {
             Ok(Some(asked)) => asked,
-            _ => return answer(Some(request), StatusCode::UnsupportedTransport),
+            _ => {
+                return answer(Some(request), StatusCode::UnsupportedTransport)
+                    .reason("the Transport makes no sense");
+            }
         };
         let is_new = self.session.is_none();
         if is_new && let Err(said) = self.begin_player(request) {
@@ -158,7 +161,10 @@ impl Connection<'_> {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
         let is_secure = self.link.is_secure();
-        let transport = Transport::choose(asked, self.local.ip(), self.peer.ip(), track, is_secure);
+        let others = self.session.as_ref().map(|of| &of.transports[..]);
+        let others = others.unwrap_or_default();
+        let (local, peer) = (self.local.ip(), self.peer.ip());
+        let transport = Transport::choose(asked, local, peer, track, others, is_secure);
         let transport = match transport {
             Ok(transport) => transport,
             Err(error) => {
