@@ -366,6 +366,10 @@ fn scales(address: SocketAddr, begins_ms: u64) {
     let mut client = player(address);
     for wrong in [
         "Scale: 0\r\n",
+        "Speed: 0\r\n",
+        "Speed: -1\r\n",
+        "Speed: nan\r\n",
+        "Speed: fast\r\n",
         "Scale: quick\r\n",
         "Range: npt=9-5\r\n",
         "Range: npt=5-9\r\nScale: -1\r\n",

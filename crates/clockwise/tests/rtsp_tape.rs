@@ -7,9 +7,10 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
-use clockwise::media::archive::Archive;
+use clockwise::media::archive::{Archive, ArchiveError};
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
+use clockwise::media::check::check;
 use clockwise::media::description::Description;
 use clockwise::media::index::GROUP;
 use clockwise::media::keeping::Keep;
@@ -481,6 +482,56 @@ fn what_a_socket_that_is_not_emptied_has_dropped_is_missing() {
         assert!(second.contains("the socket was full"), "{said}");
         stream.close();
     }
+}
+
+/// What goes while a recording is examined is not damaged.
+#[test]
+fn what_has_gone_meanwhile_is_not_damaged() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    let client = archives.client().unwrap();
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = begun(&stream, &archive, SDP, member);
+    receive_as_written(&mut tape, 0..9 * 89);
+    tape.finish().unwrap();
+    stream.close();
+    let recording = archive.recording(None).unwrap();
+    assert!(recording.end >= 9, "{recording:?}");
+    // After the first block was read.
+    let examined = |act: &dyn Fn()| {
+        let mut asked = 0;
+        check(&archive, &client, &recording, || {
+            asked += 1;
+            if asked == 2 {
+                act();
+            }
+            true
+        })
+    };
+    let report = examined(&|| {}).unwrap().unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.blocks, recording.end);
+    let keep = Keep {
+        size: Some(Bytes::from_kib(4 * 64)),
+        ..Keep::default()
+    };
+    let report = examined(&|| {
+        archive.set_retention(&client, keep).unwrap();
+        let (unix_ns, at) = (now_unix_ns(), clock::now());
+        archive.expire(&client, Instant { unix_ns, at }).unwrap();
+    });
+    let report = report.unwrap().unwrap();
+    let kept = archive.recording(None).unwrap();
+    assert!(kept.first > 1, "{kept:?}");
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.blocks, 1 + kept.end - kept.first);
+    let error = examined(&|| {
+        archive.delete(&client, recording.number).unwrap();
+    });
+    assert!(
+        matches!(error, Err(ArchiveError::NoSuch { .. })),
+        "{error:?}"
+    );
 }
 
 /// A day is a day of what went by, whatever the clock on the wall says of it, as long as that can be known.

@@ -213,7 +213,7 @@ fn help_of(error: &PoolError) -> String {
             );
         }
         PoolError::Metadata(_) => {
-            "`clockwise pool check` says more when no server runs; please report what it says"
+            "`clockwise pool check` says more when no server runs; where no disk has failed or is full, please report what it says"
         }
         PoolError::Io(_) => {
             "`clockwise status` shows which disk has failed, and the server's log and `dmesg` why"

@@ -15,7 +15,7 @@ const NAMED_MAX: usize = 100;
 pub struct Report {
     /// Blocks that were read.
     pub blocks: u64,
-    /// Blocks that were damaged, or overwritten meanwhile.
+    /// Blocks that are damaged.
     pub damaged: u64,
     /// The first of them, by their places in the recording, from 0.
     pub damaged_at: Vec<u64>,
@@ -46,7 +46,7 @@ impl Report {
 /// Reads a recording.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or has been deleted or overwritten meanwhile.
 pub fn check(
     archive: &Archive,
     client: &Client,
@@ -56,6 +56,8 @@ pub fn check(
     let mut report = Report::default();
     // Frames that can be decoded alone as the blocks say, of those that the section will be about.
     let mut begun: Vec<(u64, usize, u8)> = Vec::new();
+    // What is before this has gone.
+    let mut there = recording.first;
     for serial in recording.first..recording.end {
         if !goes_on() {
             return Ok(None);
@@ -68,6 +70,17 @@ pub fn check(
             of.recording == recording.number && Description::parse(block.text()).is_ok()
         });
         let Some(block) = block else {
+            // It may have gone since it was asked for, or its beginning may.
+            let now = archive.recording(Some(recording.number));
+            let now = now.ok_or_else(|| ArchiveError::NoSuch {
+                volume: archive.volume().name().to_owned(),
+                number: recording.number,
+            })?;
+            if serial < now.first {
+                report.blocks -= 1;
+                there = now.first;
+                continue;
+            }
             report.damaged += 1;
             if report.damaged_at.len() < NAMED_MAX {
                 report.damaged_at.push(serial - recording.first);
@@ -94,8 +107,8 @@ pub fn check(
                 [] => report.sections_missing += 1,
                 section => {
                     report.sections += 1;
-                    let is_right = Index::parse(section)
-                        .is_ok_and(|of| is_right(&of, recording, serial, &begun));
+                    let is_right =
+                        Index::parse(section).is_ok_and(|of| is_right(&of, there, serial, &begun));
                     report.sections_wrong += u64::from(!is_right && report.damaged == 0);
                 }
             }
@@ -105,9 +118,9 @@ pub fn check(
     Ok(Some(report))
 }
 
-/// Whether a section is about the blocks up to its own, and its keys are where frames begin.
-fn is_right(index: &Index, recording: &Recording, serial: u64, begun: &[(u64, usize, u8)]) -> bool {
-    let is_there = |serial: u64| serial >= recording.first;
+/// Whether a section is about the blocks up to its own, and its keys are where frames begin, of what is there.
+fn is_right(index: &Index, there: u64, serial: u64, begun: &[(u64, usize, u8)]) -> bool {
+    let is_there = |serial: u64| serial >= there;
     index.end() == serial + 1
         && index
             .keys

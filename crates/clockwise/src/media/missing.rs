@@ -1,5 +1,7 @@
-//! Which packets are missing from a recording, and why: ranges of numbers, told a few times a second at most and all
-//! of them.
+//! Which packets are missing from a recording, and why: ranges of numbers, told once a second.
+//!
+//! Those that had no room are few ranges, as it takes a while for a buffer to become free. Those that were not sent may be as many as
+//! somebody likes, who could write more into the log than it sends: so many are named, and the others are counted.
 
 use std::fmt;
 
@@ -8,7 +10,7 @@ use sched::units::{Nanos, Time};
 /// Ranges are told of together, so long after the first of them was noted.
 const TELL_AFTER: Nanos = Nanos::from_secs(1);
 
-/// So many are told of at once, however soon it is.
+/// So many of them are named; of the others is told how many they are.
 const RANGES_MAX: usize = 64;
 
 /// Why packets are missing.
@@ -76,21 +78,85 @@ impl fmt::Display for Range {
     }
 }
 
+/// Ranges of a track that are missing for one reason, and are not named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct More {
+    /// The last of them.
+    pub last: Range,
+    /// How many there are.
+    pub ranges: u64,
+    /// How many numbers are in them, of which some may have come later.
+    pub numbers: u64,
+}
+
+impl fmt::Display for More {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ranges, numbers) = (self.ranges, self.numbers);
+        write!(
+            f,
+            "{ranges} more with {numbers} numbers, the last of them {}",
+            self.last
+        )
+    }
+}
+
+/// What is told at one time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Those that are named, in the order in which they were found missing.
+    pub ranges: Vec<Range>,
+    /// The others, of each track and for each reason.
+    pub more: Vec<More>,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges = self.ranges.iter().map(ToString::to_string);
+        let more = self.more.iter().map(ToString::to_string);
+        let all: Vec<String> = ranges.chain(more).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
 /// Ranges that are still to be told of.
 #[derive(Clone, Debug, Default)]
 pub struct Missing {
-    ranges: Vec<Range>,
+    told: Told,
     tell_at: Option<Time>,
 }
 
 impl Missing {
     /// Notes a range.
     pub fn note(&mut self, range: Range, now: Time) {
-        match self.ranges.last_mut() {
-            Some(last) if last.goes_on_with(&range) => last.last = range.last,
-            _ => self.ranges.push(range),
+        let mut ranges = self.told.ranges.iter_mut().rev();
+        let last = ranges.find(|of| of.track == range.track);
+        match last.filter(|last| last.goes_on_with(&range)) {
+            Some(last) => last.last = range.last,
+            None => self.insert(self.told.ranges.len(), range),
         }
         self.tell_at.get_or_insert(now.saturating_add(TELL_AFTER));
+    }
+
+    /// Names one at a place of the list, if there is room for that.
+    fn insert(&mut self, place: usize, range: Range) {
+        let Told { ranges, more } = &mut self.told;
+        if ranges.len() < RANGES_MAX {
+            return ranges.insert(place, range);
+        }
+        let numbers = u64::from(range.last.wrapping_sub(range.first)) + 1;
+        let is_of = |of: &&mut More| of.last.track == range.track && of.last.why == range.why;
+        match more.iter_mut().find(is_of) {
+            Some(of) => {
+                of.ranges += u64::from(!of.last.goes_on_with(&range));
+                of.numbers += numbers;
+                of.last = range;
+            }
+            None => more.push(More {
+                last: range,
+                ranges: 1,
+                numbers,
+            }),
+        }
     }
 
     /// One that was missing has come after all.
@@ -101,10 +167,10 @@ impl Missing {
         };
         // One that says that nobody knows goes on saying so.
         let is_in = |range: &Range| range.why != Why::Anew && is_in(range);
-        let Some(place) = self.ranges.iter().rposition(is_in) else {
+        let Some(place) = self.told.ranges.iter().rposition(is_in) else {
             return;
         };
-        let whole = self.ranges.remove(place);
+        let whole = self.told.ranges.remove(place);
         let behind = Range {
             first: number.wrapping_add(1),
             ..whole
@@ -118,19 +184,19 @@ impl Missing {
             (before, number != whole.first),
         ] {
             if is_some {
-                self.ranges.insert(place, part);
+                self.insert(place, part);
             }
         }
     }
 
-    /// What there is to tell at this time; `ends`: all there is, as nothing comes any more.
-    pub fn tell(&mut self, now: Time, ends: bool) -> Vec<Range> {
-        let is_time = self.tell_at.is_some_and(|at| at <= now);
-        if !is_time && !ends && self.ranges.len() < RANGES_MAX {
-            return Vec::new();
+    /// What there is to tell at this time, if anything; `ends`: all there is, as nothing comes any more.
+    pub fn tell(&mut self, now: Time, ends: bool) -> Option<Told> {
+        if !ends && self.tell_at.is_none_or(|at| now < at) {
+            return None;
         }
         self.tell_at = None;
-        std::mem::take(&mut self.ranges)
+        let told = std::mem::take(&mut self.told);
+        (!told.ranges.is_empty()).then_some(told)
     }
 }
 
@@ -148,41 +214,92 @@ mod tests {
         }
     }
 
+    /// What is told where all of it is named.
+    fn named(missing: &mut Missing, now: Time, ends: bool) -> Vec<Range> {
+        let told = missing.tell(now, ends).unwrap_or_default();
+        assert_eq!(told.more, []);
+        told.ranges
+    }
+
     #[test]
     fn ranges_are_told_together_a_second_after_the_first() {
         let mut missing = Missing::default();
         let second = Nanos::from_secs(1).get();
         missing.note(range(65_535), Time(5));
         missing.note(range(7), Time(second));
-        assert_eq!(missing.tell(Time(second + 4), false), []);
-        let told = missing.tell(Time(second + 5), false);
+        assert_eq!(missing.tell(Time(second + 4), false), None);
+        let told = named(&mut missing, Time(second + 5), false);
         assert_eq!(told, [range(65_535), range(7)]);
-        assert_eq!(missing.tell(Time(9 * second), true), []);
+        assert_eq!(missing.tell(Time(9 * second), true), None);
         missing.note(range(9), Time(9 * second));
-        assert_eq!(missing.tell(Time(9 * second), false), []);
-        assert_eq!(missing.tell(Time(9 * second), true), [range(9)]);
+        assert_eq!(missing.tell(Time(9 * second), false), None);
+        assert_eq!(named(&mut missing, Time(9 * second), true), [range(9)]);
     }
 
+    /// However many there are, so many are named in a second, and all are counted.
     #[test]
-    fn every_range_is_told_once_and_never_many_kept() {
+    fn what_is_not_named_is_counted() {
         let mut missing = Missing::default();
-        let mut told = Vec::new();
+        let never = |first, track| Range {
+            why: Why::Never,
+            track,
+            ..range(first)
+        };
         for first in (0..1_000).map(|first| first * 5) {
             missing.note(range(first), Time(u64::from(first)));
-            told.extend(missing.tell(Time(u64::from(first)), false));
-            assert!(missing.ranges.len() < RANGES_MAX);
+            missing.note(never(first, 0), Time(u64::from(first)));
+            assert_eq!(missing.tell(Time(u64::from(first)), false), None);
         }
-        told.extend(missing.tell(Time(1_000), true));
-        let all = (0..1_000).map(|first| range(first * 5));
-        assert_eq!(told, all.collect::<Vec<_>>());
-        // One behind another is one.
-        missing.note(range(65_533), Time(0));
-        missing.note(range(0), Time(0));
+        // One behind another is one, also among those.
+        missing.note(never(4_998, 0), Time(1_000));
+        let told = missing.tell(Time(1_000), true).unwrap();
+        let some = (0..32).flat_map(|first| [range(first * 5), never(first * 5, 0)]);
+        assert_eq!(told.ranges, some.collect::<Vec<_>>());
+        let more = |last, numbers| More {
+            last,
+            ranges: 968,
+            numbers,
+        };
+        let expected = [more(range(4_995), 2_904), more(never(4_998, 0), 2_907)];
+        assert_eq!(told.more, expected);
+        assert!(told.to_string().ends_with(
+            "968 more with 2907 numbers, the last of them track 0: 4998 to 5000 at 3.000 s: did not come"
+        ));
+        assert_eq!(missing.tell(Time(u64::MAX), true), None);
+    }
+
+    /// Those of another track may lie between.
+    #[test]
+    fn one_behind_another_is_one() {
+        let mut missing = Missing::default();
+        let other = Range {
+            track: 0,
+            ..range(5)
+        };
+        for of in [range(65_533), other, range(0)] {
+            missing.note(of, Time(0));
+        }
         let both = Range {
             last: 2,
             ..range(65_533)
         };
-        assert_eq!(missing.tell(Time(0), true), [both]);
+        assert_eq!(named(&mut missing, Time(0), true), [both, other]);
+    }
+
+    /// What is parted by one that has come late is not named either where there is no room for that.
+    #[test]
+    fn parts_are_not_too_many() {
+        let mut missing = Missing::default();
+        for first in (0..RANGES_MAX as u16).map(|first| first * 5) {
+            missing.note(range(first), Time(0));
+        }
+        (0..RANGES_MAX as u16).for_each(|first| missing.came(1, first * 5 + 1));
+        let told = missing.tell(Time(0), true).unwrap();
+        assert_eq!(told.ranges.len(), RANGES_MAX);
+        assert_eq!(
+            told.more.iter().map(|of| of.numbers).sum::<u64>(),
+            RANGES_MAX as u64
+        );
     }
 
     #[test]
@@ -196,7 +313,7 @@ mod tests {
             let mut missing = Missing::default();
             missing.note(part(65_534, 2), Time(0));
             numbers.iter().for_each(|number| missing.came(1, *number));
-            missing.tell(Time(0), true)
+            named(&mut missing, Time(0), true)
         };
         assert_eq!(left(&[3, 65_533]), [part(65_534, 2)]);
         assert_eq!(left(&[65_534]), [part(65_535, 2)]);
@@ -207,7 +324,7 @@ mod tests {
         missing.note(part(0, 9), Time(0));
         // Another track's.
         missing.came(0, 5);
-        assert_eq!(missing.tell(Time(0), true), [part(0, 9)]);
+        assert_eq!(named(&mut missing, Time(0), true), [part(0, 9)]);
     }
 
     #[test]

@@ -184,6 +184,9 @@ impl Committer {
             };
             let result = Self::commit(pool, &rounds);
             for round in rounds {
+                if let Err(error) = &result {
+                    round.volume.poison(error);
+                }
                 let result = result
                     .as_ref()
                     .copied()
@@ -191,9 +194,6 @@ impl Committer {
                         volume: round.volume.name.clone(),
                         reason: error.to_string(),
                     });
-                if let Err(failure) = &result {
-                    round.volume.poison(failure);
-                }
                 round.end(result);
             }
             self.queue.lock().busy = false;

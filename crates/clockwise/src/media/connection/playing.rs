@@ -116,7 +116,7 @@ impl Connection<'_> {
                 return (said.because(error.to_string()), Then::Next);
             }
         };
-        let speed = self.speed(request, parts);
+        let speed = self.speed(wanted.speed, parts);
         for part in &mut wanted.parts {
             part.manner.speed = speed.unwrap_or(Permille::ONE);
         }

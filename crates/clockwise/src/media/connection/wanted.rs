@@ -30,6 +30,8 @@ pub(super) struct Wanted {
     /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
     pub(super) first_unix_ns: i128,
     pub(super) scale: Permille,
+    /// How fast it is to be sent, if anything was said of that.
+    pub(super) speed: Option<Permille>,
     /// When the master began, by how far its clock is from the host's at that time: times count from there.
     begun_ns: i128,
     /// Up to where it is played.
@@ -142,6 +144,7 @@ impl Connection<'_> {
     pub(super) fn wanted(&self, request: &Asked, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
         let range = request.typed_header::<Range>();
         let range = range.map_err(|_| range_error("the Range makes no sense"))?;
+        let speed = speed(request)?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
         let is_now = matches!(
             range,
@@ -213,6 +216,7 @@ impl Connection<'_> {
                 .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
             parts,
             scale,
+            speed,
             begun_ns,
             until_ns: until,
             is_by_clock,
@@ -221,10 +225,7 @@ impl Connection<'_> {
 
     /// How fast it is sent, for which as much more is reserved, or less: what was asked for, or as fast as it is shown
     /// if the disks do not carry it for all that is played. `None`: nothing was said.
-    pub(super) fn speed(&self, request: &Asked, parts: &[Part]) -> Option<Permille> {
-        let asked = request.typed_header::<Speed>().ok().flatten();
-        let speed = asked.and_then(|asked| permille(f64::from(asked), SPEED_PERMILLE));
-        let speed = speed.filter(|speed| speed.0 > 0);
+    pub(super) fn speed(&self, speed: Option<Permille>, parts: &[Part]) -> Option<Permille> {
         let wanted = speed.unwrap_or(Permille::ONE);
         let change = |part: &Part, speed: Permille| {
             let rate = speed.of_rate(part.member.promised());
@@ -323,6 +324,22 @@ fn firsts_in(
         }
     }
     (firsts.into_iter().flatten().collect(), lasts_to_ns)
+}
+
+/// How fast it is to be sent.
+fn speed(request: &Asked) -> Result<Option<Permille>, Unwanted> {
+    let asked = request.typed_header::<Speed>();
+    let asked = asked.map_err(|_| range_error("the Speed is no number"))?;
+    let Some(asked) = asked.map(f64::from) else {
+        return Ok(None);
+    };
+    let speed = permille(asked, SPEED_PERMILLE).filter(|speed| speed.0 > 0);
+    let error = || {
+        range_error(
+            "a Speed is how fast packets come, from 0.1 to 16; backwards is a Scale below 0",
+        )
+    };
+    speed.map(Some).ok_or_else(error)
 }
 
 /// How fast it is shown: what was asked for, or as it was where that cannot be.

@@ -311,17 +311,11 @@ impl Tape<'_> {
 
     /// Says in the log which packets are missing, if it is time for that.
     pub(super) fn tell_missing(&mut self, ends: bool) {
-        let ranges = self.missing.tell(clock::now(), ends);
-        if ranges.is_empty() {
+        let Some(told) = self.missing.tell(clock::now(), ends) else {
             return;
-        }
-        let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+        };
         let volume = self.writing.archive().volume().name();
-        tracing::warn!(
-            volume,
-            recording = self.writing.number(),
-            "packets are missing: {}",
-            ranges.join("; ")
-        );
+        let recording = self.writing.number();
+        tracing::warn!(volume, recording, "packets are missing: {told}");
     }
 }
