@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Site, call, pattern, read_text};
+use common::{Site, call, pattern, read_text, until};
 use sched::profile::{DriveProfile, ProfileSpec};
 use serde_json::{Value, json};
 
@@ -80,12 +80,18 @@ fn what_requests_take_longer_widens_the_profile_that_is_served_next() {
     // Nobody has to write much until one request takes longer than it would on such a drive.
     std::fs::write(site.path("in"), pattern(1, 2 << 20)).expect("a file");
     let from = site.path("in").display().to_string();
-    let to_v = ["stream", "record", "--volume", "v", "--rate", "1MB/s"];
-    site.run(&[&to_v[..], &["--block", "64KiB", "--from", &from]].concat());
-    let learned = site.run(&["--json", "disk", "profile", "drive-0"]).done();
-    let view: Value = learned.json();
-    let most = view["actual_over_predicted_max"].as_f64().expect("a ratio");
-    assert!(most > 1.0, "{view}");
+    let to_v = ["stream", "record", "--volume", "v", "--rate", "500KB/s"];
+    let mut view = Value::Null;
+    let mut most = 0.0;
+    // How far the platters turn between requests is the host's matter as well.
+    until("a request takes longer than it would", || {
+        let recorded = site.run(&[&to_v[..], &["--block", "64KiB", "--from", &from]].concat());
+        // It may be late, as what it was promised rests on the wrong drive, and is not refused.
+        assert!(matches!(recorded.code, 0 | 1), "{recorded:?}");
+        view = site.json(&["disk", "profile", "drive-0"]);
+        most = view["actual_over_predicted_max"].as_f64().expect("a ratio");
+        most > 1.0
+    });
     let widened = ((most * 1e3).round() as u64).div_ceil(10) - 100;
     assert_eq!(view["widened_percent"], widened, "{view}");
     let said = site.run(&["disk", "profile", "0"]).done();
