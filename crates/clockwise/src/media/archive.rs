@@ -239,6 +239,13 @@ impl Archive {
         }
     }
 
+    /// Whether something else lies where this block was, or is about to.
+    #[must_use]
+    pub fn is_overwritten(&self, serial: u64) -> bool {
+        let writer = self.writer();
+        serial < self.state().geometry.oldest(writer.next)
+    }
+
     /// Whether the newest recording goes on.
     #[must_use]
     pub fn is_recorded(&self) -> bool {

@@ -76,9 +76,9 @@ pub fn check(
                 volume: archive.volume().name().to_owned(),
                 number: recording.number,
             })?;
-            if serial < now.first {
+            if serial < now.first || archive.is_overwritten(serial) {
                 report.blocks -= 1;
-                there = now.first;
+                there = serial + 1;
                 continue;
             }
             report.damaged += 1;

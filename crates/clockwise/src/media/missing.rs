@@ -81,7 +81,7 @@ impl fmt::Display for Range {
 /// Ranges of a track that are missing for one reason, and are not named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct More {
-    /// The last of them.
+    /// One of them.
     pub last: Range,
     /// How many there are.
     pub ranges: u64,
@@ -91,12 +91,13 @@ pub struct More {
 
 impl fmt::Display for More {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ranges, numbers) = (self.ranges, self.numbers);
-        write!(
-            f,
-            "{ranges} more with {numbers} numbers, the last of them {}",
-            self.last
-        )
+        let ranges = self.ranges;
+        // How many there are of those nobody knows.
+        let numbers = match self.last.why {
+            Why::Anew => String::new(),
+            _ => format!(" with {} numbers", self.numbers),
+        };
+        write!(f, "{ranges} more{numbers}, among them {}", self.last)
     }
 }
 
@@ -147,9 +148,11 @@ impl Missing {
         let is_of = |of: &&mut More| of.last.track == range.track && of.last.why == range.why;
         match more.iter_mut().find(is_of) {
             Some(of) => {
-                of.ranges += u64::from(!of.last.goes_on_with(&range));
                 of.numbers += numbers;
-                of.last = range;
+                match of.last.goes_on_with(&range) {
+                    true => of.last.last = range.last,
+                    false => (of.ranges, of.last) = (of.ranges + 1, range),
+                }
             }
             None => more.push(More {
                 last: range,
@@ -196,7 +199,7 @@ impl Missing {
         }
         self.tell_at = None;
         let told = std::mem::take(&mut self.told);
-        (!told.ranges.is_empty()).then_some(told)
+        (told != Told::default()).then_some(told)
     }
 }
 
@@ -260,10 +263,14 @@ mod tests {
             ranges: 968,
             numbers,
         };
-        let expected = [more(range(4_995), 2_904), more(never(4_998, 0), 2_907)];
+        let both = Range {
+            last: 5_000,
+            ..never(4_995, 0)
+        };
+        let expected = [more(range(4_995), 2_904), more(both, 2_907)];
         assert_eq!(told.more, expected);
         assert!(told.to_string().ends_with(
-            "968 more with 2907 numbers, the last of them track 0: 4998 to 5000 at 3.000 s: did not come"
+            "968 more with 2907 numbers, among them track 0: 4995 to 5000 at 3.000 s: did not come"
         ));
         assert_eq!(missing.tell(Time(u64::MAX), true), None);
     }
@@ -299,6 +306,32 @@ mod tests {
         assert_eq!(
             told.more.iter().map(|of| of.numbers).sum::<u64>(),
             RANGES_MAX as u64
+        );
+    }
+
+    /// What is counted is told of also where all that was to be named has come.
+    #[test]
+    fn what_is_counted_is_told_of_alone() {
+        let mut missing = Missing::default();
+        let one = |number| Range {
+            last: number,
+            ..range(number)
+        };
+        (0..70).for_each(|number| missing.note(one(2 * number), Time(0)));
+        (0..RANGES_MAX as u16).for_each(|number| missing.came(1, 2 * number));
+        let told = missing.tell(Time(0), true).unwrap();
+        assert_eq!((told.ranges, told.more[0].numbers), (vec![], 6));
+        let anew = More {
+            last: Range {
+                why: Why::Anew,
+                ..range(7)
+            },
+            ranges: 3,
+            numbers: 9,
+        };
+        assert!(
+            anew.to_string()
+                .starts_with("3 more, among them track 1: 7 to 9")
         );
     }
 

@@ -355,6 +355,18 @@ impl Worker {
         let finished = tape.finish();
         stream.close();
         self.archives.looks().look_at(&self.spec.volume);
+        // The first is the cause; where nothing was left to be written, the last knows nothing of it.
+        let failed: Option<&dyn std::fmt::Display> = match (&ended, &finished) {
+            (SourceError::Record(RecordError::Pace(_)), _) => Some(&ended),
+            (_, Err(error)) => Some(error),
+            _ => None,
+        };
+        if let Some(error) = failed {
+            tracing::warn!(
+                source = %self.spec.name, volume = self.spec.volume, recording = number, packets = received.packets, bytes = received.bytes,
+                %error, "a recording of a source fails: what was durable before is kept, and what came since may be lost"
+            );
+        }
         match finished {
             Ok((report, tally)) => {
                 self.now().tally = tally;
@@ -366,16 +378,8 @@ impl Worker {
                 );
                 ended
             }
-            Err(error) => {
-                tracing::warn!(
-                    source = %self.spec.name, volume = self.spec.volume, recording = number, packets = received.packets, bytes = received.bytes,
-                    %error, "a recording of a source fails: what was durable before is kept, and what came since may be lost"
-                );
-                match ended {
-                    SourceError::Stopped => ended,
-                    _ => error.into(),
-                }
-            }
+            Err(_) if matches!(ended, SourceError::Stopped) => ended,
+            Err(error) => error.into(),
         }
     }
 

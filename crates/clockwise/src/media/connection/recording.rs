@@ -102,16 +102,20 @@ impl Connection<'_> {
         };
         // Whatever ended it: what has come is written, and durable.
         let received = tape.tally();
-        let (report, tally) = match tape.finish() {
-            Ok(finished) => finished,
-            Err(error) => {
-                tracing::warn!(
-                    peer = %self.peer, volume, recording = number, packets = received.packets, bytes = received.bytes, %error,
-                    "a recording fails: what was durable before is kept, and what came since may be lost"
-                );
-                return Err(error.into());
-            }
+        let finished = tape.finish();
+        // The first is the cause; where nothing was left to be written, the last knows nothing of it.
+        let failed: Option<&dyn std::fmt::Display> = match (&moved, &rest, &finished) {
+            (Err(error), ..) if is_failing => Some(error),
+            (_, Err(error @ RecordError::Pace(_)), _) | (.., Err(error)) => Some(error),
+            _ => None,
         };
+        if let Some(error) = failed {
+            tracing::warn!(
+                peer = %self.peer, volume, recording = number, packets = received.packets, bytes = received.bytes, %error,
+                "a recording fails: what was durable before is kept, and what came since may be lost"
+            );
+        }
+        let (report, tally) = finished?;
         // Nobody was listened to meanwhile.
         self.heard = clock::now();
         let Tally {
