@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
-use clockwise::media::archive::{Archive, ArchiveError};
+use clockwise::media::archive::{Archive, ArchiveError, Recording};
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
 use clockwise::media::check::check;
@@ -126,6 +126,20 @@ fn receive_as_written(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
         });
         receive_numbers(tape, number..number + 1);
     }
+}
+
+/// A recording of packets, which has ended.
+fn recorded(
+    archives: &Archives,
+    archive: &Arc<Archive>,
+    numbers: std::ops::Range<u16>,
+) -> Recording {
+    let (stream, member) = reserved(archives, archive);
+    let mut tape = begun(&stream, archive, SDP, member);
+    receive_as_written(&mut tape, numbers);
+    tape.finish().unwrap();
+    stream.close();
+    archive.recording(None).unwrap()
 }
 
 #[test]
@@ -354,12 +368,7 @@ fn nothing_is_known_of_a_recording_that_begins() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
-    let (stream, member) = reserved(&archives, &archive);
-    let mut tape = begun(&stream, &archive, SDP, member);
-    receive_as_written(&mut tape, 0..61 * 89);
-    tape.finish().unwrap();
-    stream.close();
-    let before = archive.recording(None).unwrap();
+    let before = recorded(&archives, &archive, 0..61 * 89);
     // The group ends with one of the next blocks.
     assert!((60..63).contains(&before.end), "{before:?}");
 
@@ -490,12 +499,7 @@ fn what_has_gone_meanwhile_is_not_damaged() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
-    let (stream, member) = reserved(&archives, &archive);
-    let mut tape = begun(&stream, &archive, SDP, member);
-    receive_as_written(&mut tape, 0..9 * 89);
-    tape.finish().unwrap();
-    stream.close();
-    let recording = archive.recording(None).unwrap();
+    let recording = recorded(&archives, &archive, 0..9 * 89);
     assert!(recording.end >= 9, "{recording:?}");
     // After the first block was read.
     let examined = |act: &dyn Fn()| {
