@@ -14,6 +14,11 @@ use rtsp_support::{Client, lines, logged, serve, serving, serving_logged};
 
 /// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to fill blocks.
 fn clip(site: &Site, seconds: u32) -> String {
+    clip_of(site, seconds, "0")
+}
+
+/// The same with so many pictures in a row that refer to later ones.
+fn clip_of(site: &Site, seconds: u32, b_frames: &str) -> String {
     let path = site.path("clip.nut").display().to_string();
     let video = format!("testsrc2=size=426x240:rate=25:duration={seconds}");
     let sound = format!("sine=frequency=440:sample_rate=44100:duration={seconds}");
@@ -35,7 +40,7 @@ fn clip(site: &Site, seconds: u32) -> String {
         "-g",
         "25",
         "-bf",
-        "0",
+        b_frames,
         "-c:a",
         "pcm_s16be",
         "-ac",
@@ -179,6 +184,28 @@ fn what_is_published_is_what_is_played() {
     )
     .done();
     assert_eq!(sums(&from.out), wanted.video[25..]);
+    serve.terminate();
+}
+
+/// For pictures that refer to later ones ffmpeg asks for what is a little earlier, also where that is before the beginning.
+#[test]
+fn ffmpeg_plays_from_the_very_beginning() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = serving("rate = \"400KB/s\"");
+    let clip = clip_of(&site, 3, "2");
+    let wanted = shown(&site, &["-i", &clip]).video;
+    assert_eq!(wanted.len(), 75);
+    outcome(&mut publish(&clip, "tcp", &url(address, "cam"))).done();
+    until("the recording is closed", || is_idle(&site));
+    for from in ["0", "0.04"] {
+        let url = url(address, "cam");
+        // Which of the frames that come are shown is its own affair.
+        let how = ["-rtsp_transport", "tcp", "-noaccurate_seek"];
+        let got = shown(&site, &[&how[..], &["-ss", from, "-i", &url]].concat());
+        assert_eq!(got.video, wanted, "{from}");
+    }
     serve.terminate();
 }
 

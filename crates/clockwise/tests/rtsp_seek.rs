@@ -371,6 +371,7 @@ fn scales(address: SocketAddr, begins_ms: u64) {
         "Speed: nan\r\n",
         "Speed: fast\r\n",
         "Scale: quick\r\n",
+        "Range: npt=0.1-1-\r\n",
         "Range: npt=9-5\r\n",
         "Range: npt=5-9\r\nScale: -1\r\n",
     ] {

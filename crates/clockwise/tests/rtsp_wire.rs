@@ -336,6 +336,13 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
         assert_eq!(said.header("Range"), Some("npt=2.500-2.750"));
         assert_eq!(player.packets_on(0, 3), sent[25..28]);
     }
+    // Before the beginning there is nothing, as ffmpeg writes that.
+    player.packets.clear();
+    let said = player
+        .ask("PLAY", "cam", "Range: npt=0.-110-\r\n", "")
+        .is(200);
+    assert_eq!(said.header("Range"), Some("npt=0.000-"));
+    assert_eq!(player.packets_on(0, 3), sent[..3]);
     for (range, status) in [
         ("npt=90-", 457),
         ("npt=2-1", 457),

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use engine::stream::Refusal;
-use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed, UtcRange, UtcTime};
+use rtsp_types::headers::{self, NptRange, NptTime, Range, Scale, Speed, UtcRange, UtcTime};
 use sched::units::Nanos;
 
 use super::{Asked, Connection, Part};
@@ -142,8 +142,7 @@ impl Wanted {
 impl Connection<'_> {
     /// From where to where, how fast and which way.
     pub(super) fn wanted(&self, request: &Asked, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
-        let range = request.typed_header::<Range>();
-        let range = range.map_err(|_| range_error("the Range makes no sense"))?;
+        let range = range(request)?;
         let speed = speed(request)?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
         let is_now = matches!(
@@ -326,6 +325,32 @@ fn firsts_in(
     (firsts.into_iter().flatten().collect(), lasts_to_ns)
 }
 
+/// From where to where, if anything is said of that.
+fn range(request: &Asked) -> Result<Option<Range>, Unwanted> {
+    let text = request.header(&headers::RANGE).map(|of| of.as_str().trim());
+    if text.is_some_and(is_before_all) {
+        return Ok(Some(Range::Npt(NptRange::From(NptTime::Seconds(0, None)))));
+    }
+    let range = request.typed_header::<Range>();
+    range.map_err(|_| range_error("the Range makes no sense"))
+}
+
+/// Whether a range is from before the beginning, for which RFC 2326 has no words. ffmpeg goes back a little for pictures that
+/// refer to others, also from the beginning, and writes that as `npt=0.-110-`.
+fn is_before_all(range: &str) -> bool {
+    let from = range
+        .strip_prefix("npt=")
+        .and_then(|range| range.strip_suffix('-'));
+    let Some(from) = from else {
+        return false;
+    };
+    let (whole, part) = from.split_once('.').unwrap_or((from, ""));
+    let signs = [whole, part].map(|of| of.starts_with('-'));
+    let [seconds, fraction] = [whole, part].map(|of| of.strip_prefix('-').unwrap_or(of));
+    let is_number = |of: &str| of.bytes().all(|of| of.is_ascii_digit());
+    signs.contains(&true) && !seconds.is_empty() && is_number(seconds) && is_number(fraction)
+}
+
 /// How fast it is to be sent.
 fn speed(request: &Asked) -> Result<Option<Permille>, Unwanted> {
     let asked = request.typed_header::<Speed>();
@@ -461,6 +486,32 @@ mod tests {
         assert_eq!((from, until), (Some(7), Some(7)));
         let none: UtcTime = "20181314T002807Z".parse().unwrap();
         assert!(utc(UtcRange::From(none), 0).is_err());
+    }
+
+    #[test]
+    fn what_is_before_the_beginning_is_told_from_nonsense() {
+        for range in ["npt=0.-110-", "npt=-1.-500-", "npt=-1.000-", "npt=-5-"] {
+            assert!(is_before_all(range), "{range}");
+            // It cannot be read otherwise, nor as something else.
+            assert!(range.parse::<Range>().is_err(), "{range}");
+        }
+        for range in [
+            "npt=0.110-",
+            "npt=-1.5",
+            "npt=-5",
+            "npt=-",
+            "npt=--",
+            "npt=.-5-",
+            "npt=5-3-",
+            "npt=0.1-1-",
+            "npt=0.-110",
+            "npt=0.-1x-",
+            "npt=--1-",
+            "npt=-now-",
+            "clock=-1-",
+        ] {
+            assert!(!is_before_all(range), "{range}");
+        }
     }
 
     #[test]
