@@ -9,7 +9,7 @@
 //! A few recordings are made first; then as many players and publishers are taken as the disks carry, every second of each
 //! by UDP, one more is refused, and all of them move packets for that long beside `fio` over the block export, four requests
 //! at a time, each as soon as one is served. What publishers have sent is compared with what was recorded. The same again with
-//! 64 requests at a time, which is more than is ever served, and with four under `edf`. How evenly packets come is when each came
+//! 64 requests at a time, which is more than is ever served, and both under `edf`. How evenly packets come is when each came
 //! after the first, less its timestamp: the worst hundredth, over the earliest. The other end is in this process, on the same
 //! processors, and is late now and then itself.
 //!
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     let seconds: u64 = std::env::var("RTSP_BENCH_SECONDS").map_or(30, |text| {
         text.parse().expect("RTSP_BENCH_SECONDS is a number")
     });
-    let runs = [("exact", 4), ("exact", 64), ("edf", 4)];
+    let runs = [("exact", 4), ("exact", 64), ("edf", 4), ("edf", 64)];
     let runs = runs.map(|(scheduler, depth)| run(scheduler, depth, Duration::from_secs(seconds)));
     if runs.contains(&false) {
         println!("FAILED: something was missed, is missing or came late");
