@@ -19,6 +19,7 @@ mod meanwhile;
 mod outgoing;
 mod parameters;
 mod playing;
+mod range;
 mod recording;
 mod setup;
 mod starts;

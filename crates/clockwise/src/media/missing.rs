@@ -82,7 +82,7 @@ impl fmt::Display for Range {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct More {
     /// One of them.
-    pub last: Range,
+    pub one: Range,
     /// How many there are.
     pub ranges: u64,
     /// How many numbers are in them, of which some may have come later.
@@ -93,11 +93,11 @@ impl fmt::Display for More {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranges = self.ranges;
         // How many there are of those nobody knows.
-        let numbers = match self.last.why {
+        let numbers = match self.one.why {
             Why::Anew => String::new(),
             _ => format!(" with {} numbers", self.numbers),
         };
-        write!(f, "{ranges} more{numbers}, among them {}", self.last)
+        write!(f, "{ranges} more{numbers}, among them {}", self.one)
     }
 }
 
@@ -145,17 +145,17 @@ impl Missing {
             return ranges.insert(place, range);
         }
         let numbers = u64::from(range.last.wrapping_sub(range.first)) + 1;
-        let is_of = |of: &&mut More| of.last.track == range.track && of.last.why == range.why;
+        let is_of = |of: &&mut More| of.one.track == range.track && of.one.why == range.why;
         match more.iter_mut().find(is_of) {
             Some(of) => {
                 of.numbers += numbers;
-                match of.last.goes_on_with(&range) {
-                    true => of.last.last = range.last,
-                    false => (of.ranges, of.last) = (of.ranges + 1, range),
+                match of.one.goes_on_with(&range) {
+                    true => of.one.last = range.last,
+                    false => (of.ranges, of.one) = (of.ranges + 1, range),
                 }
             }
             None => more.push(More {
-                last: range,
+                one: range,
                 ranges: 1,
                 numbers,
             }),
@@ -258,8 +258,8 @@ mod tests {
         let told = missing.tell(Time(1_000), true).unwrap();
         let some = (0..32).flat_map(|first| [range(first * 5), never(first * 5, 0)]);
         assert_eq!(told.ranges, some.collect::<Vec<_>>());
-        let more = |last, numbers| More {
-            last,
+        let more = |one, numbers| More {
+            one,
             ranges: 968,
             numbers,
         };
@@ -322,7 +322,7 @@ mod tests {
         let told = missing.tell(Time(0), true).unwrap();
         assert_eq!((told.ranges, told.more[0].numbers), (vec![], 6));
         let anew = More {
-            last: Range {
+            one: Range {
                 why: Why::Anew,
                 ..range(7)
             },

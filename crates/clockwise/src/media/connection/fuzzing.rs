@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use rtsp_types::headers::{Range, Scale, Speed, Transports};
+use rtsp_types::headers::{Range, Scale, Transports};
 
-use super::wanted::{SCALE_PERMILLE, npt, permille, utc};
+use super::range::{self, npt, utc};
+use super::wanted::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
 use super::{Asked, parameters, target};
 use crate::media::transport::Transport;
 
@@ -13,7 +14,7 @@ use crate::media::transport::Transport;
 /// # Panics
 /// When what is understood is none of what there is.
 pub(in crate::media) fn request(request: &Asked) {
-    match request.typed_header::<Range>() {
+    match range::asked(request) {
         Ok(Some(Range::Npt(range))) => {
             let _ = npt(range);
         }
@@ -23,10 +24,10 @@ pub(in crate::media) fn request(request: &Asked) {
         _ => {}
     }
     let scale = request.typed_header::<Scale>().ok().flatten();
-    let speed = request.typed_header::<Speed>().ok().flatten();
-    for factor in [scale.map(f64::from), speed.map(f64::from)] {
-        let taken = factor.and_then(|factor| permille(factor, SCALE_PERMILLE));
-        assert!(taken.is_none_or(|taken| SCALE_PERMILLE.contains(&taken.0.abs())));
+    let scale = scale.and_then(|scale| permille(f64::from(scale), SCALE_PERMILLE));
+    assert!(scale.is_none_or(|scale| SCALE_PERMILLE.contains(&scale.0.abs())));
+    if let Ok(Some(speed)) = speed(request) {
+        assert!(SPEED_PERMILLE.contains(&speed.0));
     }
     for (name, _) in parameters::lines(request.body()) {
         assert_eq!(name, name.trim());

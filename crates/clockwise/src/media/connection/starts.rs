@@ -2,7 +2,8 @@
 
 use sched::units::Nanos;
 
-use super::wanted::{Playable, Unwanted, range_error, seconds};
+use super::range::seconds;
+use super::wanted::{Playable, Unwanted, range_error};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::drift::Drift;
