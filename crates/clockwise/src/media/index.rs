@@ -20,12 +20,16 @@
 //! `parse` takes any bytes at all.
 
 mod indexer;
+mod thinning;
+
+use std::borrow::Cow;
 
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::block::{ENTRY_BYTES, FormatError, TRAILER_BYTES};
 pub use indexer::Indexer;
+pub use thinning::Named;
 
 /// How many blocks a section is about at most.
 pub const GROUP: u64 = 64;
@@ -79,6 +83,9 @@ const _: () = assert!(HEAD_BYTES == 32 && RECORD_BYTES == 32 && KEY_BYTES == 16)
 /// Keys were left out, for want of room.
 const FLAG_THINNED: u8 = 1;
 
+/// None that is the first or the last one of its block.
+const FLAG_ENDS: u8 = 2;
+
 /// What a block is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record {
@@ -127,8 +134,8 @@ pub struct Index {
     pub records: Vec<Record>,
     /// In the order in which they came.
     pub keys: Vec<Key>,
-    /// Whether keys are missing between these.
-    pub is_thinned: bool,
+    /// Which keys these are.
+    pub named: Named,
     /// When groups of the recording before this one begin, the last first, in nanoseconds of the recording.
     pub groups: Vec<u64>,
 }
@@ -200,7 +207,7 @@ impl Index {
     fn last_key(&self) -> Option<(u64, u32)> {
         let last = self.keys.last().map(|key| (key.serial, key.packet));
         // The very last one may be among those that were left out.
-        last.filter(|_| !self.is_thinned)
+        last.filter(|_| self.named != Named::Some)
             .or(self.before.filter(|_| self.keys.is_empty()))
     }
 
@@ -231,7 +238,10 @@ impl Index {
         let groups = groups_want.min(room.saturating_sub(keys_want).max(room / 2)) / GROUP_BYTES;
         let keys = keys_want.min(room - groups * GROUP_BYTES) / KEY_BYTES;
         let keys = keys.min(usize::from(u16::MAX));
-        let is_thinned = self.is_thinned || keys < self.keys.len();
+        let mut thinned = Cow::Borrowed(self);
+        if keys < self.keys.len() {
+            thinned.to_mut().thin(keys);
+        }
         let before = self.before.and_then(|(serial, packet)| {
             let back = self.first.checked_sub(serial)?;
             Some((u16::try_from(back).ok()?, packet))
@@ -244,7 +254,11 @@ impl Index {
             keys: U16::new(keys as u16),
             groups: U32::new(groups as u32),
             track: self.track,
-            flags: if is_thinned { FLAG_THINNED } else { 0 },
+            flags: match thinned.named {
+                Named::All => 0,
+                Named::EndsOfBlocks => FLAG_THINNED | FLAG_ENDS,
+                Named::Some => FLAG_THINNED,
+            },
             before: U16::new(before),
             before_packet: U32::new(before_packet),
         };
@@ -260,9 +274,7 @@ impl Index {
             };
             bytes.extend_from_slice(raw.as_bytes());
         }
-        for number in 0..keys {
-            // Evenly, the first one always.
-            let key = &self.keys[number * self.keys.len() / keys];
+        for key in &thinned.keys {
             bytes.extend_from_slice(self.raw_key(key).as_bytes());
         }
         for begin in &self.groups[..groups] {
@@ -338,7 +350,11 @@ impl Index {
             before: before.map(|serial| (serial, head.before_packet.get())),
             keys: keys.ok_or(impossible("a key frame of no block"))?,
             records,
-            is_thinned: head.flags & FLAG_THINNED != 0,
+            named: match (head.flags & FLAG_THINNED, head.flags & FLAG_ENDS) {
+                (0, _) => Named::All,
+                (_, 0) => Named::Some,
+                _ => Named::EndsOfBlocks,
+            },
             groups: of_groups
                 .chunks_exact(GROUP_BYTES)
                 .filter_map(|bytes| U64::read_from_bytes(bytes).ok())

@@ -12,7 +12,7 @@ use engine::stream::Stream;
 
 use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
-use super::index::{Index, Key};
+use super::index::{Index, Key, Named};
 
 /// How far a frame that can be decoded alone is looked for before the one that is asked for, in blocks.
 pub const KEY_BLOCKS_MAX: u64 = 16;
@@ -156,7 +156,8 @@ fn indexed(
     let Look {
         archive, client, ..
     } = look;
-    let of_track = |index: &Arc<Index>| usize::from(index.track) == track && !index.is_thinned;
+    let is_of_use =
+        |index: &Arc<Index>| usize::from(index.track) == track && index.named != Named::Some;
     let index = match archive.index_at(client, recording, media_ns)? {
         Some(index) => Some(index),
         // Where the section of the group before is lost it says nothing of that.
@@ -164,21 +165,11 @@ fn indexed(
             .so_far(recording)
             .filter(|index| index.begins_ns() <= media_ns || index.first <= recording.first),
     };
-    let Some(index) = index.filter(of_track) else {
+    let Some(index) = index.filter(is_of_use) else {
         return Ok(None);
     };
-    let start = |index: &Index| {
-        // What is being recorded may not have been written as far as is known of it.
-        let is_it = |key: &&Key| key.media_ns <= media_ns && key.serial < recording.end;
-        let key = index.keys.iter().rev().find(is_it)?;
-        (key.serial >= recording.first).then_some(Start {
-            serial: key.serial,
-            packet: key.packet as usize,
-            media_ns: key.media_ns,
-        })
-    };
-    if let Some(start) = start(&index) {
-        return Ok(Some(start.into()));
+    if let Some(found) = last_key(look, recording, media_ns, &index)? {
+        return Ok(Some(found));
     }
     if let Some(found) = before(look, recording, media_ns, &index)? {
         return Ok(Some(found));
@@ -192,10 +183,54 @@ fn indexed(
         };
         return Ok(Some(start.into()));
     };
-    let found = Some(before)
-        .filter(of_track)
-        .and_then(|index| start(&index));
-    Ok(found.map(Found::from))
+    match Some(before).filter(is_of_use) {
+        Some(index) => last_key(look, recording, media_ns, &index),
+        None => Ok(None),
+    }
+}
+
+/// The last key frame in the group of a section, up to that time. Where the section does not name all of them, and that may
+/// be between two of one block that it names, its block tells.
+fn last_key(
+    look: Look<'_>,
+    recording: &Recording,
+    media_ns: u64,
+    index: &Index,
+) -> Result<Option<Found>, ArchiveError> {
+    // What is being recorded may not have been written as far as is known of it.
+    let is_it = |key: &Key| key.media_ns <= media_ns && key.serial < recording.end;
+    let Some(number) = index.keys.iter().rposition(is_it) else {
+        return Ok(None);
+    };
+    let Key {
+        serial,
+        packet,
+        media_ns: key_ns,
+        ..
+    } = index.keys[number];
+    if serial < recording.first {
+        return Ok(None);
+    }
+    let next = index.keys.get(number + 1);
+    let is_between = index.named != Named::All && next.is_some_and(|next| next.serial == serial);
+    if is_between {
+        let track = usize::from(index.track);
+        let found = look.block(serial, |block| key_before(block, media_ns, track))?;
+        if let Some(((packet, media_ns), block)) = found {
+            let start = Start {
+                serial,
+                packet,
+                media_ns,
+            };
+            return Ok(Some(Found { start, block }));
+        }
+    }
+    let start = Start {
+        serial,
+        packet: packet as usize,
+        media_ns: key_ns,
+    };
+    Ok(Some(start.into()))
 }
 
 /// The last key frame before the group of a section, which its block says the time of.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use super::super::index::{Key, Record};
+use super::super::index::{Key, Named, Record};
 use super::*;
 
 /// A group of blocks of a recording, which one section of the index is about.
@@ -408,7 +408,7 @@ impl Archive {
                 continue;
             };
             window.track = section.track;
-            window.is_thinned |= section.is_thinned;
+            window.is_thinned |= section.named != Named::All;
             let from = section.block_at(times.start).max(group.first);
             let key_ns = section
                 .key_at(times.start)

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::super::block::{Block, Kind};
-use super::super::index::{GROUP, Index};
+use super::super::index::{GROUP, Index, Named};
 use super::super::start;
 use super::{ExportError, Source};
 
@@ -125,7 +125,7 @@ impl Cuts {
     /// Looks at the blocks up to this one, which are of one group.
     fn look(&mut self, source: &mut Source, end: u64) -> Result<(), ExportError> {
         if let Some(index) = section(source, end)? {
-            let is_of_track = index.track == self.track && !index.is_thinned;
+            let is_of_track = index.track == self.track && index.named == Named::All;
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
                 let records = records.filter(|(_, record)| record.packets > 0);

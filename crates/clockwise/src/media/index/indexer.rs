@@ -140,15 +140,10 @@ impl Indexer {
         index
     }
 
-    /// Leaves every second key out while there are more than so many.
+    /// Leaves half of the keys out where there are more than so many.
     pub fn thin(&mut self, keys_max: usize) {
-        while self.index.keys.len() > keys_max.max(1) {
-            let mut number = 0;
-            self.index.keys.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.index.is_thinned = true;
+        if self.index.keys.len() > keys_max {
+            self.index.thin(keys_max.div_ceil(2));
         }
     }
 

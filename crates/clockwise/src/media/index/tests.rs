@@ -93,14 +93,46 @@ fn what_does_not_fit_is_left_out_evenly() {
     }
     let (bytes, whole) = indexer.block(false, 16_384).expect("a group has ended");
     assert!(bytes.len() <= 16_384);
-    let index = Index::parse(&bytes).unwrap();
-    assert!(index.is_thinned && !whole.is_thinned);
-    assert_eq!(index.records, whole.records);
-    assert_eq!(index.keys.len(), (16_384 - 32 - 64 * 32) / 16);
-    let apart = index.keys.windows(2);
-    let apart = apart.map(|pair| pair[1].media_ns - pair[0].media_ns);
-    assert!(apart.max() <= Some(4_000_000));
-    assert!(whole.encode(32 + 64 * 32 - 1).is_none());
+    assert_eq!(whole.named, Named::All);
+    let fixed = 32 + 64 * 32;
+    // The least that has the first and the last one of each block, and less.
+    for (room, named) in [
+        (16_384, Named::EndsOfBlocks),
+        (fixed + 128 * 16, Named::EndsOfBlocks),
+        (fixed + 127 * 16, Named::Some),
+        (fixed + 16, Named::Some),
+        (fixed, Named::Some),
+    ] {
+        let index = Index::parse(&whole.encode(room).unwrap()).unwrap();
+        assert_eq!(index.records, whole.records);
+        assert_eq!(index.named, named, "{room}");
+        assert_eq!(index.keys.len(), (room - fixed) / 16);
+        let all = &whole.keys;
+        let is_end = |at: usize| [0, 49].contains(&(at % 50));
+        let mut ends = all.iter().enumerate().filter(|(at, _)| is_end(*at));
+        if named == Named::EndsOfBlocks {
+            assert!(ends.all(|(_, key)| index.keys.contains(key)), "{room}");
+        }
+        assert!(index.keys.is_sorted_by_key(|key| key.media_ns));
+        assert!(index.keys.first().is_none_or(|key| *key == all[0]));
+        let apart = index.keys.windows(2);
+        let apart = apart.map(|pair| pair[1].media_ns - pair[0].media_ns);
+        let evenly = match room {
+            16_384 => 5_000_000,
+            _ => 49_000_000,
+        };
+        assert!(apart.max() <= Some(evenly), "{room}");
+    }
+    assert!(whole.encode(fixed - 1).is_none());
+    // What was thinned twice is as good as what was once.
+    let mut twice = whole.clone();
+    for keys in [2_000, 500, 128] {
+        twice.thin(keys);
+        assert_eq!((twice.keys.len(), twice.named), (keys, Named::EndsOfBlocks));
+    }
+    twice.thin(100);
+    twice.thin(200);
+    assert_eq!((twice.keys.len(), twice.named), (100, Named::Some));
 }
 
 #[test]
@@ -128,7 +160,7 @@ fn the_bytes_are_what_the_format_says() {
             media_ns: 5_000_000 + 0x33,
             bytes: 0x10,
         }],
-        is_thinned: false,
+        named: Named::All,
         groups: vec![0x55],
     };
     let bytes = index.encode(1_000).unwrap();
