@@ -538,6 +538,58 @@ fn long_sections_take_two_reads_as_well() {
     }
 }
 
+/// A newest section that has too little room for its key frames does not tell how long others are that have more.
+#[test]
+fn a_section_that_is_longer_than_the_newest_takes_one_read() {
+    const SIZE: u64 = 4 * BLOCK;
+    let camera = Camera {
+        number: 3,
+        first: 0,
+        blocks: 2 * GROUP + 17,
+        is_ended: true,
+        gop: 1,
+        packets: 1,
+        parts: 1,
+    };
+    let small = Small::of_full_blocks(SIZE, camera, camera.blocks + 9, 80, 11_000);
+    let bytes: Vec<u64> = small
+        .sections
+        .keys()
+        .map(|end| Block::parse(&small.blocks[end]).unwrap())
+        .map(|of| of.trailer.section_bytes().unwrap())
+        .collect();
+    assert_eq!(bytes.len(), 3);
+    assert!(
+        small
+            .sections
+            .values()
+            .all(|of| of.named == Named::EndsOfBlocks)
+    );
+    let size = (camera.blocks + 10) * SIZE;
+    let rig = Rig::new(size + (64 << 20));
+    let volume = rig.volume("cam", size);
+    small.write(&rig.client, &volume);
+    let (archive, recording) = opened(&rig, &volume);
+    archive.extent(&rig.client, &recording).unwrap();
+    let newest = small.sections.values().next_back().unwrap();
+    let told = newest.tail_bytes_about() * 9 / 8;
+    assert!(
+        told < bytes[0].min(bytes[1]),
+        "{told} bytes tell of {bytes:?}"
+    );
+    for group in 0..2 {
+        let before = archive.reads();
+        let at = small.begins_ns(group * GROUP + 30);
+        assert!(
+            archive
+                .index_at(&rig.client, &recording, at)
+                .unwrap()
+                .is_some()
+        );
+        assert_eq!(archive.reads() - before, 1, "{bytes:?}");
+    }
+}
+
 /// So it does where a section has no room for all key frames: which block has the one to begin with is known by those that
 /// it names, and that block is played.
 #[test]

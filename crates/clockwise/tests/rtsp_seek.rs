@@ -240,7 +240,7 @@ fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
          m=video 0 RTP/AVP 26\r\nb=AS:5000\r\na=control:two\r\n",
     );
     let mut client = publisher_of(address, &description);
-    let frames = 250;
+    let frames = 400;
     for frame in 0..frames {
         // Frames begin within sound, and end there.
         for half in 0..2 {
@@ -283,7 +283,67 @@ fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
         let some = (all / 50..all / 2).contains(&(shown.len() as u64));
         assert!(some, "scale {scale}: {} of {all}", shown.len());
     }
+    begins_with_what_is_shown(address, begins);
     serve.terminate();
+}
+
+/// The number and the time of the first packet, as the answer says.
+fn told(said: &rtsp_support::Said) -> (u16, u32) {
+    let told = said.header("RTP-Info").unwrap_or_default();
+    let (_, numbers) = told.split_once("seq=").expect("a number");
+    let (sequence, timestamp) = numbers.split_once(";rtptime=").expect("a time");
+    let sequence = sequence.parse().expect("a number");
+    (sequence, timestamp.parse().expect("a time"))
+}
+
+/// What begins between key frames is played faster from the first one on, and that is what the answer is about.
+#[test]
+fn faster_it_begins_with_the_first_key_frame() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    publish(&mut client, GOP / 2..200);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)[0]["is_recorded"] == false
+    });
+    let begins = begins_ms(&mut player(address));
+    for at_ms in [0, begins + 1, begins + 2 * 1_000 / FRAMES_PER_SECOND] {
+        let at = format!("{}.{:03}", at_ms / 1_000, at_ms % 1_000);
+        let headers = format!("Range: npt={at}-\r\nScale: 4\r\n");
+        let (packets, said) = played(address, &headers);
+        let (sequence, timestamp, shown, part) = packets[0];
+        assert_eq!((sequence, timestamp), told(&said), "at {at}");
+        assert_eq!((shown, part), (GOP, 0), "at {at}");
+    }
+    serve.terminate();
+}
+
+/// A frame that goes on in the next group of blocks is not shown at another scale, and is not what the answer is about: that
+/// is the one before, and comes first.
+fn begins_with_what_is_shown(address: SocketAddr, begins_ms: u64) {
+    let mut client = player(address);
+    client.ask("SETUP", "cam/track1", SECOND, "").is(200);
+    let headers = |frame: u64| {
+        let at_ms = begins_ms + frame * 1_000 / FRAMES_PER_SECOND + 1;
+        let at = format!("{}.{:03}", at_ms / 1_000, at_ms % 1_000);
+        format!("Range: npt={at}-\r\nScale: 4\r\n")
+    };
+    let mut begun = Vec::new();
+    for frame in 220..300 {
+        let said = client.ask("PLAY", "cam", &headers(frame), "").is(200);
+        client.ask("PAUSE", "cam", "", "").is(200);
+        let sequence = u64::from(told(&said).0.wrapping_sub(SEQUENCE as u16));
+        begun.push((frame, sequence / PARTS));
+    }
+    let twice = begun.windows(2).find(|pair| pair[0].1 == pair[1].1);
+    let (frame, before) = twice.unwrap_or_else(|| panic!("none goes on: {begun:?}"))[1];
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let mut client = player(address);
+    client.ask("SETUP", "cam/track1", SECOND, "").is(200);
+    let (packets, said) = played_on(&mut client, 2, &headers(frame));
+    let (sequence, timestamp, shown, part) = packets[0];
+    assert_eq!((sequence, timestamp), told(&said), "frame {frame}");
+    assert_eq!((shown, part), (before, 0), "frame {frame}");
 }
 
 fn scales(address: SocketAddr, begins_ms: u64) {

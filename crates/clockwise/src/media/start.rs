@@ -4,6 +4,7 @@
 //! is played as it was read for that. Of a group that is being recorded who records knows it. What has no index is looked for
 //! in the blocks themselves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use engine::buffer::Buffer;
@@ -104,8 +105,8 @@ impl Look<'_> {
 }
 
 /// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it. The
-/// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, where the
-/// index names all key frames. Of a stream that is to play from there a buffer has that block, if it was read.
+/// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, which the
+/// index tells if it names all key frames, or the first and the last one of each block. Of a stream that is to play from there a buffer has that block, if it was read.
 ///
 /// # Errors
 /// When the recording cannot be read.
@@ -202,35 +203,27 @@ fn last_key(
     let Some(number) = index.keys.iter().rposition(is_it) else {
         return Ok(None);
     };
-    let Key {
-        serial,
-        packet,
-        media_ns: key_ns,
-        ..
-    } = index.keys[number];
+    let key = &index.keys[number];
+    let serial = key.serial;
     if serial < recording.first {
         return Ok(None);
     }
+    let start = |(packet, media_ns)| Start {
+        serial,
+        packet,
+        media_ns,
+    };
     let next = index.keys.get(number + 1);
-    let is_between = index.named != Named::All && next.is_some_and(|next| next.serial == serial);
-    if is_between {
-        let track = usize::from(index.track);
-        let found = look.block(serial, |block| key_before(block, media_ns, track))?;
-        if let Some(((packet, media_ns), block)) = found {
-            let start = Start {
-                serial,
-                packet,
-                media_ns,
-            };
+    let next = next.filter(|next| next.serial == serial && index.named != Named::All);
+    if let Some(next) = next {
+        let between = key.packet as usize..next.packet as usize;
+        let find = |block: &Block<'_>| key_between(block, between, media_ns, index.track.into());
+        if let Some((found, block)) = look.block(serial, find)? {
+            let start = start(found);
             return Ok(Some(Found { start, block }));
         }
     }
-    let start = Start {
-        serial,
-        packet: packet as usize,
-        media_ns: key_ns,
-    };
-    Ok(Some(start.into()))
+    Ok(Some(start((key.packet as usize, key.media_ns)).into()))
 }
 
 /// The last key frame before the group of a section, which its block says the time of.
@@ -264,26 +257,112 @@ fn before(
     }))
 }
 
-/// The packet with which the last key frame of a track begins that is to be shown at this time or before.
+/// The packet with which the last key frame of a track begins that is to be shown at this time or before, and when that is,
+/// as far as packets come in the order of their times.
 fn key_before(block: &Block<'_>, media_ns: u64, track: usize) -> Option<(usize, u64)> {
+    let is_later = |number: &usize| {
+        let entry = block.packet(*number);
+        entry.is_some_and(|(entry, _)| is_of(&entry, track) && entry.media_ns > media_ns)
+    };
+    let later = (0..block.len()).find(is_later);
+    key_between(block, 0..later.unwrap_or(block.len()), media_ns, track)
+}
+
+/// The same among the frames of these packets.
+fn key_between(
+    block: &Block<'_>,
+    packets: Range<usize>,
+    media_ns: u64,
+    track: usize,
+) -> Option<(usize, u64)> {
     let mut begins = None;
     let mut found = None;
-    for number in 0..block.len() {
+    for number in packets {
         let Some((entry, _)) = block.packet(number) else {
             continue;
         };
-        if usize::from(entry.track) != track || entry.kind != Kind::Rtp {
+        if !is_of(&entry, track) {
             continue;
-        }
-        if entry.media_ns > media_ns {
-            break;
         }
         if entry.begins_frame {
             begins = Some((number, entry.media_ns));
         }
-        if entry.is_key && begins.is_some() {
-            found = begins;
+        if entry.is_key {
+            found = begins.filter(|of| of.1 <= media_ns).or(found);
         }
     }
     found
+}
+
+/// Whether a packet is one of that track's.
+fn is_of(entry: &Entry, track: usize) -> bool {
+    usize::from(entry.track) == track && entry.kind == Kind::Rtp
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::block::{Composer, Seal};
+
+    /// A block with key frames of track 1 of two packets each that have these times in ms, and others between them.
+    fn block_of(times_ms: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![0; 65_536];
+        let mut composer = Composer::new(bytes.len(), 0, 0);
+        for at_ms in times_ms {
+            for (track, kind, begins_frame) in [
+                (0, Kind::Rtp, true),
+                (1, Kind::Rtp, true),
+                (1, Kind::Rtcp, true),
+                (1, Kind::Rtp, false),
+            ] {
+                let entry = Entry {
+                    track,
+                    kind,
+                    begins_frame,
+                    // It is known by its second packet.
+                    is_key: !begins_frame,
+                    arrival_ns: 0,
+                    media_ns: at_ms * 1_000_000,
+                    header: [0; 12],
+                    lost: 0,
+                };
+                composer.push(&mut bytes, 1, &entry);
+            }
+        }
+        let seal = Seal {
+            archive: [1; 16],
+            serial: 5,
+            recording: 1,
+            first: 0,
+            begun_unix_ns: 0,
+            is_last: false,
+        };
+        composer.seal(&mut bytes, b"", b"", &seal);
+        bytes
+    }
+
+    #[test]
+    fn the_last_key_frame_up_to_a_time_is_found_by_the_packets_of_its_track() {
+        let bytes = block_of(&[100, 140, 180]);
+        let block = Block::parse(&bytes).unwrap();
+        let found = |at_ms: u64| key_before(&block, at_ms * 1_000_000, 1);
+        assert_eq!(found(99), None);
+        assert_eq!(found(100), Some((1, 100_000_000)));
+        assert_eq!(found(179), Some((5, 140_000_000)));
+        assert_eq!(found(9_999), Some((9, 180_000_000)));
+    }
+
+    /// A camera's clock was set back while it was recorded: between the frames that the index names, which begin with the
+    /// packets 13 and 21, that is found which the index would have named.
+    #[test]
+    fn what_came_before_and_behind_is_not_what_is_between() {
+        let bytes = block_of(&[100, 9_000, 9_040, 140, 180, 220, 150]);
+        let block = Block::parse(&bytes).unwrap();
+        let found = |at_ms: u64| key_between(&block, 13..21, at_ms * 1_000_000, 1);
+        assert_eq!(found(140), Some((13, 140_000_000)));
+        assert_eq!(found(200), Some((17, 180_000_000)));
+        assert_eq!(found(9_999), Some((17, 180_000_000)));
+        assert_eq!(found(139), None);
+        assert_eq!(key_before(&block, 200_000_000, 1), Some((1, 100_000_000)));
+    }
 }

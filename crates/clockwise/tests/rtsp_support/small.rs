@@ -27,7 +27,7 @@ pub(crate) struct Camera {
     pub(crate) is_ended: bool,
     /// From one key frame to the next at most, in frames.
     pub(crate) gop: u64,
-    /// Packets in a block at most.
+    /// Packets in a block at most, if blocks are not to be full.
     pub(crate) packets: u64,
     /// Packets of a frame at most.
     pub(crate) parts: u64,
@@ -57,6 +57,21 @@ impl Small {
 
     /// The same in blocks of so many bytes.
     pub(crate) fn of_blocks(block_bytes: u64, camera: Camera, ring: u64, seed: u64) -> Self {
+        Self::filled(block_bytes, camera, ring, seed, None)
+    }
+
+    /// The same in blocks that are full, but for so many bytes of the last one.
+    pub(crate) fn of_full_blocks(
+        block_bytes: u64,
+        camera: Camera,
+        ring: u64,
+        seed: u64,
+        left: usize,
+    ) -> Self {
+        Self::filled(block_bytes, camera, ring, seed, Some(left))
+    }
+
+    fn filled(block_bytes: u64, camera: Camera, ring: u64, seed: u64, left: Option<usize>) -> Self {
         let rng = &mut StdRng::seed_from_u64(seed);
         let header = Header {
             archive: rng.random(),
@@ -83,7 +98,19 @@ impl Small {
                 false => 0,
             };
             let mut composer = Composer::new(block.len(), TEXT.len(), section);
-            for number in 0..rng.random_range(1..=camera.packets) as usize {
+            let count = rng.random_range(1..=camera.packets) as usize;
+            let len_max = left.map_or(60, |_| 1_400);
+            for number in 0.. {
+                let is_full = match left {
+                    None => number == count,
+                    Some(left) => {
+                        let least = if is_last { len_max + left } else { len_max };
+                        composer.room().len() < least
+                    }
+                };
+                if is_full {
+                    break;
+                }
                 let is_sound = rng.random_ratio(1, 6);
                 let begins = !is_sound && parts_left == 0;
                 if begins {
@@ -113,7 +140,7 @@ impl Small {
                     header: rng.random(),
                     lost: rng.random_range(0..2),
                 };
-                let len = rng.random_range(0..60);
+                let len = rng.random_range(0..len_max);
                 let from = composer.room().start;
                 rng.fill(&mut block[from..from + len]);
                 composer.push(&mut block, len, &entry);

@@ -62,7 +62,7 @@ pub(super) struct Known {
     /// The track whose frames are in its index.
     pub(super) track: Option<u8>,
     /// How many of the last bytes of a block are read for its section: as many as any that is known would need, and some
-    /// more; and about how many blocks the section is that is about most of those that are known.
+    /// more; and about how many blocks the section is that is about most of those that are known and had room for all.
     pub(super) tail: (u64, usize),
 }
 
@@ -86,10 +86,12 @@ impl State {
         known.track = Some(section.track);
         let about = section.tail_bytes_about();
         let (bytes, blocks) = known.tail;
-        known.tail = (
-            bytes.max(about + about / 8),
-            blocks.max(section.records.len()),
-        );
+        // One that had too little room does not tell what others have in more.
+        let telling = match section.named {
+            Named::All => section.records.len(),
+            Named::EndsOfBlocks | Named::Some => 1,
+        };
+        known.tail = (bytes.max(about + about / 8), blocks.max(telling));
         let group = section.first / GROUP;
         known.begins.insert(group, Begin::At(section.begins_ns()));
     }

@@ -7,6 +7,7 @@ use super::wanted::{Playable, Unwanted, range_error};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::drift::Drift;
+use crate::media::index::Key;
 use crate::media::presentation::unix_ns;
 use crate::media::start::{self, Found, Start};
 use crate::media::trick::{Keys, Permille};
@@ -191,36 +192,92 @@ impl Connection<'_> {
             // It begins later.
             return match is_back {
                 true => Ok(None),
-                false => Ok(Some(self.beginning(part, recording)?)),
+                false => Ok(Some(self.beginning(part, recording, scale)?)),
             };
         };
         let goes_on = archive.goes_on(recording);
         if !is_back && !goes_on && at > archive.extent(client, recording)?.end {
             return Ok(None);
         }
-        let video = usize::from(part.description.video_track());
-        let found = start::start_at(archive, client, recording, at, video, Some(&part.reserved))?;
+        let found = self.start_at(part, recording, at, scale)?;
         if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
             return Ok(Some(found));
         }
-        let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
-        let next = keys.next_key(|_, _| Nanos::ZERO)?.map(|key| {
-            Found::from(Start {
-                serial: key.serial,
-                packet: key.packet as usize,
-                media_ns: key.media_ns,
-            })
-        });
+        let next = self.next_key(part, recording, at, Permille::ONE)?;
         // What is being recorded has no index yet.
         Ok(next.or(goes_on.then_some(found)))
     }
 
-    fn beginning(&self, part: &Part, recording: &Recording) -> Result<Found, ArchiveError> {
-        Ok(Found::from(Start {
+    /// The last key frame up to that time; faster than it was or backwards, what is shown first then.
+    fn start_at(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+        scale: Permille,
+    ) -> Result<Found, ArchiveError> {
+        if let Some(found) = self.first_shown(part, recording, media_ns, scale)? {
+            return Ok(found);
+        }
+        let video = usize::from(part.description.video_track());
+        let (client, stream) = (&self.shared.client, Some(&part.reserved));
+        start::start_at(&part.archive, client, recording, media_ns, video, stream)
+    }
+
+    /// The first key frame that is shown faster than it was or backwards from a time on: the last one up to that time, or
+    /// forwards the next one if there is none, of those that the index names and knows the ends of; `None`: none is, or it is
+    /// shown as it was or slower, or there is no index yet.
+    fn first_shown(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+        scale: Permille,
+    ) -> Result<Option<Found>, ArchiveError> {
+        if !scale.is_by_keys() {
+            return Ok(None);
+        }
+        let back = Permille(-Permille::ONE.0);
+        let before = self.next_key(part, recording, media_ns, back)?;
+        if before.is_some() || scale < Permille(0) {
+            return Ok(before);
+        }
+        self.next_key(part, recording, media_ns, Permille::ONE)
+    }
+
+    /// The next key frame from a time on, this way.
+    fn next_key(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+        way: Permille,
+    ) -> Result<Option<Found>, ArchiveError> {
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let key =
+            Keys::new(archive, client, *recording, way, media_ns).next_key(|_, _| Nanos::ZERO)?;
+        let start = |key: Key| Start {
+            serial: key.serial,
+            packet: key.packet as usize,
+            media_ns: key.media_ns,
+        };
+        Ok(key.map(|key| Found::from(start(key))))
+    }
+
+    fn beginning(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        scale: Permille,
+    ) -> Result<Found, ArchiveError> {
+        let media_ns = part.archive.begins(&self.shared.client, recording)?;
+        let found = self.first_shown(part, recording, media_ns, scale)?;
+        let first = Start {
             serial: recording.first,
             packet: 0,
-            media_ns: part.archive.begins(&self.shared.client, recording)?,
-        }))
+            media_ns,
+        };
+        Ok(found.unwrap_or_else(|| Found::from(first)))
     }
 
     /// Where the master begins that is asked for from there on.
@@ -231,21 +288,18 @@ impl Connection<'_> {
         from: Option<u64>,
         scale: Permille,
     ) -> Result<Found, Unwanted> {
-        let client = &self.shared.client;
-        let archive = &part.archive;
-        let video = usize::from(part.description.video_track());
-        let stream = &part.reserved;
-        let at = |time| start::start_at(archive, client, recording, time, video, Some(stream));
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let at = |time| self.start_at(part, recording, time, scale);
         match from {
             None if scale < Permille(0) => Ok(at(u64::MAX)?),
-            None | Some(0) => Ok(self.beginning(part, recording)?),
+            None | Some(0) => Ok(self.beginning(part, recording, scale)?),
             Some(from) => {
                 let mut found = at(from)?;
                 let is_first = found.start.serial == recording.first && found.start.packet == 0;
                 if is_first && scale > Permille(0) {
                     // What is before the first packet, or has been overwritten, is nothing to wait for.
                     let begins =
-                        found.look_into(archive, stream, |block| block.trailer.media_ns)?;
+                        found.look_into(archive, &part.reserved, |block| block.trailer.media_ns)?;
                     found.start.media_ns = found.start.media_ns.max(begins.unwrap_or(0));
                 }
                 // Only in the last blocks there may be no such time.

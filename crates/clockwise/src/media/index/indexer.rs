@@ -140,7 +140,7 @@ impl Indexer {
         index
     }
 
-    /// Leaves half of the keys out where there are more than so many.
+    /// Leaves keys out where there are more than so many: half of that many stay.
     pub fn thin(&mut self, keys_max: usize) {
         if self.index.keys.len() > keys_max {
             self.index.thin(keys_max.div_ceil(2));
