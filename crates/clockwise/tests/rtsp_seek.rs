@@ -296,7 +296,7 @@ fn told(said: &rtsp_support::Said) -> (u16, u32) {
     (sequence, timestamp.parse().expect("a time"))
 }
 
-/// What begins between key frames is played faster from the first one on, and that is what the answer is about.
+/// What begins between key frames is played faster from the first one on, at its time, and that is what the answer is about.
 #[test]
 fn faster_it_begins_with_the_first_key_frame() {
     let (site, serve, address) = serving("");
@@ -307,13 +307,69 @@ fn faster_it_begins_with_the_first_key_frame() {
         recordings(&site)[0]["is_recorded"] == false
     });
     let begins = begins_ms(&mut player(address));
-    for at_ms in [0, begins + 1, begins + 2 * 1_000 / FRAMES_PER_SECOND] {
-        let at = format!("{}.{:03}", at_ms / 1_000, at_ms % 1_000);
-        let headers = format!("Range: npt={at}-\r\nScale: 4\r\n");
+    let first_ms = begins + GOP / 2 * 1_000 / FRAMES_PER_SECOND;
+    for (asked_ms, at_ms) in [
+        (0, begins),
+        (begins + 1, begins + 1),
+        (begins + 80, begins + 80),
+    ] {
+        let text = |ms: u64| format!("npt={}.{:03}-", ms / 1_000, ms % 1_000);
+        let headers = format!("Range: {}\r\nScale: 4\r\n", text(asked_ms));
         let (packets, said) = played(address, &headers);
         let (sequence, timestamp, shown, part) = packets[0];
-        assert_eq!((sequence, timestamp), told(&said), "at {at}");
-        assert_eq!((shown, part), (GOP, 0), "at {at}");
+        assert_eq!((shown, part), (GOP, 0), "at {at_ms}");
+        assert_eq!(said.header("Range"), Some(text(at_ms).as_str()));
+        let (number, begins) = told(&said);
+        assert_eq!(sequence, number, "at {at_ms}");
+        // The beginning is told to the millisecond before.
+        let until_shown = (first_ms - at_ms) * CLOCK / 1_000 / 4;
+        let apart = u64::from(timestamp.wrapping_sub(begins));
+        assert!(
+            apart.abs_diff(until_shown) <= CLOCK / 1_000,
+            "at {at_ms}: {apart}"
+        );
+    }
+    // Also where it was paused between key frames, whichever way it goes on.
+    for scale in [4, -4] {
+        let mut client = player(address);
+        client.ask("PLAY", "cam", "Range: npt=2-\r\n", "").is(200);
+        client.packets_on(0, 35);
+        client.ask("PAUSE", "cam", "", "").is(200);
+        let sent = client.next_packets();
+        let sent = sent.iter().rfind(|(channel, _)| *channel == 0);
+        let (.., frame, part) = seen(&sent.expect("packets").1);
+        let next = frame + u64::from(u64::from(part) + 1 == PARTS);
+        let (packets, said) = played_on(&mut client, 0, &format!("Scale: {scale}\r\n"));
+        let (sequence, _, shown, part) = packets[0];
+        assert_eq!(sequence, told(&said).0, "scale {scale}");
+        let key = match scale > 0 {
+            true => next.next_multiple_of(GOP),
+            false => next / GOP * GOP,
+        };
+        assert_eq!((shown, part), (key, 0), "scale {scale}: {next} is next");
+    }
+    serve.terminate();
+}
+
+/// Nothing is behind the end, also where the last key frame is so far back that its block does not tell.
+#[test]
+fn behind_the_end_nothing_is_played() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    for frame in (0..200).filter(|frame| *frame == 0 || frame % GOP != 0) {
+        publish(&mut client, frame..frame + 1);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)[0]["is_recorded"] == false
+    });
+    let blocks = recordings(&site)[0]["blocks"].as_u64();
+    assert!(blocks > Some(20), "{blocks:?}");
+    let mut client = player(address);
+    for scale in ["", "Scale: 4\r\n"] {
+        let late = format!("Range: npt=900-\r\n{scale}");
+        let said = client.ask("PLAY", "cam", &late, "").is(457);
+        assert!(said.body.contains("the recording ends at"), "{said:?}");
     }
     serve.terminate();
 }

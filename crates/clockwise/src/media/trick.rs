@@ -60,6 +60,80 @@ fn rate(of: i128) -> BytesPerSecond {
     BytesPerSecond(u64::try_from(of.max(1)).unwrap_or(u64::MAX))
 }
 
+/// Which way it is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// To later times.
+    Forward,
+    /// To earlier ones.
+    Back,
+}
+
+impl Way {
+    /// At that scale.
+    #[must_use]
+    pub fn of(scale: Permille) -> Self {
+        match scale.0 < 0 {
+            true => Self::Back,
+            false => Self::Forward,
+        }
+    }
+
+    /// The key frame that is shown first from a time on, if it is in the group that the time is in or in the next one this
+    /// way.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn first_key(
+        self,
+        archive: &Archive,
+        client: &Client,
+        recording: &Recording,
+        from_ns: u64,
+    ) -> Result<Option<Key>, ArchiveError> {
+        let Some(section) = archive.index_at(client, recording, from_ns)? else {
+            return Ok(None);
+        };
+        let found = self.first(&section, recording, from_ns);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let next = self.next(archive, client, recording, &section)?;
+        Ok(next.and_then(|next| self.first(&next, recording, from_ns)))
+    }
+
+    /// The same of a section: of the frames that it names and knows the ends of.
+    fn first(self, section: &Index, recording: &Recording, from_ns: u64) -> Option<Key> {
+        let is_it = |key: &&Key| {
+            let is_there = key.end.is_some() && key.serial >= recording.first;
+            let is_in_time = match self {
+                Self::Back => key.media_ns <= from_ns,
+                Self::Forward => key.media_ns >= from_ns,
+            };
+            is_there && is_in_time
+        };
+        let mut keys = section.keys.iter();
+        match self {
+            Self::Back => keys.rev().find(is_it).copied(),
+            Self::Forward => keys.find(is_it).copied(),
+        }
+    }
+
+    /// The section of the next group.
+    fn next(
+        self,
+        archive: &Archive,
+        client: &Client,
+        recording: &Recording,
+        section: &Index,
+    ) -> Result<Option<Arc<Index>>, ArchiveError> {
+        match self {
+            Self::Back => archive.index_before(client, recording, section),
+            Self::Forward => archive.index_after(client, recording, section),
+        }
+    }
+}
+
 /// The key frames that are shown, one after another.
 #[derive(Debug)]
 pub struct Keys<'a> {
@@ -110,29 +184,13 @@ impl<'a> Keys<'a> {
         if self.section.is_none() {
             self.section = archive.index_at(client, &self.recording, wanted)?;
         }
-        let is_back = self.scale.0 < 0;
-        let is_it = |key: &&Key| {
-            let is_there = key.end.is_some() && key.serial >= self.recording.first;
-            let is_in_time = match is_back {
-                true => key.media_ns <= wanted,
-                false => key.media_ns >= wanted,
-            };
-            is_there && is_in_time
-        };
+        let way = Way::of(self.scale);
         while let Some(section) = &self.section {
-            let found = match is_back {
-                true => section.keys.iter().rev().find(is_it),
-                false => section.keys.iter().find(is_it),
-            };
-            if let Some(found) = found {
-                let found = *found;
+            if let Some(found) = way.first(section, &self.recording, wanted) {
                 self.next_ns = self.after(&found, time_for);
                 return Ok(Some(found));
             }
-            self.section = match is_back {
-                true => archive.index_before(client, &self.recording, section)?,
-                false => archive.index_after(client, &self.recording, section)?,
-            };
+            self.section = way.next(archive, client, &self.recording, section)?;
         }
         self.next_ns = None;
         Ok(None)

@@ -7,10 +7,9 @@ use super::wanted::{Playable, Unwanted, range_error};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::drift::Drift;
-use crate::media::index::Key;
 use crate::media::presentation::unix_ns;
 use crate::media::start::{self, Found, Start};
-use crate::media::trick::{Keys, Permille};
+use crate::media::trick::{Keys, Permille, Way};
 
 /// A live player begins so many blocks behind what is on the disks.
 const LIVE_BLOCKS_BEHIND: u64 = 2;
@@ -115,7 +114,10 @@ impl Connection<'_> {
                 Some((recording?, was.start))
             });
             starts.push(match was {
-                Some((recording, was)) => Some(begins(part, recording, was.into())?),
+                Some((recording, was)) => {
+                    let shown = self.shown_from(part, recording, was.media_ns, scale)?;
+                    Some(begins(part, recording, shown.unwrap_or(was).into())?)
+                }
                 None => None,
             });
         }
@@ -203,7 +205,14 @@ impl Connection<'_> {
         if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
             return Ok(Some(found));
         }
-        let next = self.next_key(part, recording, at, Permille::ONE)?;
+        let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
+        let next = keys.next_key(|_, _| Nanos::ZERO)?.map(|key| {
+            Found::from(Start {
+                serial: key.serial,
+                packet: key.packet as usize,
+                media_ns: key.media_ns,
+            })
+        });
         // What is being recorded has no index yet.
         Ok(next.or(goes_on.then_some(found)))
     }
@@ -216,52 +225,60 @@ impl Connection<'_> {
         media_ns: u64,
         scale: Permille,
     ) -> Result<Found, ArchiveError> {
-        if let Some(found) = self.first_shown(part, recording, media_ns, scale)? {
-            return Ok(found);
+        if let Some(start) = self.first_shown(part, recording, media_ns, scale)? {
+            return Ok(start.into());
         }
         let video = usize::from(part.description.video_track());
         let (client, stream) = (&self.shared.client, Some(&part.reserved));
         start::start_at(&part.archive, client, recording, media_ns, video, stream)
     }
 
-    /// The first key frame that is shown faster than it was or backwards from a time on: the last one up to that time, or
-    /// forwards the next one if there is none, of those that the index names and knows the ends of; `None`: none is, or it is
-    /// shown as it was or slower, or there is no index yet.
+    /// Faster than it was or backwards, the last key frame that is shown up to that time; forward, where none is, that time
+    /// with the place of the next one. `None`: it is shown as it was or slower, or none of these is near, or there is no index
+    /// yet.
     fn first_shown(
         &self,
         part: &Part,
         recording: &Recording,
         media_ns: u64,
         scale: Permille,
-    ) -> Result<Option<Found>, ArchiveError> {
+    ) -> Result<Option<Start>, ArchiveError> {
         if !scale.is_by_keys() {
             return Ok(None);
         }
-        let back = Permille(-Permille::ONE.0);
-        let before = self.next_key(part, recording, media_ns, back)?;
-        if before.is_some() || scale < Permille(0) {
-            return Ok(before);
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let before = Way::Back.first_key(archive, client, recording, media_ns)?;
+        if let Some(key) = before {
+            return Ok(Some(Start {
+                serial: key.serial,
+                packet: key.packet as usize,
+                media_ns: key.media_ns,
+            }));
         }
-        self.next_key(part, recording, media_ns, Permille::ONE)
+        match scale < Permille(0) {
+            true => Ok(None),
+            false => self.shown_from(part, recording, media_ns, scale),
+        }
     }
 
-    /// The next key frame from a time on, this way.
-    fn next_key(
+    /// Faster than it was or backwards, that time with the place of the key frame that is shown first from it on.
+    fn shown_from(
         &self,
         part: &Part,
         recording: &Recording,
         media_ns: u64,
-        way: Permille,
-    ) -> Result<Option<Found>, ArchiveError> {
+        scale: Permille,
+    ) -> Result<Option<Start>, ArchiveError> {
+        if !scale.is_by_keys() {
+            return Ok(None);
+        }
         let (archive, client) = (&part.archive, &self.shared.client);
-        let key =
-            Keys::new(archive, client, *recording, way, media_ns).next_key(|_, _| Nanos::ZERO)?;
-        let start = |key: Key| Start {
+        let key = Way::of(scale).first_key(archive, client, recording, media_ns)?;
+        Ok(key.map(|key| Start {
             serial: key.serial,
             packet: key.packet as usize,
-            media_ns: key.media_ns,
-        };
-        Ok(key.map(|key| Found::from(start(key))))
+            media_ns,
+        }))
     }
 
     fn beginning(
@@ -271,13 +288,13 @@ impl Connection<'_> {
         scale: Permille,
     ) -> Result<Found, ArchiveError> {
         let media_ns = part.archive.begins(&self.shared.client, recording)?;
-        let found = self.first_shown(part, recording, media_ns, scale)?;
+        let start = self.first_shown(part, recording, media_ns, scale)?;
         let first = Start {
             serial: recording.first,
             packet: 0,
             media_ns,
         };
-        Ok(found.unwrap_or_else(|| Found::from(first)))
+        Ok(start.unwrap_or(first).into())
     }
 
     /// Where the master begins that is asked for from there on.
@@ -302,8 +319,9 @@ impl Connection<'_> {
                         found.look_into(archive, &part.reserved, |block| block.trailer.media_ns)?;
                     found.start.media_ns = found.start.media_ns.max(begins.unwrap_or(0));
                 }
-                // Only in the last blocks there may be no such time.
-                if found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {
+                // Where its end has to be read for that, only in the last blocks there may be no such time.
+                let is_known = !archive.goes_on(recording) || scale.is_by_keys();
+                if is_known || found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {
                     let extent = archive.extent(client, recording)?;
                     if from > extent.end {
                         let end = seconds(extent.end);
