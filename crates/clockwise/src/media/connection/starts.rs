@@ -1,5 +1,7 @@
 //! Where each of what is played together begins.
 
+use std::ops::Range;
+
 use sched::units::Nanos;
 
 use super::range::seconds;
@@ -281,6 +283,32 @@ impl Connection<'_> {
         }))
     }
 
+    /// When the recording ends, if that is before a time and playing would begin there.
+    fn end_before(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        from: u64,
+        start: Start,
+    ) -> Result<Option<u64>, ArchiveError> {
+        let archive = &part.archive;
+        let is_near = start.serial + start::KEY_BLOCKS_MAX >= recording.end;
+        // The end of what goes on has to be read, and only in its last blocks there may be no such time.
+        if !is_near && archive.goes_on(recording) {
+            return Ok(None);
+        }
+        let is_before = |extent: &Range<u64>| from > extent.end;
+        match archive.extent(&self.shared.client, recording) {
+            Ok(extent) if is_near => Ok(Some(extent).filter(is_before).map(|of| of.end)),
+            Err(error) if is_near => Err(error),
+            // What is damaged at the end keeps nobody from what is before.
+            extent => {
+                let extent = extent.ok().filter(|of| !of.is_empty());
+                Ok(extent.filter(is_before).map(|of| of.end))
+            }
+        }
+    }
+
     fn beginning(
         &self,
         part: &Part,
@@ -312,21 +340,21 @@ impl Connection<'_> {
             None | Some(0) => Ok(self.beginning(part, recording, scale)?),
             Some(from) => {
                 let mut found = at(from)?;
-                let is_first = found.start.serial == recording.first && found.start.packet == 0;
-                if is_first && scale > Permille(0) {
-                    // What is before the first packet, or has been overwritten, is nothing to wait for.
-                    let begins =
-                        found.look_into(archive, &part.reserved, |block| block.trailer.media_ns)?;
-                    found.start.media_ns = found.start.media_ns.max(begins.unwrap_or(0));
-                }
-                // Where its end has to be read for that, only in the last blocks there may be no such time.
-                let is_known = !archive.goes_on(recording) || scale.is_by_keys();
-                if is_known || found.start.serial + start::KEY_BLOCKS_MAX >= recording.end {
-                    let extent = archive.extent(client, recording)?;
-                    if from > extent.end {
-                        let end = seconds(extent.end);
-                        return Err(range_error(format!("the recording ends at {end} s")));
-                    }
+                let start = found.start;
+                let is_first = start.serial == recording.first && start.packet == 0;
+                // What is before the first packet, or has been overwritten, is nothing to wait for.
+                let begins = match is_first {
+                    _ if scale < Permille(0) => 0,
+                    true => found
+                        .look_into(archive, &part.reserved, |block| block.trailer.media_ns)?
+                        .unwrap_or(0),
+                    false if scale.is_by_keys() => archive.begins(client, recording)?,
+                    false => 0,
+                };
+                found.start.media_ns = found.start.media_ns.max(begins);
+                if let Some(end) = self.end_before(part, recording, from, start)? {
+                    let end = seconds(end);
+                    return Err(range_error(format!("the recording ends at {end} s")));
                 }
                 Ok(found)
             }
