@@ -356,9 +356,9 @@ fn faster_it_begins_with_the_first_key_frame() {
     serve.terminate();
 }
 
-/// What has been overwritten is nothing to wait for at any scale.
+/// What has been overwritten is nothing to wait for at any scale, also where it was paused before.
 #[test]
-fn faster_it_begins_with_what_is_left() {
+fn what_has_been_overwritten_is_not_waited_for() {
     let (site, serve, address) = serving("");
     site.run(&["volume", "create", "ring", "--size", "2MiB"])
         .done();
@@ -367,31 +367,54 @@ fn faster_it_begins_with_what_is_left() {
     announced.is(200);
     client.ask("SETUP", "ring/one", TCP, "").is(200);
     client.ask("RECORD", "ring", "", "").is(200);
+    // 2 MiB are 1,400 packets and more, and 5 s and more.
     let frames = 400;
-    publish(&mut client, 0..frames);
-    client.ask("TEARDOWN", "ring", "", "").is(200);
+    publish(&mut client, 0..100);
     let listed = || call(&site, "GET", "/v1/volumes/ring/recordings", "").1;
-    until("the recording is closed", || {
-        listed()[0]["is_recorded"] == false
+    until("the first blocks are written", || {
+        listed()[0]["blocks"].as_u64() > Some(4)
     });
-    let lasts_ms = frames * 1_000 / FRAMES_PER_SECOND;
-    for scale in ["1", "0.5", "4"] {
+    let player = || {
         let mut client = Client::connect(address);
         until("there is room for another player", || {
             client.ask("SETUP", "ring/track0", TCP, "").status == 200
         });
-        let range = format!("Range: npt=0.001-\r\nScale: {scale}\r\n");
-        let said = client.ask("PLAY", "ring", &range, "").is(200);
-        let told = said.header("Range").unwrap_or_default();
-        let seconds = told.trim_start_matches("npt=").trim_end_matches('-');
-        let at_ms: u64 = seconds.replace('.', "").parse().expect("seconds");
-        // 2 MiB are 1,400 packets and more.
-        let is_left = lasts_ms - 7_000..lasts_ms;
-        assert!(is_left.contains(&at_ms), "at {scale}: {told}");
-        let first = seen(&client.packets_on(0, 1)[0]);
-        let (number, _) = self::told(&said);
-        assert_eq!(first.0, number, "at {scale}");
+        client
+    };
+    let mut paused = [player(), player()];
+    for client in &mut paused {
+        client.ask("PLAY", "ring", "Range: npt=0-\r\n", "").is(200);
+        client.packets_on(0, 15);
+        client.ask("PAUSE", "ring", "", "").is(200);
+        client.next_packets();
     }
+    publish(&mut client, 100..frames);
+    client.ask("TEARDOWN", "ring", "", "").is(200);
+    until("the recording is closed", || {
+        listed()[0]["is_recorded"] == false
+    });
+    let lasts_ms = frames * 1_000 / FRAMES_PER_SECOND;
+    let begins = |client: &mut Client, headers: &str| {
+        let said = client.ask("PLAY", "ring", headers, "").is(200);
+        let range = said.header("Range").unwrap_or_default();
+        let seconds = range.trim_start_matches("npt=").trim_end_matches('-');
+        let at_ms: u64 = seconds.replace('.', "").parse().expect("seconds");
+        let is_left = lasts_ms - 7_000..lasts_ms;
+        assert!(is_left.contains(&at_ms), "{headers:?}: {range}");
+        let (sequence, _, frame, part) = seen(&client.packets_on(0, 1)[0]);
+        assert_eq!(sequence, told(&said).0, "{headers:?}");
+        (frame * PARTS + u64::from(part), at_ms)
+    };
+    let [one, other] = &mut paused;
+    let first = begins(one, "");
+    let first_key = begins(other, "Scale: 4\r\n");
+    for scale in ["1", "0.5"] {
+        let headers = format!("Range: npt=0.001-\r\nScale: {scale}\r\n");
+        assert_eq!(begins(&mut player(), &headers), first);
+    }
+    let headers = "Range: npt=0.001-\r\nScale: 4\r\n";
+    assert_eq!(begins(&mut player(), headers), first_key);
+    assert_eq!(first_key.0, first.0.next_multiple_of(PARTS * GOP));
     serve.terminate();
 }
 

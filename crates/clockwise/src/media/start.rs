@@ -106,7 +106,8 @@ impl Look<'_> {
 
 /// Where to begin so that what is shown at that time can be decoded: at the last key frame of the track before it. The
 /// section of the index that the time is in is read if it is not kept, and no more than the block to begin with, which the
-/// index tells if it names all key frames, or the first and the last one of each block. Of a stream that is to play from there a buffer has that block, if it was read.
+/// index tells if it names all key frames, or the first and the last one of each block. Of a stream that is to play from
+/// there a buffer has that block, if it was read.
 ///
 /// # Errors
 /// When the recording cannot be read.

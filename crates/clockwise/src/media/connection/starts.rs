@@ -116,6 +116,11 @@ impl Connection<'_> {
                 Some((recording?, was.start))
             });
             starts.push(match was {
+                // It was overwritten meanwhile: that is nothing to wait for.
+                Some((recording, was)) if was.serial < recording.first => {
+                    let found = self.beginning(part, recording, scale)?;
+                    Some(begins(part, recording, found)?)
+                }
                 Some((recording, was)) => {
                     let shown = self.shown_from(part, recording, was.media_ns, scale)?;
                     Some(begins(part, recording, shown.unwrap_or(was).into())?)
@@ -309,6 +314,7 @@ impl Connection<'_> {
         }
     }
 
+    /// Where it begins, with what has not been overwritten.
     fn beginning(
         &self,
         part: &Part,
