@@ -117,8 +117,9 @@ impl Connection<'_> {
             });
             starts.push(match was {
                 // It was overwritten meanwhile: that is nothing to wait for.
-                Some((recording, was)) if was.serial < recording.first => {
-                    let found = self.beginning(part, recording, scale)?;
+                Some((recording, was)) if was.serial < recording.first && scale > Permille(0) => {
+                    let mut found = self.beginning(part, recording, scale)?;
+                    found.start.media_ns = found.start.media_ns.max(was.media_ns);
                     Some(begins(part, recording, found)?)
                 }
                 Some((recording, was)) => {
@@ -348,9 +349,11 @@ impl Connection<'_> {
                 let mut found = at(from)?;
                 let start = found.start;
                 let is_first = start.serial == recording.first && start.packet == 0;
+                // A key frame may be before the first packet of its block.
+                let is_key = scale.is_by_keys() && start.media_ns < from;
                 // What is before the first packet, or has been overwritten, is nothing to wait for.
                 let begins = match is_first {
-                    _ if scale < Permille(0) => 0,
+                    _ if scale < Permille(0) || is_key => 0,
                     true => found
                         .look_into(archive, &part.reserved, |block| block.trailer.media_ns)?
                         .unwrap_or(0),

@@ -247,12 +247,12 @@ impl<'a> Playback<'a> {
         }
     }
 
-    /// Where it is, and in which recording: behind its end if the next one has not begun.
+    /// Where it is, and in which recording: behind its end if the next one has not begun. It may have been overwritten.
     pub(in crate::media) fn place(&self) -> Place {
         let mut start = self.position();
         let shown = self.archive.recording(Some(self.shown));
         if self.packet().is_none()
-            && let Some(shown) = shown.filter(|of| !(of.first..of.end).contains(&start.serial))
+            && let Some(shown) = shown.filter(|of| start.serial >= of.end)
         {
             start = Start {
                 serial: shown.end,
