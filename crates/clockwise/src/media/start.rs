@@ -29,6 +29,17 @@ pub struct Start {
     pub media_ns: u64,
 }
 
+impl From<Key> for Start {
+    /// Where a key frame begins.
+    fn from(key: Key) -> Self {
+        Self {
+            serial: key.serial,
+            packet: key.packet as usize,
+            media_ns: key.media_ns,
+        }
+    }
+}
+
 /// A place in one of a volume's recordings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -209,22 +220,21 @@ fn last_key(
     if serial < recording.first {
         return Ok(None);
     }
-    let start = |(packet, media_ns)| Start {
-        serial,
-        packet,
-        media_ns,
-    };
     let next = index.keys.get(number + 1);
     let next = next.filter(|next| next.serial == serial && index.named != Named::All);
     if let Some(next) = next {
         let between = key.packet as usize..next.packet as usize;
         let find = |block: &Block<'_>| key_between(block, between, media_ns, index.track.into());
-        if let Some((found, block)) = look.block(serial, find)? {
-            let start = start(found);
+        if let Some(((packet, media_ns), block)) = look.block(serial, find)? {
+            let start = Start {
+                serial,
+                packet,
+                media_ns,
+            };
             return Ok(Some(Found { start, block }));
         }
     }
-    Ok(Some(start((key.packet as usize, key.media_ns)).into()))
+    Ok(Some(Start::from(*key).into()))
 }
 
 /// The last key frame before the group of a section, which its block says the time of.

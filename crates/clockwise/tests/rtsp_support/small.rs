@@ -1,7 +1,9 @@
 //! Recordings of small blocks, of which all is known that is in them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use clockwise::media::archive::{Archive, Recording};
 use clockwise::media::block::{Block, Composer, Entry, Header, Kind, Seal};
 use clockwise::media::index::{self, Index, Indexer};
 use engine::front::Client;
@@ -180,6 +182,11 @@ impl Small {
         ends.collect()
     }
 
+    /// How long its archive is: the header's block and the ring.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.header.blocks + 1) * self.header.block_bytes
+    }
+
     /// When a block begins.
     pub(crate) fn begins_ns(&self, serial: u64) -> u64 {
         Block::parse(&self.blocks[&serial])
@@ -217,6 +224,13 @@ impl Small {
             }
         }
     }
+}
+
+/// The archive as it is when nothing of it is known, and its only recording.
+pub(crate) fn opened(client: &Client, volume: &Arc<Volume>) -> (Arc<Archive>, Recording) {
+    let archive = Archive::open(client, Arc::clone(volume)).expect("an archive");
+    let recording = archive.recording(None).expect("a recording");
+    (Arc::new(archive), recording)
 }
 
 /// A block as it would be without its section.

@@ -214,13 +214,9 @@ impl Connection<'_> {
             return Ok(Some(found));
         }
         let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
-        let next = keys.next_key(|_, _| Nanos::ZERO)?.map(|key| {
-            Found::from(Start {
-                serial: key.serial,
-                packet: key.packet as usize,
-                media_ns: key.media_ns,
-            })
-        });
+        let next = keys
+            .next_key(|_, _| Nanos::ZERO)?
+            .map(|key| Found::from(Start::from(key)));
         // What is being recorded has no index yet.
         Ok(next.or(goes_on.then_some(found)))
     }
@@ -257,11 +253,7 @@ impl Connection<'_> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let before = Way::Back.first_key(archive, client, recording, media_ns)?;
         if let Some(key) = before {
-            return Ok(Some(Start {
-                serial: key.serial,
-                packet: key.packet as usize,
-                media_ns: key.media_ns,
-            }));
+            return Ok(Some(key.into()));
         }
         match scale < Permille(0) {
             true => Ok(None),
@@ -283,9 +275,8 @@ impl Connection<'_> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let key = Way::of(scale).first_key(archive, client, recording, media_ns)?;
         Ok(key.map(|key| Start {
-            serial: key.serial,
-            packet: key.packet as usize,
             media_ns,
+            ..key.into()
         }))
     }
 
