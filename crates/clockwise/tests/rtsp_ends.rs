@@ -14,7 +14,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use common::{Site, call, until};
-use nbd_support::{Wire, cmd};
+use nbd_support::Wire;
 use rtsp_support::camera::Camera;
 use rtsp_support::{
     Client, SDP_TYPE, TCP, bye, played, publisher, publisher_of_two, reservations, rtp, sdp,
@@ -149,13 +149,6 @@ fn blocks(site: &Site, number: u64) -> u64 {
     of.map_or(0, |of| count(of, "blocks"))
 }
 
-/// Has what the disks have of `cam` made durable, as any client of the volume may.
-fn flush(site: &Site) {
-    let mut wire = Wire::simple(&site.path("nbd.sock"), "cam");
-    wire.request(cmd::FLUSH, 0, 1, 0, 0);
-    assert_eq!(wire.simple_reply(0).error, 0);
-}
-
 fn sessions(site: &Site) -> Vec<Value> {
     let listed = call(site, "GET", "/v1/sessions", "").1;
     listed.as_array().cloned().unwrap_or_default()
@@ -247,7 +240,7 @@ fn a_server_that_is_killed_leaves_what_was_flushed() {
         });
         until("blocks are written", || blocks(&site, round) >= at_least);
         let flushed = blocks(&site, round);
-        flush(&site);
+        Wire::flush(&site.path("nbd.sock"), "cam");
         // At once, or when there are some behind them.
         until("more are written", || {
             blocks(&site, round) >= flushed + round % 3

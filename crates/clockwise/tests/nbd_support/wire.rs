@@ -63,6 +63,14 @@ impl Wire {
         wire
     }
 
+    /// Has what the disks have of a volume made durable, as any client of it may.
+    #[track_caller]
+    pub(crate) fn flush(socket: &Path, volume: &str) {
+        let mut wire = Self::simple(socket, volume);
+        wire.request(cmd::FLUSH, 0, 1, 0, 0);
+        assert_eq!(wire.simple_reply(0).error, 0);
+    }
+
     pub(crate) fn header(kind: u16, flags: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend_from_slice(&flags.to_be_bytes());
