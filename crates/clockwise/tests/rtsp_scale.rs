@@ -8,14 +8,15 @@ mod rtsp_support;
 
 use std::net::SocketAddr;
 
-use common::{call, until};
+use common::{Site, call, until};
 use frames::*;
 use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, publisher_of, rtp, serving};
+use serde_json::Value;
 
 /// Motion-JPEG is a picture whose frames all stand alone, also where sound was announced before it.
 #[test]
 fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
-    let (_site, serve, address) = serving("");
+    let (site, serve, address) = serving("");
     let description = description().replace(
         "m=video 0 RTP/AVP 96\r\nb=AS:5000\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n",
         "m=audio 0 RTP/AVP 0\r\nb=AS:64\r\na=control:one\r\n\
@@ -65,7 +66,7 @@ fn motion_jpeg_is_shown_faster_and_backwards_by_whole_frames() {
         let some = (all / 50..all / 2).contains(&(shown.len() as u64));
         assert!(some, "scale {scale}: {} of {all}", shown.len());
     }
-    begins_with_what_is_shown(address, begins);
+    shows_what_goes_on_in_the_next_group(&site, address);
     serve.terminate();
 }
 
@@ -191,30 +192,114 @@ fn what_has_been_overwritten_is_not_waited_for() {
     serve.terminate();
 }
 
-/// A frame that goes on in the next group of blocks is not shown at another scale, and is not what the answer is about: that
-/// is the one before, and comes first.
-fn begins_with_what_is_shown(address: SocketAddr, begins_ms: u64) {
-    let mut client = player(address);
-    client.ask("SETUP", "cam/track1", SECOND, "").is(200);
-    let headers = |frame: u64| {
-        let at_ms = begins_ms + frame * 1_000 / FRAMES_PER_SECOND + 1;
-        let at = format!("{}.{:03}", at_ms / 1_000, at_ms % 1_000);
-        format!("Range: npt={at}-\r\nScale: 4\r\n")
-    };
-    let mut begun = Vec::new();
-    for frame in 220..300 {
-        let said = client.ask("PLAY", "cam", &headers(frame), "").is(200);
-        client.ask("PAUSE", "cam", "", "").is(200);
-        let sequence = u64::from(told(&said).0.wrapping_sub(SEQUENCE as u16));
-        begun.push((frame, sequence / PARTS));
+/// A frame that goes on in the next group of blocks is shown like others, and is what the answer is about.
+fn shows_what_goes_on_in_the_next_group(site: &Site, address: SocketAddr) {
+    let path = "/v1/volumes/cam/recordings/1/index?from_ns=0";
+    let index = call(site, "GET", path, "").1;
+    let number = |of: &Value, name: &str| of[name].as_u64().expect("a number");
+    let keys = index["keys"].as_array().expect("keys");
+    let whole = keys.iter().map(|key| number(key, "bytes")).max();
+    // Of what goes on, the rest is in another group.
+    let going_on = keys
+        .iter()
+        .position(|key| Some(number(key, "bytes")) < whole);
+    let going_on = going_on.expect("none goes on");
+    let numbered = (0_u64..).zip(keys);
+    for (frame, key) in numbered.skip(going_on - 2).take(5) {
+        let at_ms = number(key, "begins_ns") / 1_000_000 + 1;
+        for scale in [4, -4] {
+            let mut client = player(address);
+            client.ask("SETUP", "cam/track1", SECOND, "").is(200);
+            let range = format!("Range: npt={}.{:03}-", at_ms / 1_000, at_ms % 1_000);
+            let headers = format!("{range}\r\nScale: {scale}\r\n");
+            let said = client.ask("PLAY", "cam", &headers, "").is(200);
+            let packets = client.packets_on(2, PARTS as usize);
+            let shown: Vec<_> = packets.iter().map(|packet| seen(packet)).collect();
+            assert_eq!((shown[0].0, shown[0].1), told(&said), "{frame} at {scale}");
+            let expected = (0..PARTS as u8).map(|part| (frame, part));
+            let parts = shown.iter().take(PARTS as usize).map(|of| (of.2, of.3));
+            assert!(parts.eq(expected), "{frame} at {scale}: {shown:?}");
+        }
     }
-    let twice = begun.windows(2).find(|pair| pair[0].1 == pair[1].1);
-    let (frame, before) = twice.unwrap_or_else(|| panic!("none goes on: {begun:?}"))[1];
+}
+
+/// Also the one that is groups of blocks before what is asked for.
+#[test]
+fn backwards_a_key_frame_that_is_far_away_is_shown_and_told_of() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    let is_sent = |frame: &u64| matches!(frame, 0 | 700) || !frame.is_multiple_of(GOP);
+    for frame in (0..720).filter(is_sent) {
+        publish(&mut client, frame..frame + 1);
+    }
     client.ask("TEARDOWN", "cam", "", "").is(200);
-    let mut client = player(address);
-    client.ask("SETUP", "cam/track1", SECOND, "").is(200);
-    let (packets, said) = played_on(&mut client, 2, &headers(frame));
-    let (sequence, timestamp, shown, part) = packets[0];
-    assert_eq!((sequence, timestamp), told(&said), "frame {frame}");
-    assert_eq!((shown, part), (before, 0), "frame {frame}");
+    until("the recording is closed", || {
+        recordings(&site)[0]["is_recorded"] == false
+    });
+    let blocks = recordings(&site)[0]["blocks"].as_u64();
+    assert!(blocks > Some(2 * 64), "{blocks:?}");
+    let begins = begins_ms(&mut player(address));
+    let at_ms = begins + 680 * 1_000 / FRAMES_PER_SECOND;
+    for (scale, first) in [(4, 700), (-4, 0)] {
+        let range = format!("Range: npt={}.{:03}-", at_ms / 1_000, at_ms % 1_000);
+        let headers = format!("{range}\r\nScale: {scale}\r\n");
+        let (packets, said) = played(address, &headers);
+        assert_eq!(whole_frames(&packets), [first], "scale {scale}");
+        assert_eq!(packets[0].0, told(&said).0, "scale {scale}");
+    }
+    serve.terminate();
+}
+
+/// The frames of these packets, each of which has come whole.
+fn whole_frames(packets: &[(u16, u32, u64, u8)]) -> Vec<u64> {
+    let frames: Vec<u64> = packets
+        .chunks(PARTS as usize)
+        .map(|packets| packets[0].2)
+        .collect();
+    let parts = packets.iter().map(|of| (of.2, of.3));
+    let expected = frames.iter().copied();
+    let expected = expected.flat_map(|frame| (0..PARTS as u8).map(move |part| (frame, part)));
+    assert!(parts.eq(expected), "{packets:?}");
+    frames
+}
+
+/// Of what is being recorded, also the group of blocks that is not full yet is played faster and backwards, up to the last
+/// key frame that is on the disks.
+#[test]
+fn what_is_being_recorded_is_played_up_to_its_end() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    let blocks = || recordings(&site)[0]["blocks"].as_u64();
+    // All but what is in a buffer, of what is 64 KiB for four frames and more.
+    let written = |frames: u64| until("it is written", || blocks() > Some(frames * 14 / 65 - 2));
+    publish(&mut client, 0..150);
+    written(150);
+    let mut forward = player(address);
+    let said = forward.ask("PLAY", "cam", "Range: npt=0-\r\nScale: 2\r\n", "");
+    let said = said.is(200);
+    forward.packets_on(0, PARTS as usize);
+    // More comes while it is played.
+    publish(&mut client, 150..250);
+    let packets = up_to_the_farewell(&mut forward, 0);
+    assert_eq!((packets[0].0, packets[0].1), told(&said));
+    let frames = whole_frames(&packets);
+    let is_on = |pair: &[u64]| pair[0] < pair[1];
+    assert!(frames.windows(2).all(is_on), "{frames:?}");
+    assert_eq!(frames[0], 0);
+    assert!(frames.last() >= Some(&220), "{frames:?}");
+
+    // From the group that is being recorded into the one before it.
+    publish(&mut client, 250..400);
+    written(400);
+    assert!(blocks() > Some(64), "{:?}", blocks());
+    let (packets, said) = played(address, "Scale: -8\r\n");
+    assert_eq!((packets[0].0, packets[0].1), told(&said));
+    let frames = whole_frames(&packets);
+    let is_on = |pair: &[u64]| pair[0] > pair[1];
+    assert!(frames.windows(2).all(is_on), "{frames:?}");
+    assert!(frames[0] >= 370, "{frames:?}");
+    // The next one that far back would be before the beginning.
+    assert!(frames.last() < Some(&100), "{frames:?}");
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
 }

@@ -17,6 +17,7 @@ mod reading;
 mod rebuilding;
 mod resizing;
 mod sections;
+mod walking;
 mod writing;
 
 use std::collections::HashMap;

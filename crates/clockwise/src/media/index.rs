@@ -197,6 +197,28 @@ impl Index {
         self.first + found.unwrap_or(0) as u64
     }
 
+    /// The first of its blocks from this one on in which a frame begins or of which nothing is known, and which of it is so.
+    fn stop(&self, serial: u64) -> Option<(u64, &Record)> {
+        let skipped = serial.checked_sub(self.first)?;
+        let blocks = (serial..).zip(self.records.iter().skip(skipped as usize));
+        let mut stops = blocks.filter(|(_, record)| record.frames > 0 || record.packets == 0);
+        stops.next()
+    }
+
+    /// Whether a frame that goes on in this block, if it is one of these, goes on behind all of them.
+    #[must_use]
+    pub fn goes_on_from(&self, serial: u64) -> bool {
+        (self.first..=self.end()).contains(&serial) && self.stop(serial).is_none()
+    }
+
+    /// The block by which a frame is over that goes on in this one: that in which the next one begins. `None`: not in these
+    /// blocks, or they are damaged there.
+    #[must_use]
+    pub fn over_by(&self, serial: u64) -> Option<u64> {
+        let (serial, record) = self.stop(serial)?;
+        (record.packets > 0).then_some(serial)
+    }
+
     /// The frames of the track up to the end of its blocks.
     fn frames_end(&self) -> u64 {
         let records = self.records.iter();

@@ -191,7 +191,8 @@ impl<'a> Playback<'a> {
             change: None,
             archive,
             recording,
-            keys: keys.then(|| Keys::new(archive, client, recording, scale, from)),
+            keys: keys
+                .then(|| Keys::new(archive, client, recording, scale, from).near(start.serial)),
             parts: VecDeque::new(),
             asked: VecDeque::new(),
             beyond: None,

@@ -171,13 +171,7 @@ fn indexed(
     } = look;
     let is_of_use =
         |index: &Arc<Index>| usize::from(index.track) == track && index.named != Named::Some;
-    let index = match archive.index_at(client, recording, media_ns)? {
-        Some(index) => Some(index),
-        // Where the section of the group before is lost it says nothing of that.
-        None => archive
-            .so_far(recording)
-            .filter(|index| index.begins_ns() <= media_ns || index.first <= recording.first),
-    };
+    let index = archive.index_so_far_at(client, recording, media_ns)?;
     let Some(index) = index.filter(is_of_use) else {
         return Ok(None);
     };

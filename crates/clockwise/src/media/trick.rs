@@ -79,8 +79,8 @@ impl Way {
         }
     }
 
-    /// The key frame that is shown first from a time on, if it is in the group that the time is in or in the next one this
-    /// way.
+    /// The key frame that is shown first from a time on, if it begins in the group that the time is in or in the next one
+    /// this way.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -91,45 +91,68 @@ impl Way {
         recording: &Recording,
         from_ns: u64,
     ) -> Result<Option<Key>, ArchiveError> {
-        let Some(section) = archive.index_at(client, recording, from_ns)? else {
+        let walk = Walk {
+            archive,
+            client,
+            recording: *recording,
+            way: self,
+        };
+        let Some(section) = archive.index_so_far_at(client, recording, from_ns)? else {
             return Ok(None);
         };
-        let found = self.first(&section, recording, from_ns);
+        let found = walk.first(&section, from_ns)?;
         if found.is_some() {
             return Ok(found);
         }
-        let next = self.next(archive, client, recording, &section)?;
-        Ok(next.and_then(|next| self.first(&next, recording, from_ns)))
-    }
-
-    /// The same of a section: of the frames that it names and knows the ends of.
-    fn first(self, section: &Index, recording: &Recording, from_ns: u64) -> Option<Key> {
-        let is_it = |key: &&Key| {
-            let is_there = key.end.is_some() && key.serial >= recording.first;
-            let is_in_time = match self {
-                Self::Back => key.media_ns <= from_ns,
-                Self::Forward => key.media_ns >= from_ns,
-            };
-            is_there && is_in_time
-        };
-        let mut keys = section.keys.iter();
-        match self {
-            Self::Back => keys.rev().find(is_it).copied(),
-            Self::Forward => keys.find(is_it).copied(),
+        match walk.next(&section)? {
+            Some(next) => walk.first(&next, from_ns),
+            None => Ok(None),
         }
+    }
+}
+
+/// From section to section of a recording.
+#[derive(Clone, Copy, Debug)]
+struct Walk<'a> {
+    archive: &'a Archive,
+    client: &'a Client,
+    recording: Recording,
+    way: Way,
+}
+
+impl Walk<'_> {
+    /// The first key frame from a time on that a section names and that is there up to its end.
+    fn first(&self, section: &Index, from_ns: u64) -> Result<Option<Key>, ArchiveError> {
+        let count = section.keys.len();
+        for number in 0..count {
+            let key = &section.keys[match self.way {
+                Way::Back => count - 1 - number,
+                Way::Forward => number,
+            }];
+            let is_in_time = match self.way {
+                Way::Back => key.media_ns <= from_ns,
+                Way::Forward => key.media_ns >= from_ns,
+            };
+            if !is_in_time || key.serial < self.recording.first {
+                continue;
+            }
+            let end = self
+                .archive
+                .end_of(self.client, &self.recording, section, key)?;
+            // What is being recorded may not have been written as far as is known of it.
+            if end.is_some_and(|end| end < self.recording.end) {
+                return Ok(Some(Key { end, ..*key }));
+            }
+        }
+        Ok(None)
     }
 
     /// The section of the next group.
-    fn next(
-        self,
-        archive: &Archive,
-        client: &Client,
-        recording: &Recording,
-        section: &Index,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        match self {
-            Self::Back => archive.index_before(client, recording, section),
-            Self::Forward => archive.index_after(client, recording, section),
+    fn next(&self, section: &Index) -> Result<Option<Arc<Index>>, ArchiveError> {
+        let (archive, client) = (self.archive, self.client);
+        match self.way {
+            Way::Back => archive.index_before(client, &self.recording, section),
+            Way::Forward => archive.index_after(client, &self.recording, section),
         }
     }
 }
@@ -137,11 +160,11 @@ impl Way {
 /// The key frames that are shown, one after another.
 #[derive(Debug)]
 pub struct Keys<'a> {
-    archive: &'a Archive,
-    client: &'a Client,
-    recording: Recording,
+    walk: Walk<'a>,
     scale: Permille,
     section: Option<Arc<Index>>,
+    /// The block whose group is looked in first.
+    near: Option<u64>,
     /// From when on, or backwards up to when, the next one is; `None`: there is none.
     next_ns: Option<u64>,
 }
@@ -157,16 +180,30 @@ impl<'a> Keys<'a> {
         from_ns: u64,
     ) -> Self {
         Self {
-            archive,
-            client,
-            recording,
+            walk: Walk {
+                archive,
+                client,
+                recording,
+                way: Way::of(scale),
+            },
             scale,
             section: None,
+            near: None,
             next_ns: Some(from_ns),
         }
     }
 
-    /// The next one, if it takes `time_for` a block and so many in all from that on to be read.
+    /// Begins in the group of that block, whose times may be earlier than when it begins.
+    #[must_use]
+    pub fn near(self, serial: u64) -> Self {
+        Self {
+            near: Some(serial),
+            ..self
+        }
+    }
+
+    /// The next one, if it takes `time_for` a block and so many in all from that on to be read. Of a recording that goes on
+    /// there may be another one later.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -177,22 +214,32 @@ impl<'a> Keys<'a> {
         let Some(wanted) = self.next_ns else {
             return Ok(None);
         };
-        if let Some(now) = self.archive.recording(Some(self.recording.number)) {
-            self.recording = now;
+        let (archive, client) = (self.walk.archive, self.walk.client);
+        // It may end meanwhile.
+        let goes_on = archive.goes_on(&self.walk.recording);
+        if let Some(now) = archive.recording(Some(self.walk.recording.number)) {
+            self.walk.recording = now;
         }
-        let (archive, client) = (self.archive, self.client);
+        let recording = &self.walk.recording;
+        if let Some(near) = self.near.take() {
+            self.section = archive.index_so_far_of(client, recording, near)?;
+        }
         if self.section.is_none() {
-            self.section = archive.index_at(client, &self.recording, wanted)?;
+            self.section = archive.index_so_far_at(client, recording, wanted)?;
         }
-        let way = Way::of(self.scale);
         while let Some(section) = &self.section {
-            if let Some(found) = way.first(section, &self.recording, wanted) {
+            if let Some(found) = self.walk.first(section, wanted)? {
                 self.next_ns = self.after(&found, time_for);
                 return Ok(Some(found));
             }
-            self.section = way.next(archive, client, &self.recording, section)?;
+            let Some(next) = self.walk.next(section)? else {
+                break;
+            };
+            self.section = Some(next);
         }
-        self.next_ns = None;
+        if !goes_on || self.walk.way == Way::Back {
+            self.next_ns = None;
+        }
         Ok(None)
     }
 

@@ -132,6 +132,13 @@ pub(crate) fn played_on(
     headers: &str,
 ) -> (Vec<(u16, u32, u64, u8)>, Said) {
     let said = client.ask("PLAY", "cam", headers, "").is(200);
+    let packets = up_to_the_farewell(client, channel);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    (packets, said)
+}
+
+/// What comes on a channel up to the farewell.
+pub(crate) fn up_to_the_farewell(client: &mut Client, channel: u8) -> Vec<(u16, u32, u64, u8)> {
     // A report at the beginning, and that this was all.
     loop {
         let reports = client.packets_on(channel + 1, 1);
@@ -141,9 +148,8 @@ pub(crate) fn played_on(
         let count = reports.len() + 1;
         client.packets_on(channel + 1, count);
     }
-    client.ask("TEARDOWN", "cam", "", "").is(200);
     let packets = client.packets_on(channel, 0);
-    (packets.iter().map(|packet| seen(packet)).collect(), said)
+    packets.iter().map(|packet| seen(packet)).collect()
 }
 
 /// The number and the time of the first packet, as the answer says.

@@ -281,40 +281,6 @@ impl Archive {
         self.section(client, recording, recording.last_of(group))
     }
 
-    /// The section of the index before another, if that one is not the first of its recording.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn index_before(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        index: &Index,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        match (index.first / GROUP * GROUP).checked_sub(1) {
-            Some(serial) => self.section(client, recording, serial),
-            None => Ok(None),
-        }
-    }
-
-    /// The section of the index after another, as far as there is one.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn index_after(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        index: &Index,
-    ) -> Result<Option<Arc<Index>>, ArchiveError> {
-        let group_end = (index.end() / GROUP + 1) * GROUP - 1;
-        let serial = group_end.min(recording.end.saturating_sub(1));
-        match serial < index.end() {
-            true => Ok(None),
-            false => self.section(client, recording, serial),
-        }
-    }
-
     /// The serial of the last block of a recording that begins no later than this time of its; of its first if none
     /// does.
     ///
@@ -446,7 +412,7 @@ impl Recording {
     }
 
     /// The last of these, which has the section that is about them.
-    fn last_of(&self, group: u64) -> u64 {
+    pub(super) fn last_of(&self, group: u64) -> u64 {
         self.serials_of(group).end.saturating_sub(1)
     }
 }

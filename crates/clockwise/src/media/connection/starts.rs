@@ -217,7 +217,7 @@ impl Connection<'_> {
         let next = keys
             .next_key(|_, _| Nanos::ZERO)?
             .map(|key| Found::from(Start::from(key)));
-        // What is being recorded has no index yet.
+        // The next one may not have been recorded yet.
         Ok(next.or(goes_on.then_some(found)))
     }
 
