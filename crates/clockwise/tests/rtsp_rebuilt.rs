@@ -14,7 +14,7 @@ use clockwise::media::block::Block;
 use clockwise::media::description::Description;
 use clockwise::media::export::Source;
 use clockwise::media::export::cuts::Cuts;
-use clockwise::media::index::{GROUP, Index, Key, Named};
+use clockwise::media::index::{GROUP, Index, Indexer, Key, Named, section_bytes_max};
 use clockwise::media::start;
 use clockwise::media::trick::{Keys, Permille};
 use engine::front::ClientOptions;
@@ -61,8 +61,9 @@ fn ends(keys: &[Key]) -> Vec<Key> {
     of_blocks.flat_map(|of| [of[0], of[of.len() - 1]]).collect()
 }
 
-/// All key frames whose ends are there: of one that goes on in the next group, the block there in which the next frame begins.
-fn ending(expected: &BTreeMap<u64, Index>) -> Vec<Key> {
+/// All key frames whose ends are there: of one that goes on in the next group, the block there in which the next frame begins,
+/// or with which the recording was ended.
+fn ending(expected: &BTreeMap<u64, Index>, small: &Small) -> Vec<Key> {
     let keys = expected.values().flat_map(|of| &of.keys);
     let ending = keys.filter_map(|key| {
         let next = expected.values().find(|of| of.first > key.serial);
@@ -70,7 +71,9 @@ fn ending(expected: &BTreeMap<u64, Index>) -> Vec<Key> {
             let mut records = (of.first..).zip(&of.records);
             records.find(|(_, record)| record.frames > 0)
         });
-        let end = key.end.or(begins.map(|(serial, _)| serial));
+        let last = next.map(|of| of.end() - 1);
+        let last = last.filter(|last| small.camera.is_ended && last + 1 == small.end());
+        let end = key.end.or(begins.map(|(serial, _)| serial)).or(last);
         end.is_some().then_some(Key { end, ..*key })
     });
     ending.collect()
@@ -272,7 +275,7 @@ fn finds(
         if scale < 0 {
             shown.reverse();
         }
-        let all = ending(expected);
+        let all = ending(expected, small);
         match is_thinned {
             true => assert_eq!(ends(&shown), ends(&all), "{what}"),
             false => assert_eq!(shown, all, "{what}"),
@@ -357,7 +360,9 @@ fn what_is_damaged_is_passed_over_and_the_rest_of_its_group_is_known() {
         }
         let keys_there = all.iter().filter(|key| !damaged.contains(&key.serial));
         assert_eq!(window.keys.len(), keys_there.count(), "{what}");
-        shows_what_is_whole(&rig, &archive, &recording, &expected, &damaged, &what);
+        shows_what_is_whole(
+            &rig, &archive, &recording, &small, &expected, &damaged, &what,
+        );
         for at in [0, small.ends_ns / 2, small.ends_ns, u64::MAX] {
             let block = archive.block_at(&rig.client, &recording, at).unwrap();
             let group = of_groups.contains(&(block / GROUP));
@@ -374,11 +379,12 @@ fn shows_what_is_whole(
     rig: &Rig,
     archive: &Archive,
     recording: &Recording,
+    small: &Small,
     expected: &BTreeMap<u64, Index>,
     damaged: &BTreeSet<u64>,
     what: &str,
 ) {
-    let ending = ending(expected);
+    let ending = ending(expected, small);
     let is_whole = |key: &&Key| {
         let end = key.end.unwrap_or(key.serial);
         damaged.range(key.serial..=end).next().is_none()
@@ -459,4 +465,72 @@ fn the_group_that_is_being_recorded_is_not_rebuilt() {
         .window(&rig.client, &recording, &groups, &(0..u64::MAX))
         .unwrap();
     assert_eq!((window.missing, window.records.len()), (0, 100));
+}
+
+/// Whoever follows a recording at another Scale is shown each key frame once, when it is there to its end, however far whoever
+/// records is ahead of the disks.
+#[test]
+fn what_is_being_recorded_is_shown_when_it_is_there_to_its_end() {
+    for seed in 200..260 {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let camera = Camera {
+            number: 1,
+            first: 0,
+            packets: *[1, 5, 60].choose(rng).unwrap(),
+            ..camera(rng)
+        };
+        let what = format!("seed {seed}: {camera:?}");
+        let small = Small::new(camera, 600, seed);
+        let rig = Rig::new(64 << 20);
+        let volume = rig.volume("cam", 601 * BLOCK);
+        let mut empty = small.clone();
+        empty.blocks.clear();
+        empty.write(&rig.client, &volume);
+        let archive = Arc::new(Archive::open(&rig.client, Arc::clone(&volume)).unwrap());
+        let mut writing = archive.record().unwrap();
+        small.write(&rig.client, &volume);
+        let mut indexer = Indexer::new(0, PICTURE);
+        let room = section_bytes_max(BLOCK as usize);
+        let ahead_max = *[1, 5, 130].choose(rng).unwrap();
+        let (mut full, mut written) = (0, 0);
+        let mut keys: Option<Keys<'_>> = None;
+        let mut shown = Vec::new();
+        while written < camera.blocks {
+            if full < camera.blocks && full < written + ahead_max && rng.random_bool(0.6) {
+                let block = Block::parse(&small.blocks[&full]).unwrap();
+                for number in 0..block.len() {
+                    let (entry, body) = block.packet(number).unwrap();
+                    indexer.packet(&entry, body.len());
+                }
+                full += 1;
+                let is_last = camera.is_ended && full == camera.blocks;
+                let section = indexer.block(is_last, room).map(|(_, index)| index);
+                writing.indexed(Arc::new(section.unwrap_or_else(|| indexer.so_far())));
+            } else if written < full {
+                writing.written(written, 1);
+                written += 1;
+                let recording = archive.recording(None).unwrap();
+                let known = archive.index_so_far_of(&rig.client, &recording, written - 1);
+                assert!(known.unwrap().is_some(), "{what}: {written} of {full}");
+                let keys = keys.get_or_insert_with(|| {
+                    Keys::new(&archive, &rig.client, recording, Permille(8_000), 0)
+                });
+                while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
+                    assert!(key.end < Some(written), "{what}: {key:?} of {written}");
+                    shown.push(key);
+                }
+            }
+        }
+        drop(writing);
+        let mut keys = keys.unwrap();
+        while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
+            shown.push(key);
+        }
+        let all = ending(&expected(&small, seed), &small);
+        assert_eq!(shown.len(), all.len(), "{what}");
+        for (key, of) in shown.iter().zip(&all) {
+            assert!(same_key(key, of), "{what}: {key:?}, {of:?}");
+            assert_eq!(key.end, of.end, "{what}: {key:?}");
+        }
+    }
 }

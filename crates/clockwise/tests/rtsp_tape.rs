@@ -375,6 +375,9 @@ fn nothing_is_known_of_a_recording_that_begins() {
     let (stream, member) = reserved(&archives, &archive);
     let mut tape = begun(&stream, &archive, SDP, member);
     receive_by_udp(&mut tape, 4 * 89);
+    // Of the one that goes on no block is there yet.
+    assert_eq!(archive.recording(None), Some(before));
+    assert!(archive.is_recorded() && !archive.goes_on(&before));
     drop(tape);
     stream.close();
     assert_eq!(archive.recording(None), Some(before));

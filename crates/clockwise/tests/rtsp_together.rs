@@ -277,6 +277,47 @@ fn what_goes_on_is_played_together_too() {
     serve.terminate();
 }
 
+/// One of which nothing more is on the disks for a while, as its blocks take long to be full, is shown again when there is.
+#[test]
+fn who_has_caught_up_with_what_goes_on_is_shown_what_comes() {
+    let (site, serve, address) = site();
+    let mut master = Camera::records(address, "cam", 7);
+    let mut other = Camera::records(address, "other", 77);
+    master.publish(0..1_000);
+    other.publish(0..200);
+    let blocks = |volume: &str| {
+        let path = format!("/v1/volumes/{volume}/recordings");
+        call(&site, "GET", &path, "").1[0]["blocks"].as_u64()
+    };
+    until("blocks of both are on the disks", || {
+        blocks("cam") > Some(15) && blocks("other") > Some(2)
+    });
+    let mut client = player(address);
+    let headers = "Range: npt=0-\r\nScale: 4\r\n";
+    client.ask("PLAY", "cam+other", headers, "").is(200);
+    let last = |client: &mut Client, channel: u8, count: usize| {
+        let packets = client.packets_on(channel, count);
+        let number = packets
+            .last()
+            .map(|of| of[14..18].try_into().expect("four"));
+        (packets.len(), number.map_or(0, u32::from_be_bytes))
+    };
+    let comes_to = |client: &mut Client, channel: u8, frame: u32| {
+        let mut came = last(client, channel, 1);
+        while came.1 < frame {
+            came = last(client, channel, came.0 + 1);
+        }
+    };
+    comes_to(&mut client, 0, 400);
+    assert!(last(&mut client, 2, 1).1 < 200);
+    other.publish(200..1_000);
+    comes_to(&mut client, 2, 200);
+    client.ask("TEARDOWN", "cam+other", "", "").is(200);
+    master.ends(&site);
+    other.ends(&site);
+    serve.terminate();
+}
+
 #[test]
 fn what_makes_no_sense_together_is_refused_and_holds_nothing() {
     let (site, serve, address) = site();

@@ -20,7 +20,7 @@ mod sections;
 mod walking;
 mod writing;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -46,6 +46,7 @@ use outline::Known;
 pub use outline::{Group, Window, groups_in};
 pub use resizing::Standing;
 use sections::Sections;
+pub use walking::End;
 pub use writing::{Placer, Writing};
 
 /// Trailers are read in so many bytes, which any drive reads whole.
@@ -103,8 +104,9 @@ struct State {
     /// No more blocks than these are kept.
     most: Option<u64>,
     sections: Sections,
-    /// What the index says so far of the group that is being recorded, and of which recording it is.
-    so_far: Option<(u64, Arc<Index>)>,
+    /// What the index says so far of the group that is being recorded, and of those before it that have not been written to
+    /// their ends, and of which recording they are.
+    so_far: VecDeque<(u64, Arc<Index>)>,
     /// What is known of each recording as a whole, by its number.
     known: HashMap<u64, Known>,
     /// Who is told of each block and of the end.
@@ -112,6 +114,11 @@ struct State {
 }
 
 impl State {
+    /// The number of the recording that is made.
+    fn number_made(&self) -> Option<u64> {
+        self.is_recorded.then_some(self.number)
+    }
+
     /// The oldest serial that it has, or is to have.
     fn oldest(&self) -> u64 {
         let oldest = self.geometry.oldest(self.next);
@@ -256,9 +263,8 @@ impl Archive {
     /// Whether a recording is the one that is being made.
     #[must_use]
     pub fn goes_on(&self, recording: &Recording) -> bool {
-        let state = self.state();
-        let newest = state.recordings.last();
-        state.is_recorded && newest.is_some_and(|newest| newest.number == recording.number)
+        // The next one may have begun, of which no block is there yet.
+        self.state().number_made() == Some(recording.number)
     }
 
     /// Whether a recording goes on, or did when it was looked up: there is more of it than was known then.
@@ -266,9 +272,9 @@ impl Archive {
     pub fn went_on(&self, recording: &Recording) -> bool {
         let state = self.state();
         let is_it = |of: &&Recording| of.number == recording.number;
-        let newest = state.recordings.last().filter(is_it);
         let now = state.recordings.iter().rfind(is_it);
-        (state.is_recorded && newest.is_some()) || now.is_some_and(|now| now.end > recording.end)
+        let goes_on = state.number_made() == Some(recording.number);
+        goes_on || now.is_some_and(|now| now.end > recording.end)
     }
 
     /// An event that is signalled when a block was written and when the recording ends, as long as it is kept.

@@ -118,6 +118,17 @@ pub struct Key {
     pub bytes: u32,
 }
 
+/// Where a frame is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    /// By the block in which the next one begins.
+    By(u64),
+    /// Who knows: a block is damaged before that.
+    Damaged,
+    /// Behind what the section is about.
+    Behind,
+}
+
 /// What a section says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Index {
@@ -200,23 +211,27 @@ impl Index {
     /// The first of its blocks from this one on in which a frame begins or of which nothing is known, and which of it is so.
     fn stop(&self, serial: u64) -> Option<(u64, &Record)> {
         let skipped = serial.checked_sub(self.first)?;
-        let blocks = (serial..).zip(self.records.iter().skip(skipped as usize));
-        let mut stops = blocks.filter(|(_, record)| record.frames > 0 || record.packets == 0);
-        stops.next()
+        let blocks = self.records.iter().zip(self.first..);
+        let mut blocks = blocks.skip(usize::try_from(skipped).unwrap_or(usize::MAX));
+        let (record, serial) = blocks.find(|(of, _)| of.frames > 0 || of.packets == 0)?;
+        Some((serial, record))
     }
 
-    /// Whether a frame that goes on in this block, if it is one of these, goes on behind all of them.
+    /// The same frame as one that another section names, if this one does.
     #[must_use]
-    pub fn goes_on_from(&self, serial: u64) -> bool {
-        (self.first..=self.end()).contains(&serial) && self.stop(serial).is_none()
+    pub fn named_again(&self, key: &Key) -> Option<&Key> {
+        let is_it = |of: &&Key| (of.serial, of.packet) == (key.serial, key.packet);
+        self.keys.iter().find(is_it)
     }
 
-    /// The block by which a frame is over that goes on in this one: that in which the next one begins. `None`: not in these
-    /// blocks, or they are damaged there.
+    /// What it says of the end of a frame that goes on in this block.
     #[must_use]
-    pub fn over_by(&self, serial: u64) -> Option<u64> {
-        let (serial, record) = self.stop(serial)?;
-        (record.packets > 0).then_some(serial)
+    pub fn over_by(&self, serial: u64) -> Over {
+        match self.stop(serial) {
+            Some((serial, record)) if record.packets > 0 => Over::By(serial),
+            Some(_) => Over::Damaged,
+            None => Over::Behind,
+        }
     }
 
     /// The frames of the track up to the end of its blocks.

@@ -280,7 +280,7 @@ impl<'a> Playback<'a> {
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
                 let is_waiting = !self.asked.is_empty() || self.beyond.is_some();
-                let goes_on = self.keys.is_none() && self.is_live() || self.may_go_on();
+                let goes_on = self.is_live() && self.waits_for_more() || self.may_go_on();
                 return Ok(match is_waiting || goes_on {
                     true => Upcoming::Unread,
                     false => Upcoming::Nothing,

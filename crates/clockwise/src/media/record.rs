@@ -440,10 +440,15 @@ impl<'a> Tape<'a> {
         let size = Bytes(buffer.len() as u64);
         self.writer.put(buffer, size);
         let archive = self.writing.archive();
-        match index {
-            Some(index) => archive.keep(seal.recording, seal.serial, Some(Arc::new(index))),
-            None => archive.keep_so_far(seal.recording, Arc::new(self.indexer.so_far())),
-        }
+        let index = match index {
+            Some(index) => {
+                let index = Arc::new(index);
+                archive.keep(seal.recording, seal.serial, Some(Arc::clone(&index)));
+                index
+            }
+            None => Arc::new(self.indexer.so_far()),
+        };
+        self.writing.indexed(index);
     }
 
     /// Whether a part of a body has come: nothing else can be received before the rest of it has.

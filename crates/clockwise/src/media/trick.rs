@@ -10,7 +10,7 @@ use std::sync::Arc;
 use engine::front::Client;
 use sched::units::{BytesPerSecond, Nanos};
 
-use super::archive::{Archive, ArchiveError, Recording};
+use super::archive::{Archive, ArchiveError, End, Recording};
 use super::index::{Index, Key};
 
 /// How fast a recording is shown, in thousandths of how fast it was; below zero backwards.
@@ -100,15 +100,24 @@ impl Way {
         let Some(section) = archive.index_so_far_at(client, recording, from_ns)? else {
             return Ok(None);
         };
-        let found = walk.first(&section, from_ns)?;
-        if found.is_some() {
-            return Ok(found);
+        if let First::Key(key) = walk.first(&section, from_ns, false) {
+            return Ok(Some(key));
         }
-        match walk.next(&section)? {
-            Some(next) => walk.first(&next, from_ns),
-            None => Ok(None),
-        }
+        let next = walk.next(&section)?;
+        let found = next.map(|next| walk.first(&next, from_ns, false));
+        Ok(match found {
+            Some(First::Key(key)) => Some(key),
+            _ => None,
+        })
     }
+}
+
+/// What a section says of the next one to be shown.
+enum First {
+    Key(Key),
+    /// It is not there yet up to its end.
+    NotYet,
+    None,
 }
 
 /// From section to section of a recording.
@@ -121,8 +130,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The first key frame from a time on that a section names and that is there up to its end.
-    fn first(&self, section: &Index, from_ns: u64) -> Result<Option<Key>, ArchiveError> {
+    /// The first key frame from a time on that a section names and that is there up to its end. Forward, none behind one that
+    /// may still come to be is there yet.
+    fn first(&self, section: &Index, from_ns: u64, may_come: bool) -> First {
         let count = section.keys.len();
         for number in 0..count {
             let key = &section.keys[match self.way {
@@ -138,13 +148,19 @@ impl Walk<'_> {
             }
             let end = self
                 .archive
-                .end_of(self.client, &self.recording, section, key)?;
-            // What is being recorded may not have been written as far as is known of it.
-            if end.is_some_and(|end| end < self.recording.end) {
-                return Ok(Some(Key { end, ..*key }));
+                .end_of(self.client, &self.recording, section, key);
+            match end {
+                End::By(end) => {
+                    return First::Key(Key {
+                        end: Some(end),
+                        ..*key
+                    });
+                }
+                End::NotYet if may_come && self.way == Way::Forward => return First::NotYet,
+                End::NotYet | End::Unknown => {}
             }
         }
-        Ok(None)
+        First::None
     }
 
     /// The section of the next group.
@@ -221,6 +237,9 @@ impl<'a> Keys<'a> {
             self.walk.recording = now;
         }
         let recording = &self.walk.recording;
+        // What it is about may be overwritten.
+        let first = recording.first;
+        self.section.take_if(|section| section.end() <= first);
         if let Some(near) = self.near.take() {
             self.section = archive.index_so_far_of(client, recording, near)?;
         }
@@ -228,9 +247,13 @@ impl<'a> Keys<'a> {
             self.section = archive.index_so_far_at(client, recording, wanted)?;
         }
         while let Some(section) = &self.section {
-            if let Some(found) = self.walk.first(section, wanted)? {
-                self.next_ns = self.after(&found, time_for);
-                return Ok(Some(found));
+            match self.walk.first(section, wanted, goes_on) {
+                First::Key(key) => {
+                    self.next_ns = self.after(&key, time_for);
+                    return Ok(Some(key));
+                }
+                First::NotYet => return Ok(None),
+                First::None => {}
             }
             let Some(next) = self.walk.next(section)? else {
                 break;

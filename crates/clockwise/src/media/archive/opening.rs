@@ -126,7 +126,7 @@ impl Archive {
             look_at: None,
             most: blocks_of(kept.keep, &header),
             sections: Sections::default(),
-            so_far: None,
+            so_far: VecDeque::new(),
             known: HashMap::new(),
             listeners: Listeners::default(),
         };

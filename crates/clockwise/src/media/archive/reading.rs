@@ -1,5 +1,6 @@
 //! Blocks that are read without a deadline.
 
+use super::sections::section_of;
 use super::*;
 
 impl Archive {
@@ -51,7 +52,7 @@ impl Archive {
         let Some(block) = block.filter(|block| self.is_of(&block.trailer, serial)) else {
             return false;
         };
-        if let Ok(section) = Index::parse(block.index()) {
+        if let Ok(section) = section_of(block.index(), serial) {
             self.keep(block.trailer.recording, serial, Some(Arc::new(section)));
         }
         true

@@ -1,7 +1,5 @@
 //! Sections of the index, read without the rest of their blocks, and kept.
 
-use std::collections::VecDeque;
-
 use super::*;
 
 /// So many sections of the index are kept.
@@ -22,12 +20,21 @@ const READ_GRAIN_BYTES: u64 = 4_096;
 /// the end. `None`: nothing is known of these blocks.
 pub(super) type Sections = VecDeque<(u64, u64, Option<Arc<Index>>)>;
 
+/// What a section says that is in the block of this serial.
+pub(super) fn section_of(bytes: &[u8], serial: u64) -> Result<Index, FormatError> {
+    let section = Index::parse(bytes)?;
+    match section.end() == serial + 1 {
+        true => Ok(section),
+        false => Err(FormatError::Impossible("an index of other blocks")),
+    }
+}
+
 impl State {
     /// Nothing is known of a recording that begins: one with its number may have failed before its first block was written.
     pub(super) fn forget(&mut self, number: u64) {
         self.known.remove(&number);
         self.sections.retain(|(of, ..)| *of != number);
-        self.so_far.take_if(|(of, _)| *of == number);
+        self.so_far.retain(|(of, _)| *of != number);
     }
 }
 
@@ -45,11 +52,17 @@ impl Archive {
         state.sections.push_back((number, serial, section));
     }
 
-    /// Keeps what the index says of the group that is being recorded, up to a block that is full.
-    pub(in super::super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
+    /// Keeps what the index says of the group that is being recorded, up to a block that is full, which may be its last.
+    pub(super) fn keep_so_far(&self, number: u64, index: Arc<Index>) {
         let mut state = self.state();
         state.learn_group(number, &index);
-        state.so_far = Some((number, index));
+        // Many blocks may be full before the first of them is on the disks.
+        let next = state.next;
+        let is_needed = |of: u64, kept: &Index| of == number && kept.end() > next;
+        state
+            .so_far
+            .retain(|(of, kept)| is_needed(*of, kept) && kept.first != index.first);
+        state.so_far.push_back((number, index));
     }
 
     /// What the index says of the last blocks of a recording that is being made, of which the last may not be on the disks
@@ -60,15 +73,12 @@ impl Archive {
         if last < recording.first {
             return None;
         }
-        // A whole group's section is kept before the block is written that has it.
-        let group_ends = last / GROUP * GROUP + GROUP - 1;
-        if let Some(Some(whole)) = self.kept_section(recording, group_ends) {
-            return Some(whole);
-        }
         let state = self.state();
-        let (number, index) = state.so_far.as_ref()?;
-        let is_it = *number == recording.number && (index.first..index.end()).contains(&last);
-        is_it.then(|| Arc::clone(index))
+        let is_it = |(number, index): &&(u64, Arc<Index>)| {
+            *number == recording.number && (index.first..index.end()).contains(&last)
+        };
+        let found = state.so_far.iter().find(is_it);
+        found.map(|(_, index)| Arc::clone(index))
     }
 
     /// The section that is kept; `None`: none is.
@@ -163,14 +173,13 @@ impl Archive {
             // One of the first days, which only the checksum of the block is about.
             let block = self.read_block(client, serial)?;
             let block = block.as_deref().and_then(|bytes| Block::parse(bytes).ok());
-            return Ok(block.and_then(|block| Index::parse(block.index()).ok()));
+            return Ok(block.and_then(|block| section_of(block.index(), serial).ok()));
         };
         if !self.lengthen(client, serial, &mut tail, needed)? {
             return Ok(None);
         }
         let section = trailer.section(&tail);
-        let section = section.and_then(Index::parse).ok();
-        Ok(section.filter(|section| section.end() == serial + 1))
+        Ok(section.and_then(|section| section_of(section, serial)).ok())
     }
 
     /// The trailer of a block of a recording and the last bytes of it that have been read, as many as are needed `about`;

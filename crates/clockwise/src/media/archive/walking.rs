@@ -1,8 +1,19 @@
 //! From one section of the index to the next, as whoever plays faster or backwards goes, up to the blocks that have been
 //! recorded last.
 
-use super::super::index::Key;
+use super::super::index::{Key, Over};
 use super::*;
+
+/// Where a key frame ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// By that block, which is on the disks.
+    By(u64),
+    /// In what has not been recorded yet, or is on its way to the disks.
+    NotYet,
+    /// Who knows: it is damaged there, or longer than the group behind its own.
+    Unknown,
+}
 
 impl Archive {
     /// The section of the index that is about this time of a recording; of the group that is being recorded, what is known
@@ -78,22 +89,48 @@ impl Archive {
         Ok(after.or_else(|| self.so_far(recording).filter(is_it)))
     }
 
-    /// The block by which a frame ends that a section names; `None`: that is not known, as it is damaged there or has not
-    /// been recorded yet. Where it goes on in the next group the section of that tells.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn end_of(
-        &self,
-        client: &Client,
-        recording: &Recording,
-        index: &Index,
-        key: &Key,
-    ) -> Result<Option<u64>, ArchiveError> {
-        if key.end.is_some() || !index.goes_on_from(key.serial + 1) {
-            return Ok(key.end);
+    /// Where a frame ends that a section names. Where it goes on in the next group the section of that tells, if it can be
+    /// read.
+    pub fn end_of(&self, client: &Client, recording: &Recording, index: &Index, key: &Key) -> End {
+        // What is being recorded may not have been written as far as is known of it.
+        let by = |end: u64| match end < recording.end {
+            true => End::By(end),
+            false => End::NotYet,
+        };
+        if let Some(end) = key.end {
+            return by(end);
         }
-        let after = self.index_after(client, recording, index)?;
-        Ok(after.and_then(|after| after.over_by(index.end())))
+        if index.over_by(key.serial + 1) != Over::Behind {
+            return End::Unknown;
+        }
+        let Ok(after) = self.index_after(client, recording, index) else {
+            return End::Unknown;
+        };
+        // It may be more of the same group.
+        if let Some(after) = &after
+            && let Some(again) = after.named_again(key)
+        {
+            return self.end_of(client, recording, after, again);
+        }
+        let over = after.as_ref().map(|after| after.over_by(index.end()));
+        let known_to = after.map_or(index.end(), |after| after.end());
+        match over {
+            Some(Over::By(end)) => by(end),
+            Some(Over::Damaged) => End::Unknown,
+            // No frame is behind the last one.
+            Some(Over::Behind) if self.is_ended_by(client, recording, known_to) => by(known_to - 1),
+            _ if known_to >= recording.end => End::NotYet,
+            _ if known_to.is_multiple_of(GROUP) => End::Unknown,
+            _ => End::NotYet,
+        }
+    }
+
+    /// Whether a recording was ended with the block before that one.
+    fn is_ended_by(&self, client: &Client, recording: &Recording, end: u64) -> bool {
+        let is_last = || {
+            let trailer = self.trailer(client, end - 1).ok().flatten();
+            trailer.is_some_and(|trailer| trailer.is_last)
+        };
+        end == recording.end && !self.goes_on(recording) && is_last()
     }
 }

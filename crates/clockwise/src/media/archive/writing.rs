@@ -97,6 +97,11 @@ impl Writing {
         }
     }
 
+    /// What the index says of the blocks of a group that are full, the last of which is the last one that is.
+    pub fn indexed(&self, index: Arc<Index>) {
+        self.archive.keep_so_far(self.number, index);
+    }
+
     /// So many blocks of it are on the disks, from the `index`th on: they can be played when those before them can.
     pub fn written(&mut self, index: u64, count: u64) {
         let serial = self.first + index;

@@ -110,6 +110,12 @@ impl<'a> Playback<'a> {
         self.keys.is_none() && self.others.as_ref().is_some_and(|of| of.last.is_none())
     }
 
+    /// Whether it waits for what is recorded: at another Scale it ends where it has caught up, unless it is played with
+    /// others, with which it ends.
+    pub(super) fn waits_for_more(&self) -> bool {
+        self.keys.is_none() || self.others.is_some() && !self.is_back()
+    }
+
     /// Whether there is nothing of it any more: the recording was deleted or overwritten, and no other is gone on with.
     pub(super) fn is_gone(&mut self) -> bool {
         let is_read = self.archive.is_there(self.recording.number);
