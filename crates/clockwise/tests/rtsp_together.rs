@@ -10,7 +10,8 @@ use common::{call, outcome, until};
 use rtsp_support::clip::frames;
 use rtsp_support::together::{
     CLOCK, Came, Camera, DESCRIPTION, FRAMES_PER_SECOND, GOP, SECOND_NS, are_as_they_were, begun,
-    come_back, comes, frames_on, goes_on_in_time, newest, player, record, recorded, site,
+    come_back, comes, comes_until, frames_on, goes_on_in_time, newest, player, record, recorded,
+    site,
 };
 use rtsp_support::{Client, SDP_TYPE, SECOND, TCP, reservations};
 
@@ -292,26 +293,24 @@ fn who_has_caught_up_with_what_goes_on_is_shown_what_comes() {
     until("blocks of both are on the disks", || {
         blocks("cam") > Some(15) && blocks("other") > Some(2)
     });
-    let mut client = player(address);
     let headers = "Range: npt=0-\r\nScale: 4\r\n";
+    let last = |came: &Came| came.frames.last().map_or(0, |(frame, _)| *frame);
+    // Alone it ends where it has caught up.
+    let mut alone = Client::connect(address);
+    alone.ask("SETUP", "cam+other/track1", SECOND, "").is(200);
+    alone.ask("PLAY", "cam+other", headers, "").is(200);
+    let (tracks, _) = comes_until(&mut alone, |[_, other]| other.has_ended);
+    alone.ask("TEARDOWN", "cam+other", "", "").is(200);
+    assert!(last(&tracks[1]) < 200, "{:?}", tracks[1].frames);
+    let mut client = player(address);
     client.ask("PLAY", "cam+other", headers, "").is(200);
-    let last = |client: &mut Client, channel: u8, count: usize| {
-        let packets = client.packets_on(channel, count);
-        let number = packets
-            .last()
-            .map(|of| of[14..18].try_into().expect("four"));
-        (packets.len(), number.map_or(0, u32::from_be_bytes))
-    };
-    let comes_to = |client: &mut Client, channel: u8, frame: u32| {
-        let mut came = last(client, channel, 1);
-        while came.1 < frame {
-            came = last(client, channel, came.0 + 1);
-        }
-    };
-    comes_to(&mut client, 0, 400);
-    assert!(last(&mut client, 2, 1).1 < 200);
+    let (tracks, _) = comes_until(&mut client, |[master, _]| last(master) >= 400);
+    assert!(last(&tracks[1]) < 200, "{:?}", tracks[1].frames);
     other.publish(200..1_000);
-    comes_to(&mut client, 2, 200);
+    let (tracks, _) = comes_until(&mut client, |[_, other]| {
+        other.has_ended || last(other) >= 200
+    });
+    assert!(!tracks[1].has_ended, "{:?}", tracks[1].frames);
     client.ask("TEARDOWN", "cam+other", "", "").is(200);
     master.ends(&site);
     other.ends(&site);

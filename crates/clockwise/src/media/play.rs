@@ -142,6 +142,8 @@ pub struct Playback<'a> {
     turn: Option<Turn>,
     /// What of that one would be shown before this is passed over.
     passes_to: Option<i128>,
+    /// It ends with another one, which it is played with.
+    pub(super) is_led: bool,
 }
 
 /// What is to be sent next.
@@ -219,6 +221,7 @@ impl<'a> Playback<'a> {
             shown: recording.number,
             turn: None,
             passes_to: None,
+            is_led: false,
         })
     }
 
@@ -276,11 +279,13 @@ impl<'a> Playback<'a> {
                 self.read_ahead()?;
                 continue;
             }
+            // It may end when it has been looked at, and there is more of it then.
+            let is_live = self.is_live();
             self.ask()?;
             self.read_ahead()?;
             let Some(read) = self.reader.take() else {
                 let is_waiting = !self.asked.is_empty() || self.beyond.is_some();
-                let goes_on = self.is_live() && self.waits_for_more() || self.may_go_on();
+                let goes_on = is_live && self.waits_for_more() || self.may_go_on();
                 return Ok(match is_waiting || goes_on {
                     true => Upcoming::Unread,
                     false => Upcoming::Nothing,
@@ -432,16 +437,14 @@ impl<'a> Playback<'a> {
         self.origin.media_ns += i128::from(ns);
     }
 
-    /// Whether all would have been sent by then that is to be played, and nothing more is.
+    /// When all would have been sent that is to be played, and nothing more is; `None`: it has no end of its own.
     #[must_use]
-    pub fn is_past_end(&self, now: Time) -> bool {
-        let Some(until) = self.manner.until_ns else {
-            return false;
-        };
+    pub fn past_end(&self) -> Option<Time> {
+        let until = self.manner.until_ns?;
         let shown = self.manner.scale.time_for(until - self.origin.media_ns);
         let after = self.manner.speed.time_for(shown);
         let after = Nanos(u64::try_from(after).unwrap_or(0));
-        self.origin.at.saturating_add(after) < now
+        Some(self.origin.at.saturating_add(after))
     }
 
     /// Whether its end is one that was asked for.

@@ -141,7 +141,10 @@ pub(super) struct Presentation<'a> {
 
 impl<'a> Presentation<'a> {
     /// The first of these and those that follow it, from that time on by the clock on the wall; `None`: there is none.
-    pub(super) fn new(parts: Vec<Part<'a>>, first_unix_ns: i128) -> Option<Self> {
+    pub(super) fn new(mut parts: Vec<Part<'a>>, first_unix_ns: i128) -> Option<Self> {
+        for part in parts.iter_mut().skip(1) {
+            part.playback.is_led = true;
+        }
         (!parts.is_empty()).then_some(Self {
             ended: vec![false; parts.len()],
             parts,
@@ -240,7 +243,8 @@ impl<'a> Presentation<'a> {
                     }
                 }
                 Upcoming::Unread => {
-                    let is_past = self.is_over && part.playback.is_past_end(clock::now());
+                    let past_end = part.playback.past_end().filter(|_| self.is_over);
+                    let is_past = past_end.is_some_and(|end| end < clock::now());
                     self.ended[number] = is_past;
                     is_unread |= !is_past;
                 }
@@ -261,6 +265,15 @@ impl<'a> Presentation<'a> {
             true => Upcoming::Unread,
             false => Upcoming::Nothing,
         })
+    }
+
+    /// When nothing more is to be sent, whatever is read until then; `Time::MAX`: that is not known.
+    pub(super) fn past_end(&self) -> Time {
+        let playing = self.parts.iter().zip(&self.ended);
+        let playing = playing.filter(|(_, ended)| self.is_over && !**ended);
+        let ends = playing.filter_map(|(part, _)| part.playback.past_end());
+        let end = ends.min().unwrap_or(Time::MAX);
+        end.saturating_add(Nanos(1))
     }
 
     /// Brings the others nearer to the master's clock, from which theirs have gone.

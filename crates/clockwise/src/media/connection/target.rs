@@ -179,8 +179,13 @@ impl Connection<'_> {
                     missing(format!("there is no {which} in volume {volume:?}"))
                 })?,
         };
-        if target.is_live && !archive.is_recorded() {
-            return Err(missing(format!("nobody records in volume {volume:?}")));
+        if target.is_live && !archive.goes_on(&recording) {
+            return Err(missing(match archive.is_recorded() {
+                true => format!(
+                    "nothing is on the disks yet of what is recorded in volume {volume:?}: ask again"
+                ),
+                false => format!("nobody records in volume {volume:?}"),
+            }));
         }
         let described = self.shared.archives.describe(&archive, recording);
         let described = described.map_err(|error| unopened(request, &error))?;

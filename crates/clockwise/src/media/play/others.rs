@@ -110,10 +110,9 @@ impl<'a> Playback<'a> {
         self.keys.is_none() && self.others.as_ref().is_some_and(|of| of.last.is_none())
     }
 
-    /// Whether it waits for what is recorded: at another Scale it ends where it has caught up, unless it is played with
-    /// others, with which it ends.
+    /// Whether it waits for what is recorded: at another Scale it ends where it has caught up, unless it ends with another one.
     pub(super) fn waits_for_more(&self) -> bool {
-        self.keys.is_none() || self.others.is_some() && !self.is_back()
+        self.keys.is_none() || self.is_led && !self.is_back()
     }
 
     /// Whether there is nothing of it any more: the recording was deleted or overwritten, and no other is gone on with.

@@ -222,6 +222,7 @@ impl Playback<'_> {
                 reader.time_for(archive.offset(first).unwrap_or_default(), blocks)
             })?
         {
+            self.next_ask = key.serial;
             let blocks = key.serial..key.end.unwrap_or(key.serial) + 1;
             self.parts.extend(blocks.map(|serial| (serial, Some(key))));
         }

@@ -138,7 +138,7 @@ impl Connection<'_> {
                     let over = *out.over.get_or_insert(now.saturating_add(FAREWELL_AFTER));
                     return Ok((now < over).then_some(over));
                 }
-                Upcoming::Unread => return Ok(Some(Time::MAX)),
+                Upcoming::Unread => return Ok(Some(out.playback.past_end())),
                 Upcoming::Packet { due, track, kind } => {
                     let is_played =
                         kind == Kind::Rtp && out.transports.get(track).is_some_and(Option::is_some);
