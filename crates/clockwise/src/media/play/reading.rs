@@ -222,7 +222,8 @@ impl Playback<'_> {
                 reader.time_for(archive.offset(first).unwrap_or_default(), blocks)
             })?
         {
-            self.next_ask = key.serial;
+            // It is where it was, when all of it has been sent.
+            (self.next_ask, self.skip) = (key.serial, key.packet as usize);
             let blocks = key.serial..key.end.unwrap_or(key.serial) + 1;
             self.parts.extend(blocks.map(|serial| (serial, Some(key))));
         }
