@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a measurement is told")]
 
 mod common;
+mod nbd_support;
 mod rtsp_support;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::process::Command;
 
 use common::skip::{have, tool};
 use common::{Process, Site, call, outcome, until};
+use nbd_support::Wire;
 use rtsp_support::{Client, lines, logged, serve, serving, serving_logged};
 
 /// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to fill blocks.
@@ -243,6 +245,7 @@ fn a_publisher_that_is_killed_leaves_a_recording_and_a_server_that_is_killed_too
     let there = client.ask("DESCRIBE", "cam/3", "", "").is(200);
     drop(client);
     // Killed, as it has no time to say anything.
+    Wire::flush(&site.path("nbd.sock"), "cam");
     drop(server);
     drop(publisher);
     let (server, address) = serve(&site);

@@ -275,7 +275,7 @@ fn what_is_being_recorded_is_played_up_to_its_end() {
     publish(&mut client, 0..150);
     written(150);
     let mut forward = player(address);
-    let said = forward.ask("PLAY", "cam", "Range: npt=0-\r\nScale: 2\r\n", "");
+    let said = forward.ask("PLAY", "cam", "Range: npt=0-\r\nScale: 1.1\r\n", "");
     let said = said.is(200);
     forward.packets_on(0, PARTS as usize);
     // More comes while it is played.
@@ -286,7 +286,7 @@ fn what_is_being_recorded_is_played_up_to_its_end() {
     let is_on = |pair: &[u64]| pair[0] < pair[1];
     assert!(frames.windows(2).all(is_on), "{frames:?}");
     assert_eq!(frames[0], 0);
-    assert!(frames.last() >= Some(&220), "{frames:?}");
+    assert!(frames.last() > Some(&150), "{frames:?}");
 
     // From the group that is being recorded into the one before it.
     publish(&mut client, 250..400);

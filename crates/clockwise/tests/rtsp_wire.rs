@@ -305,15 +305,19 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the reservation is given back", || reservations(&site) == 0);
 
+    // The first packet came a moment after RECORD.
+    let of = call(&site, "GET", "/v1/volumes/cam/recordings/1", "").1;
+    let begins_ms = of["begins_ns"].as_u64().expect("a number") / 1_000_000;
+    let npt = |ms: u64| {
+        let ms = begins_ms + ms;
+        format!("{}.{:03}", ms / 1_000, ms % 1_000)
+    };
+    let from_begin = format!("npt={}-", npt(0));
+
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);
     let said = player.ask("PLAY", "cam", "", "").is(200);
-    // The first packet came a moment after RECORD.
-    let range = said.header("Range").unwrap_or_default();
-    assert!(
-        range.starts_with("npt=0.0") && range.ends_with("-"),
-        "{range}"
-    );
+    assert_eq!(said.header("Range"), Some(from_begin.as_str()));
     assert!(
         said.header("RTP-Info")
             .is_some_and(|info| info.ends_with("seq=0;rtptime=0"))
@@ -321,7 +325,7 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     player.packets_on(0, 5);
     player.ask("PAUSE", "cam", "", "").is(200);
     let before = player.packets_on(0, 0).len();
-    assert!((5..20).contains(&before), "{before} packets");
+    assert!((5..30).contains(&before), "{before} packets");
     // Whatever is asked for meanwhile, nothing comes.
     player.ask("GET_PARAMETER", "cam", "", "").is(200);
     assert_eq!(player.packets_on(0, 0).len(), before);
@@ -330,10 +334,10 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     // From elsewhere, while it plays and when it has ended.
     for _ in 0..2 {
         player.packets.clear();
-        let said = player
-            .ask("PLAY", "cam", "Range: npt=2.55-2.75\r\n", "")
-            .is(200);
-        assert_eq!(said.header("Range"), Some("npt=2.500-2.750"));
+        let range = format!("Range: npt={}-{}\r\n", npt(2_550), npt(2_750));
+        let said = player.ask("PLAY", "cam", &range, "").is(200);
+        let range = format!("npt={}-{}", npt(2_500), npt(2_750));
+        assert_eq!(said.header("Range"), Some(range.as_str()));
         assert_eq!(player.packets_on(0, 3), sent[25..28]);
     }
     // Before the beginning there is nothing, as ffmpeg writes that.
@@ -341,7 +345,7 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
     let said = player
         .ask("PLAY", "cam", "Range: npt=0.-110-\r\n", "")
         .is(200);
-    assert_eq!(said.header("Range"), Some("npt=0.000-"));
+    assert_eq!(said.header("Range"), Some(from_begin.as_str()));
     assert_eq!(player.packets_on(0, 3), sent[..3]);
     for (range, status) in [
         ("npt=90-", 457),

@@ -171,10 +171,24 @@ impl Visit {
     /// What it is told next of its packets; requests that come before are answered as by one that is well.
     #[track_caller]
     pub(crate) fn told(&mut self) -> Vec<u8> {
-        if let Some(rtcp) = &self.rtcp {
-            let mut report = [0; 1_500];
-            let count = rtcp.recv(&mut report).expect("a report");
-            return report[..count].to_vec();
+        while let Some(rtcp) = &self.rtcp {
+            let mut fds = [
+                PollFd::new(&self.socket, PollFlags::IN),
+                PollFd::new(rtcp, PollFlags::IN),
+            ];
+            let left = WITHIN.try_into().expect("a time that can be waited");
+            let found = match self.bytes.is_empty() {
+                true => poll(&mut fds, Some(&left)).expect("it is waited for"),
+                false => 0,
+            };
+            if found > 0 && !fds[1].revents().is_empty() {
+                let mut report = [0; 1_500];
+                let count = rtcp.recv(&mut report).expect("a report");
+                return report[..count].to_vec();
+            }
+            assert!(found > 0 || !self.bytes.is_empty(), "no report comes");
+            let wanted = self.wanted().expect("a whole request");
+            self.does(&wanted, "");
         }
         loop {
             if self.take_report() {

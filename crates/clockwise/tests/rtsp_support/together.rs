@@ -75,14 +75,21 @@ impl Camera {
     }
 }
 
-/// When the newest recording of a volume began, and whether it has ended.
+/// When the first packet of the newest recording of a volume came, and whether it has ended.
 pub(crate) fn newest(site: &Site, volume: &str) -> (u64, bool) {
     let said = call(site, "GET", &format!("/v1/volumes/{volume}/recordings"), "").1;
     let Some(last) = said.as_array().and_then(|all| all.last()) else {
         return (0, false);
     };
-    let begun = last["begun_unix_ns"].as_u64().expect("a time");
-    (begun, last["is_recorded"] == false)
+    (begun_with(site, volume, last), last["is_recorded"] == false)
+}
+
+/// When the first packet of a recording came, which is a moment after it has begun.
+fn begun_with(site: &Site, volume: &str, listed: &serde_json::Value) -> u64 {
+    let path = format!("/v1/volumes/{volume}/recordings/{}", listed["number"]);
+    let of = call(site, "GET", &path, "").1;
+    let number = |name: &str| of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"));
+    number("begun_unix_ns") + number("begins_ns")
 }
 
 /// A server with the volumes `cam` and `other`.
@@ -218,7 +225,6 @@ pub(crate) fn are_as_they_were(site: &Site, tracks: &[Came; 2]) {
     let [master, other] = tracks;
     let was = recorded("other", other.frames[0].0) - recorded("cam", master.frames[0].0);
     let is = other.at_ns(0) - master.at_ns(0);
-    // The first frame of each came a moment after its recording had begun: that is in neither number.
     assert!(
         (is - was).abs() < 20_000_000,
         "{is} ns apart, and were {was}"
@@ -233,12 +239,11 @@ pub(crate) fn frames_on(client: &mut Client, channel: u8, count: usize) -> Vec<u
     came.frames.into_iter().map(|(frame, _)| frame).collect()
 }
 
-/// When the recordings of a volume began, in order.
+/// When the first packets of the recordings of a volume came, in order.
 pub(crate) fn begun(site: &Site, volume: &str) -> Vec<u64> {
     let said = call(site, "GET", &format!("/v1/volumes/{volume}/recordings"), "").1;
     let all = said.as_array().expect("recordings").iter();
-    all.map(|of| of["begun_unix_ns"].as_u64().expect("a time"))
-        .collect()
+    all.map(|of| begun_with(site, volume, of)).collect()
 }
 
 /// Nobody comes back before so many frames of what began last are over.
