@@ -9,7 +9,7 @@ mod small;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use clockwise::media::archive::{Archive, Recording};
+use clockwise::media::archive::{Archive, Recording, Writing};
 use clockwise::media::block::Block;
 use clockwise::media::description::Description;
 use clockwise::media::export::Source;
@@ -412,6 +412,20 @@ fn same_key(one: &Key, other: &Key) -> bool {
     (one.serial, one.packet, one.media_ns) == (other.serial, other.packet, other.media_ns)
 }
 
+/// An archive in which a recording has been begun, with its blocks on the disks before that is said of any.
+fn being_recorded(small: &Small) -> (Rig, Arc<Archive>, Writing) {
+    let rig = Rig::new(64 << 20);
+    let volume = rig.volume("cam", small.bytes());
+    // Nothing is there of it yet but the archive.
+    let mut empty = small.clone();
+    empty.blocks.clear();
+    empty.write(&rig.client, &volume);
+    let archive = Arc::new(Archive::open(&rig.client, Arc::clone(&volume)).unwrap());
+    let writing = archive.record().unwrap();
+    small.write(&rig.client, &volume);
+    (rig, archive, writing)
+}
+
 /// What is being recorded has no section of its newest group yet, and none is made of it at each look.
 #[test]
 fn the_group_that_is_being_recorded_is_not_rebuilt() {
@@ -425,15 +439,7 @@ fn the_group_that_is_being_recorded_is_not_rebuilt() {
         parts: 3,
     };
     let small = Small::new(camera, 120, 3);
-    let rig = Rig::new(64 << 20);
-    let volume = rig.volume("cam", 121 * BLOCK);
-    // Nothing is there of it yet but the archive.
-    let mut empty = small.clone();
-    empty.blocks.clear();
-    empty.write(&rig.client, &volume);
-    let archive = Arc::new(Archive::open(&rig.client, Arc::clone(&volume)).unwrap());
-    let mut writing = archive.record().unwrap();
-    small.write(&rig.client, &volume);
+    let (rig, archive, mut writing) = being_recorded(&small);
     for index in 0..camera.blocks {
         writing.written(index, 1);
     }
@@ -481,14 +487,7 @@ fn what_is_being_recorded_is_shown_when_it_is_there_to_its_end() {
         };
         let what = format!("seed {seed}: {camera:?}");
         let small = Small::new(camera, 600, seed);
-        let rig = Rig::new(64 << 20);
-        let volume = rig.volume("cam", 601 * BLOCK);
-        let mut empty = small.clone();
-        empty.blocks.clear();
-        empty.write(&rig.client, &volume);
-        let archive = Arc::new(Archive::open(&rig.client, Arc::clone(&volume)).unwrap());
-        let mut writing = archive.record().unwrap();
-        small.write(&rig.client, &volume);
+        let (rig, archive, mut writing) = being_recorded(&small);
         let mut indexer = Indexer::new(0, PICTURE);
         let room = section_bytes_max(BLOCK as usize);
         let ahead_max = *[1, 5, 130].choose(rng).unwrap();

@@ -208,15 +208,6 @@ impl Index {
         self.first + found.unwrap_or(0) as u64
     }
 
-    /// The first of its blocks from this one on in which a frame begins or of which nothing is known, and which of it is so.
-    fn stop(&self, serial: u64) -> Option<(u64, &Record)> {
-        let skipped = serial.checked_sub(self.first)?;
-        let blocks = self.records.iter().zip(self.first..);
-        let mut blocks = blocks.skip(usize::try_from(skipped).unwrap_or(usize::MAX));
-        let (record, serial) = blocks.find(|(of, _)| of.frames > 0 || of.packets == 0)?;
-        Some((serial, record))
-    }
-
     /// The same frame as one that another section names, if this one does.
     #[must_use]
     pub fn named_again(&self, key: &Key) -> Option<&Key> {
@@ -227,9 +218,11 @@ impl Index {
     /// What it says of the end of a frame that goes on in this block.
     #[must_use]
     pub fn over_by(&self, serial: u64) -> Over {
-        match self.stop(serial) {
-            Some((serial, record)) if record.packets > 0 => Over::By(serial),
-            Some(_) => Over::Damaged,
+        let blocks = self.records.iter().zip(self.first..);
+        let mut from = blocks.skip_while(|(_, of)| *of < serial);
+        match from.find(|(record, _)| record.frames > 0 || record.packets == 0) {
+            Some((record, _)) if record.packets == 0 => Over::Damaged,
+            Some((_, serial)) => Over::By(serial),
             None => Over::Behind,
         }
     }
