@@ -116,3 +116,45 @@ fn blocks_become_longer_and_shorter_while_packets_go_on() {
     }
     serve.terminate();
 }
+
+/// Blocks that are to become longer wait until enough is read for that, unless nothing is played any more.
+#[test]
+fn who_plays_is_read_ahead_for_and_may_pause_meanwhile() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address, 4_000);
+    let sent = packets(0, 44, 0, 140);
+    sent.iter().for_each(|packet| client.packet(0, packet));
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    whole(&site, sent.len());
+    until("the reservation is given back", || reservations(&site) == 0);
+
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    let (of, _) = only(&site);
+    let rate = number(&of, "rate_bytes_per_second");
+    player.ask("PLAY", "cam", "", "").is(200);
+    player.packets_on(0, 200);
+    let text = format!("block: {}\r\n", 16 * BLOCK);
+    let set = player.request("SET_PARAMETER", "cam", TYPE, &text);
+    player.send(set.as_bytes());
+    until("it is read faster", || {
+        number(&only(&site).0, "rate_bytes_per_second") > rate
+    });
+    let (of, _) = only(&site);
+    assert_eq!(number(&of, "block_bytes"), BLOCK, "{of}");
+    let pause = player.request("PAUSE", "cam", "", "");
+    player.send(pause.as_bytes());
+    for _ in ["SET_PARAMETER", "PAUSE"] {
+        player.answer().expect("an answer").is(200);
+    }
+    let (of, _) = only(&site);
+    assert_eq!(number(&of, "block_bytes"), 16 * BLOCK, "{of}");
+    assert_eq!(number(&of, "rate_bytes_per_second"), rate, "{of}");
+    player.ask("PLAY", "cam", "", "").is(200);
+    let came = player.packets_on(0, sent.len());
+    assert!(came == sent, "{} of {}", came.len(), sent.len());
+    let (of, _) = only(&site);
+    assert_eq!((number(&of, "misses"), number(&of, "lost")), (0, 0), "{of}");
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}

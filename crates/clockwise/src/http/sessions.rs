@@ -129,7 +129,7 @@ async fn change(
             rate: ask.rate_bytes_per_second.map(BytesPerSecond),
             block: ask.block_bytes.map(Bytes),
             buffers: buffers.map(|count| count.unwrap_or(BUFFERS_MAX + 1)),
-            end: None,
+            ..Wish::default()
         })?;
         Ok((&*session).into())
     })

@@ -376,7 +376,9 @@ impl Archives {
             end: Some(end),
             ..Wish::default()
         };
-        let changed = archive.recorder().map_or(Ok(()), |of| of.change(wish));
+        let changed = archive
+            .recorder()
+            .map_or(Ok(()), |of| of.change(wish).map(drop));
         if let Err(refusal) = changed {
             tracing::warn!(volume = name, %refusal, "what a recording volume could grow by cannot be reserved: the oldest is overwritten");
             self.cut(archive, client);

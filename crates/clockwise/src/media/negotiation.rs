@@ -53,7 +53,7 @@ impl Negotiation {
         let changed = change.take()?;
         let rate = *rate;
         self.under_way = None;
-        Some(self.tell(rate, changed))
+        Some(self.tell(rate, changed.map(drop)))
     }
 
     fn tell(&self, rate: BytesPerSecond, changed: Result<(), Refusal>) -> Outcome {

@@ -8,15 +8,19 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use engine::event::EventFd;
 use engine::status::StreamStatus;
-use engine::stream::{BufferUse, Change, Changer, Refusal, Stream, Wish};
+use engine::stream::{BufferUse, Change, Changer, Granted, Refusal, Stream, Wish};
 use sched::units::BytesPerSecond;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::trick::Permille;
+
+/// How long blocks may wait to become longer until what is played lasts until the first of those comes.
+const AHEAD_WITHIN: Duration = Duration::from_secs(20);
 
 /// What a session does with its reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -177,27 +181,46 @@ impl Member {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it reserve what somebody wishes, all of it or nothing; waits until it has.
+    /// Has it reserve what somebody wishes, all of it or nothing; waits until it has. Not for the session's own thread.
     ///
     /// # Errors
     /// As [`Changer::change`].
     pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
-        self.changer.change(wish)?;
-        self.granted(wish);
+        let granted = self.changer.change(in_time(wish))?;
+        self.granted(wish, granted);
         Ok(())
     }
 
     /// The same beside what the session does; [`granted`](Self::granted) has to follow.
     pub(super) fn begin(&self, wish: Wish) -> io::Result<Change> {
-        self.changer.clone().begin(wish)
+        self.changer.clone().begin(in_time(wish))
     }
 
     /// It has what somebody wished.
-    pub(super) fn granted(&self, wish: Wish) {
+    pub(super) fn granted(&self, wish: Wish, Granted { late }: Granted) {
+        if !late.is_zero() {
+            let session = self.number;
+            let block_bytes = self.changer.block().get();
+            let late_ms = late.get() / 1_000_000;
+            tracing::warn!(
+                session,
+                block_bytes,
+                late_ms,
+                "blocks become longer and less is read ahead than that takes: packets may come late once"
+            );
+        }
         if let Some(rate) = wish.rate {
             let speed = Permille(self.speed.load(Ordering::Relaxed));
             self.promise(speed.as_it_was(rate));
         }
+    }
+}
+
+/// What is played is to come in time also while that is granted.
+fn in_time(wish: Wish) -> Wish {
+    Wish {
+        within: Some(AHEAD_WITHIN),
+        ..wish
     }
 }
 

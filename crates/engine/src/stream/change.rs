@@ -4,10 +4,13 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sched::units::{Bytes, BytesPerSecond};
+use sched::request::Op as Direction;
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 
+use super::ahead::Target;
 use super::core::StreamCore;
 use super::open::{self, Changed};
 use super::reserve::{Refusal, Stream};
@@ -33,6 +36,25 @@ pub struct Wish {
     pub block: Option<Bytes>,
     /// Buffers that nobody else may use: two blocks for each disk at least, [`BUFFERS_MAX`] at most.
     pub buffers: Option<usize>,
+    /// For how long at most to have read ahead before blocks become longer that a [`BlockReader`](super::BlockReader)
+    /// reads, as the first of them comes later: at up to twice the rate meanwhile, where the disks carry that. Without it
+    /// they become longer at once. Not for the thread that reads, which would wait for itself.
+    pub within: Option<Duration>,
+}
+
+impl Wish {
+    /// Whether it is about nothing but where the range ends.
+    fn is_of_range(&self) -> bool {
+        self.rate.is_none() && self.block.is_none() && self.buffers.is_none()
+    }
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Granted {
+    /// How much later what is read may come once, where it was to be [read ahead](Wish::within) and less was than that
+    /// takes.
+    pub late: Nanos,
 }
 
 /// Changes what a stream has reserved, from any thread. Clones are of the same stream; it may have been closed.
@@ -48,14 +70,14 @@ pub struct Change(Arc<Outcome>);
 
 #[derive(Debug, Default)]
 struct Outcome {
-    changed: Mutex<Option<Result<(), Refusal>>>,
+    changed: Mutex<Option<Result<Granted, Refusal>>>,
     is_there: Condvar,
 }
 
 impl Change {
     /// What came of it, once; `None`: it is not over. Whoever waits at the stream's client is woken when it is.
     #[must_use]
-    pub fn take(&self) -> Option<Result<(), Refusal>> {
+    pub fn take(&self) -> Option<Result<Granted, Refusal>> {
         self.0.changed.lock().take()
     }
 
@@ -63,7 +85,7 @@ impl Change {
     ///
     /// # Errors
     /// As [`Changer::change`].
-    pub fn wait(self) -> Result<(), Refusal> {
+    pub fn wait(self) -> Result<Granted, Refusal> {
         let mut changed = self.0.changed.lock();
         loop {
             if let Some(changed) = changed.take() {
@@ -103,10 +125,11 @@ impl Stream {
     /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
     /// that is not served any more, is closed with that.
     pub fn change_rate(&self, rate: BytesPerSecond) -> Result<(), Refusal> {
-        self.changer().change(Wish {
+        let wish = Wish {
             rate: Some(rate),
             ..Wish::default()
-        })
+        };
+        self.changer().change(wish).map(drop)
     }
 }
 
@@ -148,15 +171,25 @@ impl Changer {
     }
 
     /// Has it reserve what is wished for, all of it or nothing, after whatever else is being changed. Waits for blocks in flight unless only the
-    /// buffers change, and for others who have to give back memory. A block that is submitted meanwhile and is not in the
+    /// buffers change, for others who have to give back memory, and for what is to be [read ahead](Wish::within). A block that is submitted meanwhile and is not in the
     /// range any more fails.
     ///
     /// # Errors
     /// As [`change_rate`](Stream::change_rate), when there is not that much memory, when the range would reach past
     /// the volume's end or touch more disks, and when a block cannot be as long.
-    pub fn change(&self, wish: Wish) -> Result<(), Refusal> {
-        let turn = self.core.changes.lock();
-        let changed = self.changed(wish, *turn);
+    pub fn change(&self, wish: Wish) -> Result<Granted, Refusal> {
+        if wish.is_of_range() {
+            let turn = self.core.changes.lock();
+            let changed = self.change_tasks(wish);
+            drop(turn);
+            self.client.nudge();
+            return changed.map(|()| Granted::default());
+        }
+        let turn = self.core.turns.lock();
+        let changed = match self.ahead_within(wish) {
+            Some(within) => self.change_ahead(wish, within),
+            None => self.change_now(wish).map(|()| Granted::default()),
+        };
         drop(turn);
         // Whoever sleeps until the next block looks again when that is, or whether there is one.
         self.client.nudge();
@@ -181,9 +214,92 @@ impl Changer {
         Ok(change)
     }
 
-    /// The same in its turn, while so many sessions move bytes.
-    fn changed(&self, wish: Wish, of_bytes: usize) -> Result<(), Refusal> {
+    /// For how long to read ahead before a change, if somebody reads what has longer blocks then.
+    fn ahead_within(&self, wish: Wish) -> Option<Duration> {
+        let is_longer = wish.block.is_some_and(|block| block > self.core.block());
+        let is_read = self.core.op == Direction::Read && self.core.ahead.is_read();
+        wish.within.filter(|_| is_longer && is_read)
+    }
+
+    /// The same in its turn, when what is read lasts until the first longer block is due, or nothing more can be read
+    /// for that.
+    fn change_ahead(&self, wish: Wish, within: Duration) -> Result<Granted, Refusal> {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let until = Instant::now() + within.min(DAY);
         let (core, more) = (&self.core, &self.client.more);
+        let turn = core.changes.lock();
+        let after = self.check(wish, *turn)?;
+        let (rate, to) = (core.rate(), self.changed_to(wish));
+        let longest = open::try_change(core, to)?;
+        let before = more.accounts().len();
+        more.add(self.accounts(after.saturating_sub(before))?);
+        let lasts = rate.period_of(core.buffer).unwrap_or(Nanos::MAX);
+        // What has been asked for last is due a period after that, and then the first of the new ones is asked for.
+        let awaited = longest.saturating_add(core.longest_period());
+        let buffers = awaited.0.div_ceil(lasts.0.max(1));
+        let wanted = core.ahead.want(Target {
+            block: to.block.0,
+            buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
+        });
+        let is_faster = self.hurry(rate.max(to.rate));
+        drop(turn);
+        self.client.nudge();
+        let missing = wanted.wait(until);
+        let changed = self.change_now(Wish {
+            rate: Some(to.rate),
+            ..wish
+        });
+        if changed.is_err() {
+            if is_faster {
+                // It fits, as less than what there is; or the stream is closed, and has nothing any more.
+                let _: Result<_, _> = self.change_now(Wish {
+                    rate: Some(rate),
+                    ..Wish::default()
+                });
+            }
+            more.shorten(before);
+        }
+        let late = lasts.0.saturating_mul(missing as u64);
+        changed.map(|()| Granted { late: Nanos(late) })
+    }
+
+    /// Has it read at twice that rate, or at what fits of that; whether that is more than before.
+    fn hurry(&self, rate: BytesPerSecond) -> bool {
+        let before = self.core.rate();
+        let at = |rate| {
+            let wish = Wish {
+                rate: Some(rate),
+                ..Wish::default()
+            };
+            self.change_tasks(wish)
+        };
+        match at(BytesPerSecond(rate.0.saturating_mul(2))) {
+            Ok(()) => true,
+            Err(Refusal::Load {
+                rate_that_fits: Some(fits),
+                ..
+            }) if fits > before => at(fits).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// The same at once, in its turn.
+    fn change_now(&self, wish: Wish) -> Result<(), Refusal> {
+        let turn = self.core.changes.lock();
+        let more = &self.client.more;
+        let after = self.check(wish, *turn)?;
+        let before = more.accounts().len();
+        let added = self.accounts(after.saturating_sub(before))?;
+        more.add(added);
+        let changed = self.change_tasks(wish);
+        more.shorten(if changed.is_ok() { after } else { before });
+        changed
+    }
+
+    /// Whether its blocks can be so long, while so many sessions move bytes, and how many buffers there are to be then
+    /// beside those that it was admitted with.
+    fn check(&self, wish: Wish, of_bytes: usize) -> Result<usize, Refusal> {
+        let core = &self.core;
         let block = wish.block.unwrap_or_else(|| core.block());
         if block != core.block() && of_bytes > 0 {
             return Err(Refusal::Invalid {
@@ -193,25 +309,22 @@ impl Changer {
             });
         }
         open::check_other_block(core, block)?;
-        let before = more.accounts().len();
-        let after = self.more_buffers(wish, block)?;
-        let added = self.accounts(after.saturating_sub(before))?;
-        more.add(added);
-        let changed = self.change_tasks(wish);
-        more.shorten(if changed.is_ok() { after } else { before });
-        changed
+        self.more_buffers(wish, block)
+    }
+
+    fn changed_to(&self, wish: Wish) -> Changed {
+        Changed {
+            rate: wish.rate.unwrap_or_else(|| self.core.rate()),
+            end: wish.end.map_or(self.core.range().end, |end| end.0),
+            block: wish.block.unwrap_or_else(|| self.core.block()),
+        }
     }
 
     fn change_tasks(&self, wish: Wish) -> Result<(), Refusal> {
         if wish.rate.is_none() && wish.end.is_none() && wish.block.is_none() {
             return Ok(());
         }
-        let to = Changed {
-            rate: wish.rate.unwrap_or_else(|| self.core.rate()),
-            end: wish.end.map_or(self.core.range().end, |end| end.0),
-            block: wish.block.unwrap_or_else(|| self.core.block()),
-        };
-        open::change(&self.core, to)
+        open::change(&self.core, self.changed_to(wish))
     }
 
     /// How many buffers there are to be beside those that it was admitted with, if a block is so long.

@@ -11,6 +11,7 @@ use sched::request::{Op as Direction, Served};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
+use super::ahead::Ahead;
 use super::open::BUFFERS_PER_DISK;
 use super::reserve::Span;
 use crate::completion::{Completion, IoError};
@@ -61,6 +62,11 @@ pub(crate) struct StreamCore {
     /// Held by whoever changes it: what a change leaves as it is, another one must not have changed meanwhile. How many
     /// sessions move bytes through it, whose blocks stay as long as a buffer.
     pub(super) changes: Mutex<usize>,
+    /// Held, and locked before that, by whoever changes more than where its range ends, which may wait for what is read
+    /// ahead.
+    pub(super) turns: Mutex<()>,
+    /// What of it is read ahead.
+    pub(super) ahead: Ahead,
     /// Held by whoever submits a block and must not wait; locked before `flow`.
     entering: Mutex<()>,
     flow: Mutex<Flow>,
@@ -121,6 +127,8 @@ impl StreamCore {
             closing: AtomicBool::new(false),
             attention: AtomicBool::new(false),
             changes: Mutex::new(0),
+            turns: Mutex::default(),
+            ahead: Ahead::default(),
             entering: Mutex::default(),
             flow: Mutex::default(),
             flow_changed: Condvar::new(),
@@ -138,6 +146,13 @@ impl StreamCore {
 
     pub(crate) fn tasks(&self) -> Vec<StreamTask> {
         self.tasks.read().clone()
+    }
+
+    /// The longest period of its tasks.
+    pub(crate) fn longest_period(&self) -> Nanos {
+        let tasks = self.tasks.read();
+        let longest = tasks.iter().map(|task| task.params.period()).max();
+        longest.unwrap_or(Nanos::ZERO)
     }
 
     /// What it has reserved from now on: nothing is in flight.
@@ -336,8 +351,7 @@ impl StreamCore {
         let Some(until) = self.span.and_then(|span| span.until) else {
             return;
         };
-        let longest = tasks.iter().map(|task| task.params.period()).max();
-        let last = last_deadline(until, longest.unwrap_or(Nanos::ZERO), self.disks_max);
+        let last = last_deadline(until, self.longest_period(), self.disks_max);
         for task in tasks {
             self.pool.disks[task.disk].handle.end_span(task.id, last);
         }

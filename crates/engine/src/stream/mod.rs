@@ -5,6 +5,7 @@
 //! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it; with [`BlockWriter`] and
 //! [`BlockReader`] whoever has an event loop of its own fills and uses its blocks itself.
 
+mod ahead;
 mod blocks;
 mod buffers;
 mod change;
@@ -13,12 +14,14 @@ pub mod needs;
 pub(crate) mod open;
 mod pace;
 mod play;
+mod reader;
 mod record;
 pub(crate) mod reserve;
 mod session;
 
-pub use blocks::{BlockReader, BlockWriter, ReadBlock};
+pub use blocks::BlockWriter;
 pub use buffers::{BlockBuffer, BufferUse};
-pub use change::{BUFFERS_MAX, Change, Changer, Wish};
+pub use change::{BUFFERS_MAX, Change, Changer, Granted, Wish};
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
+pub use reader::{BlockReader, ReadBlock};
 pub use reserve::{Culprit, CulpritKind, DiskRefusal, Refusal, Span, Stream, StreamSpec};

@@ -358,6 +358,30 @@ pub(super) struct Changed {
 /// when nothing of it is queued, and the next block could not be released before the last deadline
 /// of the old task, which is when the new one begins.
 pub(super) fn change(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Refusal> {
+    check_changed(stream, to)?;
+    stream.pause();
+    let result = change_paused(stream, to);
+    stream.resume();
+    result.map_err(|unchanged| unchanged.into_refusal(stream, to))
+}
+
+/// Whether it could be changed so now, which is for how long the longest of its new periods would be.
+pub(super) fn try_change(stream: &Arc<StreamCore>, to: Changed) -> Result<Nanos, Refusal> {
+    check_changed(stream, to)?;
+    let pool = &stream.pool;
+    let mut admission = pool.admission.lock();
+    let tried = tried(stream, to, &mut admission, clock::now());
+    drop(admission);
+    let tried = tried.map_err(|unchanged| unchanged.into_refusal(stream, to))?;
+    let tasks = tried
+        .needs
+        .iter()
+        .flat_map(|need| need.task(to.block, to.rate));
+    let longest = tasks.map(|task| task.period()).max();
+    Ok(longest.unwrap_or(Nanos::ZERO))
+}
+
+fn check_changed(stream: &StreamCore, to: Changed) -> Result<(), Refusal> {
     if to.rate.0 == 0 {
         return Err(invalid(
             "the rate",
@@ -365,22 +389,8 @@ pub(super) fn change(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Refusa
             RATE_REMEDY,
         ));
     }
-    check_range(
-        &stream.pool,
-        &stream.volume,
-        &(stream.range().start..to.end),
-    )?;
-    stream.pause();
-    let result = change_paused(stream, to);
-    stream.resume();
-    result.map_err(|unchanged| match unchanged {
-        Unchanged::Refused(refusal) => refusal,
-        Unchanged::Unfit {
-            unadmitted,
-            needs,
-            span,
-        } => unadmitted.into_refusal(ask_of(stream, &needs, to, span)),
-    })
+    let range = stream.range().start..to.end;
+    check_range(&stream.pool, &stream.volume, &range)
 }
 
 /// Why a rate and a range stay.
@@ -392,6 +402,19 @@ enum Unchanged {
         needs: Vec<Need>,
         span: book::Span,
     },
+}
+
+impl Unchanged {
+    fn into_refusal(self, stream: &StreamCore, to: Changed) -> Refusal {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::Unfit {
+                unadmitted,
+                needs,
+                span,
+            } => unadmitted.into_refusal(ask_of(stream, &needs, to, span)),
+        }
+    }
 }
 
 impl From<Refusal> for Unchanged {
@@ -410,7 +433,21 @@ fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book
     }
 }
 
-fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged> {
+/// What a change would take, which the books have room for.
+struct Tried {
+    needs: Vec<Need>,
+    first_release: Time,
+    span: book::Span,
+    old: Vec<StreamTask>,
+}
+
+/// Tests in copies of the books whether a change fits.
+fn tried(
+    stream: &StreamCore,
+    to: Changed,
+    admission: &mut Admission,
+    now: Time,
+) -> Result<Tried, Unchanged> {
     let pool = &stream.pool;
     let path = Path {
         range: stream.range().start..to.end,
@@ -418,7 +455,6 @@ fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged>
         op: stream.op,
         wraps: stream.wraps,
     };
-    let mut admission = pool.admission.lock();
     // Under the lock: of a stream that closes only now, the keeper has what is reserved here leave.
     if stream.is_closing() || pool.is_closed() {
         return Err(invalid("the stream", "it is closed", "reserve a new one").into());
@@ -433,7 +469,6 @@ fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged>
         );
         return Err(invalid("the range", reason, "reserve a new stream").into());
     }
-    let now = clock::now();
     admission.prune(now);
     let old = stream.tasks();
     // A change soon after another: the old tasks themselves begin only when those before have left.
@@ -448,14 +483,31 @@ fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged>
         earliest,
     )?;
     let ask = ask_of(stream, &needs, to, span);
-    if let Err(unadmitted) = admission.test_change(&pool.disks, ask, &old) {
-        drop(admission);
-        return Err(Unchanged::Unfit {
+    match admission.test_change(&pool.disks, ask, &old) {
+        Ok(()) => Ok(Tried {
+            needs,
+            first_release,
+            span,
+            old,
+        }),
+        Err(unadmitted) => Err(Unchanged::Unfit {
             unadmitted,
             needs,
             span,
-        });
+        }),
     }
+}
+
+fn change_paused(stream: &Arc<StreamCore>, to: Changed) -> Result<(), Unchanged> {
+    let pool = &stream.pool;
+    let mut admission = pool.admission.lock();
+    let now = clock::now();
+    let Tried {
+        needs,
+        first_release,
+        span,
+        old,
+    } = tried(stream, to, &mut admission, now)?;
     let mut free_from = vec![now; pool.disks.len()];
     for task in &old {
         // A dispatcher that has stopped has no schedule to keep free.

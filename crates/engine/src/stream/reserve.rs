@@ -276,9 +276,7 @@ impl Stream {
     /// The longest period of its tasks: within it every block that is asked for in time is done.
     #[must_use]
     pub fn longest_period(&self) -> Nanos {
-        let tasks = self.core.tasks();
-        let longest = tasks.iter().map(|task| task.params.period()).max();
-        longest.unwrap_or(Nanos::ZERO)
+        self.core.longest_period()
     }
 
     /// From when to when it holds; `None` is from its reservation until it is closed.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
@@ -326,7 +327,7 @@ impl Restless {
         if let Some(change) = &self.under_way {
             match change.take() {
                 None => return,
-                Some(changed) => changed.unwrap(),
+                Some(changed) => drop(changed.unwrap()),
             }
             self.under_way = None;
         }
@@ -342,6 +343,9 @@ impl Restless {
             buffers: rng
                 .random_bool(0.5)
                 .then(|| rng.random_range(least..=BUFFERS_MAX)),
+            within: rng
+                .random_bool(0.5)
+                .then(|| Duration::from_millis(rng.random_range(1..500))),
             ..block(buffers)
         };
         self.under_way = Some(self.changer.clone().begin(wish).unwrap());
@@ -451,6 +455,7 @@ fn whatever_is_changed_meanwhile_everything_is_written_and_read_as_it_was_asked_
             reader.drain();
         }
     }
+    reader.settle();
     restless.settle();
     assert_eq!(reader.report().misses, 0);
 }

@@ -2,6 +2,7 @@
 //! through them.
 
 mod admission;
+mod ahead;
 mod blocks;
 #[path = "../common/mod.rs"]
 mod common;

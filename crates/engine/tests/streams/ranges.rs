@@ -138,7 +138,7 @@ fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
         rate: Some(BytesPerSecond(1 << 50)),
         buffers: Some(9),
         end: Some(Bytes(8 * MIB)),
-        block: None,
+        ..Wish::default()
     };
     assert!(rate_that_fits(&changer.change(both).unwrap_err()) > 0);
     as_it_was();
@@ -159,7 +159,7 @@ fn a_range_changes_with_what_else_is_wished_for_or_not_at_all() {
         rate: Some(BytesPerSecond(8 << 20)),
         buffers: Some(9),
         end: Some(Bytes(6 * MIB)),
-        block: None,
+        ..Wish::default()
     };
     changer.change(all).unwrap();
     assert_eq!((stream.range(), stream.buffers()), (0..6 * MIB, 9));

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use engine::clock;
+use engine::stream::BlockReader;
 use sched::units::{Nanos, Time};
 
 use super::answer::Answer;
@@ -103,6 +104,7 @@ impl Outgoing<'_> {
 
     /// What was asked for and takes a while is answered when it is done.
     pub(super) fn settle_changes(&mut self, id: &str, timeout: Duration) -> io::Result<()> {
+        self.playback.readers().for_each(BlockReader::settle);
         for said in std::mem::take(&mut self.changes).settled() {
             self.say(said.session(id, timeout))?;
         }

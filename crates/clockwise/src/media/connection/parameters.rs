@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use engine::stream::{Change, Refusal, Wish};
+use engine::stream::{Change, Granted, Refusal, Wish};
 use rtsp_types::{Method, StatusCode};
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -108,10 +108,15 @@ fn wish(request: &Asked) -> Result<Wish, Answer> {
 }
 
 /// What is said of a change.
-fn changed(request: &Asked, member: &Member, wish: Wish, changed: Result<(), Refusal>) -> Answer {
+fn changed(
+    request: &Asked,
+    member: &Member,
+    wish: Wish,
+    changed: Result<Granted, Refusal>,
+) -> Answer {
     match changed {
-        Ok(()) => {
-            member.granted(wish);
+        Ok(granted) => {
+            member.granted(wish, granted);
             answer(Some(request), StatusCode::Ok)
         }
         Err(refusal) => {
@@ -233,7 +238,7 @@ impl Connection<'_> {
         let said = match member.transpose() {
             Ok(member) => match (asks(request, member.map(|member| &**member)), member) {
                 (Asks::Wished(wish), Some(member)) => {
-                    changed(request, member, wish, member.change(wish))
+                    changed(request, member, wish, member.changer().change(wish))
                 }
                 (Asks::Said(said), _) => said,
                 (Asks::Wished(_), None) => answer(Some(request), StatusCode::InternalServerError),

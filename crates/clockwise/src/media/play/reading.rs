@@ -170,7 +170,7 @@ impl Playback<'_> {
         if let Some(change) = &self.change {
             match change.take() {
                 None => return Ok(false),
-                Some(changed) => changed?,
+                Some(changed) => drop(changed?),
             }
             self.change = None;
         }
