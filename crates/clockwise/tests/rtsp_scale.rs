@@ -223,30 +223,51 @@ fn shows_what_goes_on_in_the_next_group(site: &Site, address: SocketAddr) {
     }
 }
 
-/// Also the one that is groups of blocks before what is asked for.
-#[test]
-fn backwards_a_key_frame_that_is_far_away_is_shown_and_told_of() {
-    let (site, serve, address) = serving("");
+/// A recording in which only these frames are key frames, which has ended.
+fn recorded_with(site: &Site, address: SocketAddr, keys: &[u64]) {
+    let number = recordings(site).as_array().map_or(0, Vec::len);
     let mut client = publisher(address);
-    let is_sent = |frame: &u64| matches!(frame, 0 | 700) || !frame.is_multiple_of(GOP);
+    let is_sent = |frame: &u64| keys.contains(frame) || !frame.is_multiple_of(GOP);
     for frame in (0..720).filter(is_sent) {
         publish(&mut client, frame..frame + 1);
     }
     client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the recording is closed", || {
-        recordings(&site)[0]["is_recorded"] == false
+        recordings(site)[number]["is_recorded"] == false
     });
-    let blocks = recordings(&site)[0]["blocks"].as_u64();
+    let blocks = recordings(site)[number]["blocks"].as_u64();
     assert!(blocks > Some(2 * 64), "{blocks:?}");
+}
+
+/// Also the one that is groups of blocks from what is asked for, or from where it was paused.
+#[test]
+fn a_key_frame_that_is_far_away_is_shown_and_told_of() {
+    let (site, serve, address) = serving("");
+    let shows = |client: Client, headers: &str, first| {
+        let (packets, said) = played_by(client, headers);
+        assert_eq!(whole_frames(&packets), [first], "{headers}");
+        assert_eq!(packets[0].0, told(&said).0, "{headers}");
+    };
+    recorded_with(&site, address, &[0, 700]);
     let begins = begins_ms(&mut player(address));
     let at_ms = begins + 680 * 1_000 / FRAMES_PER_SECOND;
+    let range = format!("Range: npt={}.{:03}-", at_ms / 1_000, at_ms % 1_000);
     for (scale, first) in [(4, 700), (-4, 0)] {
-        let range = format!("Range: npt={}.{:03}-", at_ms / 1_000, at_ms % 1_000);
         let headers = format!("{range}\r\nScale: {scale}\r\n");
-        let (packets, said) = played(address, &headers);
-        assert_eq!(whole_frames(&packets), [first], "scale {scale}");
-        assert_eq!(packets[0].0, told(&said).0, "scale {scale}");
+        shows(player(address), &headers, first);
     }
+    for (scale, from, first) in [(50, 3, 700), (-50, 25, 0)] {
+        let mut client = player(address);
+        let range = format!("Range: npt={from}-\r\n");
+        client.ask("PLAY", "cam", &range, "").is(200);
+        client.packets_on(0, 35);
+        client.ask("PAUSE", "cam", "", "").is(200);
+        client.next_packets();
+        shows(client, &format!("Scale: {scale}\r\n"), first);
+    }
+    // Nothing is shown before.
+    recorded_with(&site, address, &[700]);
+    shows(player(address), "Scale: 50\r\n", 700);
     serve.terminate();
 }
 

@@ -79,8 +79,8 @@ impl Way {
         }
     }
 
-    /// The key frame that is shown first from a time on, if it begins in the group that the time is in or in the next one
-    /// this way.
+    /// The key frame that is shown first from a time on, if it begins in the group that the time is in or in the next ones
+    /// this way, so many in all.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -90,6 +90,7 @@ impl Way {
         client: &Client,
         recording: &Recording,
         from_ns: u64,
+        groups: usize,
     ) -> Result<Option<Key>, ArchiveError> {
         let walk = Walk {
             archive,
@@ -97,18 +98,15 @@ impl Way {
             recording: *recording,
             way: self,
         };
-        let Some(section) = archive.index_so_far_at(client, recording, from_ns)? else {
-            return Ok(None);
-        };
-        if let First::Key(key) = walk.first(&section, from_ns, false) {
-            return Ok(Some(key));
+        let mut next = archive.index_so_far_at(client, recording, from_ns)?;
+        for _ in 0..groups {
+            let Some(section) = next else { break };
+            if let First::Key(key) = walk.first(&section, from_ns, false) {
+                return Ok(Some(key));
+            }
+            next = walk.next(&section)?;
         }
-        let next = walk.next(&section)?;
-        let found = next.map(|next| walk.first(&next, from_ns, false));
-        Ok(match found {
-            Some(First::Key(key)) => Some(key),
-            _ => None,
-        })
+        Ok(None)
     }
 }
 

@@ -50,9 +50,21 @@ pub(crate) fn publisher(address: SocketAddr) -> Client {
     client
         .ask("ANNOUNCE", "cam", SDP_TYPE, &description())
         .is(200);
-    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    set_up(&mut client, "cam/one");
     client.ask("RECORD", "cam", "", "").is(200);
     client
+}
+
+/// Those before have their shares until their last deadlines.
+fn set_up(client: &mut Client, path: &str) {
+    until("there is room for another one", || {
+        let said = client.ask("SETUP", path, TCP, "");
+        if said.status == 453 && said.body.contains("still being given back") {
+            return false;
+        }
+        said.is(200);
+        true
+    });
 }
 
 pub(crate) fn publish(client: &mut Client, frames: std::ops::Range<u64>) {
@@ -79,15 +91,7 @@ pub(crate) fn recordings(site: &Site) -> Value {
 
 pub(crate) fn player(address: SocketAddr) -> Client {
     let mut client = Client::connect(address);
-    // Those before have their shares until their last deadlines.
-    until("there is room for another player", || {
-        let said = client.ask("SETUP", "cam/track0", TCP, "");
-        if said.status == 453 && said.body.contains("still being given back") {
-            return false;
-        }
-        said.is(200);
-        true
-    });
+    set_up(&mut client, "cam/track0");
     client
 }
 

@@ -25,6 +25,12 @@ const LIVE_BEHIND_NS_MAX: i128 = 20_000_000_000;
 /// The master is not held up for longer by a key frame of another recording: that begins with its next one then.
 const LEAD_NS_MAX: u64 = 2_000_000_000;
 
+/// Faster, playing begins with a key frame before what is asked for if it is in one of so many groups of blocks.
+const NEAR_GROUPS: usize = 2;
+
+/// In so many the one that is shown first is looked for, which the answer names: each is a read.
+const GROUPS_MAX: usize = 64;
+
 /// Where a part begins.
 pub(super) struct Begins {
     pub(super) recording: Recording,
@@ -251,11 +257,13 @@ impl Connection<'_> {
             return Ok(None);
         }
         let (archive, client) = (&part.archive, &self.shared.client);
-        let before = Way::Back.first_key(archive, client, recording, media_ns)?;
+        let is_back = scale < Permille(0);
+        let groups = if is_back { GROUPS_MAX } else { NEAR_GROUPS };
+        let before = Way::Back.first_key(archive, client, recording, media_ns, groups)?;
         if let Some(key) = before {
             return Ok(Some(key.into()));
         }
-        match scale < Permille(0) {
+        match is_back {
             true => Ok(None),
             false => self.shown_from(part, recording, media_ns, scale),
         }
@@ -273,7 +281,8 @@ impl Connection<'_> {
             return Ok(None);
         }
         let (archive, client) = (&part.archive, &self.shared.client);
-        let key = Way::of(scale).first_key(archive, client, recording, media_ns)?;
+        let way = Way::of(scale);
+        let key = way.first_key(archive, client, recording, media_ns, GROUPS_MAX)?;
         Ok(key.map(|key| Start {
             media_ns,
             ..key.into()
