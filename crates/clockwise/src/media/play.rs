@@ -187,8 +187,13 @@ impl<'a> Playback<'a> {
             Some(block) => BlockReader::beside(stream, block),
             None => BlockReader::new(stream),
         };
+        let reader = reader?;
+        if keys {
+            // What is read then is as far apart as it takes to read it.
+            reader.settle();
+        }
         Ok(Self {
-            reader: reader?,
+            reader,
             changer: stream.changer(),
             change: None,
             archive,
@@ -248,7 +253,14 @@ impl<'a> Playback<'a> {
     /// # Errors
     /// When a block cannot be read.
     pub fn read_ahead(&mut self) -> Result<(), PlayError> {
-        Ok(self.reader.advance(&mut |_: &BlockReport| {})?)
+        self.reader.advance(&mut |_: &BlockReport| {})?;
+        let is_begun = self.first.is_none() && self.turn.is_none();
+        if is_begun && self.keys.is_none() && self.reader.has_more_buffers() {
+            // However long what is sent lasts.
+            self.ask()?;
+            self.reader.advance(&mut |_: &BlockReport| {})?;
+        }
+        Ok(())
     }
 
     /// Does what there is to do for the disks, and finds out what is to be sent next.

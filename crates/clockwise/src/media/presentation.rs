@@ -184,6 +184,12 @@ impl<'a> Presentation<'a> {
         Ok(())
     }
 
+    /// Nothing more of one of them is played, and nobody waits for what it reads.
+    fn end(&mut self, number: usize) {
+        self.ended[number] = true;
+        self.parts[number].playback.reader().settle();
+    }
+
     /// What fails of the master ends all; any other one ends alone.
     fn survive<T>(
         &mut self,
@@ -196,7 +202,7 @@ impl<'a> Presentation<'a> {
             Err(error) => {
                 let track = self.parts[number].first_track;
                 tracing::warn!(first_track = track, %error, "one of several recordings is not played any more");
-                self.ended[number] = true;
+                self.end(number);
                 Ok(None)
             }
         }
@@ -245,11 +251,13 @@ impl<'a> Presentation<'a> {
                 Upcoming::Unread => {
                     let past_end = part.playback.past_end().filter(|_| self.is_over);
                     let is_past = past_end.is_some_and(|end| end < clock::now());
-                    self.ended[number] = is_past;
+                    if is_past {
+                        self.end(number);
+                    }
                     is_unread |= !is_past;
                 }
                 Upcoming::Nothing => {
-                    self.ended[number] = true;
+                    self.end(number);
                     if number == 0 {
                         self.follow();
                     }

@@ -3,13 +3,15 @@
 //! While what a stream has reserved is changed nothing is asked for, and the first longer block is due a period of the new
 //! ones later: until then whoever reads goes on with what it has read. So it reads as far ahead before, up to where a
 //! longer block begins, and keeps from asking for that one until it is asked for as what it is. Asked for in parts it would
-//! cost the disks a period for each of them.
+//! cost the disks a period for each of them. Where all of its buffers are full and stay so, as what is played lasts longer than
+//! what is reserved, nobody waits for that place.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use sched::units::BytesPerSecond;
 
 /// How far is to be read ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(super) struct Target {
     pub(super) block: u64,
     /// So many buffers at least.
     pub(super) buffers: usize,
+    /// What was reserved before.
+    pub(super) rate: BytesPerSecond,
 }
 
 /// What of a stream is read ahead, between whoever reads and whoever waits for that.
@@ -32,15 +36,19 @@ pub(super) struct Ahead {
 #[derive(Default)]
 struct State {
     readers: usize,
-    target: Option<Target>,
-    /// How many buffers are read and not used.
-    read: usize,
-    /// No more will be.
+    /// With how many there were before.
+    target: Option<(u64, Target)>,
+    targets: u64,
+    /// How many buffers are missing, as far as has been told.
+    missing: usize,
+    /// No more will be read.
     is_over: bool,
+    /// Since when all buffers are full.
+    full_since: Option<Instant>,
 }
 
 impl Ahead {
-    /// Whether somebody reads.
+    /// Whether somebody reads who is waited for.
     pub(super) fn is_read(&self) -> bool {
         self.state.lock().readers > 0
     }
@@ -48,14 +56,49 @@ impl Ahead {
     /// What whoever reads is to read, and not to go past, until what this returns is dropped.
     pub(super) fn want(&self, target: Target) -> Wanted<'_> {
         let mut state = self.state.lock();
-        (state.target, state.read, state.is_over) = (Some(target), 0, false);
+        state.targets += 1;
+        state.target = Some((state.targets, target));
+        (state.missing, state.is_over, state.full_since) = (target.buffers, false, None);
         self.is_wanted.store(true, Ordering::Release);
         Wanted(self)
     }
 
-    fn target(&self) -> Option<Target> {
+    /// What was reserved before something was to be read ahead, if that goes on.
+    pub(super) fn rate_before(&self) -> Option<BytesPerSecond> {
+        self.target().map(|(_, target)| target.rate)
+    }
+
+    fn target(&self) -> Option<(u64, Target)> {
         let is_wanted = self.is_wanted.load(Ordering::Acquire);
         is_wanted.then(|| self.state.lock().target).flatten()
+    }
+}
+
+/// Something is to be read ahead for as long as this is kept.
+pub(super) struct Wanted<'a>(&'a Ahead);
+
+impl Wanted<'_> {
+    /// Waits until all is read that will be, or all buffers are full for so long, but not longer than until then; how many
+    /// buffers are missing.
+    pub(super) fn wait(&self, until: Instant, full_for: Duration) -> usize {
+        let mut state = self.0.state.lock();
+        while state.readers > 0 && !state.is_over {
+            let full = state.full_since.map(|since| since + full_for);
+            let next = full.map_or(until, |full| full.min(until));
+            if next <= Instant::now() {
+                break;
+            }
+            self.0.told.wait_until(&mut state, next);
+        }
+        // If nobody is left, nobody can be late.
+        if state.readers > 0 { state.missing } else { 0 }
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.is_wanted.store(false, Ordering::Release);
+        self.0.state.lock().target = None;
     }
 }
 
@@ -64,8 +107,10 @@ pub(super) struct Reading<'a> {
     ahead: &'a Ahead,
     /// A change waits for what it reads ahead.
     is_waited_for: Cell<bool>,
-    /// For that enough is read: what follows is asked for when blocks have become longer.
-    holds_for: Cell<Option<Target>>,
+    /// What it knows of, with the buffers that there are for that.
+    noticed: Cell<Option<(u64, Target)>>,
+    /// Enough is read for that: what follows is asked for when blocks have become longer.
+    holds: Cell<bool>,
 }
 
 /// How far it is.
@@ -77,8 +122,8 @@ pub(super) struct Progress {
     pub(super) in_flight: usize,
     /// How many there can be, as one may be in use.
     pub(super) most: usize,
-    /// Where in the range that ends which was asked for last, if what is next follows it.
-    pub(super) follows: Option<u64>,
+    /// Where in the range what is next begins.
+    pub(super) next: u64,
 }
 
 impl<'a> Reading<'a> {
@@ -88,7 +133,8 @@ impl<'a> Reading<'a> {
         Self {
             ahead,
             is_waited_for: Cell::new(true),
-            holds_for: Cell::new(None),
+            noticed: Cell::new(None),
+            holds: Cell::new(false),
         }
     }
 
@@ -100,80 +146,57 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Whether something is to be read ahead.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.ahead.target().is_some()
+    }
+
     /// Whether nothing is to be asked for now.
     pub(super) fn holds(&self) -> bool {
-        self.holds_for.get().is_some()
+        self.holds.get()
+    }
+
+    /// Looks whether something is to be read ahead, before the buffers are looked at that it gets for that.
+    pub(super) fn notice(&self) {
+        let target = self.ahead.target();
+        if self.noticed.replace(target) != target {
+            self.holds.set(false);
+        }
     }
 
     /// Looks whether enough is read ahead, before something is asked for.
     pub(super) fn look(&self, progress: impl FnOnce() -> Progress) {
-        let target = self.ahead.target();
-        let holds = target.filter(|target| {
-            self.holds_for.get() == Some(*target) || {
-                let of = progress();
-                let is_enough = of.read + of.in_flight >= target.buffers.min(of.most);
-                is_enough && target.begins(of.follows)
-            }
-        });
-        self.holds_for.set(holds);
-    }
-
-    /// Tells whoever waits, before sleeping; `is_all`: nothing is to be asked for, though there may be buffers.
-    pub(super) fn tell(
-        &self,
-        is_all: bool,
-        has_buffers: bool,
-        progress: impl FnOnce() -> Progress,
-    ) {
-        let Some(target) = self.ahead.target() else {
+        let Some((_, target)) = self.noticed.get().filter(|_| !self.holds.get()) else {
             return;
         };
         let of = progress();
-        let holds = self.holds_for.get() == Some(target);
-        // If it only lacks buffers, there is more when one has been used.
-        let is_all = is_all && (has_buffers || target.begins(of.follows));
-        let is_over = of.in_flight == 0 && (holds || is_all);
-        if is_over {
-            self.holds_for.set(Some(target));
-        }
+        let is_enough = of.read + of.in_flight >= target.buffers.min(of.most);
+        self.holds
+            .set(is_enough && of.next.is_multiple_of(target.block));
+    }
+
+    /// Tells whoever waits how much is read, before sleeping; whether no more is asked for, and whether all buffers are used.
+    pub(super) fn tell(&self, is_all: bool, is_full: bool, progress: impl FnOnce() -> Progress) {
+        let Some((number, target)) = self.noticed.get() else {
+            return;
+        };
+        let of = progress();
+        let is_there = is_full && of.next.is_multiple_of(target.block);
+        let is_over = of.in_flight == 0 && (self.holds.get() || is_all || is_there);
+        // When it held there was as much as there could be.
+        let most = match self.holds.get() {
+            true => of.most,
+            false => of.read.min(of.most),
+        };
         let mut state = self.ahead.state.lock();
-        (state.read, state.is_over) = (of.read, is_over);
-        if is_over {
+        let is_it = state.target.is_some_and(|(wanted, _)| wanted == number);
+        if is_it && !state.is_over {
+            state.missing = target.buffers.saturating_sub(most);
+            state.is_over = is_over;
+            self.holds.set(self.holds.get() || is_over);
+            let since = state.full_since.or_else(|| Some(Instant::now()));
+            state.full_since = since.filter(|_| is_full && of.in_flight == 0);
             self.ahead.told.notify_all();
         }
-    }
-}
-
-impl Target {
-    /// Whether a longer block begins behind what ends there, or with what does not follow anything.
-    fn begins(&self, follows: Option<u64>) -> bool {
-        follows.is_none_or(|to| to.is_multiple_of(self.block))
-    }
-}
-
-/// Something is to be read ahead for as long as this is kept.
-pub(super) struct Wanted<'a>(&'a Ahead);
-
-impl Wanted<'_> {
-    /// Waits until all is read that will be, but not longer than until then; how many buffers are missing.
-    pub(super) fn wait(&self, until: Instant) -> usize {
-        let mut state = self.0.state.lock();
-        while state.readers > 0 && !state.is_over {
-            if self.0.told.wait_until(&mut state, until).timed_out() {
-                break;
-            }
-        }
-        match state.target {
-            Some(target) if state.readers > 0 => target.buffers.saturating_sub(state.read),
-            // Nobody is left who could be late.
-            _ => 0,
-        }
-    }
-}
-
-impl Drop for Wanted<'_> {
-    fn drop(&mut self) {
-        self.0.is_wanted.store(false, Ordering::Release);
-        self.0.state.lock().target = None;
     }
 }

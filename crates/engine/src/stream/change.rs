@@ -180,7 +180,14 @@ impl Changer {
     pub fn change(&self, wish: Wish) -> Result<Granted, Refusal> {
         if wish.is_of_range() {
             let turn = self.core.changes.lock();
-            let changed = self.change_tasks(wish);
+            let changed = match (self.change_tasks(wish), self.core.ahead.rate_before()) {
+                // What is reserved beside that for a while may go.
+                (Err(Refusal::Load { .. }), Some(rate)) => self.change_tasks(Wish {
+                    rate: Some(rate),
+                    ..wish
+                }),
+                (changed, _) => changed,
+            };
             drop(turn);
             self.client.nudge();
             return changed.map(|()| Granted::default());
@@ -240,11 +247,12 @@ impl Changer {
         let wanted = core.ahead.want(Target {
             block: to.block.0,
             buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
+            rate,
         });
         let is_faster = self.hurry(rate.max(to.rate));
         drop(turn);
         self.client.nudge();
-        let missing = wanted.wait(until);
+        let missing = wanted.wait(until, Duration::from_nanos(lasts.0) * 2);
         let changed = self.change_now(Wish {
             rate: Some(to.rate),
             ..wish

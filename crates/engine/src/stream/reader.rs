@@ -44,9 +44,9 @@ pub struct BlockReader<'a> {
     pace: Pace,
     /// There are buffers of which whoever asks does not know yet.
     has_more_buffers: bool,
-    /// Where in the range that ends which was handed over last.
-    handed_to: Option<u64>,
     ahead: Reading<'a>,
+    /// Where in the range that ends which was handed over last.
+    handed_to: u64,
 }
 
 impl<'a> BlockReader<'a> {
@@ -79,8 +79,8 @@ impl<'a> BlockReader<'a> {
             next: 0,
             pace: Pace::new(clock::now().max(session.begin)),
             has_more_buffers: false,
-            handed_to: None,
             ahead: Reading::new(&stream.core().ahead),
+            handed_to: 0,
             session,
         })
     }
@@ -170,6 +170,7 @@ impl<'a> BlockReader<'a> {
         while let Some(done) = self.session.poll(on_block)? {
             self.read.insert(done.index, done);
         }
+        self.ahead.notice();
         let before = self.buffers.own();
         self.buffers.look();
         if self.buffers.own() > before {
@@ -211,7 +212,7 @@ impl<'a> BlockReader<'a> {
             if self.session.submit_read(from, carried)? {
                 self.offsets.extend((index..).zip(asked));
             }
-            self.handed_to = self.session.next_from();
+            self.handed_to = self.session.next_from().unwrap_or(0);
             self.pace.step(now, self.session.period(), lasts);
         }
         Ok(())
@@ -219,15 +220,24 @@ impl<'a> BlockReader<'a> {
 
     /// How far it reads ahead.
     fn progress(&self) -> Progress {
-        let next = self.asked.front();
         Progress {
             read: self.read.len(),
             in_flight: self.session.in_flight(),
             most: self.buffers.own().saturating_sub(1),
-            follows: self
-                .handed_to
-                .filter(|to| next.is_none_or(|next| next == to)),
+            next: self.asked.front().copied().unwrap_or(self.handed_to),
         }
+    }
+
+    /// Whether there are buffers of which whoever asks does not know yet: more may be asked for at once.
+    #[must_use]
+    pub fn has_more_buffers(&self) -> bool {
+        self.has_more_buffers
+    }
+
+    /// Whether it reads ahead before blocks become longer, at a rate that is not going to stay.
+    #[must_use]
+    pub fn is_to_read_ahead(&self) -> bool {
+        self.ahead.is_wanted()
     }
 
     /// Nothing more is going to be read ahead: a change does not wait for it any more.
@@ -302,9 +312,9 @@ impl<'a> BlockReader<'a> {
     /// Says that the caller is about to sleep on the event; if it must not, because something is done, `false`.
     #[must_use]
     pub fn arm(&self) -> bool {
-        let is_all = self.asked.is_empty() && !self.has_more_buffers;
-        let has_buffers = self.buffers.free() > 0;
-        self.ahead.tell(is_all, has_buffers, || self.progress());
+        let is_full = self.buffers.free() == 0;
+        let is_all = self.asked.is_empty() && !self.has_more_buffers && !is_full;
+        self.ahead.tell(is_all, is_full, || self.progress());
         self.session.stream.client().arm()
     }
 

@@ -104,7 +104,8 @@ impl Playback<'_> {
             return;
         };
         let now = clock::now();
-        if now < self.look_at {
+        // What is reserved is more than what is played takes while it is read ahead.
+        if now < self.look_at || self.reader.is_to_read_ahead() {
             return;
         }
         self.look_at = now.saturating_add(LOOK_EVERY);
