@@ -28,8 +28,8 @@ const LEAD_NS_MAX: u64 = 2_000_000_000;
 /// Faster, playing begins with a key frame before what is asked for if it is in one of so many groups of blocks.
 const NEAR_GROUPS: usize = 2;
 
-/// In so many the one that is shown first is looked for, which the answer names: each is a read.
-const GROUPS_MAX: usize = 64;
+/// In so many the one that is shown first is looked for, which the answer names: each is a read, and 64 if its section is lost.
+const GROUPS_MAX: usize = 16;
 
 /// Where a part begins.
 pub(super) struct Begins {
