@@ -255,7 +255,8 @@ impl<'a> Playback<'a> {
     pub fn read_ahead(&mut self) -> Result<(), PlayError> {
         self.reader.advance(&mut |_: &BlockReport| {})?;
         let is_begun = self.first.is_none() && self.turn.is_none();
-        if is_begun && self.keys.is_none() && self.reader.has_more_buffers() {
+        let may_ask = self.reader.has_more_buffers() || self.beyond.is_some();
+        if is_begun && self.keys.is_none() && may_ask {
             // However long what is sent lasts.
             self.ask()?;
             self.reader.advance(&mut |_: &BlockReport| {})?;

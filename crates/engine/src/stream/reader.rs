@@ -312,8 +312,11 @@ impl<'a> BlockReader<'a> {
     /// Says that the caller is about to sleep on the event; if it must not, because something is done, `false`.
     #[must_use]
     pub fn arm(&self) -> bool {
-        let is_full = self.buffers.free() == 0;
-        let is_all = self.asked.is_empty() && !self.has_more_buffers && !is_full;
+        // Those of a block are asked for together.
+        let wanted = self.joined().0.len().clamp(1, self.buffers.own().max(1));
+        let is_full = self.buffers.free() < wanted;
+        let more_come = self.more_follow || self.has_more_buffers;
+        let is_all = self.asked.is_empty() && !more_come && !is_full;
         self.ahead.tell(is_all, is_full, || self.progress());
         self.session.stream.client().arm()
     }
