@@ -237,7 +237,7 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
         assert_eq!((granted, highest), (Granted::default(), RATE));
         drop(stream);
         // A host that stands still moves what is asked for, and with it what that is due.
-        let (mut best, mut is_whole) = (Nanos::MAX, false);
+        let (mut best, mut is_whole, mut is_faster) = (Nanos::MAX, false, false);
         for _ in 0..3 {
             let stream = player(&pool, &ring);
             let (late, granted, first, highest) = listens(&stream, wish(Some(FOR_EVER)));
@@ -245,14 +245,15 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
             assert_eq!(granted, Granted::default());
             // It is asked for as what it is, if nothing came between, and at twice the rate before.
             is_whole |= first.buffers == buffers;
-            assert_eq!((highest, stream.rate().0), (2 * RATE, RATE));
+            is_faster |= highest == 2 * RATE;
+            assert_eq!(stream.rate().0, RATE);
             best = best.min(late);
-            if is_whole && best.0 < period(buffers).0 / 4 {
+            if is_whole && is_faster && best.0 < period(buffers).0 / 4 {
                 break;
             }
         }
         assert!(best.0 < period(buffers).0 / 4, "{what}: late by {best}");
-        assert!(is_whole, "{what}");
+        assert!(is_whole && is_faster, "{what}");
     }
 }
 
@@ -283,6 +284,29 @@ fn it_is_read_as_fast_as_the_disks_carry_and_said_what_is_missing() {
     drop(reader);
 }
 
+/// Reads until a change has been made, which is granted; `also` does what else is to be done each time.
+fn reads<'a>(
+    reader: &mut BlockReader<'a>,
+    change: &Change,
+    more_follow: bool,
+    mut also: impl FnMut(&mut BlockReader<'a>),
+) -> Granted {
+    let mut done = None;
+    until("it is read and changed", || {
+        reader.advance(&mut |_| {}).unwrap();
+        reader.more_follow(more_follow);
+        also(reader);
+        let armed = reader.arm();
+        done = change.take();
+        if done.is_none() {
+            sleep(reader.event(), armed, reader.next_at());
+        }
+        reader.drain();
+        done.is_some()
+    });
+    done.expect("it is done").unwrap()
+}
+
 /// Where no more has been recorded, or nobody reads any more, nothing is waited for.
 #[test]
 fn nothing_is_waited_for_that_does_not_come() {
@@ -297,20 +321,8 @@ fn nothing_is_waited_for_that_does_not_come() {
     let mut reader = BlockReader::new(&stream).unwrap();
     reader.ask(Bytes(0));
     let change = begin(&stream, longer(Some(FOR_EVER)));
-    let mut done = None;
-    until("what there is is read", || {
-        reader.advance(&mut |_| {}).unwrap();
-        reader.more_follow(false);
-        let armed = reader.arm();
-        done = change.take();
-        if done.is_none() {
-            sleep(reader.event(), armed, reader.next_at());
-        }
-        reader.drain();
-        done.is_some()
-    });
     // One of them is there.
-    let late = done.unwrap().unwrap().late;
+    let late = reads(&mut reader, &change, false, |_| {}).late;
     assert!(late >= PERIOD - Listener::lasts(), "{late}");
     drop(reader);
     assert_eq!(stream.block(), Bytes(LONGER * BUFFER));
@@ -341,20 +353,10 @@ fn nothing_is_waited_for_that_does_not_come() {
     (3..12).for_each(|place| reader.ask(Bytes(place * BUFFER)));
     let change = begin(&stream, longer(Some(FOR_EVER)));
     let mut current = None;
-    let mut done = None;
-    until("all buffers are full", || {
-        reader.more_follow(true);
-        reader.advance(&mut |_| {}).unwrap();
+    let granted_now = reads(&mut reader, &change, true, |reader| {
         current = current.take().or_else(|| reader.take());
-        let armed = reader.arm();
-        done = change.take();
-        if done.is_none() {
-            sleep(reader.event(), armed, reader.next_at());
-        }
-        reader.drain();
-        done.is_some()
     });
-    assert_eq!(done.unwrap().unwrap(), Granted::default());
+    assert_eq!(granted_now, Granted::default());
     assert_eq!(reader.use_of_buffers().full, 7);
     drop((reader, current));
     // Nobody reads, so it is done at once.
