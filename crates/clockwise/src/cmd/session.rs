@@ -140,6 +140,10 @@ fn one(of: &RtspSessionView) -> String {
             of.counts.lost, of.counts.lost_without_buffer
         ),
     };
+    let durable = match of.does {
+        Does::Plays => String::new(),
+        _ => format!("; {} durable", Size(Bytes(of.durable_bytes))),
+    };
     list(&[
         ("session", of.number.to_string()),
         ("who", printable(&of.who).into_owned()),
@@ -185,7 +189,7 @@ fn one(of: &RtspSessionView) -> String {
         (
             "blocks",
             format!(
-                "{} of {}; {} deadlines missed",
+                "{} of {}; {} deadlines missed{durable}",
                 of.blocks,
                 Size(Bytes(of.block_bytes)),
                 of.misses

@@ -41,6 +41,8 @@ pub struct RtspSessionView {
     pub counts: Counts,
     /// Blocks that were written or read.
     pub blocks: u64,
+    /// Of a recording, bytes of its blocks since RECORD, or since a source began, that survive SIGKILL and power cuts.
+    pub durable_bytes: u64,
     /// Deadlines of them that were missed, net of the host's own lateness.
     pub misses: u64,
 }
@@ -61,6 +63,7 @@ impl From<&Member> for RtspSessionView {
             buffers: of.changer().buffers() as u64,
             counts: of.counts(),
             blocks: status.blocks,
+            durable_bytes: of.changer().durable_bytes(),
             misses: status.misses,
         }
     }

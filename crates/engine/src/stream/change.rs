@@ -164,6 +164,12 @@ impl Changer {
         self.core.status()
     }
 
+    /// As of [the stream](Stream::durable_bytes).
+    #[must_use]
+    pub fn durable_bytes(&self) -> u64 {
+        self.core.durable_bytes()
+    }
+
     /// The bytes of the volume that it is reserved for now.
     #[must_use]
     pub fn range(&self) -> Range<u64> {

@@ -378,6 +378,11 @@ impl StreamCore {
         }
     }
 
+    /// Of what is recorded through it, or was last, bytes from the beginning that survive a power cut.
+    pub(super) fn durable_bytes(&self) -> u64 {
+        self.evidence.durable_bytes.load(Relaxed)
+    }
+
     pub(crate) fn status(&self) -> StreamStatus {
         let evidence = &self.evidence;
         let disk = |task: &StreamTask| StreamDisk {

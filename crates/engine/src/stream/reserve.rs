@@ -223,7 +223,7 @@ impl Stream {
     /// power cut.
     #[must_use]
     pub fn durable_bytes(&self) -> u64 {
-        self.core.evidence.durable_bytes.load(Relaxed)
+        self.core.durable_bytes()
     }
 
     pub(super) fn set_durable(&self, bytes: u64) {
