@@ -3,7 +3,7 @@
 //! While what a stream has reserved is changed nothing is asked for, and the first longer block is due a period of the new
 //! ones later: until then whoever reads goes on with what it has read. So it reads as far ahead before, up to where a
 //! longer block begins, and keeps from asking for that one until it is asked for as what it is. Asked for in parts it would
-//! cost the disks a period for each of them. Where all of its buffers are full and stay so, as what is played lasts longer than
+//! cost the disks a period for each of them: where it cannot get there, what it has is to last for one more. Where all of its buffers are full and stay so, as what is played lasts longer than
 //! what is reserved, nobody waits for that place.
 
 use std::cell::Cell;
@@ -20,8 +20,34 @@ pub(super) struct Target {
     pub(super) block: u64,
     /// So many buffers at least.
     pub(super) buffers: usize,
+    /// With so many bytes in each.
+    pub(super) buffer: u64,
+    /// For how many buffers a longer block's period lasts.
+    pub(super) period: usize,
     /// What was reserved before.
     pub(super) rate: BytesPerSecond,
+}
+
+impl Target {
+    /// How many buffers are missing where so many are read, and what is next begins there.
+    fn missing(&self, read: usize, next: u64) -> usize {
+        let into = next % self.block;
+        let rest = (self.block - into).div_ceil(self.buffer.max(1));
+        let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+        // The rest of a longer block comes when all of it would, and the next one a period behind that.
+        let more = if into == 0 {
+            0
+        } else {
+            self.period.saturating_sub(rest)
+        };
+        self.buffers.saturating_add(more).saturating_sub(read)
+    }
+
+    /// How many there may be, wherever that is.
+    fn missing_max(&self) -> usize {
+        let more = self.period.saturating_sub(1);
+        self.buffers.saturating_add(more)
+    }
 }
 
 /// What of a stream is read ahead, between whoever reads and whoever waits for that.
@@ -58,7 +84,7 @@ impl Ahead {
         let mut state = self.state.lock();
         state.targets += 1;
         state.target = Some((state.targets, target));
-        (state.missing, state.is_over, state.full_since) = (target.buffers, false, None);
+        (state.missing, state.is_over, state.full_since) = (target.missing_max(), false, None);
         self.is_wanted.store(true, Ordering::Release);
         Wanted(self)
     }
@@ -191,7 +217,7 @@ impl<'a> Reading<'a> {
         let mut state = self.ahead.state.lock();
         let is_it = state.target.is_some_and(|(wanted, _)| wanted == number);
         if is_it && !state.is_over {
-            state.missing = target.buffers.saturating_sub(most);
+            state.missing = target.missing(most, of.next);
             state.is_over = is_over;
             self.holds.set(self.holds.get() || is_over);
             let since = state.full_since.or_else(|| Some(Instant::now()));

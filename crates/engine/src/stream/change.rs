@@ -37,8 +37,8 @@ pub struct Wish {
     /// Buffers that nobody else may use: two blocks for each disk at least, [`BUFFERS_MAX`] at most.
     pub buffers: Option<usize>,
     /// For how long at most to have read ahead before blocks become longer that a [`BlockReader`](super::BlockReader)
-    /// reads, as the first of them comes later: at up to twice the rate meanwhile, where the disks carry that. Without it
-    /// they become longer at once. Not for the thread that reads, which would wait for itself.
+    /// reads, as the first of them comes later: at up to twice the rate meanwhile, or as many times as there are disks
+    /// between which blocks alternate, where these carry that. Without it they become longer at once. Not for the thread that reads, which would wait for itself.
     pub within: Option<Duration>,
 }
 
@@ -52,8 +52,8 @@ impl Wish {
 /// What came of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Granted {
-    /// How much later what is read may come once, where it was to be [read ahead](Wish::within) and less was than that
-    /// takes.
+    /// How much later what is read may come once, at most, where it was to be [read ahead](Wish::within) and less was than
+    /// that takes, or the disks did not carry what it takes to begin with that.
     pub late: Nanos,
 }
 
@@ -118,8 +118,8 @@ impl Stream {
         self.core().is_changing()
     }
 
-    /// Changes its rate; it keeps the old one when there is no room for the new one. Blocks submitted
-    /// meanwhile wait until those in flight are complete.
+    /// Changes its rate, after whatever else is being changed; it keeps the old one when there is no room for the new one.
+    /// Blocks submitted meanwhile wait until those in flight are complete. Nothing is done if that is its rate.
     ///
     /// # Errors
     /// As for a new reservation. A stream that one of its disks has left without a share, which takes a disk
@@ -249,13 +249,18 @@ impl Changer {
         let lasts = rate.period_of(core.buffer).unwrap_or(Nanos::MAX);
         // What has been asked for last is due a period after that, and then the first of the new ones is asked for.
         let awaited = longest.saturating_add(core.longest_period());
-        let buffers = awaited.0.div_ceil(lasts.0.max(1));
+        let buffers_in = |time: Nanos| {
+            let buffers = time.0.div_ceil(lasts.0.max(1));
+            usize::try_from(buffers).unwrap_or(usize::MAX)
+        };
         let wanted = core.ahead.want(Target {
             block: to.block.0,
-            buffers: usize::try_from(buffers).unwrap_or(usize::MAX),
+            buffers: buffers_in(awaited),
+            buffer: core.buffer.0,
+            period: buffers_in(longest),
             rate,
         });
-        let is_faster = self.hurry(rate.max(to.rate));
+        let faster = self.hurry(rate.max(to.rate));
         drop(turn);
         self.client.nudge();
         let missing = wanted.wait(until, Duration::from_nanos(lasts.0) * 2);
@@ -264,7 +269,7 @@ impl Changer {
             ..wish
         });
         if changed.is_err() {
-            if is_faster {
+            if faster.is_some() {
                 // It fits, as less than what there is; or the stream is closed, and has nothing any more.
                 let _: Result<_, _> = self.change_now(Wish {
                     rate: Some(rate),
@@ -273,28 +278,40 @@ impl Changer {
             }
             more.shorten(before);
         }
-        let late = lasts.0.saturating_mul(missing as u64);
-        changed.map(|()| Granted { late: Nanos(late) })
+        let late = Nanos(lasts.0.saturating_mul(missing as u64));
+        let late = late.max(faster.unwrap_or_default());
+        changed.map(|()| Granted { late })
     }
 
-    /// Has it read at twice that rate, or at what fits of that; whether that is more than before.
-    fn hurry(&self, rate: BytesPerSecond) -> bool {
-        let before = self.core.rate();
+    /// Has it read at twice that rate, or as many times as it takes for nothing to come late for that, or at what fits of
+    /// it; how much later something may come for that, or `None`: it is not faster than before.
+    ///
+    /// What was asked for last is due when the last task's period is over, and what follows it a period of the new ones later, but
+    /// is to be there when that is played. So where blocks lie on several disks in turn, whose periods are as many times as
+    /// long, it takes as many times the rate.
+    fn hurry(&self, rate: BytesPerSecond) -> Option<Nanos> {
+        let core = &self.core;
+        let before = core.rate();
+        let plays = before.period_of(core.block()).unwrap_or(Nanos::MAX);
+        let disks = core.longest_period().0.div_ceil(plays.0.max(1));
+        // What does not fit is found out before anything waits for it.
         let at = |rate| {
-            let wish = Wish {
+            let to = self.changed_to(Wish {
                 rate: Some(rate),
                 ..Wish::default()
-            };
-            self.change_tasks(wish)
+            });
+            open::try_change(core, to).map(|longest| (to, longest))
         };
-        match at(BytesPerSecond(rate.0.saturating_mul(2))) {
-            Ok(()) => true,
+        let fits = match at(BytesPerSecond(rate.0.saturating_mul(disks.max(2)))) {
             Err(Refusal::Load {
                 rate_that_fits: Some(fits),
                 ..
-            }) if fits > before => at(fits).is_ok(),
-            Err(_) => false,
-        }
+            }) if fits > before => at(fits),
+            tried => tried,
+        };
+        let (to, longest) = fits.ok()?;
+        open::change(core, to).ok()?;
+        Some(longest.saturating_sub(plays))
     }
 
     /// The same at once, in its turn.
@@ -326,11 +343,20 @@ impl Changer {
         self.more_buffers(wish, block)
     }
 
-    fn changed_to(&self, wish: Wish) -> Changed {
+    fn as_it_is(&self) -> Changed {
         Changed {
-            rate: wish.rate.unwrap_or_else(|| self.core.rate()),
-            end: wish.end.map_or(self.core.range().end, |end| end.0),
-            block: wish.block.unwrap_or_else(|| self.core.block()),
+            rate: self.core.rate(),
+            end: self.core.range().end,
+            block: self.core.block(),
+        }
+    }
+
+    fn changed_to(&self, wish: Wish) -> Changed {
+        let now = self.as_it_is();
+        Changed {
+            rate: wish.rate.unwrap_or(now.rate),
+            end: wish.end.map_or(now.end, |end| end.0),
+            block: wish.block.unwrap_or(now.block),
         }
     }
 
@@ -338,7 +364,12 @@ impl Changer {
         if wish.rate.is_none() && wish.end.is_none() && wish.block.is_none() {
             return Ok(());
         }
-        open::change(&self.core, self.changed_to(wish))
+        let (core, to) = (&self.core, self.changed_to(wish));
+        // Of one that is closed it is said.
+        if to == self.as_it_is() && !core.is_closing() {
+            return Ok(());
+        }
+        open::change(core, to)
     }
 
     /// How many buffers there are to be beside those that it was admitted with, if a block is so long.

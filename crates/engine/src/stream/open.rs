@@ -342,7 +342,7 @@ fn join(
 }
 
 /// What a stream is to have from now on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) rate: BytesPerSecond,
     /// Where its range ends, in bytes of the volume.
