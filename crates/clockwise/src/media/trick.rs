@@ -99,12 +99,13 @@ impl Way {
             way: self,
         };
         let mut next = archive.index_so_far_at(client, recording, from_ns)?;
-        for _ in 0..groups {
+        for group in 1..=groups {
             let Some(section) = next else { break };
             if let First::Key(key) = walk.first(&section, from_ns, false) {
                 return Ok(Some(key));
             }
-            next = walk.next(&section)?;
+            let is_last = group == groups;
+            next = if is_last { None } else { walk.next(&section)? };
         }
         Ok(None)
     }

@@ -226,10 +226,9 @@ impl Connection<'_> {
     pub(super) fn speed(&self, speed: Option<Permille>, parts: &[Part]) -> Option<Permille> {
         let wanted = speed.unwrap_or(Permille::ONE);
         let change = |part: &Part, speed: Permille| {
+            // Whatever it is now, as that may be for a while.
             let rate = speed.of_rate(part.member.promised());
-            if part.reserved.rate() != rate {
-                part.reserved.change_rate(rate)?;
-            }
+            part.reserved.change_rate(rate)?;
             part.member.plays_at(speed);
             Ok(())
         };
