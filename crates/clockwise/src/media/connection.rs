@@ -154,6 +154,14 @@ impl Session {
         reserved.map(|of| &of.member).into_iter().chain(played)
     }
 
+    /// Of somebody who plays: what comes there says that it is there, also while nothing is sent. What a publisher sends is
+    /// kept until it records.
+    fn transports_of_player(&self) -> impl Iterator<Item = &Transport> {
+        let is_player = matches!(self.role, Role::Player { .. });
+        let transports = is_player.then_some(&self.transports);
+        transports.into_iter().flatten().flatten()
+    }
+
     /// It has made a recording, and makes none now: the first SETUP has reserved for it.
     fn has_recorded(&self) -> bool {
         let is_set_up = self.transports.iter().any(Option::is_some);
@@ -178,6 +186,8 @@ pub(super) struct Connection<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
     Socket,
+    /// What comes by UDP of who plays.
+    Heard,
     Stop,
 }
 
@@ -278,9 +288,18 @@ impl<'a> Connection<'a> {
             for member in self.session.iter().flat_map(Session::members) {
                 wait.readable(member.ends(), Ready::Stop);
             }
+            for transport in self.transports_of_player() {
+                transport.hear(&mut wait, Ready::Heard);
+            }
             let ready = wait.sleep(true, Some(until))?;
             if ready.contains(&Ready::Stop) {
                 return Ok(false);
+            }
+            if ready.contains(&Ready::Heard) {
+                let said = self.transports_of_player().filter(|of| of.has_said());
+                if said.count() > 0 {
+                    self.heard = clock::now();
+                }
             }
             if ready.contains(&Ready::Socket) {
                 match self.receive(4_096)? {
@@ -289,7 +308,7 @@ impl<'a> Connection<'a> {
                     None => {}
                 }
             }
-            if clock::now() >= until {
+            if clock::now() >= self.heard.saturating_add(self.patience()) {
                 return Err(Ended::Silent(self.patience()));
             }
         }
@@ -389,6 +408,11 @@ impl<'a> Connection<'a> {
             }
             _ => next(answer(Some(request), StatusCode::NotImplemented)),
         }
+    }
+
+    fn transports_of_player(&self) -> impl Iterator<Item = &Transport> {
+        let session = self.session.as_ref();
+        session.into_iter().flat_map(Session::transports_of_player)
     }
 
     fn is_player(&self) -> bool {

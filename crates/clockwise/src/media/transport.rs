@@ -1,6 +1,7 @@
 //! How a track's packets go: between the messages of the connection, or by UDP.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::{io, iter};
 
 use rtsp_types::headers::transport::{
@@ -10,12 +11,16 @@ use rtsp_types::headers::transport::{
 use rustix::net::sockopt;
 
 use super::datagram;
+use super::poll::Wait;
 
 /// How often ports are asked for before there are none.
 const PORT_TRIES: usize = 64;
 
 /// What the kernel keeps of a track's packets while its thread does something else.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// So many datagrams of somebody who plays are taken in before others have their turn.
+const HEARD_AT_A_TIME: usize = 64;
 
 /// How a track's packets go.
 #[derive(Debug)]
@@ -106,6 +111,29 @@ impl Transport {
             }
         }
         Err(unsupported)
+    }
+
+    /// Takes in what somebody who plays by UDP says, which is that it is there; whether it has said anything. What is left
+    /// of much wakes again.
+    pub(super) fn has_said(&self) -> bool {
+        let Self::Udp { rtp, rtcp, .. } = self else {
+            return false;
+        };
+        let mut scratch = [0; 2_048];
+        let mut has_said = false;
+        for socket in [rtp, rtcp] {
+            let came = (0..HEARD_AT_A_TIME).take_while(|_| socket.recv(&mut scratch).is_ok());
+            has_said |= came.count() > 0;
+        }
+        has_said
+    }
+
+    /// Has it wake whoever waits with what comes by UDP.
+    pub(super) fn hear<'a, T: Copy>(&'a self, wait: &mut Wait<'a, T>, wakes: T) {
+        if let Self::Udp { rtp, rtcp, .. } = self {
+            wait.readable(rtp.as_fd(), wakes);
+            wait.readable(rtcp.as_fd(), wakes);
+        }
     }
 
     /// An even port and the next one, connected to those of the peer.

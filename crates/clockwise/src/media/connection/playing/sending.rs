@@ -20,7 +20,7 @@ enum Wakes {
     Disks,
     Live,
     /// Somebody who plays has said something by UDP.
-    Heard(usize),
+    Heard,
 }
 
 impl Connection<'_> {
@@ -90,10 +90,8 @@ impl Connection<'_> {
             if ready.contains(&Wakes::Writable) {
                 out.full = None;
             }
-            for of in &ready {
-                if let Wakes::Heard(track) = of {
-                    self.hear(out.transports, *track);
-                }
+            if ready.contains(&Wakes::Heard) {
+                self.hear(out.transports);
             }
             if ready.contains(&Wakes::Socket) {
                 match self.receive(4_096)? {
@@ -249,11 +247,8 @@ impl Connection<'_> {
         for reader in out.playback.readers() {
             wait.readable(reader.event(), Wakes::Disks);
         }
-        for (track, transport) in out.transports.iter().enumerate() {
-            if let Some(Transport::Udp { rtcp, rtp, .. }) = transport {
-                wait.readable(rtcp.as_fd(), Wakes::Heard(track));
-                wait.readable(rtp.as_fd(), Wakes::Heard(track));
-            }
+        for transport in out.transports.iter().flatten() {
+            transport.hear(&mut wait, Wakes::Heard);
         }
         if let Some(full) = out.full {
             wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
@@ -277,13 +272,9 @@ impl Connection<'_> {
     }
 
     /// Who plays by UDP says that it is there.
-    fn hear(&mut self, transports: &[Option<Transport>], track: usize) {
-        let Some(Transport::Udp { rtp, rtcp, .. }) = &transports[track] else {
-            return;
-        };
-        let mut scratch = [0; 2_048];
-        for socket in [rtp, rtcp] {
-            while socket.recv(&mut scratch).is_ok() {
+    fn hear(&mut self, transports: &[Option<Transport>]) {
+        for transport in transports.iter().flatten() {
+            if transport.has_said() {
                 self.heard = clock::now();
             }
         }
