@@ -237,6 +237,48 @@ fn a_camera_that_is_back_goes_on_in_the_same_recording() {
     server.terminate();
 }
 
+/// One whose connection is reset in the middle of a packet is one that is lost, whose recording stays; and what had come
+/// before that is written while it is away, when it is a minute old.
+#[test]
+fn a_camera_that_is_cut_off_within_a_packet_goes_on_in_the_same_recording() {
+    let (site, server, address, camera, mut visit) = called("tcp");
+    let first = packets(0..20, 7);
+    send(&mut visit, &first);
+    has(&site, 20);
+    // A part of a body, which is received before the connection is seen to be reset.
+    let next = &packets(20..21, 7)[0];
+    let [high, low] = (next.len() as u16).to_be_bytes();
+    visit.send(&[&[b'$', 0, high, low], &next[..500]].concat());
+    visit.reset();
+    is(&site, "it is seen", |of| {
+        of["reason"].as_str().is_some_and(|of| of.contains("reset"))
+    });
+    let session = || call(&site, "GET", "/v1/sessions", "").1[0].clone();
+    let durable = |of: &Value| of["durable_bytes"].as_u64().expect("it is recorded");
+    // It is called after 1, 2, 4, 8, 16 and 30 s more.
+    for _ in 0..6 {
+        let visit = camera.visit();
+        assert_eq!(durable(&session()), 0);
+        drop(visit);
+    }
+    until("it is written", || durable(&session()) > 0);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let second = packets(10..30, 8);
+    send(&mut visit, &second);
+    let now = has(&site, 40);
+    assert_eq!((&now["gaps"], &now["recording"]), (&1.into(), &1.into()));
+    // Those behind the gap are played a minute later.
+    ends(&site, address, &first);
+    let check = site.json(&["recording", "check", "cam", "1"]);
+    assert_eq!(
+        (&check["packets"], &check["is_sound"]),
+        (&40.into(), &true.into()),
+        "{check}"
+    );
+    server.terminate();
+}
+
 /// What a camera asks for that wants to know who asks.
 const DIGEST: &str = "WWW-Authenticate: Digest realm=\"cam\", nonce=\"1a2b\"";
 

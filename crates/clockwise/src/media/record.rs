@@ -242,7 +242,6 @@ impl<'a> Tape<'a> {
     /// What comes from now on is of another session with the same source: numbers and timestamps begin anew, and the
     /// time until its first packet is a gap.
     pub fn restart(&mut self) {
-        self.is_receiving = false;
         for track in &mut self.tracks {
             track.sequence = track.sequence.anew();
             track.frames = Frames::default();
@@ -482,10 +481,16 @@ impl<'a> Tape<'a> {
         self.tally.copied_bytes += bytes as u64;
     }
 
+    /// No more comes of the packet that is being received in a connection, which has ended: what lies before it is not kept
+    /// waiting for that.
+    pub fn cut(&mut self) {
+        self.is_receiving = false;
+    }
+
     /// Nothing is to come but what waits to be received: what is full goes to the disks before its time where that does nobody
     /// harm, as it does at the end.
     pub fn end(&mut self) {
-        self.is_receiving = false;
+        self.cut();
         self.writer.end();
     }
 

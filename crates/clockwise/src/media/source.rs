@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::clock;
 use engine::event::EventFd;
-use engine::stream::{Refusal, Stream, StreamSpec};
+use engine::stream::{PaceError, Refusal, Stream, StreamSpec};
 use rtsp_types::Method;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
@@ -149,7 +149,7 @@ pub(super) enum SourceError {
     #[error("{0}")]
     Refused(#[from] Refusal),
     #[error("the recording: {0}")]
-    Record(#[from] RecordError),
+    Record(#[from] PaceError),
 }
 
 impl From<ReceiveError> for SourceError {
@@ -158,6 +158,16 @@ impl From<ReceiveError> for SourceError {
             ReceiveError::Input(error) => error.into(),
             ReceiveError::Socket(error) => error.into(),
             ReceiveError::Record(error) => error.into(),
+        }
+    }
+}
+
+impl From<RecordError> for SourceError {
+    /// What a socket says is of the camera, and ends no recording.
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Pace(error) => error.into(),
+            RecordError::Socket(error) => error.into(),
         }
     }
 }
@@ -357,7 +367,7 @@ impl Worker {
         self.archives.looks().look_at(&self.spec.volume);
         // The first is the cause; where nothing was left to be written, the last knows nothing of it.
         let failed: Option<&dyn std::fmt::Display> = match (&ended, &finished) {
-            (SourceError::Record(RecordError::Pace(_)), _) => Some(&ended),
+            (SourceError::Record(_), _) => Some(&ended),
             (_, Err(error)) => Some(error),
             _ => None,
         };

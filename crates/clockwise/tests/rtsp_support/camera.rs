@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use md5::{Digest, Md5};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
 use sha2::Sha256;
 
 use crate::common::WITHIN;
@@ -223,6 +224,12 @@ impl Visit {
     /// Sends bytes as they are, whether they are taken or not.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes);
+    }
+
+    /// Goes without a word, as one whose power fails.
+    pub(crate) fn reset(self) {
+        let at_once = Some(std::time::Duration::ZERO);
+        sockopt::set_socket_linger(&self.socket, at_once).expect("it can be reset");
     }
 
     pub(crate) fn answer(&mut self, to: &Wanted, status: &str, headers: &str, body: &str) {

@@ -11,7 +11,7 @@ use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::media::block::Kind;
 use crate::media::poll::Wait;
 use crate::media::receive::{Came, ITEMS_AT_A_TIME, Partial, Wakes};
-use crate::media::record::{RecordError, Tape};
+use crate::media::record::Tape;
 use crate::media::transport::Transport;
 
 /// A session with a camera that was told to send.
@@ -83,9 +83,10 @@ impl Session<'_> {
         camera: &mut Camera,
         error: SourceError,
     ) -> SourceError {
-        if let SourceError::Record(RecordError::Pace(_)) = error {
+        if let SourceError::Record(_) = error {
             return error;
         }
+        tape.cut();
         let stops = [self.worker.stop.as_fd()];
         let rest = camera.receiver().rest(tape, &self.transports, &stops);
         self.note(tape);
