@@ -5,8 +5,11 @@ mod rtsp_support;
 
 use std::io::Read as _;
 
+use common::skip::have;
 use common::{Process, Site, clockwise};
-use rtsp_support::files::{closed, damage};
+use rtsp_support::clip::ENCODED;
+use rtsp_support::files::{clip, closed, damage};
+use rtsp_support::http::{get, header, http};
 use rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
 
 /// Bytes of a packet's body: 46 fill a block.
@@ -85,6 +88,43 @@ fn blocks_that_are_damaged_are_counted_and_all_else_is_exported() {
         .fails(1, &["1 block of the recording", "recording check"]);
     let length = std::fs::metadata(&to).expect("it is kept").len() as usize;
     assert!((400 * BODY..500 * BODY).contains(&length), "{length} bytes");
+    serve.terminate();
+}
+
+/// How long a file is is said before it is made: what has gone since ends it there, and nothing else takes its place.
+#[test]
+fn of_a_part_whose_blocks_have_gone_nothing_is_sent_that_is_not_there() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = serving("rate = \"400KB/s\"\n[http]\nlisten = \"0\"");
+    let clip = clip(
+        &site,
+        "a.mp4",
+        8,
+        &[&ENCODED[..], &["-c:a", "aac"]].concat(),
+    );
+    let number = rtsp_support::files::record(&site, address, &clip, "tcp");
+    let (browsers, file) = (http(&serve), format!("/media/cam/{number}/recording.mp4"));
+    let (status, _, whole) = get(browsers, &file, "");
+    assert_eq!(status, 200);
+    let range = format!("Range: bytes=1-{}\r\n", whole.len() - 2);
+    let part = |head: &str| header(head, "content-length").and_then(|of| of.parse().ok());
+    let (status, head, all) = get(browsers, &file, &range);
+    assert_eq!((status, part(&head)), (206, Some(all.len())));
+    assert!(all == whole[1..whole.len() - 1]);
+    // The fourth block, which lies behind the header and three others.
+    if !damage(&site, 4 * 65_536, 4_096) {
+        return;
+    }
+    let (status, head, some) = get(browsers, &file, &range);
+    assert_eq!((status, part(&head)), (206, Some(all.len())));
+    assert!(some.len() < all.len(), "{} bytes", some.len());
+    assert!(some == all[..some.len()], "what is sent is not what it was");
+    // Asked for anew by another name it is a file without that block.
+    let (status, head, less) = get(browsers, &format!("{file}?from_ns=0&to_ns=9999999999"), "");
+    assert_eq!((status, part(&head)), (200, Some(less.len())));
+    assert!(less.len() < whole.len());
     serve.terminate();
 }
 

@@ -16,6 +16,7 @@
 mod file;
 mod hls;
 mod page;
+mod parts;
 mod visitors;
 
 use std::ops::{ControlFlow, Range};
@@ -65,7 +66,7 @@ const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 pub struct Media {
     running: Arc<Running>,
     plans: file::Plans,
-    cuts: hls::Known,
+    parts: parts::Known,
 }
 
 impl Default for Media {
@@ -73,7 +74,7 @@ impl Default for Media {
         Self {
             running: Arc::new(Running::new(EXPORTS_MAX)),
             plans: file::Plans::default(),
-            cuts: hls::Known::default(),
+            parts: parts::Known::default(),
         }
     }
 }
@@ -457,7 +458,7 @@ impl From<ExportError> for Problem {
                 StatusCode::CONFLICT,
                 "`clockwise recording show` says when it begins and how long it is",
             ),
-            ExportError::Gone { .. } => (
+            ExportError::Gone { .. } | ExportError::Changed { .. } => (
                 StatusCode::NOT_FOUND,
                 "`clockwise recording list` shows what there is",
             ),

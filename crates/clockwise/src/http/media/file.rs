@@ -4,7 +4,7 @@
 //! which is noted, and then as far as it is asked for. A part is made from its segment on, not from the beginning.
 //! Where nobody needs to know, it is made once ([`Times::stream`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +30,8 @@ struct Plan {
     head: Vec<u8>,
     /// Each segment, and where behind it the next begins.
     parts: Vec<(Segment, u64)>,
+    /// The blocks that are not in it.
+    missing: Arc<BTreeSet<u64>>,
 }
 
 impl Plan {
@@ -61,7 +63,11 @@ impl Plan {
         }
         match parts.is_empty() {
             true => Err(ExportError::Empty),
-            false => Ok(Self { head, parts }),
+            false => Ok(Self {
+                head,
+                parts,
+                missing: Arc::new(source.missing().clone()),
+            }),
         }
     }
 
@@ -76,6 +82,7 @@ impl Plan {
         wanted: Range<u64>,
         emit: &mut Emit<'_>,
     ) -> Result<(), ExportError> {
+        source.makes_again(Arc::clone(&self.missing));
         let mut window = Window { at: 0, wanted };
         if window.pass(&self.head, emit).is_break() {
             return Ok(());

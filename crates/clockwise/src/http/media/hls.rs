@@ -1,80 +1,27 @@
 //! What browsers and players play (HLS, RFC 8216, with fragments of MP4).
 //!
 //! Segments are named by their places in the recording, so that each is the same whenever it is asked for, and nothing
-//! has to be known of who plays. Where a recording can be divided is looked for once and noted; one that goes on is
-//! looked at as far as it is longer.
+//! has to be known of who plays. What they are is looked for in [`parts`](super::parts).
 
-use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use chrono::DateTime;
 use m3u8_rs::{
     Map, MasterPlaylist, MediaPlaylist, MediaPlaylistType, MediaSegment, Resolution, VariantStream,
 };
 
-use super::{Opened, PathPart, Problem, Shared, open, plain, respond};
-use crate::media::export::cuts::{Cut, Cuts, Place};
+use super::parts::{Listed, Part};
+use super::{PathPart, Problem, Shared, open, plain, respond};
+use crate::media::export::cuts::Place;
 use crate::media::export::{ExportError, Segment, mp4};
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
-/// A segment begins with the first key frame of each of these times.
-const SEGMENT_CUT_NS: u64 = 4_000_000_000;
-
-/// Of so many recordings it is known where they can be divided.
-const KNOWN_MAX: usize = 32;
-
 /// A player that holds a copy of what does not change may keep it.
 const KEPT: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
-
-/// Where a recording can be divided, as far as that was looked for.
-#[derive(Debug)]
-struct Divided {
-    cuts: Cuts,
-    found: Vec<Cut>,
-}
-
-type Entry = (([u8; 16], u64), Arc<Mutex<Divided>>);
-
-/// What is known of recordings, by archive and number.
-#[derive(Debug, Default)]
-pub(super) struct Known(Mutex<VecDeque<Entry>>);
-
-impl Known {
-    /// Where a recording can be divided now.
-    fn cuts(&self, opened: &mut Opened) -> Result<Vec<Cut>, Problem> {
-        let source = &mut opened.source;
-        let of = (opened.archive.header().archive, source.recording().number);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let divided = match known.iter().find(|(key, _)| *key == of) {
-            Some((_, divided)) => Arc::clone(divided),
-            None => {
-                drop(known);
-                let cuts = Cuts::new(source, 0, SEGMENT_CUT_NS)?;
-                let found = vec![cuts.first()];
-                let divided = Arc::new(Mutex::new(Divided { cuts, found }));
-                known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                if known.len() == KNOWN_MAX {
-                    known.pop_front();
-                }
-                known.push_back((of, Arc::clone(&divided)));
-                divided
-            }
-        };
-        drop(known);
-        let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
-        let Divided { cuts, found } = &mut *divided;
-        while let Some(cut) = cuts.next_cut(source)? {
-            found.push(cut);
-        }
-        let first = source.recording().first;
-        found.retain(|cut| cut.place.serial >= first);
-        Ok(found.clone())
-    }
-}
 
 /// What a segment is called.
 fn name(places: &Range<Place>) -> String {
@@ -99,39 +46,35 @@ fn places(name: &str) -> Option<Range<Place>> {
     (places.start < places.end).then_some(places)
 }
 
-/// The media playlist of a recording that can be divided there, and is so long.
-fn written(cuts: &[Cut], end: Place, end_ns: u64, is_recorded: bool) -> Vec<u8> {
-    let last = Cut {
-        place: end,
-        media_ns: end_ns.max(cuts.last().map_or(0, |cut| cut.media_ns)),
+/// The media playlist of a recording that began then.
+fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> Vec<u8> {
+    let date = |part: &Part| {
+        let at_ns = begun_unix_ns.saturating_add(part.begins.media_ns);
+        let date = DateTime::from_timestamp_nanos(i64::try_from(at_ns).unwrap_or(i64::MAX));
+        Some(date.fixed_offset())
     };
-    // What is being recorded has no end yet.
-    let ends = cuts.iter().skip(1).chain((!is_recorded).then_some(&last));
-    let mut segments: Vec<MediaSegment> = cuts
-        .iter()
-        .zip(ends)
-        .map(|(cut, next)| MediaSegment {
-            uri: name(&(cut.place..next.place)),
-            duration: (next.media_ns - cut.media_ns) as f32 / 1e9,
-            ..MediaSegment::default()
-        })
-        .collect();
-    let longest = segments.iter().map(|of| of.duration.ceil() as u64).max();
-    if let Some(first) = segments.first_mut() {
-        first.map = Some(Map {
+    let parts = listed.parts.iter().enumerate();
+    let segments = parts.map(|(number, part)| MediaSegment {
+        uri: name(&part.places()),
+        duration: (part.length_ns() as f64 / 1e9).max(0.001) as f32,
+        map: (number == 0).then(|| Map {
             uri: "init.mp4".to_owned(),
             ..Map::default()
-        });
-    }
+        }),
+        discontinuity: part.is_behind_lull,
+        // Times are not told by how long segments are where there is a lull between them.
+        program_date_time: date(part).filter(|_| number == 0 || part.is_behind_lull),
+        ..MediaSegment::default()
+    });
     let playlist = MediaPlaylist {
         version: Some(7),
-        target_duration: longest.unwrap_or(1).max(1),
-        // Counts on while the oldest are overwritten.
-        media_sequence: cuts.first().map_or(0, |cut| cut.media_ns / SEGMENT_CUT_NS),
-        segments,
+        target_duration: listed.target_ns.div_ceil(1_000_000_000),
+        media_sequence: listed.sequence,
+        discontinuity_sequence: listed.lulls,
+        segments: segments.collect(),
         end_list: !is_recorded,
         playlist_type: (!is_recorded).then_some(MediaPlaylistType::Vod),
-        independent_segments: true,
+        independent_segments: listed.parts.iter().all(|part| part.is_independent),
         ..MediaPlaylist::default()
     };
     let mut out = Vec::new();
@@ -146,15 +89,10 @@ pub(super) async fn playlist(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let cuts = app.media.cuts.cuts(&mut opened)?;
+        let listed = app.media.parts.list(&mut opened)?;
         let described = &opened.described;
-        let begins_ns = cuts.first().map_or(0, |cut| cut.media_ns);
-        let end = Place {
-            serial: described.recording.end,
-            packet: 0,
-        };
-        let end_ns = begins_ns.max(described.ends_ns);
-        let text = written(&cuts, end, end_ns, described.is_recorded);
+        let begun = described.recording.begun_unix_ns;
+        let text = written(&listed, begun, described.is_recorded);
         Ok(plain(PLAYLIST, text))
     })
     .await
@@ -166,8 +104,7 @@ pub(super) async fn master(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let first = app.media.cuts.cuts(&mut opened)?;
-        let first = first.first().copied().unwrap_or_default();
+        let first = app.media.parts.list(&mut opened)?.first;
         let heads = opened.source.heads(first.place)?;
         let of = &opened.described.recording;
         let bytes = (of.end - of.first).saturating_mul(opened.archive.header().block_bytes);
@@ -176,7 +113,6 @@ pub(super) async fn master(
         let size = heads.iter().find_map(mp4::TrackHead::size);
         let playlist = MasterPlaylist {
             version: Some(7),
-            independent_segments: true,
             variants: vec![VariantStream {
                 uri: "media.m3u8".to_owned(),
                 bandwidth: (bytes / seconds).saturating_mul(8),
@@ -203,8 +139,7 @@ pub(super) async fn init(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let first = app.media.cuts.cuts(&mut opened)?;
-        let first = first.first().copied().unwrap_or_default();
+        let first = app.media.parts.list(&mut opened)?.first;
         let heads = opened.source.heads(first.place)?;
         let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
         Ok(plain("video/mp4", bytes))
@@ -227,20 +162,12 @@ pub(super) async fn segment(
         let places = places(&name).ok_or_else(|| none("segments are not called that"))?;
         let _permit = app.media.permit()?;
         let mut opened = open(app, &volume, number)?;
-        let of = *opened.source.recording();
-        let end = Place {
-            serial: of.end,
-            packet: 0,
-        };
-        if places.start.serial < of.first || places.end > end {
-            return Err(none("it is not there any more, or not yet"));
-        }
         // What somebody makes up must not have the server hold a recording in memory.
-        let cuts = app.media.cuts.cuts(&mut opened)?;
-        if !cuts.iter().any(|cut| cut.place == places.start)
-            || places.end != end && !cuts.iter().any(|cut| cut.place == places.end)
-        {
-            return Err(none("the recording is not divided there"));
+        let listed = app.media.parts.list(&mut opened)?;
+        if !listed.parts.iter().any(|part| part.places() == places) {
+            return Err(none(
+                "it is not there any more, or not yet, or the recording is not divided there",
+            ));
         }
         let segment = Segment {
             number: places.start.serial as u32,
@@ -264,45 +191,58 @@ pub(super) async fn segment(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media::export::cuts::Cut;
 
-    fn cut(serial: u64, packet: u32, seconds: u64) -> Cut {
+    fn cut(serial: u64, packet: u32, millis: u64) -> Cut {
         Cut {
             place: Place { serial, packet },
-            media_ns: seconds * 1_000_000_000,
+            media_ns: millis * 1_000_000,
         }
     }
 
     #[test]
     fn a_playlist_names_what_can_be_asked_for() {
-        let cuts = [cut(3, 0, 8), cut(5, 17, 12), cut(9, 2, 17)];
-        let end = Place {
-            serial: 11,
-            packet: 0,
+        let part = |begins, ends, is_behind_lull| Part {
+            begins,
+            ends,
+            is_behind_lull,
+            is_independent: true,
+        };
+        let listed = Listed {
+            first: cut(3, 0, 8_000),
+            parts: vec![
+                part(cut(3, 0, 8_000), cut(5, 17, 12_000), false),
+                part(cut(5, 17, 12_000), cut(9, 1, 15_250), false),
+                part(cut(9, 2, 600_500), cut(11, 0, 604_000), true),
+            ],
+            sequence: 2,
+            lulls: 1,
+            target_ns: 6_500_000_000,
         };
         let text = |is_recorded| {
-            String::from_utf8(written(&cuts, end, 20_500_000_000, is_recorded)).unwrap()
+            String::from_utf8(written(&listed, 1_700_000_000_000_000_000, is_recorded)).unwrap()
         };
         insta::assert_snapshot!(text(false), @r#"
         #EXTM3U
         #EXT-X-VERSION:7
         #EXT-X-INDEPENDENT-SEGMENTS
-        #EXT-X-TARGETDURATION:5
+        #EXT-X-TARGETDURATION:7
         #EXT-X-MEDIA-SEQUENCE:2
+        #EXT-X-DISCONTINUITY-SEQUENCE:1
         #EXT-X-PLAYLIST-TYPE:VOD
         #EXT-X-MAP:URI="init.mp4"
+        #EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:13:28.000Z
         #EXTINF:4,
         segments/3.0-5.17.m4s
-        #EXTINF:5,
-        segments/5.17-9.2.m4s
+        #EXTINF:3.25,
+        segments/5.17-9.1.m4s
+        #EXT-X-DISCONTINUITY
+        #EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:23:20.500Z
         #EXTINF:3.5,
         segments/9.2-11.0.m4s
         #EXT-X-ENDLIST
         "#);
-        let live = text(true);
-        assert!(
-            !live.contains("ENDLIST") && !live.contains("9.2-11.0"),
-            "{live}"
-        );
+        assert!(!text(true).contains("ENDLIST") && !text(true).contains("VOD"));
     }
 
     #[test]

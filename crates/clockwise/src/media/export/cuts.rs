@@ -83,12 +83,10 @@ impl Cuts {
             packet: 0,
         };
         if place == begins {
-            let end = ((begins.serial / GROUP + 1) * GROUP).min(source.recording.end);
-            cuts.look(source, end)?;
+            while cuts.found.is_empty() && cuts.look_on(source)? {}
             cuts.first = cuts.found.front().copied().unwrap_or(first);
             cuts.last = cuts.first;
             cuts.first = heard_before(source, cuts.first, track)?;
-            cuts.next = end;
         }
         Ok(cuts)
     }
@@ -112,14 +110,21 @@ impl Cuts {
                     return Ok(Some(found));
                 }
             }
-            if self.next >= source.recording.end {
+            if !self.look_on(source)? {
                 return Ok(None);
             }
-            let group = self.next / GROUP;
-            let end = ((group + 1) * GROUP).min(source.recording.end);
-            self.look(source, end)?;
-            self.next = end;
         }
+    }
+
+    /// Looks at what there is of the next group; `false`: nothing is.
+    fn look_on(&mut self, source: &mut Source) -> Result<bool, ExportError> {
+        if self.next >= source.recording.end {
+            return Ok(false);
+        }
+        let end = ((self.next / GROUP + 1) * GROUP).min(source.recording.end);
+        self.look(source, end)?;
+        self.next = end;
+        Ok(true)
     }
 
     /// Looks at the blocks up to this one, which are of one group.
@@ -128,7 +133,8 @@ impl Cuts {
             let is_of_track = index.track == self.track && index.named == Named::All;
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
-                let records = records.filter(|(_, record)| record.packets > 0);
+                let is_there = |serial: u64| serial >= self.next;
+                let records = records.filter(|(of, record)| is_there(*of) && record.packets > 0);
                 self.found.extend(records.map(|(serial, record)| Cut {
                     place: Place { serial, packet: 0 },
                     media_ns: record.media_ns,
@@ -136,7 +142,9 @@ impl Cuts {
                 return Ok(());
             }
             if is_of_track && index.first <= self.next.max(source.recording.first) {
-                self.found.extend(index.keys.iter().map(|key| Cut {
+                // What the section names before that may be gone.
+                let keys = index.keys.iter().filter(|key| key.serial >= self.next);
+                self.found.extend(keys.map(|key| Cut {
                     place: Place {
                         serial: key.serial,
                         packet: key.packet,

@@ -22,6 +22,7 @@
 pub mod aac;
 pub mod cuts;
 pub mod jpeg;
+pub mod lulls;
 pub mod mp4;
 pub mod nal;
 mod segments;
@@ -96,6 +97,14 @@ pub enum ExportError {
         /// Its number.
         number: u64,
     },
+    /// It is not what it was when it was said how long it is.
+    #[error(
+        "block {serial} of the recording was there when it was said how long its file is, and has been damaged or overwritten since"
+    )]
+    Changed {
+        /// The block's serial.
+        serial: u64,
+    },
     /// Who asked for it has taken nothing for too long.
     #[error("nothing of the file has been taken for {0:?}")]
     Stalled(std::time::Duration),
@@ -126,6 +135,8 @@ pub struct Source {
     kept: Option<(u64, Vec<u8>)>,
     /// The serials of blocks that were damaged, or overwritten meanwhile.
     missing: BTreeSet<u64>,
+    /// Those that are, of a file whose length has been said; no others may be.
+    planned: Option<Arc<BTreeSet<u64>>>,
     /// Frames, images and NAL units that were left out, as parts of them are missing or of no kind that is known.
     pub left_out: u64,
 }
@@ -162,6 +173,7 @@ impl Source {
             description,
             kept: None,
             missing: BTreeSet::new(),
+            planned: None,
             left_out: 0,
         }
     }
@@ -190,12 +202,27 @@ impl Source {
         self.missing.len() as u64
     }
 
+    /// Which blocks are missing of what was made.
+    #[must_use]
+    pub fn missing(&self) -> &BTreeSet<u64> {
+        &self.missing
+    }
+
+    /// From now on these blocks are missing, and it is an error if another one is: what is made is what was made once.
+    pub fn makes_again(&mut self, missing: Arc<BTreeSet<u64>>) {
+        self.planned = Some(missing);
+    }
+
     /// Makes a block the one that is kept; `false`: it is damaged, or not there any more.
     fn load(&mut self, serial: u64) -> Result<bool, ExportError> {
         if self.kept.as_ref().is_some_and(|(of, _)| *of == serial) {
             return Ok(true);
         }
         self.kept = None;
+        let planned = self.planned.as_ref();
+        if planned.is_some_and(|missing| missing.contains(&serial)) {
+            return Ok(false);
+        }
         let read = self.archive.read_block(&self.client, serial)?;
         let number = self.recording.number;
         if read.is_none() && !self.archive.is_there(number) {
@@ -203,6 +230,9 @@ impl Source {
                 volume: self.volume().to_owned(),
                 number,
             });
+        }
+        if read.is_none() && self.planned.is_some() {
+            return Err(ExportError::Changed { serial });
         }
         self.kept = read.map(|bytes| (serial, bytes));
         Ok(self.kept.is_some())
