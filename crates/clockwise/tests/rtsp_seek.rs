@@ -212,7 +212,8 @@ fn scales(address: SocketAddr, begins_ms: u64) {
     }
 }
 
-/// Packets do not come sooner than they are to be shown, however fast that is.
+/// Packets do not come sooner than they are to be shown, however fast that is, nor more slowly, where the host lets them:
+/// in one of three tries. At a higher Speed they are sent in less time than they are shown in.
 fn pace(address: SocketAddr, begins_ms: u64) {
     let from_ms = begins_ms + 4_001;
     let range = format!("Range: npt={}.{:03}-", from_ms / 1_000, from_ms % 1_000);
@@ -223,25 +224,32 @@ fn pace(address: SocketAddr, begins_ms: u64) {
         ("Scale: 4", 20, 100),
         ("Speed: 1.25", 75, 32),
     ] {
-        let mut client = player(address);
-        let begun = Instant::now();
-        client
-            .ask("PLAY", "cam", &format!("{range}\r\n{how}\r\n"), "")
-            .is(200);
-        let packets = client.packets_on(0, (frames * PARTS) as usize + 1);
-        let took = begun.elapsed();
-        let apart = seen(packets.last().expect("packets"))
-            .1
-            .wrapping_sub(seen(&packets[0]).1);
-        let shown = Duration::from_millis(u64::from(apart) * 1_000 / CLOCK);
-        let speed = if how == "Speed: 1.25" { 5 } else { 4 };
-        let lasts = shown * 4 / speed;
-        assert!(
-            lasts >= Duration::from_millis(frames * each_ms),
-            "{how}: {lasts:?}"
-        );
-        assert!(took >= lasts, "{how}: {took:?} of {lasts:?}");
-        client.ask("TEARDOWN", "cam", "", "").is(200);
+        let is_in_time = (0..3).any(|_| {
+            let mut client = player(address);
+            let begun = Instant::now();
+            client
+                .ask("PLAY", "cam", &format!("{range}\r\n{how}\r\n"), "")
+                .is(200);
+            client.packets_on(0, 1);
+            let came = Instant::now();
+            let packets = client.packets_on(0, (frames * PARTS) as usize + 1);
+            let (took, came) = (begun.elapsed(), came.elapsed());
+            let apart = seen(packets.last().expect("packets")).1;
+            let apart = apart.wrapping_sub(seen(&packets[0]).1);
+            let shown = Duration::from_millis(u64::from(apart) * 1_000 / CLOCK);
+            let (lasts, most) = match how {
+                "Speed: 1.25" => (shown * 4 / 5, shown),
+                _ => (shown, shown * 3 / 2),
+            };
+            assert!(
+                lasts >= Duration::from_millis(frames * each_ms),
+                "{how}: {lasts:?}"
+            );
+            assert!(took >= lasts, "{how}: {took:?} of {lasts:?}");
+            client.ask("TEARDOWN", "cam", "", "").is(200);
+            came < most
+        });
+        assert!(is_in_time, "{how}: it comes more slowly than it is shown");
     }
 }
 

@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use common::skip::{have, tool};
-use common::{Site, outcome, until};
+use common::{Site, WITHIN, outcome, until};
+use rtsp_support::udp::Pair;
 use rtsp_support::{Client, SECOND, TCP, serving};
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// Who sees and hears does not notice less (EBU R37 has 40 ms before and 60 ms behind, ITU-R BT.1359 more).
 const APART_US_MAX: i64 = 80_000;
@@ -24,12 +26,31 @@ struct Came {
     clock: i64,
     /// When each packet came, and its timestamp.
     packets: Vec<(i64, u32)>,
+    /// Bytes of each without its header.
+    octets: Vec<u32>,
     /// Times of the sender, in microseconds, and the timestamps that are then.
     reports: Vec<(i64, u32)>,
+    /// Packets and bytes of them that had been sent by each.
+    sent: Vec<(u32, u32)>,
     has_ended: bool,
 }
 
 impl Came {
+    fn take(&mut self, now: i64, packet: &[u8]) {
+        let timestamp = u32::from_be_bytes(packet[4..8].try_into().expect("four"));
+        self.packets.push((now, timestamp));
+        self.octets.push(packet.len() as u32 - 12);
+    }
+
+    /// Each report says how much had been sent before the packet that it is of.
+    fn counts_are_right(&self) {
+        for ((_, timestamp), (packets, octets)) in self.reports.iter().zip(&self.sent) {
+            let next = *packets as usize;
+            assert_eq!(self.packets[next].1, *timestamp, "after {packets} packets");
+            assert_eq!(self.octets[..next].iter().sum::<u32>(), *octets);
+        }
+    }
+
     fn report(&mut self, compound: &[u8]) {
         let mut rest = compound;
         while let [_, kind, high, low, ..] = *rest {
@@ -38,6 +59,9 @@ impl Came {
                 let us = (u128::from(ntp) * 1_000_000) >> 32;
                 let timestamp = u32::from_be_bytes(rest[16..20].try_into().expect("four"));
                 self.reports.push((us as i64, timestamp));
+                let count =
+                    |at: usize| u32::from_be_bytes(rest[at..at + 4].try_into().expect("four"));
+                self.sent.push((count(20), count(24)));
             }
             self.has_ended |= kind == 203;
             let words = usize::from(u16::from_be_bytes([high, low])) + 1;
@@ -66,16 +90,58 @@ impl Came {
     }
 }
 
-/// What a player gets of the newest recording, in its connection.
+fn nothing() -> [Came; 2] {
+    [PICTURE_CLOCK, SOUND_CLOCK].map(|clock| Came {
+        clock,
+        ..Came::default()
+    })
+}
+
+/// What a player gets of the newest recording by UDP.
+fn played_by_udp(address: SocketAddr) -> [Came; 2] {
+    let mut player = Client::connect(address);
+    let pairs = ["cam/track0", "cam/track1"].map(|track| {
+        let pair = Pair::new();
+        let said = player.ask("SETUP", track, &pair.transport(), "").is(200);
+        pair.agreed(address, &said);
+        pair
+    });
+    player.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
+    let mut tracks = nothing();
+    let begun = Instant::now();
+    let mut bytes = [0; 65_536];
+    let wait = WITHIN.try_into().expect("a time");
+    while !tracks.iter().all(|of| of.has_ended) {
+        let sockets = pairs.iter().flat_map(Pair::sockets);
+        let mut fds: Vec<PollFd<'_>> = sockets
+            .map(|socket| PollFd::new(socket, PollFlags::IN))
+            .collect();
+        let ready = poll(&mut fds, Some(&wait)).expect("it is waited for");
+        assert!(ready > 0, "it ends without a farewell");
+        let now = begun.elapsed().as_micros() as i64;
+        for (number, fd) in fds.iter().enumerate() {
+            if fd.revents().is_empty() {
+                continue;
+            }
+            let (of, kind) = (&mut tracks[number / 2], number % 2);
+            let count = pairs[number / 2].sockets()[kind].recv(&mut bytes);
+            let packet = &bytes[..count.expect("a packet")];
+            match kind {
+                0 => of.take(now, packet),
+                _ => of.report(packet),
+            }
+        }
+    }
+    tracks
+}
+
+/// The same in its connection.
 fn played(address: SocketAddr) -> [Came; 2] {
     let mut player = Client::connect(address);
     player.ask("SETUP", "cam/track0", TCP, "").is(200);
     player.ask("SETUP", "cam/track1", SECOND, "").is(200);
     player.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
-    let mut tracks = [PICTURE_CLOCK, SOUND_CLOCK].map(|clock| Came {
-        clock,
-        ..Came::default()
-    });
+    let mut tracks = nothing();
     let begun = Instant::now();
     while !tracks.iter().all(|of| of.has_ended) {
         let packets = player.next_packets();
@@ -86,8 +152,7 @@ fn played(address: SocketAddr) -> [Came; 2] {
             if channel % 2 == 1 {
                 of.report(&packet);
             } else {
-                let timestamp = u32::from_be_bytes(packet[4..8].try_into().expect("four"));
-                of.packets.push((now, timestamp));
+                of.take(now, &packet);
             }
         }
     }
@@ -126,7 +191,12 @@ fn sound_and_picture_of_ffmpeg_come_together() {
     for (number, transport) in ["tcp", "udp"].into_iter().enumerate() {
         publish(address, transport);
         until("the recording is closed", || ended(&site) == number + 1);
-        let [picture, sound] = played(address);
+        let [picture, sound] = match transport {
+            "tcp" => played(address),
+            _ => played_by_udp(address),
+        };
+        picture.counts_are_right();
+        sound.counts_are_right();
         let all = SECONDS as usize;
         assert!(picture.packets.len() >= all * 25 && sound.packets.len() >= all * 24);
         // The first of each are of one time. Each report of a track says so with each of the other.
@@ -153,7 +223,7 @@ fn sound_and_picture_of_ffmpeg_come_together() {
         }
         came_us.sort_by_key(|apart| apart.abs());
         eprintln!(
-            "published by {transport}: sound is {} us behind the picture by what is said, and comes {} us behind it, {} at most",
+            "by {transport}: sound is {} us behind the picture by what is said, and comes {} us behind it, {} at most",
             said_us[0],
             came_us[came_us.len() / 2],
             came_us[came_us.len() - 1],

@@ -197,7 +197,8 @@ impl Description {
             .reduce(|sum, of| Some(sum?.saturating_add(of?)))
             .flatten();
         let bits = of_tracks.or_else(|| said(&self.session.bandwidths))?;
-        let bytes = (bits / 8).saturating_mul(100 + ABOVE_MEAN_PERCENT) / 100;
+        // Rounded up: what was said of a rate is that rate again.
+        let bytes = bits.saturating_mul(100 + ABOVE_MEAN_PERCENT).div_ceil(800);
         (bytes > 0).then_some(BytesPerSecond(bytes))
     }
 

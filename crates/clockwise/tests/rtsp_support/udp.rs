@@ -84,6 +84,11 @@ impl Pair {
         self.rtp.send(packet).expect("it is sent");
     }
 
+    /// Where packets come, and where reports of them do.
+    pub(crate) fn sockets(&self) -> [&UdpSocket; 2] {
+        [&self.rtp, &self.rtcp]
+    }
+
     /// The next packet, into `bytes`; `None`: nothing comes within `wait`.
     pub(crate) fn receive<'a>(&self, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
         let count = self.rtp.recv(bytes).ok()?;
