@@ -96,6 +96,9 @@ pub struct IndexArgs {
     /// List blocks and key frames up to this time of the recording.
     #[arg(long, value_parser = parse_time, allow_hyphen_values = true)]
     to: Option<Nanos>,
+    /// List all frames of that time instead, with where each lies and how long it is.
+    #[arg(long)]
+    frames: bool,
 }
 
 /// How much is kept.
@@ -158,6 +161,9 @@ pub(super) fn run(
                 if let Some(time) = time {
                     path.push_str(&format!("{name}={}&", time.get()));
                 }
+            }
+            if args.frames {
+                path.push_str("frames=true");
             }
             let of: RecordingIndex = block_on(client.get(path.trim_end_matches(['?', '&'])))?;
             output.result(&of, || index::text(&of))?;

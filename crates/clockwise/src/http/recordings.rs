@@ -1,19 +1,22 @@
 //! Recordings: what is in a volume that was recorded to over RTSP.
 
+mod index;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use sched::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, Waiting, answer};
-use crate::media::archive::{ArchiveError, Window, groups_in};
+use crate::media::archive::ArchiveError;
 use crate::media::archives::{Described, OpenError};
 use crate::media::check::{Report, check};
 use crate::media::export::exports;
 use crate::media::keeping::Keep;
+pub use index::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 
 /// A recording, as much of it as has not been overwritten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -131,185 +134,12 @@ impl From<Report> for RecordingCheck {
     }
 }
 
-/// Sections of the index that are read for one answer, each about 64 blocks.
-const SECTIONS_MAX: usize = 256;
-
-/// Of which times of a recording, in nanoseconds of it.
-#[derive(Deserialize, IntoParams, Clone, Copy, Debug, Default)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct IndexTimes {
-    /// From which on blocks and key frames are listed; from the beginning when only `to_ns` is there.
-    from_ns: Option<u64>,
-    /// Before which they begin; to the end when only `from_ns` is there.
-    to_ns: Option<u64>,
-}
-
-/// Up to 64 blocks of a recording.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexGroup {
-    /// The serial of the first of them: it counts the blocks of the volume.
-    pub block: u64,
-    /// How many.
-    pub blocks: u64,
-    /// When it begins, in nanoseconds of the recording.
-    pub begins_ns: u64,
-}
-
-/// A block of a recording, as its index has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexBlock {
-    /// Its serial.
-    pub block: u64,
-    /// When its first packet is to be played, in nanoseconds of the recording.
-    pub begins_ns: u64,
-    /// When that came, in nanoseconds of the recording.
-    pub arrived_ns: u64,
-    /// Frames of the indexed track that begin in it.
-    pub frames: u64,
-    /// Packets in it.
-    pub packets: u64,
-    /// Bytes of them, without the fixed headers of RTP.
-    pub bytes: u64,
-    /// Packets that are missing before them.
-    pub lost: u64,
-}
-
-/// A frame that can be decoded alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexKey {
-    /// When it is to be played, in nanoseconds of the recording.
-    pub begins_ns: u64,
-    /// The serial of the block that it begins in.
-    pub block: u64,
-    /// The packet in it that it begins with, from 0.
-    pub packet: u64,
-    /// Bytes of it, as far as they are in its group.
-    pub bytes: u64,
-}
-
-/// What the index of a recording says.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordingIndex {
-    /// Its number in its volume, from 1.
-    pub number: u64,
-    /// When what is left of it begins and ends, in nanoseconds of its time.
-    pub begins_ns: u64,
-    /// See `begins_ns`.
-    pub ends_ns: u64,
-    /// All of it, in groups of blocks, in order.
-    pub groups: Vec<IndexGroup>,
-    /// Its blocks of the times that were asked for, none where nothing was recorded then; absent where none were asked
-    /// for.
-    pub blocks: Option<Vec<IndexBlock>>,
-    /// Its key frames of these times; absent where none were asked for.
-    pub keys: Option<Vec<IndexKey>>,
-    /// The track whose frames these are.
-    pub track: Option<u64>,
-    /// Whether key frames are missing between these, for want of room.
-    pub keys_left_out: bool,
-    /// Groups of these times of which blocks and their key frames are not known: those that are damaged, and the last group
-    /// of a recording that goes on.
-    pub groups_missing: u64,
-}
-
-impl RecordingIndex {
-    fn told(&mut self, window: Window) {
-        let blocks = window.records.into_iter().map(|(block, of)| IndexBlock {
-            block,
-            begins_ns: of.media_ns,
-            arrived_ns: of.arrival_ns,
-            frames: of.frames.into(),
-            packets: of.packets.into(),
-            bytes: of.bytes.into(),
-            lost: of.lost.into(),
-        });
-        let keys = window.keys.into_iter().map(|of| IndexKey {
-            begins_ns: of.media_ns,
-            block: of.serial,
-            packet: of.packet.into(),
-            bytes: of.bytes.into(),
-        });
-        self.track = Some(window.track.into()).filter(|_| blocks.len() > 0);
-        self.blocks = Some(blocks.collect());
-        self.keys = Some(keys.collect());
-        self.keys_left_out = window.is_thinned;
-        self.groups_missing = window.missing;
-    }
-}
-
-/// What the index of a recording says: when each group of 64 blocks begins, and of a time the blocks and key frames.
-#[utoipa::path(get, path = "/v1/volumes/{name}/recordings/{number}/index",
-    params(("name" = String, Path), ("number" = u64, Path), IndexTimes),
-    responses((status = 200, body = RecordingIndex), (status = 400, body = Problem),
-        (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem)))]
-async fn outline(
-    state: State<Shared>,
-    PathPart((name, number)): PathPart<(String, u64)>,
-    QueryPart(times): QueryPart<IndexTimes>,
-) -> Answer<RecordingIndex> {
-    answer(state.0, move |app| {
-        let (archive, recording) = app.archives.recording(&name, number)?;
-        let client = app.archives.client()?;
-        let groups = archive
-            .outline(&client, &recording)
-            .map_err(OpenError::from)?;
-        let extent = archive
-            .extent(&client, &recording)
-            .map_err(OpenError::from)?;
-        // Where the last blocks are damaged that is all that is known.
-        let last_ns = groups.last().map_or(0, |last| last.begins_ns);
-        let ends_ns = extent.end.max(last_ns);
-        let mut index = RecordingIndex {
-            number,
-            begins_ns: extent.start,
-            ends_ns,
-            groups: groups
-                .iter()
-                .map(|of| IndexGroup {
-                    block: of.first,
-                    blocks: of.end - of.first,
-                    begins_ns: of.begins_ns,
-                })
-                .collect(),
-            blocks: None,
-            keys: None,
-            track: None,
-            keys_left_out: false,
-            groups_missing: 0,
-        };
-        if times.from_ns.or(times.to_ns).is_some() {
-            let range = times.from_ns.unwrap_or(0)..times.to_ns.unwrap_or(u64::MAX);
-            // Behind its end there is nothing, not even what was shown last.
-            let within = match range.start > ends_ns {
-                true => &[],
-                false => groups_in(&groups, &range),
-            };
-            if range.is_empty() || within.len() > SECTIONS_MAX {
-                return Err(Problem::new(
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    format!(
-                        "from {} ns to {} ns are {} groups of blocks; one answer has up to {SECTIONS_MAX} of them, and at least some time",
-                        range.start, range.end, within.len()
-                    ),
-                    "ask for a shorter time; without one the index names all groups and when they begin",
-                )
-                .at("the query"));
-            }
-            let window = archive.window(&client, &recording, within, &range);
-            index.told(window.map_err(OpenError::from)?);
-        }
-        Ok(index)
-    })
-    .await
-}
-
 pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(show))
         .routes(routes!(examine))
-        .routes(routes!(outline))
+        .routes(routes!(index::outline))
         .routes(routes!(delete))
         .routes(routes!(show_retention, change_retention))
 }

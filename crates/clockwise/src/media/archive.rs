@@ -10,6 +10,7 @@
 mod deletion;
 mod error;
 mod finding;
+mod frames;
 mod listeners;
 mod opening;
 mod outline;
@@ -41,6 +42,7 @@ use super::wall;
 
 pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
+pub use frames::{Frame, Frames};
 use listeners::Listeners;
 use outline::Known;
 pub use outline::{Group, Window, groups_in};

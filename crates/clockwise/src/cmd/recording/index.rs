@@ -3,14 +3,14 @@
 use sched::units::{Bytes, Nanos};
 
 use super::table;
-use crate::http::recordings::{IndexBlock, IndexGroup, IndexKey, RecordingIndex};
+use crate::http::recordings::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 use crate::quantity::{Size, Span};
 
 fn at(ns: u64) -> String {
     Span(Nanos(ns)).to_string()
 }
 
-/// The groups of all of it, or the blocks and key frames of a time.
+/// The groups of all of it, or the blocks and key frames of a time, or its frames.
 pub(super) fn text(of: &RecordingIndex) -> String {
     let (Some(blocks), Some(keys)) = (&of.blocks, &of.keys) else {
         let row = |group: &IndexGroup| {
@@ -29,6 +29,9 @@ pub(super) fn text(of: &RecordingIndex) -> String {
             at(of.begins_ns),
             at(of.ends_ns)
         );
+    }
+    if let Some(frames) = &of.frames {
+        return frames_of(of, frames);
     }
     let row = |block: &IndexBlock| {
         [
@@ -65,6 +68,33 @@ pub(super) fn text(of: &RecordingIndex) -> String {
             "of {} groups of blocks some are damaged, or being recorded\n",
             of.groups_missing
         ));
+    }
+    out
+}
+
+/// Frames one by one.
+fn frames_of(of: &RecordingIndex, frames: &[IndexFrame]) -> String {
+    let row = |frame: &IndexFrame| {
+        [
+            frame.number.map_or("-".to_owned(), |of| of.to_string()),
+            at(frame.begins_ns),
+            at(frame.arrived_ns),
+            frame.block.to_string(),
+            frame.offset_bytes.to_string(),
+            frame.packets.to_string(),
+            Size(Bytes(frame.bytes)).to_string(),
+            frame.lost.to_string(),
+            if frame.is_key { "key" } else { "" }.to_owned(),
+        ]
+    };
+    let head = [
+        "FRAME", "BEGINS", "CAME", "BLOCK", "OFFSET", "PACKETS", "SIZE", "LOST", "",
+    ];
+    let right = [0, 1, 2, 3, 4, 5, 6, 7];
+    let mut out = table(head, &right, frames.iter().map(row)) + "\n";
+    if of.blocks_missing > 0 {
+        let missing = of.blocks_missing;
+        out.push_str(&format!("{missing} blocks of it are damaged or gone\n"));
     }
     out
 }

@@ -27,8 +27,8 @@ use super::super::index::{Indexer, keys_max};
 use super::*;
 
 /// The packets of a block, and how long their bodies are; whether the recording was ended with it.
-struct Packets {
-    packets: Vec<(Entry, usize)>,
+pub(super) struct Packets {
+    pub(super) packets: Vec<(Entry, usize)>,
     is_last: bool,
 }
 
@@ -103,7 +103,7 @@ impl Archive {
     }
 
     /// The track whose frames are in the index of a recording, by any section of it or its description.
-    fn track(
+    pub(super) fn track(
         &self,
         client: &Client,
         recording: &Recording,
@@ -127,7 +127,7 @@ impl Archive {
     }
 
     /// The packets of a block, by its end alone; `None`: it is damaged or gone.
-    fn packets(
+    pub(super) fn packets(
         &self,
         client: &Client,
         recording: &Recording,
