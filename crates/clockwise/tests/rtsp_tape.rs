@@ -2,6 +2,7 @@
 
 mod common;
 mod nbd_support;
+mod tape_support;
 
 use std::io::Read as _;
 use std::net::UdpSocket;
@@ -11,13 +12,11 @@ use clockwise::media::archive::{Archive, ArchiveError, Recording};
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
 use clockwise::media::check::check;
-use clockwise::media::description::Description;
 use clockwise::media::index::GROUP;
 use clockwise::media::keeping::Keep;
 use clockwise::media::packet::HEADER_BYTES;
 use clockwise::media::play::{Manner, Origin, PlayError, Playback, Upcoming};
 use clockwise::media::record::{Left, Tape};
-use clockwise::media::roster::{About, Does, Member};
 use clockwise::media::start::{Start, start_at};
 use clockwise::media::trick::Permille;
 use clockwise::media::wall::{Instant, now_unix_ns};
@@ -25,74 +24,17 @@ use common::until;
 use engine::clock;
 use engine::front::Client;
 use engine::pool::{Placement, VolumeSpec};
-use engine::stream::{Stream, StreamSpec};
 use nbd_support::Rig;
 use nix::sys::socket::{setsockopt, sockopt};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
+use sched::units::{Bytes, Nanos};
+use tape_support::{BODY, SDP, begun, header, opened, reserve, reserved};
 
-const SDP: &[u8] = b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
-    m=audio 0 RTP/AVP 96\r\na=rtpmap:96 X-TEST/1000\r\n";
-/// Two of them and more fit into what is too little for a packet of an unknown length.
-const BODY: usize = 700;
 const PACKETS: u16 = 250;
-
-fn opened(rig: &Rig) -> (Archives, Arc<Archive>) {
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
-    let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
-    (archives, archive)
-}
-
-/// What is reserved for a recording.
-fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Member>) {
-    let spec = || StreamSpec {
-        name: "a recorder".into(),
-        volume: Arc::clone(archive.volume()),
-        range: Some(archive.range()),
-        rate: BytesPerSecond(500_000),
-        block: Bytes::from_kib(64),
-        op: Op::Write,
-        span: None,
-        wraps: true,
-    };
-    let mut stream = None;
-    until("what has ended has given its share back", || {
-        stream = archives.pool().reserve(spec()).ok();
-        stream.is_some()
-    });
-    let stream = stream.unwrap();
-    let about = About {
-        who: "a test".into(),
-        does: Does::Records,
-        volume: "cam".into(),
-        recording: 1,
-    };
-    let member = archives.roster().join(about, &stream).unwrap();
-    (stream, member)
-}
-
-/// A recording of that description.
-fn begun<'a>(
-    stream: &'a Stream,
-    archive: &Arc<Archive>,
-    sdp: &[u8],
-    member: Arc<Member>,
-) -> Tape<'a> {
-    let description = Description::parse(sdp).unwrap();
-    Tape::new(stream, archive.record().unwrap(), &description, member).unwrap()
-}
 
 /// Packets, each in pieces.
 fn receive(tape: &mut Tape<'_>) {
     receive_numbers(tape, 0..PACKETS);
-}
-
-fn header(number: u16) -> [u8; HEADER_BYTES] {
-    let mut header = [0; HEADER_BYTES];
-    header[..2].copy_from_slice(&[0x80, 96]);
-    header[2..4].copy_from_slice(&number.to_be_bytes());
-    header[11] = 7;
-    header
 }
 
 fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
@@ -622,24 +564,7 @@ fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
     stream.close();
     let recording = archive.recording(None).unwrap();
     assert!(recording.end > 35, "{recording:?}");
-    let reserve = |rate, range| {
-        archives.pool().reserve(StreamSpec {
-            name: "a player".into(),
-            volume: Arc::clone(archive.volume()),
-            range: Some(range),
-            rate: BytesPerSecond(rate),
-            block: Bytes::from_kib(64),
-            op: Op::Read,
-            span: None,
-            wraps: false,
-        })
-    };
-    let mut of_first = None;
-    until("what has ended has given its share back", || {
-        of_first = reserve(500_000, 65_536..2 * MIB).ok();
-        of_first.is_some()
-    });
-    let stream = of_first.unwrap();
+    let stream = reserve(&archives, &archive, Op::Read, 65_536..2 * MIB, false);
     let manner = Manner {
         scale: Permille::ONE,
         speed: Permille::ONE,
