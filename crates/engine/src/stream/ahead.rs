@@ -3,8 +3,8 @@
 //! While what a stream has reserved is changed nothing is asked for, and the first longer block is due a period of the new
 //! ones later: until then whoever reads goes on with what it has read. So it reads as far ahead before, up to where a
 //! longer block begins, and keeps from asking for that one until it is asked for as what it is. Asked for in parts it would
-//! cost the disks a period for each of them: where it cannot get there, what it has is to last for one more. Where all of its buffers are full and stay so, as what is played lasts longer than
-//! what is reserved, nobody waits for that place.
+//! cost the disks a period for each of them: where it cannot get there, what it has is to last for one more. Where all of
+//! its buffers are full and stay so, as what is played lasts longer than what is reserved, nobody waits for that place.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};

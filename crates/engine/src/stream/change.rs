@@ -38,7 +38,8 @@ pub struct Wish {
     pub buffers: Option<usize>,
     /// For how long at most to have read ahead before blocks become longer that a [`BlockReader`](super::BlockReader)
     /// reads, as the first of them comes later: at up to twice the rate meanwhile, or as many times as there are disks
-    /// between which blocks alternate, where these carry that. Without it they become longer at once. Not for the thread that reads, which would wait for itself.
+    /// between which blocks alternate, where these carry that. Without it they become longer at once. Not for the thread that
+    /// reads, which would wait for itself.
     pub within: Option<Duration>,
 }
 
@@ -286,14 +287,15 @@ impl Changer {
     /// Has it read at twice that rate, or as many times as it takes for nothing to come late for that, or at what fits of
     /// it; how much later something may come for that, or `None`: it is not faster than before.
     ///
-    /// What was asked for last is due when the last task's period is over, and what follows it a period of the new ones later, but
-    /// is to be there when that is played. So where blocks lie on several disks in turn, whose periods are as many times as
+    /// What was asked for last is due when a period of the old tasks is over, and what follows it one of the new ones later, but
+    /// is to be there when it is played. So where blocks lie on several disks in turn, whose periods are as many times as
     /// long, it takes as many times the rate.
     fn hurry(&self, rate: BytesPerSecond) -> Option<Nanos> {
         let core = &self.core;
         let before = core.rate();
         let plays = before.period_of(core.block()).unwrap_or(Nanos::MAX);
-        let disks = core.longest_period().0.div_ceil(plays.0.max(1));
+        // Periods are rounded.
+        let disks = core.longest_period().0.saturating_add(plays.0 / 2) / plays.0.max(1);
         // What does not fit is found out before anything waits for it.
         let at = |rate| {
             let to = self.changed_to(Wish {

@@ -64,7 +64,7 @@ impl Next {
         while next.begins.place < to.place {
             let begins = next.begins;
             let lull = match to.media_ns.saturating_sub(begins.media_ns) > LULL_NS {
-                true => source.lull(begins, to.place)?,
+                true => source.lull(begins, to)?,
                 false => None,
             };
             let ends = lull.map_or(to, |lull| Cut {
@@ -94,6 +94,8 @@ struct Divided {
     cuts: Cuts,
     parts: VecDeque<Part>,
     next: Next,
+    /// Those from there to where the recording has ended.
+    last: Option<(Cut, Vec<Part>)>,
     /// The number of the first one.
     sequence: u64,
     /// How many with nothing before them for long have been overwritten.
@@ -126,6 +128,7 @@ impl Divided {
                 is_behind_lull: false,
                 is_independent: true,
             },
+            last: None,
             // How many were before nobody knows; no more than this.
             sequence: begins.media_ns / SEGMENT_CUT_NS,
             lulls: 0,
@@ -152,7 +155,10 @@ impl Divided {
         }
         let mut parts: Vec<Part> = self.parts.iter().copied().collect();
         if let Some(end) = end {
-            let last = self.next.until(source, end)?.0.into_iter();
+            if self.last.as_ref().is_none_or(|(of, _)| *of != end) {
+                self.last = Some((end, self.next.until(source, end)?.0));
+            }
+            let last = self.last.iter().flat_map(|(_, parts)| parts);
             parts.extend(last.filter(|part| part.begins.place.serial >= first));
         }
         let longest_ns = parts.iter().map(Part::length_ns).max();

@@ -1,6 +1,6 @@
 //! The frames of a time, one by one, as the entries of their packets say: of a block no more is read than these.
 
-use super::super::block::Kind;
+use super::super::block::{Entry, Kind};
 use super::*;
 
 /// A frame.
@@ -109,6 +109,20 @@ impl Archive {
         }
         all.take(open, times);
         Ok(all)
+    }
+
+    /// What is noted of the packets of a block, with no more of it read than that; `None`: it is damaged or gone.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn entries(
+        &self,
+        client: &Client,
+        recording: &Recording,
+        serial: u64,
+    ) -> Result<Option<Vec<Entry>>, ArchiveError> {
+        let block = self.packets(client, recording, serial)?;
+        Ok(block.map(|of| of.packets.into_iter().map(|(entry, _)| entry).collect()))
     }
 
     /// How many frames of a recording are before a block, as its section of the index says.

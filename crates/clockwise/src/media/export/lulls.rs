@@ -1,8 +1,12 @@
 //! Times in which nothing came, as where a camera was lost.
+//!
+//! The index says when blocks begin, so only those are looked into that last for longer than such a time, and than others
+//! around them, and of these only the entries of their packets are read. Where nothing is amiss no block is.
 
 use std::ops::ControlFlow;
 
-use super::super::block::{Block, Kind};
+use super::super::block::Kind;
+use super::super::index::Index;
 use super::cuts::{Cut, Place};
 use super::{ExportError, Source};
 
@@ -12,8 +16,11 @@ pub const LULL_NS: u64 = 8_000_000_000;
 /// And for so many times as long as between any two frames before: what is recorded once in ten seconds is no lull.
 const TIMES: u64 = 4;
 
-/// It is looked for in so many blocks: what is longer, up to a key frame, is no more than that.
-const BLOCKS_MAX: u64 = 64;
+/// So many blocks are looked into for one.
+const BLOCKS_MAX: usize = 64;
+
+/// Of fewer blocks it is not known how long they usually last.
+const TELLING_BLOCKS: usize = 8;
 
 /// Nothing came for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,21 +32,22 @@ pub struct Lull {
 }
 
 /// Looks for one, packet by packet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Look {
-    /// The latest time so far.
-    last_ns: u64,
+    /// The latest time so far; `None`: nothing is known to have come just before.
+    last_ns: Option<u64>,
     /// The longest between two times so far; `None`: there was one time.
     longest_ns: Option<u64>,
 }
 
 impl Look {
     fn take(&mut self, place: Place, media_ns: u64) -> ControlFlow<Lull> {
-        let after_ns = media_ns.saturating_sub(self.last_ns);
+        let ends_ns = self.last_ns.unwrap_or(media_ns);
+        self.last_ns = Some(ends_ns.max(media_ns));
+        let after_ns = media_ns.saturating_sub(ends_ns);
         if after_ns == 0 {
             return ControlFlow::Continue(());
         }
-        let ends_ns = std::mem::replace(&mut self.last_ns, media_ns);
         let is_usual = |longest: u64| after_ns < longest.saturating_mul(TIMES);
         if after_ns >= LULL_NS && !self.longest_ns.is_none_or(is_usual) {
             return ControlFlow::Break(Lull {
@@ -52,36 +60,73 @@ impl Look {
     }
 }
 
+/// Whether nothing may have come for long in a block that lasts for so long, among those of its section.
+fn is_long(lasts_ns: u64, index: &Index) -> bool {
+    if lasts_ns < LULL_NS {
+        return false;
+    }
+    let there = index.records.iter().filter(|of| of.packets > 0);
+    let begins: Vec<u64> = there.map(|of| of.media_ns).collect();
+    let last = begins.windows(2).map(|of| of[1].saturating_sub(of[0]));
+    let mut usual: Vec<u64> = last.collect();
+    if usual.len() < TELLING_BLOCKS {
+        return true;
+    }
+    usual.sort_unstable();
+    lasts_ns >= usual[usual.len() / 2].saturating_mul(2)
+}
+
+/// What the index says of a block.
+enum Says {
+    /// Nothing may have come for long in it.
+    MayLull,
+    /// Something has come all the time, on the average so often, if that is known.
+    Comes(Option<u64>),
+}
+
 impl Source {
     /// The first time between two places in which nothing came for long; what comes behind it may be what the other one
     /// begins with.
     ///
     /// # Errors
     /// When the recording cannot be read.
-    pub fn lull(&mut self, from: Cut, to: Place) -> Result<Option<Lull>, ExportError> {
-        let mut look = Look {
-            last_ns: from.media_ns,
-            longest_ns: None,
-        };
-        let end = self.recording.end.min(to.serial.saturating_add(1));
-        for serial in from.place.serial..end.min(from.place.serial + BLOCKS_MAX) {
-            if !self.load(serial)? {
+    pub fn lull(&mut self, from: Cut, to: Cut) -> Result<Option<Lull>, ExportError> {
+        let mut look = Look::default();
+        let first = from.place.serial;
+        // How often something came before the first one is known as well.
+        if let Some(before) = first
+            .checked_sub(1)
+            .filter(|of| *of >= self.recording.first)
+            && let Says::Comes(each_ns) = self.says(before, to)?
+        {
+            look.longest_ns = each_ns;
+        }
+        let end = self.recording.end.min(to.place.serial.saturating_add(1));
+        let (mut may_lull, mut blocks) = (false, 0);
+        for serial in first..end {
+            let says = self.says(serial, to)?;
+            // What comes first in the next one may be behind it.
+            let is_behind = std::mem::replace(&mut may_lull, matches!(says, Says::MayLull));
+            if let Says::Comes(each_ns) = says
+                && !is_behind
+            {
+                look.last_ns = None;
+                look.longest_ns = look.longest_ns.max(each_ns);
                 continue;
             }
-            let kept = self.kept.as_ref();
-            let Some(block) = kept.and_then(|(_, bytes)| Block::parse(bytes).ok()) else {
-                continue;
-            };
-            let places = (0..block.len()).map(|number| Place {
-                serial,
-                packet: number as u32,
-            });
-            for place in places.filter(|place| (from.place..=to).contains(place)) {
-                let Some((entry, _)) = block.packet(place.packet as usize) else {
-                    continue;
-                };
+            blocks += 1;
+            if blocks > BLOCKS_MAX {
+                return Ok(None);
+            }
+            let entries = self
+                .archive
+                .entries(&self.client, &self.recording, serial)?;
+            for (packet, entry) in (0..).zip(entries.iter().flatten()) {
+                let place = Place { serial, packet };
                 if entry.kind == Kind::Rtp
+                    && place <= to.place
                     && let ControlFlow::Break(lull) = look.take(place, entry.media_ns)
+                    && place > from.place
                 {
                     return Ok(Some(lull));
                 }
@@ -89,18 +134,47 @@ impl Source {
         }
         Ok(None)
     }
+
+    /// What the index says of the time between the beginning of a block and that of the next one, or that place.
+    fn says(&self, serial: u64, to: Cut) -> Result<Says, ExportError> {
+        let (archive, client) = (&self.archive, &self.client);
+        let section = |serial| archive.index_so_far_of(client, &self.recording, serial);
+        let record = |index: &Index, serial: u64| {
+            let place = usize::try_from(serial - index.first).ok()?;
+            index
+                .records
+                .get(place)
+                .copied()
+                .filter(|of| of.packets > 0)
+        };
+        let Some(index) = section(serial)? else {
+            return Ok(Says::MayLull);
+        };
+        let Some(of) = record(&index, serial) else {
+            // It is damaged.
+            return Ok(Says::Comes(None));
+        };
+        let next = match serial < to.place.serial {
+            true => section(serial + 1)?.and_then(|index| record(&index, serial + 1)),
+            false => None,
+        };
+        let until_ns = next.map_or(to.media_ns, |next| next.media_ns);
+        let lasts_ns = until_ns.saturating_sub(of.media_ns);
+        Ok(match is_long(lasts_ns, &index) {
+            true => Says::MayLull,
+            false => Says::Comes(lasts_ns.checked_div(of.frames.into())),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::index::Record;
     use super::*;
 
     /// The number of the packet behind the first lull among packets of these times in ms, and when it ends.
     fn found(times_ms: &[u64]) -> Option<(u32, u64)> {
-        let mut look = Look {
-            last_ns: times_ms[0] * 1_000_000,
-            longest_ns: None,
-        };
+        let mut look = Look::default();
         let packets = (0..).zip(times_ms);
         let mut looks = packets.map(|(packet, at_ms)| {
             let place = Place { serial: 0, packet };
@@ -119,5 +193,30 @@ mod tests {
         // Once in ten seconds, and then not for a minute.
         assert_eq!(found(&[0, 10_000, 20_000, 59_000]), None);
         assert_eq!(found(&[0, 10_000, 20_000, 80_000]), Some((3, 20_000)));
+    }
+
+    #[test]
+    fn a_block_that_lasts_no_longer_than_others_is_not_looked_into() {
+        let of = |seconds: &[u64]| {
+            let mut media_ns = 0;
+            let records = seconds.iter().map(|lasts| {
+                media_ns += lasts * 1_000_000_000;
+                Record {
+                    media_ns,
+                    packets: 1,
+                    ..Record::default()
+                }
+            });
+            Index {
+                records: records.collect(),
+                ..Index::default()
+            }
+        };
+        let second_ns = 1_000_000_000;
+        let (short, long) = (of(&[2; 64]), of(&[32; 64]));
+        assert!(!is_long(7 * second_ns, &short) && is_long(8 * second_ns, &short));
+        assert!(!is_long(63 * second_ns, &long) && is_long(64 * second_ns, &long));
+        // Of a few nobody knows.
+        assert!(is_long(32 * second_ns, &of(&[32; 5])));
     }
 }
