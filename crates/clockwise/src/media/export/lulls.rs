@@ -140,7 +140,7 @@ impl Source {
         let (archive, client) = (&self.archive, &self.client);
         let section = |serial| archive.index_so_far_of(client, &self.recording, serial);
         let record = |index: &Index, serial: u64| {
-            let place = usize::try_from(serial - index.first).ok()?;
+            let place = usize::try_from(serial.checked_sub(index.first)?).ok()?;
             index
                 .records
                 .get(place)
