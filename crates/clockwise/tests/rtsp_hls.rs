@@ -1,16 +1,21 @@
 //! What players of HLS are told of recordings with gaps in them, and of those whose beginning is overwritten.
 
 mod common;
+#[path = "rtsp_support/frames.rs"]
+#[allow(dead_code, reason = "each test uses its part of this")]
+mod frames;
 mod rtsp_support;
 
 use std::net::SocketAddr;
 
 use common::skip::{have, tool};
-use common::{Process, outcome, until};
-use rtsp_support::files::{closed, export, is_heard, sums};
-use rtsp_support::http::{get, http};
+use common::{Process, Site, call, outcome, until};
+use frames::{publish, publisher};
+use rtsp_support::files::{closed, damage, export, is_heard, sums};
+use rtsp_support::http::{get, header, http};
 use rtsp_support::peers::{HEARD, SEEN, ffmpeg};
 use rtsp_support::serving;
+use serde_json::Value;
 
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";
@@ -132,8 +137,112 @@ fn a_gap_is_between_two_segments() {
     serve.terminate();
 }
 
+/// The camera's picture stops and its sound goes on: segments do not become longer and longer, players are told of them while it
+/// is recorded, and they are the same afterwards.
+#[test]
+fn what_goes_on_without_key_frames_is_divided_all_the_same() {
+    if !have("ffmpeg") {
+        return;
+    }
+    let (site, serve, address) = serving(HTTP);
+    let browsers = http(&serve);
+    let clip = site.path("clip.mkv").display().to_string();
+    let video = "testsrc2=size=320x240:rate=25:duration=5";
+    let sound = "sine=frequency=440:sample_rate=48000:duration=120";
+    let inputs = ["-f", "lavfi", "-i", video, "-f", "lavfi", "-i", sound];
+    let encoded = ["-c:v", "libx264", "-preset", "ultrafast", "-g", "25"];
+    let encoded = [&encoded[..], &["-bf", "0", "-c:a", "aac", &clip]].concat();
+    outcome(ffmpeg().args(inputs).args(encoded)).done();
+    let mut command = ffmpeg();
+    command.args(["-readrate", "12", "-i", &clip, "-c", "copy"]);
+    command.args(["-f", "rtsp", "-rtsp_transport", "tcp"]);
+    let encoder = Process::spawn(command.arg(format!("rtsp://{address}/cam")));
+    let mut live = Vec::new();
+    until("segments without key frames are told of", || {
+        let told = Playlist::get(browsers, "/media/cam/1");
+        live = told.map_or(Vec::new(), |told| {
+            assert!(!told.text.contains("ENDLIST"), "{}", told.text);
+            told.segments
+        });
+        live.len() >= 3
+    });
+    assert_eq!(closed(&site), "1");
+    drop(encoder);
+    let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
+    assert_eq!(told.segments[..live.len()], live, "{}", told.text);
+    // As long as a block longer than half a minute.
+    assert!(told.target_s <= 45, "{}", told.text);
+    assert!(!told.text.contains("INDEPENDENT"), "{}", told.text);
+    let all: f64 = told.segments.iter().map(|of| of.1).sum();
+    assert!((118.0..122.0).contains(&all), "{all} s: {}", told.text);
+    let playlist = format!("http://{browsers}/media/cam/1/index.m3u8");
+    assert_eq!(sums(&playlist, &SEEN), sums(&clip, &SEEN));
+    is_heard(&sums(&playlist, &HEARD), &sums(&clip, &HEARD));
+    serve.terminate();
+}
+
+/// Of a recording that begins with what cannot be decoded nothing is told until something comes that can be.
+#[test]
+fn the_first_segment_begins_with_the_first_key_frame() {
+    let (site, serve, address) = serving(HTTP);
+    let browsers = http(&serve);
+    let mut client = publisher(address);
+    // More than a block of frames without a key.
+    publish(&mut client, 1..10);
+    until("a block of it is there", || {
+        Playlist::get(browsers, "/media/cam/1").is_some_and(|told| {
+            assert!(told.segments.is_empty(), "{}", told.text);
+            true
+        })
+    });
+    publish(&mut client, 10..200);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    closed(&site);
+    let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
+    let path = "/v1/volumes/cam/recordings/1/index?from_ns=0";
+    let (_, said) = call(&site, "GET", path, "");
+    let key = &said["keys"][0];
+    let begins = format!("segments/{}.{}-", key["block"], key["packet"]);
+    assert_ne!(begins, "segments/0.0-");
+    assert!(told.segments[0].0.starts_with(&begins), "{}", told.text);
+    serve.terminate();
+}
+
+/// A player that keeps a segment has what others get; one of which something is damaged is not kept.
+#[test]
+fn what_is_damaged_is_not_kept() {
+    let (site, serve, address) = serving(HTTP);
+    let browsers = http(&serve);
+    let mut client = publisher(address);
+    publish(&mut client, 0..250);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    closed(&site);
+    let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
+    let first = format!("/media/cam/1/{}", told.segments[0].0);
+    let (status, head, whole) = get(browsers, &first, "");
+    assert_eq!(status, 200, "{head}");
+    assert!(header(&head, "cache-control").is_some(), "{head}");
+    // The third block, which lies behind the header and two others.
+    if !damage(&site, 3 * 65_536, 4_096) {
+        return;
+    }
+    let (status, head, some) = get(browsers, &first, "");
+    assert_eq!(status, 200, "{head}");
+    assert_eq!(header(&head, "cache-control"), None, "{head}");
+    assert!(some.len() < whole.len());
+    serve.terminate();
+}
+
+/// The first block that is there of a recording.
+fn first_block(site: &Site, volume: &str, number: u64) -> u64 {
+    let path = format!("/v1/volumes/{volume}/recordings/{number}/index");
+    let (status, said) = call(site, "GET", &path, "");
+    assert_eq!(status, 200, "{said}");
+    said["groups"][0]["block"].as_u64().expect("a block")
+}
+
 /// A key frame each ten seconds, in a ring with room for some of them: each segment has its own number for as long as it is there
-/// (RFC 8216, section 6.2.2).
+/// (RFC 8216, section 6.2.2), also where many other recordings are looked at meanwhile, or nobody looks for long.
 #[test]
 fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     if !have("ffmpeg") {
@@ -141,9 +250,17 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     }
     let (site, serve, address) = serving(HTTP);
     let browsers = http(&serve);
+    // As many as are known at a time.
+    let others = 32;
+    for number in 1..=others {
+        let mut client = publisher(address);
+        publish(&mut client, 0..3);
+        client.ask("TEARDOWN", "cam", "", "").is(200);
+        assert_eq!(closed(&site), number.to_string());
+    }
     site.run(&["volume", "create", "ring", "--size", "2MiB"])
         .done();
-    let video = "testsrc2=size=320x240:rate=25:duration=240";
+    let video = "testsrc2=size=320x240:rate=25:duration=1200";
     let mut command = ffmpeg();
     command.args(["-readrate", "12", "-f", "lavfi", "-i", video]);
     command.args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "0"]);
@@ -151,7 +268,7 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     command.args(["-f", "rtsp", "-rtsp_transport", "tcp"]);
     let publisher = Process::spawn(command.arg(format!("rtsp://{address}/ring")));
     let mut before: Option<Playlist> = None;
-    let mut overwritten = 0;
+    let (mut overwritten, mut compared) = (0, 0);
     until("enough is overwritten", || {
         let Some(now) = Playlist::get(browsers, "/media/ring/1") else {
             return false;
@@ -164,17 +281,41 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
                 let (was, is) = (&before.text, &now.text);
                 assert_eq!(now.sequence, before.sequence + gone, "{was}\n{is}");
                 overwritten += gone;
+                compared += 1;
             }
         }
         before = Some(now);
-        overwritten >= 4
+        // What is known of it is forgotten for those.
+        for number in (1..=others).filter(|_| overwritten >= 2) {
+            let other = Playlist::get(browsers, &format!("/media/cam/{number}"));
+            assert!(other.is_some(), "{number}");
+        }
+        overwritten >= 5
+    });
+    assert!(compared > 5);
+    let before = before.expect("a playlist");
+    let (last, ..) = before.segments.last().expect("a segment");
+    let behind = |name: &str| -> u64 {
+        let (_, behind) = name.split_once('-').expect("two places");
+        behind.split('.').next().unwrap().parse().expect("a serial")
+    };
+    let behind = behind(last);
+    until("all that was told of is overwritten", || {
+        first_block(&site, "ring", 1) > behind + 8
+    });
+    let mut last = before.sequence + before.segments.len() as u64;
+    until("something is told of again", || {
+        let now = Playlist::get(browsers, "/media/ring/1").expect("a playlist");
+        assert!(now.sequence >= last, "{}\n{}", before.text, now.text);
+        last = now.sequence;
+        !now.segments.is_empty()
     });
     drop(publisher);
     serve.terminate();
 }
 
 /// The beginning of what is left of a recording may be between key frames: a file begins with the first one that is there, at
-/// time 0.
+/// time 0, also where it is to begin with something later that cannot be decoded.
 #[test]
 fn a_file_begins_with_what_is_there() {
     if !have("ffmpeg") {
@@ -184,20 +325,45 @@ fn a_file_begins_with_what_is_there() {
     let video = "testsrc2=size=320x240:rate=25:duration=60";
     let mut command = ffmpeg();
     command.args(["-f", "lavfi", "-i", video, "-c:v", "libx264"]);
-    command.args(["-preset", "ultrafast", "-bf", "0", "-g", "50"]);
+    command.args(["-preset", "ultrafast", "-bf", "0", "-g", "500"]);
+    command.args(["-keyint_min", "500", "-sc_threshold", "0"]);
     command.args(["-f", "rtsp", "-rtsp_transport", "tcp"]);
     outcome(command.arg(format!("rtsp://{address}/cam"))).done();
     let number = closed(&site);
-    site.run(&["recording", "keep", "cam", "--size", "1MiB"])
+    let path = format!("/v1/volumes/cam/recordings/{number}/index?from_ns=0");
+    let index = || call(&site, "GET", &path, "").1;
+    let number_of = |of: &Value, name: &str| of[name].as_u64().expect("a number");
+    let mut kept = index()["blocks"].as_array().expect("blocks").len();
+    let said = loop {
+        assert!(kept > 4, "{}", index());
+        kept -= 1;
+        site.run(&[
+            "recording",
+            "keep",
+            "cam",
+            "--size",
+            &format!("{}KiB", 64 * kept),
+        ])
         .done();
-    let out = export(&site, &number, "out.mp4", &[]);
-    let said = outcome(
-        tool("ffprobe")
-            .args(["-v", "error", "-show_entries", "packet=pts_time,flags"])
-            .args(["-of", "csv=p=0", &out]),
-    );
-    let said = said.done().out;
-    let first = said.lines().next().expect("a packet");
-    assert!(first.starts_with("0.000000,K"), "{first}");
+        let said = index();
+        let first = number_of(&said["blocks"][0], "block");
+        // It begins between two key frames, far before the second one.
+        if first > 0 && number_of(&said["keys"][0], "block") > first + 3 {
+            break said;
+        }
+    };
+    let later = number_of(&said["blocks"][2], "begins_ns") / 1_000_000;
+    for from in ["0s".to_owned(), format!("{later}ms")] {
+        let name = format!("{from}.mp4");
+        let out = export(&site, &number, &name, &["--from", &from]);
+        let said = outcome(
+            tool("ffprobe")
+                .args(["-v", "error", "-show_entries", "packet=pts_time,flags"])
+                .args(["-of", "csv=p=0", &out]),
+        );
+        let said = said.done().out;
+        let first = said.lines().next().expect("a packet");
+        assert!(first.starts_with("0.000000,K"), "from {from}: {first}");
+    }
     serve.terminate();
 }

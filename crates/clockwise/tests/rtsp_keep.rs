@@ -14,10 +14,10 @@ use rtsp_support::{Client, TCP, publisher, reservations, rtp, serving};
 const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 5];
 
 /// From one to the next.
-const EACH: Duration = Duration::from_millis(500);
+const EACH: Duration = Duration::from_secs(1);
 
-/// So many are three timeouts.
-const REPORTS: u32 = 24;
+/// So many are two timeouts and more.
+const REPORTS: u32 = 18;
 
 /// What a player does before it says nothing more but that it is there.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -66,7 +66,7 @@ impl Player {
 
 #[test]
 fn who_says_nothing_is_ended_and_who_reports_is_kept_whatever_it_does() {
-    let (site, serve, address) = serving("timeout = \"4s\"\n");
+    let (site, serve, address) = serving("timeout = \"8s\"\n");
     let mut client = publisher(address, TCP);
     for number in 0..160_u16 {
         client.packet(0, &rtp(number, 100 * u32::from(number), 1, &[1; 100]));

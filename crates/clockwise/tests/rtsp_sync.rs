@@ -119,8 +119,10 @@ fn played_by_udp(address: SocketAddr) -> [Came; 2] {
         let ready = poll(&mut fds, Some(&wait)).expect("it is waited for");
         assert!(ready > 0, "it ends without a farewell");
         let now = begun.elapsed().as_micros() as i64;
+        // A farewell is not read before what came before it.
+        let is_any = fds.iter().step_by(2).any(|fd| !fd.revents().is_empty());
         for (number, fd) in fds.iter().enumerate() {
-            if fd.revents().is_empty() {
+            if fd.revents().is_empty() || is_any && number % 2 == 1 {
                 continue;
             }
             let (of, kind) = (&mut tracks[number / 2], number % 2);

@@ -42,7 +42,7 @@ use super::wall;
 
 pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
-pub use frames::{Frame, Frames};
+pub use frames::{FRAMES_MAX, Frame, Frames};
 use listeners::Listeners;
 use outline::Known;
 pub use outline::{Group, Window, groups_in};
@@ -254,6 +254,15 @@ impl Archive {
     pub fn is_overwritten(&self, serial: u64) -> bool {
         let writer = self.writer();
         serial < self.state().geometry.oldest(writer.next)
+    }
+
+    /// The first block that is there of a recording, where nothing is about to be written.
+    #[must_use]
+    pub fn first_there(&self, recording: &Recording) -> u64 {
+        let writer = self.writer();
+        let state = self.state();
+        let oldest = state.geometry.oldest(writer.next).max(state.oldest());
+        state.gone.after(recording.first.max(oldest))
     }
 
     /// Whether the newest recording goes on.

@@ -190,6 +190,14 @@ impl Index {
         self.first + self.records.len() as u64
     }
 
+    /// What it says of a block; `None`: it is not about that, or the block was damaged.
+    #[must_use]
+    pub fn record_of(&self, serial: u64) -> Option<Record> {
+        let place = usize::try_from(serial.checked_sub(self.first)?).ok()?;
+        let record = self.records.get(place).copied();
+        record.filter(|record| record.packets > 0)
+    }
+
     /// When the first block that it is about begins.
     #[must_use]
     pub fn begins_ns(&self) -> u64 {

@@ -179,7 +179,7 @@ impl<'a> Playback<'a> {
         manner: Manner,
         origin: Origin,
     ) -> Result<Self, PlayError> {
-        let Found { start, block } = found;
+        let Found { start, block, .. } = found;
         let begins = origin.at;
         let (scale, from) = (manner.scale, start.media_ns);
         let keys = scale.is_by_keys();

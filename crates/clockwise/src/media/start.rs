@@ -56,6 +56,8 @@ pub struct Found {
     pub start: Start,
     /// Its block, in a buffer of the stream that is to play it: it is sent from there.
     pub block: Option<Buffer>,
+    /// Whether a key frame was found, with which it begins.
+    pub is_key: bool,
 }
 
 impl Found {
@@ -80,8 +82,12 @@ impl Found {
 }
 
 impl From<Start> for Found {
+    /// Somewhere, as far as is known not at a key frame.
     fn from(start: Start) -> Self {
-        Self { start, block: None }
+        Self {
+            start,
+            ..Self::default()
+        }
     }
 }
 
@@ -148,7 +154,11 @@ pub fn start_at(
                 packet,
                 media_ns,
             };
-            return Ok(Found { start, block });
+            return Ok(Found {
+                start,
+                block,
+                is_key: true,
+            });
         }
     }
     let start = Start {
@@ -225,10 +235,18 @@ fn last_key(
                 packet,
                 media_ns,
             };
-            return Ok(Some(Found { start, block }));
+            return Ok(Some(Found {
+                start,
+                block,
+                is_key: true,
+            }));
         }
     }
-    Ok(Some(Start::from(*key).into()))
+    Ok(Some(Found {
+        start: Start::from(*key),
+        block: None,
+        is_key: true,
+    }))
 }
 
 /// The last key frame before the group of a section, which its block says the time of.
@@ -259,6 +277,7 @@ fn before(
             media_ns: entry.media_ns,
         },
         block,
+        is_key: true,
     }))
 }
 

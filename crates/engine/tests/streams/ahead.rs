@@ -198,7 +198,7 @@ fn listens(stream: &Stream, wish: Wish) -> (Nanos, Granted, BlockReport, u64) {
     let mut listener = Listener::new(stream);
     // Where blocks alternate between disks it takes most when nothing is read ahead yet.
     let played = if stream.buffers() > 4 { 1 } else { 4 };
-    listener.listen(|of| of.played == played);
+    listener.listen(|of| of.played >= played);
     let change = begin(stream, wish);
     let outcome = RefCell::new(None);
     listener.listen(|_| {
@@ -209,7 +209,7 @@ fn listens(stream: &Stream, wish: Wish) -> (Nanos, Granted, BlockReport, u64) {
     let granted = outcome.take().expect("it is over").unwrap();
     let buffers = stream.block().0 / BUFFER;
     let played = listener.played + 3 * buffers;
-    listener.listen(|of| of.played == played);
+    listener.listen(|of| of.played >= played);
     (
         listener.late_max(),
         granted,
@@ -271,24 +271,25 @@ fn what_is_read_ahead_lasts_until_the_first_longer_block_is_due() {
         drop(stream);
         // A host that stands still moves what is asked for, and with it what that is due.
         let (mut best, mut is_whole, mut is_faster) = (Nanos::MAX, false, false);
+        let mut is_in_time = false;
         for _ in 0..3 {
             let stream = player(&pool, &ring);
             let (late, granted, first, highest) =
                 listens(&stream, longer_by(buffers, Some(FOR_EVER)));
             eprintln!("{what}: late by {late} when it has been read ahead");
-            assert_eq!(granted, Granted::default());
+            is_in_time |= granted == Granted::default();
             // It is asked for as what it is, if nothing came between, and at twice the rate before.
             is_whole |= first.buffers == buffers;
             let times = if extent == BUFFER { disks as u64 } else { 2 };
             is_faster |= highest == times * RATE;
             assert_eq!(stream.rate().0, RATE);
             best = best.min(late);
-            if is_whole && is_faster && best.0 < period(buffers).0 / 4 {
+            if is_in_time && is_whole && is_faster && best.0 < period(buffers).0 / 4 {
                 break;
             }
         }
         assert!(best.0 < period(buffers).0 / 4, "{what}: late by {best}");
-        assert!(is_whole && is_faster, "{what}");
+        assert!(is_in_time && is_whole && is_faster, "{what}");
     }
 }
 
@@ -300,15 +301,18 @@ fn it_is_read_as_fast_as_the_disks_carry_and_said_what_is_missing() {
     rig.create(MIB);
     let pool = rig.open();
     let ring = full(&pool);
-    let stream = player(&pool, &ring);
     // One that is read in 46 ms every 125 ms keeps it from coming every 62.5 ms.
     let other = stream_spec(&ring, Op::Read, 2 * MIB, LONGER * BUFFER);
     let _other = pool.reserve(other).unwrap();
-    let (_, granted, _, highest) = listens(&stream, longer(Some(FOR_EVER)));
-    assert_eq!(granted, Granted::default());
-    assert!(highest > RATE && highest < 2 * RATE, "{highest}");
-    assert_eq!(stream.rate().0, RATE);
-    drop(stream);
+    // A host that stands still has it given up.
+    let is_in_time = (0..3).any(|_| {
+        let stream = player(&pool, &ring);
+        let (_, granted, _, highest) = listens(&stream, longer(Some(FOR_EVER)));
+        assert!(highest < 2 * RATE, "{highest}");
+        assert_eq!(stream.rate().0, RATE);
+        granted == Granted::default() && highest > RATE
+    });
+    assert!(is_in_time);
     // Not before anything could be read.
     let stream = player(&pool, &ring);
     let reader = BlockReader::new(&stream).unwrap();

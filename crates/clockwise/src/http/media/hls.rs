@@ -160,7 +160,6 @@ pub(super) async fn segment(
             )
         };
         let places = places(&name).ok_or_else(|| none("segments are not called that"))?;
-        let _permit = app.media.permit()?;
         let mut opened = open(app, &volume, number)?;
         // What somebody makes up must not have the server hold a recording in memory.
         let listed = app.media.parts.list(&mut opened)?;
@@ -169,6 +168,7 @@ pub(super) async fn segment(
                 "it is not there any more, or not yet, or the recording is not divided there",
             ));
         }
+        let _permit = app.media.permit()?;
         let segment = Segment {
             number: places.start.serial as u32,
             places,
@@ -181,8 +181,17 @@ pub(super) async fn segment(
             ControlFlow::Continue(())
         })?;
         debug_assert!(flow.is_continue());
+        let missing = opened.source.missing();
+        let first = opened.source.first_there();
+        if missing.iter().any(|of| *of < first) {
+            return Err(none("it has been overwritten meanwhile"));
+        }
+        let is_whole = missing.is_empty();
         let mut response = plain("video/iso.segment", bytes);
-        response.headers_mut().insert(header::CACHE_CONTROL, KEPT);
+        // What is damaged may be read another time.
+        if is_whole {
+            response.headers_mut().insert(header::CACHE_CONTROL, KEPT);
+        }
         Ok(response)
     })
     .await

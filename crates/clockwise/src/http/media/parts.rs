@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Opened, Problem};
-use crate::media::export::cuts::{Cut, Cuts, Place};
+use crate::media::export::cuts::{Cut, Cuts, Most, Place};
 use crate::media::export::lulls::LULL_NS;
 use crate::media::export::{ExportError, Source};
 
@@ -20,8 +20,21 @@ const SEGMENT_CUT_NS: u64 = 4_000_000_000;
 /// key frames are two seconds apart or less.
 const TARGET_MIN_NS: u64 = 6_000_000_000;
 
+/// Where key frames are further apart, or there are none any more, a segment ends with a block: they are made in memory, and
+/// who plays what is recorded waits for a whole one.
+const MOST: Most = Most {
+    ns: 30_000_000_000,
+    bytes: 64 << 20,
+};
+
 /// Of so many recordings it is known what their segments are.
 const KNOWN_MAX: usize = 32;
+
+/// And of so many which numbers they had.
+const NUMBERED_MAX: usize = 1_024;
+
+/// So many of them are remembered by their places.
+const FIRSTS_MAX: usize = 16;
 
 /// A segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,17 +70,28 @@ struct Next {
 }
 
 impl Next {
-    /// The segments from there to a place, and what begins there.
-    fn until(self, source: &mut Source, to: Cut) -> Result<(Vec<Part>, Self), ExportError> {
+    /// The segments from there to a place, and what begins there, which is a key frame or in the middle of something.
+    fn until(
+        self,
+        source: &mut Source,
+        to: Cut,
+        is_key: bool,
+    ) -> Result<(Vec<Part>, Self), ExportError> {
+        let has_video = source.description().has_video();
         let mut parts = Vec::new();
         let mut next = self;
+        let mut by = next.begins;
         while next.begins.place < to.place {
             let begins = next.begins;
-            let lull = match to.media_ns.saturating_sub(begins.media_ns) > LULL_NS {
-                true => source.lull(begins, to)?,
+            // Not anew behind a lull: it may have been known what is there before it was known what is behind that.
+            if begins.place >= by.place {
+                by = source.latest(begins, to, MOST)?.unwrap_or(to);
+            }
+            let lull = match by.media_ns.saturating_sub(begins.media_ns) > LULL_NS {
+                true => source.lull(begins, by)?,
                 false => None,
             };
-            let ends = lull.map_or(to, |lull| Cut {
+            let ends = lull.map_or(by, |lull| Cut {
                 place: lull.behind.place,
                 media_ns: lull.ends_ns,
             });
@@ -77,30 +101,51 @@ impl Next {
                 is_behind_lull: next.is_behind_lull,
                 is_independent: next.is_independent,
             });
-            let begins = lull.map_or(to, |lull| lull.behind);
+            let begins = lull.map_or(by, |lull| lull.behind);
             next = Self {
                 begins,
                 is_behind_lull: lull.is_some(),
-                is_independent: begins.place == to.place || !source.description().has_video(),
+                is_independent: !has_video,
             };
         }
+        next.is_independent |= is_key && next.begins.place == to.place;
         Ok((parts, next))
     }
+}
+
+/// What number a segment has, by which others are numbered when their recording is divided anew.
+#[derive(Clone, Debug)]
+struct Numbered {
+    begins: Place,
+    sequence: u64,
+    /// How many lulls are before it.
+    lulls: u64,
+    /// The first segments that were told of.
+    firsts: Vec<Place>,
+    /// The number of the first one.
+    first_sequence: u64,
+    /// And how many had been overwritten behind lulls.
+    first_lulls: u64,
+    target_ns: u64,
 }
 
 /// The segments of a recording, as far as that was looked for.
 #[derive(Debug)]
 struct Divided {
     cuts: Cuts,
+    /// Whether it is known with what the first one begins.
+    is_begun: bool,
     parts: VecDeque<Part>,
     next: Next,
-    /// Those from there to where the recording has ended.
-    last: Option<(Cut, Vec<Part>)>,
+    /// Where that ends, if what is before could not be read.
+    cut: Option<Cut>,
     /// The number of the first one.
     sequence: u64,
     /// How many with nothing before them for long have been overwritten.
     lulls: u64,
     target_ns: u64,
+    /// By which they have yet to be numbered.
+    before: Option<Numbered>,
 }
 
 /// What players are told of.
@@ -118,103 +163,232 @@ pub(super) struct Listed {
 }
 
 impl Divided {
-    fn new(source: &mut Source) -> Result<Self, ExportError> {
+    /// Numbered as they were before.
+    fn new(source: &mut Source, before: Option<Numbered>) -> Result<Self, ExportError> {
         let cuts = Cuts::new(source, 0, SEGMENT_CUT_NS)?;
-        let begins = cuts.first();
         Ok(Self {
+            is_begun: false,
             parts: VecDeque::new(),
             next: Next {
-                begins,
+                begins: cuts.first(),
                 is_behind_lull: false,
                 is_independent: true,
             },
-            last: None,
-            // How many were before nobody knows; no more than this.
-            sequence: begins.media_ns / SEGMENT_CUT_NS,
+            cut: None,
+            sequence: 0,
             lulls: 0,
-            target_ns: TARGET_MIN_NS,
+            target_ns: before.as_ref().map_or(TARGET_MIN_NS, |of| of.target_ns),
+            before,
             cuts,
         })
     }
 
-    /// What there is now; of one that has ended, up to its end.
-    fn list(&mut self, source: &mut Source, end: Option<Cut>) -> Result<Listed, ExportError> {
-        while let Some(cut) = self.cuts.next_cut(source)? {
-            let (parts, next) = self.next.until(source, cut)?;
-            self.parts.extend(parts);
-            self.next = next;
+    /// What there is now, up to where the recording ends as yet, or for good.
+    fn list(
+        &mut self,
+        source: &mut Source,
+        end: Cut,
+        is_over: bool,
+    ) -> Result<Listed, ExportError> {
+        let first = source.first_there();
+        if self.next.begins.place.serial < first {
+            // All that was found has been overwritten, and what came since is not read for nothing.
+            let before = self.numbered().or_else(|| self.before.clone());
+            *self = Self::new(source, before)?;
         }
-        let first = source.recording().first;
-        while let Some(gone) = self.parts.front() {
-            if gone.begins.place.serial >= first {
-                break;
-            }
-            self.sequence += 1;
-            self.lulls += u64::from(gone.is_behind_lull);
-            self.parts.pop_front();
+        if !self.is_begun {
+            // Nothing is told of what cannot be decoded as long as something that can be may come.
+            let is_known = self.cuts.begin(source)?;
+            self.next.begins = self.cuts.first();
+            self.next.is_independent = is_known;
+            // How many were before nobody knows; no more than this.
+            let sequence = self.next.begins.media_ns / SEGMENT_CUT_NS;
+            (self.sequence, self.lulls) = match &self.before {
+                None => (sequence, 0),
+                Some(before) if is_known => (before.first_sequence, before.first_lulls),
+                // All that was told of has been overwritten.
+                Some(before) => (before.sequence, before.lulls),
+            };
+            self.is_begun = is_known || is_over;
         }
-        let mut parts: Vec<Part> = self.parts.iter().copied().collect();
-        if let Some(end) = end {
-            if self.last.as_ref().is_none_or(|(of, _)| *of != end) {
-                self.last = Some((end, self.next.until(source, end)?.0));
-            }
-            let last = self.last.iter().flat_map(|(_, parts)| parts);
-            parts.extend(last.filter(|part| part.begins.place.serial >= first));
+        if self.is_begun {
+            self.go_on(source, end, is_over)?;
+            self.number();
         }
+        let is_numbered = self.before.is_none();
+        let is_gone = |part: &Part| part.begins.place.serial < first;
+        while is_numbered && self.parts.front().is_some_and(is_gone) {
+            self.drop_first();
+        }
+        // Others may have seen more of it, or were told of more.
+        let is_whole = |part: &&Part| is_numbered && part.ends.place <= end.place;
+        let parts: Vec<Part> = self.parts.iter().take_while(is_whole).copied().collect();
         let longest_ns = parts.iter().map(Part::length_ns).max();
         self.target_ns = self.target_ns.max(longest_ns.unwrap_or(0));
         Ok(Listed {
-            first: parts.first().map_or(self.next.begins, |part| part.begins),
+            first: self.parts.front().map_or(self.next.begins, |of| of.begins),
             parts,
             sequence: self.sequence,
             lulls: self.lulls,
             target_ns: self.target_ns,
         })
     }
+
+    /// Divides what has been recorded meanwhile.
+    fn go_on(&mut self, source: &mut Source, end: Cut, is_over: bool) -> Result<(), ExportError> {
+        loop {
+            if self.cut.is_none() {
+                self.cut = self.cuts.next_cut(source)?;
+            }
+            let Some(cut) = self.cut else {
+                break;
+            };
+            self.add(source, cut, true)?;
+            self.cut = None;
+        }
+        if is_over {
+            return self.add(source, end, false);
+        }
+        // Where no key frame comes for long.
+        while let Some(cut) = source.latest(self.next.begins, end, MOST)? {
+            self.add(source, cut, false)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, source: &mut Source, to: Cut, is_key: bool) -> Result<(), ExportError> {
+        let (parts, next) = self.next.until(source, to, is_key)?;
+        self.parts.extend(parts);
+        self.next = next;
+        Ok(())
+    }
+
+    /// The number of the segment that is to be the next one.
+    fn numbered(&self) -> Option<Numbered> {
+        let begins = self.parts.iter().map(|of| of.begins.place);
+        (self.is_begun && self.before.is_none()).then(|| Numbered {
+            begins: self.next.begins.place,
+            sequence: self.sequence + self.parts.len() as u64,
+            lulls: self.lulls + self.lulls_to(self.parts.len()),
+            firsts: begins.take(FIRSTS_MAX).collect(),
+            first_sequence: self.sequence,
+            first_lulls: self.lulls,
+            target_ns: self.target_ns,
+        })
+    }
+
+    /// Those up to the one in this place, which may be the next one.
+    fn lulls_to(&self, place: usize) -> u64 {
+        let parts = self.parts.iter().map(|of| of.is_behind_lull);
+        let all = parts.chain([self.next.is_behind_lull]);
+        all.take(place + 1).filter(|of| *of).count() as u64
+    }
+
+    /// Numbers them as they were before.
+    fn number(&mut self) {
+        // Who looked before may have seen more of it than is known here.
+        let is_known = |before: &mut Numbered| before.begins <= self.next.begins.place;
+        let Some(before) = self.before.take_if(is_known) else {
+            return;
+        };
+        let begins = self.parts.iter().map(|of| of.begins.place);
+        let mut all = begins.chain([self.next.begins.place]);
+        let place = all.position(|begins| begins == before.begins);
+        let Some(place) = place else {
+            // It has been overwritten.
+            (self.sequence, self.lulls) = (before.sequence + 1, before.lulls);
+            return;
+        };
+        self.sequence = before.sequence.saturating_sub(place as u64);
+        self.lulls = before.lulls.saturating_sub(self.lulls_to(place));
+        // What was not told of any more is not anew.
+        while self.sequence < before.first_sequence && !self.parts.is_empty() {
+            self.drop_first();
+        }
+        // The key frame that the first one began with may have been overwritten, and what is left of it is another one.
+        let is_other = |of: &Part| !before.firsts.contains(&of.begins.place);
+        if self.sequence < before.sequence && self.parts.front().is_some_and(is_other) {
+            self.drop_first();
+        }
+        self.sequence = self.sequence.max(before.first_sequence);
+        self.lulls = self.lulls.max(before.first_lulls);
+    }
+
+    fn drop_first(&mut self) {
+        let gone = self.parts.pop_front();
+        self.sequence += 1;
+        self.lulls += u64::from(gone.is_some_and(|gone| gone.is_behind_lull));
+    }
 }
 
-type Entry = (([u8; 16], u64), Arc<Mutex<Divided>>);
+/// A recording, by its archive and number.
+type Of = ([u8; 16], u64);
 
-/// What is known of recordings, by archive and number; those that were asked for last are the last.
+/// What is known of recordings; those that were asked for last are the last.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<VecDeque<Entry>>);
+struct Kept {
+    divided: VecDeque<(Of, Arc<Mutex<Option<Divided>>>)>,
+    /// Of many more of them.
+    numbered: VecDeque<(Of, Numbered)>,
+}
+
+/// The same for whoever asks.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Kept>);
 
 impl Known {
-    fn take(&self, of: ([u8; 16], u64)) -> Option<Arc<Mutex<Divided>>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = known.iter().position(|(key, _)| *key == of)?;
-        let entry = known.remove(place)?;
-        let divided = Arc::clone(&entry.1);
-        known.push_back(entry);
-        Some(divided)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the segments of a recording are now.
     pub(super) fn list(&self, opened: &mut Opened) -> Result<Listed, Problem> {
-        let source = &mut opened.source;
-        let recording = *source.recording();
+        let recording = *opened.source.recording();
         let of = (opened.archive.header().archive, recording.number);
-        let divided = match self.take(of) {
+        let (divided, before) = self.kept().take(of);
+        let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = &mut opened.source;
+        let divided = match &mut *divided {
             Some(divided) => divided,
-            None => {
-                let divided = Arc::new(Mutex::new(Divided::new(source)?));
-                let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                if known.len() == KNOWN_MAX {
-                    known.pop_front();
-                }
-                known.push_back((of, Arc::clone(&divided)));
-                divided
-            }
+            none => none.insert(Divided::new(source, before)?),
         };
-        // What is being recorded has no end yet.
-        let end = (!opened.described.is_recorded).then_some(Cut {
+        let end = Cut {
             place: Place {
                 serial: recording.end,
                 packet: 0,
             },
             media_ns: opened.described.ends_ns,
-        });
-        let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(divided.list(source, end)?)
+        };
+        let listed = divided.list(source, end, !opened.described.is_recorded)?;
+        if let Some(numbered) = divided.numbered() {
+            self.kept().number(of, numbered);
+        }
+        Ok(listed)
     }
+}
+
+impl Kept {
+    /// How a recording is divided, as far as is known, and what number one of its segments had.
+    fn take(&mut self, of: Of) -> (Arc<Mutex<Option<Divided>>>, Option<Numbered>) {
+        let place = self.divided.iter().position(|(key, _)| *key == of);
+        let entry = place.and_then(|place| self.divided.remove(place));
+        let entry = entry.unwrap_or_else(|| (of, Arc::default()));
+        let divided = Arc::clone(&entry.1);
+        push(&mut self.divided, entry, KNOWN_MAX);
+        let numbered = self.numbered.iter().find(|(key, _)| *key == of);
+        (divided, numbered.map(|(_, numbered)| numbered.clone()))
+    }
+
+    fn number(&mut self, of: Of, numbered: Numbered) {
+        self.numbered.retain(|(key, _)| *key != of);
+        push(&mut self.numbered, (of, numbered), NUMBERED_MAX);
+    }
+}
+
+/// Adds one, for which the first has to go where there are so many.
+fn push<T>(all: &mut VecDeque<T>, one: T, most: usize) {
+    if all.len() == most {
+        all.pop_front();
+    }
+    all.push_back(one);
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Answer, PathPart, Problem, QueryPart, Shared, answer};
-use crate::media::archive::{Archive, Frame, Recording, Window, groups_in};
+use crate::media::archive::{Archive, FRAMES_MAX, Frame, Recording, Window, groups_in};
 use crate::media::archives::OpenError;
 
 /// Sections of the index that are read for one answer, each about 64 blocks.
@@ -265,6 +265,15 @@ pub(super) async fn outline(
                 }
                 let found = archive.frames(&client, &recording, serials, &range);
                 let found = found.map_err(OpenError::from)?;
+                if found.are_too_many {
+                    let (from, to) = (range.start, range.end);
+                    return Err(Problem::new(
+                        StatusCode::UNPROCESSABLE_ENTITY,
+                        format!("from {from} ns to {to} ns are more than {FRAMES_MAX} frames, which is as many as one answer has"),
+                        "ask for a shorter time",
+                    )
+                    .at("the query"));
+                }
                 index.track = index.track.or(Some(found.track.into())).filter(|_| !nothing);
                 index.blocks_missing = found.missing;
                 index.frames = Some(found.frames.into_iter().map(IndexFrame::from).collect());

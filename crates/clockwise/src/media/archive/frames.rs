@@ -28,6 +28,9 @@ pub struct Frame {
     pub lost: u64,
 }
 
+/// So many are listed at a time.
+pub const FRAMES_MAX: usize = 100_000;
+
 /// The frames of a time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frames {
@@ -37,6 +40,8 @@ pub struct Frames {
     pub frames: Vec<Frame>,
     /// Blocks that are damaged or gone.
     pub missing: u64,
+    /// Whether there are more than [so many](FRAMES_MAX), and no more were looked for.
+    pub are_too_many: bool,
 }
 
 impl Archive {
@@ -60,8 +65,10 @@ impl Archive {
         all.track = track;
         let mut number = None;
         let mut open: Option<Frame> = None;
-        for serial in serials.start..recording.end {
-            if serial >= serials.end && open.is_none() {
+        // A frame of which nothing comes for long is over.
+        let behind = recording.end.min(serials.end.saturating_add(GROUP));
+        for serial in serials.start..behind {
+            if all.frames.len() > FRAMES_MAX || serial >= serials.end && open.is_none() {
                 break;
             }
             if number.is_none() {
@@ -108,6 +115,7 @@ impl Archive {
             }
         }
         all.take(open, times);
+        all.are_too_many = all.frames.len() > FRAMES_MAX;
         Ok(all)
     }
 
@@ -132,11 +140,22 @@ impl Archive {
         recording: &Recording,
         serial: u64,
     ) -> Result<Option<u64>, ArchiveError> {
-        let index = self.index_so_far_of(client, recording, serial)?;
-        Ok(index.map(|index| {
-            let before = (index.first..serial).zip(&index.records);
-            index.frames + before.map(|(_, of)| u64::from(of.frames)).sum::<u64>()
-        }))
+        let Some(index) = self.index_so_far_of(client, recording, serial)? else {
+            return Ok(None);
+        };
+        // One that was lost, and is rebuilt without one before it, says none.
+        if index.frames == 0 && !self.begins_with(client, serial, index.first)? {
+            return Ok(None);
+        }
+        let before = (index.first..serial).zip(&index.records);
+        let before = before.map(|(_, of)| u64::from(of.frames)).sum::<u64>();
+        Ok(Some(index.frames + before))
+    }
+
+    /// Whether the recording of a block began with that other one.
+    fn begins_with(&self, client: &Client, serial: u64, first: u64) -> Result<bool, ArchiveError> {
+        let trailer = self.trailer(client, serial)?;
+        Ok(trailer.is_some_and(|of| of.first == first))
     }
 }
 

@@ -4,11 +4,12 @@
 //! the same, also when the oldest part has been overwritten meanwhile.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use super::super::block::{Block, Kind};
+use super::super::block::{Block, Entry, Kind};
 use super::super::index::{GROUP, Index, Named};
 use super::super::start;
-use super::{ExportError, Source};
+use super::{BEHIND_NS, ExportError, Source};
 
 /// A packet's place in a recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -40,7 +41,11 @@ pub struct Cuts {
     /// The serial of the block after those that were looked at.
     next: u64,
     found: VecDeque<Cut>,
+    /// The last one that was found.
+    newest: Option<Place>,
     last: Cut,
+    /// Whether the first one is where something begins that can be decoded.
+    is_begun: bool,
 }
 
 impl Cuts {
@@ -51,44 +56,62 @@ impl Cuts {
     pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ExportError> {
         let track = source.description.video_track();
         let (archive, client) = (&source.archive, &source.client);
-        let start = start::start_at(
+        let found = start::start_at(
             archive,
             client,
             &source.recording,
             from_ns,
             usize::from(track),
             None,
-        )?
-        .start;
+        )?;
         let place = Place {
-            serial: start.serial,
-            packet: start.packet as u32,
+            serial: found.start.serial,
+            packet: found.start.packet as u32,
         };
         let first = Cut {
             place,
-            media_ns: start.media_ns,
+            media_ns: found.start.media_ns,
         };
-        let mut cuts = Self {
-            first,
-            cut_ns,
-            track,
-            has_keys: source.description.has_video(),
-            next: place.serial,
-            found: VecDeque::new(),
-            last: first,
-        };
-        // What begins later than what is asked for begins with what can be decoded there.
         let begins = Place {
             serial: source.recording.first,
             packet: 0,
         };
-        if place == begins {
-            while cuts.found.is_empty() && cuts.look_on(source)? {}
-            cuts.first = cuts.found.front().copied().unwrap_or(first);
-            cuts.last = cuts.first;
-            cuts.first = heard_before(source, cuts.first, track)?;
-        }
+        let has_keys = source.description.has_video();
+        let mut cuts = Self {
+            first,
+            cut_ns,
+            track,
+            has_keys,
+            // A frame that begins in the block before may be known for a key frame in this one only.
+            next: match found.is_key {
+                true => place.serial,
+                false => place.serial.saturating_sub(1).max(begins.serial),
+            },
+            found: VecDeque::new(),
+            newest: None,
+            last: first,
+            is_begun: place != begins && (found.is_key || !has_keys),
+        };
+        cuts.begin(source)?;
         Ok(cuts)
+    }
+
+    /// Looks for what can be decoded, with which it begins; `false`: there is nothing as yet.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn begin(&mut self, source: &mut Source) -> Result<bool, ExportError> {
+        if self.is_begun {
+            return Ok(true);
+        }
+        while self.found.is_empty() && self.look_on(source)? {}
+        let Some(first) = self.found.front().copied() else {
+            return Ok(false);
+        };
+        self.first = heard_before(source, first, self.track)?;
+        self.last = first;
+        self.is_begun = true;
+        Ok(true)
     }
 
     /// The one before all others.
@@ -116,53 +139,66 @@ impl Cuts {
         }
     }
 
-    /// Looks at what there is of the next group; `false`: nothing is.
+    /// Looks at what there is of the next group; `false`: nothing is that was not seen.
     fn look_on(&mut self, source: &mut Source) -> Result<bool, ExportError> {
-        if self.next >= source.recording.end {
+        // What has been overwritten meanwhile is not looked at.
+        let from = self.next.max(source.recording.first);
+        if from >= source.recording.end {
             return Ok(false);
         }
-        let end = ((self.next / GROUP + 1) * GROUP).min(source.recording.end);
-        self.look(source, end)?;
-        self.next = end;
-        Ok(true)
+        let end = ((from / GROUP + 1) * GROUP).min(source.recording.end);
+        let many = self.found.len();
+        self.next = self.look(source, from..end)?;
+        Ok(self.next > from || self.found.len() > many)
     }
 
-    /// Looks at the blocks up to this one, which are of one group.
-    fn look(&mut self, source: &mut Source, end: u64) -> Result<(), ExportError> {
-        if let Some(index) = section(source, end)? {
+    fn push(&mut self, found: Cut) {
+        if self.newest.is_none_or(|newest| found.place > newest) {
+            self.newest = Some(found.place);
+            self.found.push_back(found);
+        }
+    }
+
+    /// Looks at these blocks, which are of one group; the serial of the one to look at next.
+    fn look(&mut self, source: &mut Source, blocks: Range<u64>) -> Result<u64, ExportError> {
+        if let Some(index) = section(source, blocks.end)? {
             let is_of_track = index.track == self.track && index.named == Named::All;
             if !self.has_keys {
                 let records = (index.first..).zip(&index.records);
-                let is_there = |serial: u64| serial >= self.next;
-                let records = records.filter(|(of, record)| is_there(*of) && record.packets > 0);
-                self.found.extend(records.map(|(serial, record)| Cut {
-                    place: Place { serial, packet: 0 },
-                    media_ns: record.media_ns,
-                }));
-                return Ok(());
+                let records =
+                    records.filter(|(of, record)| *of >= blocks.start && record.packets > 0);
+                for (serial, record) in records {
+                    self.push(Cut {
+                        place: Place { serial, packet: 0 },
+                        media_ns: record.media_ns,
+                    });
+                }
+                return Ok(blocks.end);
             }
-            if is_of_track && index.first <= self.next.max(source.recording.first) {
+            if is_of_track && index.first <= blocks.start {
                 // What the section names before that may be gone.
-                let keys = index.keys.iter().filter(|key| key.serial >= self.next);
-                self.found.extend(keys.map(|key| Cut {
-                    place: Place {
-                        serial: key.serial,
-                        packet: key.packet,
-                    },
-                    media_ns: key.media_ns,
-                }));
-                return Ok(());
+                for key in index.keys.iter().filter(|key| key.serial >= blocks.start) {
+                    self.push(Cut {
+                        place: Place {
+                            serial: key.serial,
+                            packet: key.packet,
+                        },
+                        media_ns: key.media_ns,
+                    });
+                }
+                return Ok(blocks.end);
             }
         }
-        self.scan(source, end)
+        self.scan(source, blocks)
     }
 
     /// The same by the blocks themselves.
-    fn scan(&mut self, source: &mut Source, end: u64) -> Result<(), ExportError> {
+    fn scan(&mut self, source: &mut Source, blocks: Range<u64>) -> Result<u64, ExportError> {
+        let end = blocks.end;
         let mut begun: Option<Cut> = None;
         // A frame that begins in the last one may be known for a key frame in the next.
         let behind = source.recording.end.min(end + 1);
-        for serial in self.next..behind {
+        for serial in blocks.start..behind {
             if !source.load(serial)? {
                 continue;
             }
@@ -175,7 +211,7 @@ impl Cuts {
             };
             if !self.has_keys {
                 if serial < end {
-                    self.found.push_back(Cut {
+                    self.push(Cut {
                         place: Place { serial, packet: 0 },
                         media_ns: block.trailer.media_ns,
                     });
@@ -201,11 +237,13 @@ impl Cuts {
                 if entry.is_key
                     && let Some(cut) = begun.take()
                 {
-                    self.found.push_back(cut);
+                    self.push(cut);
                 }
             }
         }
-        Ok(())
+        // Of the frame that is recorded just now it may not have been said yet that it is one.
+        let open = begun.filter(|_| behind == end);
+        Ok(open.map_or(end, |open| open.place.serial))
     }
 }
 
@@ -247,4 +285,69 @@ fn section(source: &Source, end: u64) -> Result<Option<std::sync::Arc<Index>>, E
             .section(&source.client, &source.recording, last)?),
         None => Ok(None),
     }
+}
+
+/// How long what lies between two cuts may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// In nanoseconds of the recording.
+    pub ns: u64,
+    /// In bytes of its blocks.
+    pub bytes: u64,
+}
+
+impl Source {
+    /// The first block that is there now, where nothing is about to be written.
+    #[must_use]
+    pub fn first_there(&self) -> u64 {
+        self.archive.first_there(&self.recording)
+    }
+
+    /// Where what begins at a cut ends at the latest, if it is to be no longer than that: with the first frame that begins
+    /// in a block that is later, or has more before it. `None`: it ends no later with that other one, or no such block is
+    /// there yet.
+    ///
+    /// Where that is depends on where it begins alone, not on what has been recorded since.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn latest(&self, from: Cut, to: Cut, most: Most) -> Result<Option<Cut>, ExportError> {
+        let blocks = most.bytes / self.archive.header().block_bytes;
+        let by_bytes = from.place.serial + blocks.max(1);
+        let end_ns = from.media_ns.saturating_add(most.ns);
+        // Packets lie in the order in which they came, which is nearly that of their times.
+        if to.media_ns.saturating_add(BEHIND_NS) <= end_ns && to.place.serial < by_bytes {
+            return Ok(None);
+        }
+        let (archive, client) = (&self.archive, &self.client);
+        let by_time = archive.block_at(client, &self.recording, end_ns)? + 1;
+        let first = by_bytes.min(by_time).max(from.place.serial + 1);
+        let track = self.description.video_track();
+        // Damaged ones and such that have only parts of a frame are passed over.
+        for serial in (first..self.recording.end).take(GROUP as usize) {
+            if serial > to.place.serial {
+                break;
+            }
+            let entries = archive.entries(client, &self.recording, serial)?;
+            let found = entries.and_then(|entries| first_frame(serial, &entries, track));
+            if let Some(cut) = found.filter(|cut| cut.media_ns > from.media_ns) {
+                return Ok(Some(cut).filter(|cut| cut.place < to.place));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The packet of a block with which a frame of a track begins first; where the block has nothing of it, the first one.
+fn first_frame(serial: u64, entries: &[Entry], track: u8) -> Option<Cut> {
+    let packets = (0..).zip(entries).filter(|(_, of)| of.kind == Kind::Rtp);
+    let mut of_track = packets.clone().filter(|(_, of)| of.track == track);
+    let (packet, entry) = match of_track.clone().next() {
+        Some(_) => of_track.find(|(_, of)| of.begins_frame)?,
+        None => packets.clone().next()?,
+    };
+    Some(Cut {
+        place: Place { serial, packet },
+        media_ns: entry.media_ns,
+    })
 }

@@ -1,7 +1,8 @@
 //! Times in which nothing came, as where a camera was lost.
 //!
 //! The index says when blocks begin, so only those are looked into that last for longer than such a time, and than others
-//! around them, and of these only the entries of their packets are read. Where nothing is amiss no block is.
+//! around them by as much, or twice as long; and of these only the entries of their packets are read. Where nothing is amiss
+//! no block is, but of recordings so short that it is not known how long their blocks last.
 
 use std::ops::ControlFlow;
 
@@ -73,7 +74,8 @@ fn is_long(lasts_ns: u64, index: &Index) -> bool {
         return true;
     }
     usual.sort_unstable();
-    lasts_ns >= usual[usual.len() / 2].saturating_mul(2)
+    let usual_ns = usual[usual.len() / 2];
+    lasts_ns >= usual_ns.saturating_add(usual_ns.min(LULL_NS))
 }
 
 /// What the index says of a block.
@@ -139,23 +141,15 @@ impl Source {
     fn says(&self, serial: u64, to: Cut) -> Result<Says, ExportError> {
         let (archive, client) = (&self.archive, &self.client);
         let section = |serial| archive.index_so_far_of(client, &self.recording, serial);
-        let record = |index: &Index, serial: u64| {
-            let place = usize::try_from(serial.checked_sub(index.first)?).ok()?;
-            index
-                .records
-                .get(place)
-                .copied()
-                .filter(|of| of.packets > 0)
-        };
         let Some(index) = section(serial)? else {
             return Ok(Says::MayLull);
         };
-        let Some(of) = record(&index, serial) else {
+        let Some(of) = index.record_of(serial) else {
             // It is damaged.
             return Ok(Says::Comes(None));
         };
         let next = match serial < to.place.serial {
-            true => section(serial + 1)?.and_then(|index| record(&index, serial + 1)),
+            true => section(serial + 1)?.and_then(|index| index.record_of(serial + 1)),
             false => None,
         };
         let until_ns = next.map_or(to.media_ns, |next| next.media_ns);
@@ -215,7 +209,9 @@ mod tests {
         let second_ns = 1_000_000_000;
         let (short, long) = (of(&[2; 64]), of(&[32; 64]));
         assert!(!is_long(7 * second_ns, &short) && is_long(8 * second_ns, &short));
-        assert!(!is_long(63 * second_ns, &long) && is_long(64 * second_ns, &long));
+        assert!(!is_long(39 * second_ns, &long) && is_long(40 * second_ns, &long));
+        let usual = of(&[6; 64]);
+        assert!(!is_long(11 * second_ns, &usual) && is_long(12 * second_ns, &usual));
         // Of a few nobody knows.
         assert!(is_long(32 * second_ns, &of(&[32; 5])));
     }
