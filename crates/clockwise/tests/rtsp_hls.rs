@@ -324,7 +324,9 @@ fn a_file_begins_with_what_is_there() {
     let (site, serve, address) = serving(HTTP);
     let video = "testsrc2=size=320x240:rate=25:duration=60";
     let mut command = ffmpeg();
-    command.args(["-f", "lavfi", "-i", video, "-c:v", "libx264"]);
+    command.args(["-f", "lavfi", "-i", video, "-f", "lavfi"]);
+    command.args(["-i", "sine=frequency=440:sample_rate=48000:duration=60"]);
+    command.args(["-c:a", "aac", "-c:v", "libx264"]);
     command.args(["-preset", "ultrafast", "-bf", "0", "-g", "500"]);
     command.args(["-keyint_min", "500", "-sc_threshold", "0"]);
     command.args(["-f", "rtsp", "-rtsp_transport", "tcp"]);
@@ -353,17 +355,27 @@ fn a_file_begins_with_what_is_there() {
         }
     };
     let later = number_of(&said["blocks"][2], "begins_ns") / 1_000_000;
-    for from in ["0s".to_owned(), format!("{later}ms")] {
-        let name = format!("{from}.mp4");
-        let out = export(&site, &number, &name, &["--from", &from]);
+    let probed = |file: &str| {
         let said = outcome(
             tool("ffprobe")
                 .args(["-v", "error", "-show_entries", "packet=pts_time,flags"])
-                .args(["-of", "csv=p=0", &out]),
+                .args(["-of", "csv=p=0", file]),
         );
-        let said = said.done().out;
+        said.done().out
+    };
+    for from in ["0s".to_owned(), format!("{later}ms")] {
+        let name = format!("{from}.mp4");
+        let out = export(&site, &number, &name, &["--from", &from]);
+        let said = probed(&out);
         let first = said.lines().next().expect("a packet");
         assert!(first.starts_with("0.000000,K"), "from {from}: {first}");
     }
+    // Of sound alone all is there, whatever is seen.
+    let more = ["--track", "1", "--from", &format!("{later}ms")];
+    let out = export(&site, &number, "sound.aac", &more);
+    let seconds = probed(&out).lines().count() as f64 * 1_024.0 / 48_000.0;
+    let ends = number_of(&said, "ends_ns") / 1_000_000;
+    let wanted = (ends - later) as f64 / 1_000.0;
+    assert!((seconds - wanted).abs() < 0.5, "{seconds} s of {wanted} s");
     serve.terminate();
 }

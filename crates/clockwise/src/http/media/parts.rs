@@ -191,7 +191,7 @@ impl Divided {
         is_over: bool,
     ) -> Result<Listed, ExportError> {
         let first = source.first_there();
-        if self.next.begins.place.serial < first {
+        if self.is_begun && self.next.begins.place.serial < first {
             // All that was found has been overwritten, and what came since is not read for nothing.
             let before = self.numbered().or_else(|| self.before.clone());
             *self = Self::new(source, before)?;
@@ -284,6 +284,14 @@ impl Divided {
         all.take(place + 1).filter(|of| *of).count() as u64
     }
 
+    /// Where the one in this place begins, which may be the next one.
+    fn place_of(&self, place: usize) -> Place {
+        self.parts
+            .get(place)
+            .map_or(self.next.begins, |of| of.begins)
+            .place
+    }
+
     /// Numbers them as they were before.
     fn number(&mut self) {
         // Who looked before may have seen more of it than is known here.
@@ -291,15 +299,13 @@ impl Divided {
         let Some(before) = self.before.take_if(is_known) else {
             return;
         };
-        let begins = self.parts.iter().map(|of| of.begins.place);
-        let mut all = begins.chain([self.next.begins.place]);
-        let place = all.position(|begins| begins == before.begins);
-        let Some(place) = place else {
-            // It has been overwritten.
-            (self.sequence, self.lulls) = (before.sequence + 1, before.lulls);
-            return;
-        };
-        self.sequence = before.sequence.saturating_sub(place as u64);
+        let mut all = (0..=self.parts.len()).map(|place| self.place_of(place));
+        // Where it has been overwritten, that is the one behind it.
+        let behind = all.position(|begins| begins >= before.begins);
+        let place = behind.unwrap_or(self.parts.len());
+        let is_gone = self.place_of(place) != before.begins;
+        let sequence = before.sequence + u64::from(is_gone);
+        self.sequence = sequence.saturating_sub(place as u64);
         self.lulls = before.lulls.saturating_sub(self.lulls_to(place));
         // What was not told of any more is not anew.
         while self.sequence < before.first_sequence && !self.parts.is_empty() {
@@ -307,7 +313,8 @@ impl Divided {
         }
         // The key frame that the first one began with may have been overwritten, and what is left of it is another one.
         let is_other = |of: &Part| !before.firsts.contains(&of.begins.place);
-        if self.sequence < before.sequence && self.parts.front().is_some_and(is_other) {
+        let may_be = self.sequence < before.sequence && self.parts.len() > 1;
+        if may_be && self.parts.front().is_some_and(is_other) {
             self.drop_first();
         }
         self.sequence = self.sequence.max(before.first_sequence);

@@ -46,6 +46,8 @@ pub struct Cuts {
     last: Cut,
     /// Whether the first one is where something begins that can be decoded.
     is_begun: bool,
+    /// Where the recording ended when all was looked at but for a frame of which no more is known.
+    waits_at: Option<u64>,
 }
 
 impl Cuts {
@@ -55,23 +57,8 @@ impl Cuts {
     /// When the recording cannot be read.
     pub fn new(source: &mut Source, from_ns: u64, cut_ns: u64) -> Result<Self, ExportError> {
         let track = source.description.video_track();
-        let (archive, client) = (&source.archive, &source.client);
-        let found = start::start_at(
-            archive,
-            client,
-            &source.recording,
-            from_ns,
-            usize::from(track),
-            None,
-        )?;
-        let place = Place {
-            serial: found.start.serial,
-            packet: found.start.packet as u32,
-        };
-        let first = Cut {
-            place,
-            media_ns: found.start.media_ns,
-        };
+        let (first, is_key) = source.start(from_ns)?;
+        let place = first.place;
         let begins = Place {
             serial: source.recording.first,
             packet: 0,
@@ -83,14 +70,15 @@ impl Cuts {
             track,
             has_keys,
             // A frame that begins in the block before may be known for a key frame in this one only.
-            next: match found.is_key {
+            next: match is_key {
                 true => place.serial,
                 false => place.serial.saturating_sub(1).max(begins.serial),
             },
             found: VecDeque::new(),
             newest: None,
             last: first,
-            is_begun: place != begins && (found.is_key || !has_keys),
+            is_begun: place != begins && (is_key || !has_keys),
+            waits_at: None,
         };
         cuts.begin(source)?;
         Ok(cuts)
@@ -106,6 +94,18 @@ impl Cuts {
         }
         while self.found.is_empty() && self.look_on(source)? {}
         let Some(first) = self.found.front().copied() else {
+            let begins = source.recording.first;
+            if self.first.place.serial <= begins {
+                // What there is may begin long after what was asked for.
+                self.first = Cut {
+                    place: Place {
+                        serial: begins,
+                        packet: 0,
+                    },
+                    media_ns: source.archive.begins(&source.client, &source.recording)?,
+                };
+                self.last = self.first;
+            }
             return Ok(false);
         };
         self.first = heard_before(source, first, self.track)?;
@@ -143,7 +143,7 @@ impl Cuts {
     fn look_on(&mut self, source: &mut Source) -> Result<bool, ExportError> {
         // What has been overwritten meanwhile is not looked at.
         let from = self.next.max(source.recording.first);
-        if from >= source.recording.end {
+        if from >= source.recording.end || self.waits_at == Some(source.recording.end) {
             return Ok(false);
         }
         let end = ((from / GROUP + 1) * GROUP).min(source.recording.end);
@@ -243,6 +243,7 @@ impl Cuts {
         }
         // Of the frame that is recorded just now it may not have been said yet that it is one.
         let open = begun.filter(|_| behind == end);
+        self.waits_at = open.map(|_| end);
         Ok(open.map_or(end, |open| open.place.serial))
     }
 }
@@ -297,6 +298,24 @@ pub struct Most {
 }
 
 impl Source {
+    /// Where to begin so that what is shown at a time can be decoded, and whether it can.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub(super) fn start(&self, from_ns: u64) -> Result<(Cut, bool), ExportError> {
+        let track = usize::from(self.description.video_track());
+        let (archive, client) = (&self.archive, &self.client);
+        let found = start::start_at(archive, client, &self.recording, from_ns, track, None)?;
+        let first = Cut {
+            place: Place {
+                serial: found.start.serial,
+                packet: found.start.packet as u32,
+            },
+            media_ns: found.start.media_ns,
+        };
+        Ok((first, found.is_key))
+    }
+
     /// The first block that is there now, where nothing is about to be written.
     #[must_use]
     pub fn first_there(&self) -> u64 {

@@ -442,8 +442,8 @@ impl Source {
     ) -> Result<(), ExportError> {
         let mut track = self.raw_track(track)?;
         self.reaches(times_ns.start)?;
-        let cuts = Cuts::new(self, times_ns.start, FILE_CUT_NS)?;
-        let first = cuts.first();
+        // What cannot be decoded is left out, and sound goes without pictures.
+        let (first, _) = self.start(times_ns.start)?;
         let end = Place {
             serial: self.recording.end,
             packet: 0,
