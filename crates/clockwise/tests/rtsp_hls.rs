@@ -14,7 +14,7 @@ use frames::{publish, publisher};
 use rtsp_support::files::{closed, damage, export, is_heard, sums};
 use rtsp_support::http::{get, header, http};
 use rtsp_support::peers::{HEARD, SEEN, ffmpeg};
-use rtsp_support::serving;
+use rtsp_support::{Client, serving};
 use serde_json::Value;
 
 /// A port of its own for browsers.
@@ -196,8 +196,7 @@ fn the_first_segment_begins_with_the_first_key_frame() {
         })
     });
     publish(&mut client, 10..200);
-    client.ask("TEARDOWN", "cam", "", "").is(200);
-    closed(&site);
+    ends(&site, &mut client);
     let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
     let path = "/v1/volumes/cam/recordings/1/index?from_ns=0";
     let (_, said) = call(&site, "GET", path, "");
@@ -215,8 +214,7 @@ fn what_is_damaged_is_not_kept() {
     let browsers = http(&serve);
     let mut client = publisher(address);
     publish(&mut client, 0..250);
-    client.ask("TEARDOWN", "cam", "", "").is(200);
-    closed(&site);
+    ends(&site, &mut client);
     let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
     let first = format!("/media/cam/1/{}", told.segments[0].0);
     let (status, head, whole) = get(browsers, &first, "");
@@ -231,6 +229,12 @@ fn what_is_damaged_is_not_kept() {
     assert_eq!(header(&head, "cache-control"), None, "{head}");
     assert!(some.len() < whole.len());
     serve.terminate();
+}
+
+/// Ends a recording; its number.
+fn ends(site: &Site, client: &mut Client) -> String {
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    closed(site)
 }
 
 /// The first block that is there of a recording.
@@ -255,8 +259,7 @@ fn segments_keep_their_numbers_while_the_oldest_are_overwritten() {
     for number in 1..=others {
         let mut client = publisher(address);
         publish(&mut client, 0..3);
-        client.ask("TEARDOWN", "cam", "", "").is(200);
-        assert_eq!(closed(&site), number.to_string());
+        assert_eq!(ends(&site, &mut client), number.to_string());
     }
     site.run(&["volume", "create", "ring", "--size", "2MiB"])
         .done();

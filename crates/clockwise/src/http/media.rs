@@ -15,6 +15,7 @@
 
 mod file;
 mod hls;
+mod known;
 mod page;
 mod parts;
 mod visitors;
@@ -66,7 +67,7 @@ const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 pub struct Media {
     running: Arc<Running>,
     plans: file::Plans,
-    parts: parts::Known,
+    parts: known::Known,
 }
 
 impl Default for Media {
@@ -74,7 +75,7 @@ impl Default for Media {
         Self {
             running: Arc::new(Running::new(EXPORTS_MAX)),
             plans: file::Plans::default(),
-            parts: parts::Known::default(),
+            parts: known::Known::default(),
         }
     }
 }

@@ -1,14 +1,12 @@
-//! What the segments of recordings are, as players are told of them, noted between requests.
+//! What the segments of a recording are, as players are told of them.
 //!
-//! Where a recording can be divided is looked for once; one that goes on is looked at as far as it is longer. A segment
+//! Where a recording can be divided is looked for once, and [kept](super::known); one that goes on is looked at as far as it is longer. A segment
 //! goes to where the next one begins, or to where nothing came for long behind it: that time is no part of any, so that
 //! players need not wait for as long before they look again (RFC 8216, section 6.3.4).
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Opened, Problem};
 use crate::media::export::cuts::{Cut, Cuts, Most, Place};
 use crate::media::export::lulls::LULL_NS;
 use crate::media::export::{ExportError, Source};
@@ -20,20 +18,14 @@ const SEGMENT_CUT_NS: u64 = 4_000_000_000;
 /// key frames are two seconds apart or less.
 const TARGET_MIN_NS: u64 = 6_000_000_000;
 
-/// Where key frames are further apart, or there are none any more, a segment ends with a block: they are made in memory, and
-/// who plays what is recorded waits for a whole one.
+/// Where key frames are further apart, or there are none any more, a segment ends before the first frame of a later block: they
+/// are made in memory, and who plays what is recorded waits for a whole one.
 const MOST: Most = Most {
     ns: 30_000_000_000,
     bytes: 64 << 20,
 };
 
-/// Of so many recordings it is known what their segments are.
-const KNOWN_MAX: usize = 32;
-
-/// And of so many which numbers they had.
-const NUMBERED_MAX: usize = 1_024;
-
-/// So many of them are remembered by their places.
+/// So many that were told of are remembered by their places.
 const FIRSTS_MAX: usize = 16;
 
 /// A segment.
@@ -115,7 +107,7 @@ impl Next {
 
 /// What number a segment has, by which others are numbered when their recording is divided anew.
 #[derive(Clone, Debug)]
-struct Numbered {
+pub(super) struct Numbered {
     begins: Place,
     sequence: u64,
     /// How many lulls are before it.
@@ -131,7 +123,7 @@ struct Numbered {
 
 /// The segments of a recording, as far as that was looked for.
 #[derive(Debug)]
-struct Divided {
+pub(super) struct Divided {
     cuts: Cuts,
     /// Whether it is known with what the first one begins.
     is_begun: bool,
@@ -164,7 +156,7 @@ pub(super) struct Listed {
 
 impl Divided {
     /// Numbered as they were before.
-    fn new(source: &mut Source, before: Option<Numbered>) -> Result<Self, ExportError> {
+    pub(super) fn new(source: &mut Source, before: Option<Numbered>) -> Result<Self, ExportError> {
         let cuts = Cuts::new(source, 0, SEGMENT_CUT_NS)?;
         Ok(Self {
             is_begun: false,
@@ -184,7 +176,7 @@ impl Divided {
     }
 
     /// What there is now, up to where the recording ends as yet, or for good.
-    fn list(
+    pub(super) fn list(
         &mut self,
         source: &mut Source,
         end: Cut,
@@ -264,7 +256,7 @@ impl Divided {
     }
 
     /// The number of the segment that is to be the next one.
-    fn numbered(&self) -> Option<Numbered> {
+    pub(super) fn numbered(&self) -> Option<Numbered> {
         let begins = self.parts.iter().map(|of| of.begins.place);
         (self.is_begun && self.before.is_none()).then(|| Numbered {
             begins: self.next.begins.place,
@@ -326,76 +318,4 @@ impl Divided {
         self.sequence += 1;
         self.lulls += u64::from(gone.is_some_and(|gone| gone.is_behind_lull));
     }
-}
-
-/// A recording, by its archive and number.
-type Of = ([u8; 16], u64);
-
-/// What is known of recordings; those that were asked for last are the last.
-#[derive(Debug, Default)]
-struct Kept {
-    divided: VecDeque<(Of, Arc<Mutex<Option<Divided>>>)>,
-    /// Of many more of them.
-    numbered: VecDeque<(Of, Numbered)>,
-}
-
-/// The same for whoever asks.
-#[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Kept>);
-
-impl Known {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the segments of a recording are now.
-    pub(super) fn list(&self, opened: &mut Opened) -> Result<Listed, Problem> {
-        let recording = *opened.source.recording();
-        let of = (opened.archive.header().archive, recording.number);
-        let (divided, before) = self.kept().take(of);
-        let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = &mut opened.source;
-        let divided = match &mut *divided {
-            Some(divided) => divided,
-            none => none.insert(Divided::new(source, before)?),
-        };
-        let end = Cut {
-            place: Place {
-                serial: recording.end,
-                packet: 0,
-            },
-            media_ns: opened.described.ends_ns,
-        };
-        let listed = divided.list(source, end, !opened.described.is_recorded)?;
-        if let Some(numbered) = divided.numbered() {
-            self.kept().number(of, numbered);
-        }
-        Ok(listed)
-    }
-}
-
-impl Kept {
-    /// How a recording is divided, as far as is known, and what number one of its segments had.
-    fn take(&mut self, of: Of) -> (Arc<Mutex<Option<Divided>>>, Option<Numbered>) {
-        let place = self.divided.iter().position(|(key, _)| *key == of);
-        let entry = place.and_then(|place| self.divided.remove(place));
-        let entry = entry.unwrap_or_else(|| (of, Arc::default()));
-        let divided = Arc::clone(&entry.1);
-        push(&mut self.divided, entry, KNOWN_MAX);
-        let numbered = self.numbered.iter().find(|(key, _)| *key == of);
-        (divided, numbered.map(|(_, numbered)| numbered.clone()))
-    }
-
-    fn number(&mut self, of: Of, numbered: Numbered) {
-        self.numbered.retain(|(key, _)| *key != of);
-        push(&mut self.numbered, (of, numbered), NUMBERED_MAX);
-    }
-}
-
-/// Adds one, for which the first has to go where there are so many.
-fn push<T>(all: &mut VecDeque<T>, one: T, most: usize) {
-    if all.len() == most {
-        all.pop_front();
-    }
-    all.push_back(one);
 }

@@ -253,26 +253,24 @@ pub(super) async fn outline(
                     true => 0..0,
                     false => blocks_in(&archive, &client, &recording, &range)?,
                 };
+                let (from, to) = (range.start, range.end);
+                let is_too_long = |what: String| {
+                    let status = StatusCode::UNPROCESSABLE_ENTITY;
+                    let said = format!("from {from} ns to {to} ns are {what}");
+                    Problem::new(status, said, "ask for a shorter time").at("the query")
+                };
                 let blocks = serials.end - serials.start;
                 if blocks > FRAMES_BLOCKS_MAX {
-                    let (from, to) = (range.start, range.end);
-                    return Err(Problem::new(
-                        StatusCode::UNPROCESSABLE_ENTITY,
-                        format!("from {from} ns to {to} ns are {blocks} blocks; one answer has the frames of up to {FRAMES_BLOCKS_MAX}"),
-                        "ask for a shorter time",
-                    )
-                    .at("the query"));
+                    return Err(is_too_long(format!(
+                        "{blocks} blocks; one answer has the frames of up to {FRAMES_BLOCKS_MAX}"
+                    )));
                 }
                 let found = archive.frames(&client, &recording, serials, &range);
                 let found = found.map_err(OpenError::from)?;
                 if found.are_too_many {
-                    let (from, to) = (range.start, range.end);
-                    return Err(Problem::new(
-                        StatusCode::UNPROCESSABLE_ENTITY,
-                        format!("from {from} ns to {to} ns are more than {FRAMES_MAX} frames, which is as many as one answer has"),
-                        "ask for a shorter time",
-                    )
-                    .at("the query"));
+                    return Err(is_too_long(format!(
+                        "more than {FRAMES_MAX} frames, which is as many as one answer has"
+                    )));
                 }
                 index.track = index.track.or(Some(found.track.into())).filter(|_| !nothing);
                 index.blocks_missing = found.missing;

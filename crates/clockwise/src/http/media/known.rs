@@ -1,0 +1,86 @@
+//! What the segments of recordings are, noted between requests.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::parts::{Divided, Listed, Numbered};
+use super::{Opened, Problem};
+use crate::media::export::cuts::{Cut, Place};
+
+/// Of so many recordings it is known what their segments are.
+const KNOWN_MAX: usize = 32;
+
+/// And of so many which numbers they had.
+const NUMBERED_MAX: usize = 1_024;
+
+/// A recording, by its archive and number.
+type Of = ([u8; 16], u64);
+
+/// What is known of recordings; those that were asked for last are the last.
+#[derive(Debug, Default)]
+struct Kept {
+    divided: VecDeque<(Of, Arc<Mutex<Option<Divided>>>)>,
+    /// Of many more of them.
+    numbered: VecDeque<(Of, Numbered)>,
+}
+
+/// The same for whoever asks.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Kept>);
+
+impl Known {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the segments of a recording are now.
+    pub(super) fn list(&self, opened: &mut Opened) -> Result<Listed, Problem> {
+        let recording = *opened.source.recording();
+        let of = (opened.archive.header().archive, recording.number);
+        let (divided, before) = self.kept().take(of);
+        let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = &mut opened.source;
+        let divided = match &mut *divided {
+            Some(divided) => divided,
+            none => none.insert(Divided::new(source, before)?),
+        };
+        let end = Cut {
+            place: Place {
+                serial: recording.end,
+                packet: 0,
+            },
+            media_ns: opened.described.ends_ns,
+        };
+        let listed = divided.list(source, end, !opened.described.is_recorded)?;
+        if let Some(numbered) = divided.numbered() {
+            self.kept().number(of, numbered);
+        }
+        Ok(listed)
+    }
+}
+
+impl Kept {
+    /// How a recording is divided, as far as is known, and what number one of its segments had.
+    fn take(&mut self, of: Of) -> (Arc<Mutex<Option<Divided>>>, Option<Numbered>) {
+        let place = self.divided.iter().position(|(key, _)| *key == of);
+        let entry = place.and_then(|place| self.divided.remove(place));
+        let entry = entry.unwrap_or_else(|| (of, Arc::default()));
+        let divided = Arc::clone(&entry.1);
+        push(&mut self.divided, entry, KNOWN_MAX);
+        let numbered = self.numbered.iter().find(|(key, _)| *key == of);
+        (divided, numbered.map(|(_, numbered)| numbered.clone()))
+    }
+
+    fn number(&mut self, of: Of, numbered: Numbered) {
+        self.numbered.retain(|(key, _)| *key != of);
+        push(&mut self.numbered, (of, numbered), NUMBERED_MAX);
+    }
+}
+
+/// Adds one, for which the first has to go where there are so many.
+fn push<T>(all: &mut VecDeque<T>, one: T, most: usize) {
+    if all.len() == most {
+        all.pop_front();
+    }
+    all.push_back(one);
+}
