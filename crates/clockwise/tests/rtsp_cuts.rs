@@ -1,5 +1,7 @@
 //! Where a recording is divided while it goes on, and when its beginning has been overwritten.
 
+#[path = "rtsp_support/made.rs"]
+mod made;
 #[path = "rtsp_support/rig.rs"]
 mod rig;
 #[path = "rtsp_support/small.rs"]
@@ -7,18 +9,14 @@ mod rig;
 mod small;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use clockwise::media::archive::{Archive, Writing};
 use clockwise::media::block::{Block, Composer, Entry, Header, Kind, Seal};
-use clockwise::media::description::Description;
 use clockwise::media::export::Source;
 use clockwise::media::export::cuts::{Cuts, Most};
 use clockwise::media::index::GROUP;
-use engine::front::ClientOptions;
+use made::{Made, TEXT};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use rig::Rig;
 use small::{BLOCK, Camera, PICTURE, Small};
 
 /// Packets of a frame, of which the second one says whether it is a key frame.
@@ -26,56 +24,6 @@ const PARTS: u64 = 3;
 
 /// From one key frame to the next.
 const GOP: u64 = 4;
-
-const TEXT: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
-                    a=control:sound\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:picture\r\n";
-
-/// A recording that is being made.
-struct Made {
-    rig: Rig,
-    archive: Arc<Archive>,
-    writing: Writing,
-    small: Small,
-}
-
-impl Made {
-    fn new(small: Small) -> Self {
-        let rig = Rig::new(64 << 20);
-        let volume = rig.volume("cam", small.bytes());
-        // Nothing is there of it yet but the archive.
-        Self::some(&small, 0..0).write(&rig.client, &volume);
-        let archive = Arc::new(Archive::open(&rig.client, volume).unwrap());
-        let writing = archive.record().unwrap();
-        Self {
-            rig,
-            archive,
-            writing,
-            small,
-        }
-    }
-
-    fn some(small: &Small, serials: std::ops::Range<u64>) -> Small {
-        let mut some = small.clone();
-        some.blocks.retain(|serial, _| serials.contains(serial));
-        some
-    }
-
-    /// Records these blocks.
-    fn records(&mut self, serials: std::ops::Range<u64>) {
-        let some = Self::some(&self.small, serials.clone());
-        some.write(&self.rig.client, self.archive.volume());
-        serials.for_each(|serial| self.writing.written(serial, 1));
-    }
-
-    /// What there is of it.
-    fn source(&self) -> Source {
-        let client = self.rig.pool.client("cuts", ClientOptions::default());
-        let recording = self.archive.recording(None).unwrap();
-        let description = Description::parse(TEXT.as_bytes()).unwrap();
-        let archive = Arc::clone(&self.archive);
-        Source::new(archive, Arc::new(client.unwrap()), recording, description)
-    }
-}
 
 /// The places of all that come.
 fn all(cuts: &mut Cuts, source: &mut Source) -> Vec<(u64, usize)> {

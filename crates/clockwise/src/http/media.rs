@@ -15,9 +15,7 @@
 
 mod file;
 mod hls;
-mod known;
 mod page;
-mod parts;
 mod visitors;
 
 use std::ops::{ControlFlow, Range};
@@ -44,7 +42,7 @@ pub use visitors::asking;
 use super::{App, PathPart, Problem, QueryPart, Shared};
 use crate::media::archive::Archive;
 use crate::media::archives::Described;
-use crate::media::export::{Emit, ExportError, Source};
+use crate::media::export::{Emit, ExportError, Known, Source};
 
 /// So many exports are made at a time; each has a thread, a block and a fragment.
 const EXPORTS_MAX: usize = 16;
@@ -67,7 +65,7 @@ const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 pub struct Media {
     running: Arc<Running>,
     plans: file::Plans,
-    parts: known::Known,
+    parts: Known,
 }
 
 impl Default for Media {
@@ -75,7 +73,7 @@ impl Default for Media {
         Self {
             running: Arc::new(Running::new(EXPORTS_MAX)),
             plans: file::Plans::default(),
-            parts: known::Known::default(),
+            parts: Known::default(),
         }
     }
 }

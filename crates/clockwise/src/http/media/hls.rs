@@ -1,9 +1,9 @@
 //! What browsers and players play (HLS, RFC 8216, with fragments of MP4).
 //!
 //! Segments are named by their places in the recording, so that each is the same whenever it is asked for, and nothing
-//! has to be known of who plays. What they are is looked for in [`parts`](super::parts).
+//! has to be known of who plays.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -13,10 +13,9 @@ use m3u8_rs::{
     Map, MasterPlaylist, MediaPlaylist, MediaPlaylistType, MediaSegment, Resolution, VariantStream,
 };
 
-use super::parts::{Listed, Part};
-use super::{PathPart, Problem, Shared, open, plain, respond};
+use super::{Opened, PathPart, Problem, Shared, open, plain, respond};
 use crate::media::export::cuts::Place;
-use crate::media::export::{ExportError, Segment, mp4};
+use crate::media::export::{ExportError, Listed, Part, mp4};
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
@@ -83,13 +82,20 @@ fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> Vec<u8> {
     out
 }
 
+/// What the segments of a recording are now.
+fn list(app: &Shared, opened: &mut Opened) -> Result<Listed, ExportError> {
+    let (ends_ns, is_over) = (opened.described.ends_ns, !opened.described.is_recorded);
+    let source = &mut opened.source;
+    app.media.parts.list(source, ends_ns, is_over)
+}
+
 pub(super) async fn playlist(
     state: State<Shared>,
     PathPart((volume, number)): PathPart<(String, u64)>,
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let listed = app.media.parts.list(&mut opened)?;
+        let listed = list(app, &mut opened)?;
         let described = &opened.described;
         let begun = described.recording.begun_unix_ns;
         let text = written(&listed, begun, described.is_recorded);
@@ -104,7 +110,7 @@ pub(super) async fn master(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let first = app.media.parts.list(&mut opened)?.first;
+        let first = list(app, &mut opened)?.first;
         let heads = opened.source.heads(first.place)?;
         let of = &opened.described.recording;
         let bytes = (of.end - of.first).saturating_mul(opened.archive.header().block_bytes);
@@ -139,7 +145,7 @@ pub(super) async fn init(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let first = app.media.parts.list(&mut opened)?.first;
+        let first = list(app, &mut opened)?.first;
         let heads = opened.source.heads(first.place)?;
         let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
         Ok(plain("video/mp4", bytes))
@@ -162,34 +168,19 @@ pub(super) async fn segment(
         let places = places(&name).ok_or_else(|| none("segments are not called that"))?;
         let mut opened = open(app, &volume, number)?;
         // What somebody makes up must not have the server hold a recording in memory.
-        let listed = app.media.parts.list(&mut opened)?;
+        let listed = list(app, &mut opened)?;
         if !listed.parts.iter().any(|part| part.places() == places) {
             return Err(none(
                 "it is not there any more, or not yet, or the recording is not divided there",
             ));
         }
         let _permit = app.media.permit()?;
-        let segment = Segment {
-            number: places.start.serial as u32,
-            places,
-            times_ns: 0..u64::MAX,
-            origin_ns: 0,
-        };
-        let mut bytes = mp4::segment_head().map_err(ExportError::from)?;
-        let flow = opened.source.segment(&segment, &mut |fragment| {
-            bytes.extend_from_slice(&fragment);
-            ControlFlow::Continue(())
-        })?;
-        debug_assert!(flow.is_continue());
-        let missing = opened.source.missing();
-        let first = opened.source.first_there();
-        if missing.iter().any(|of| *of < first) {
+        let Some(made) = opened.source.alone(places)? else {
             return Err(none("it has been overwritten meanwhile"));
-        }
-        let is_whole = missing.is_empty();
-        let mut response = plain("video/iso.segment", bytes);
+        };
+        let mut response = plain("video/iso.segment", made.bytes);
         // What is damaged may be read another time.
-        if is_whole {
+        if made.is_whole {
             response.headers_mut().insert(header::CACHE_CONTROL, KEPT);
         }
         Ok(response)

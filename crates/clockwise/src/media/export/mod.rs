@@ -8,7 +8,7 @@
 //!
 //! A recording is divided at key frames ([`cuts`]), and what lies between two of them is made alone: a segment. A file is
 //! what goes before them and one segment after another, so any part of it can be made without what is before, and what a
-//! browser plays are the same segments. Blocks are read one after another as best effort: an export takes what the
+//! browser plays are such segments, which are [listed](Known). Blocks are read one after another as best effort: an export takes what the
 //! streams leave. Nothing is kept but a block and the frames of a fragment, however long the recording is.
 //!
 //! What is missing of a recording is missing in the file: of a frame what has come, of a NAL unit or an image all or
@@ -21,10 +21,14 @@
 
 pub mod aac;
 pub mod cuts;
+mod error;
+mod files;
 pub mod jpeg;
+mod known;
 pub mod lulls;
 pub mod mp4;
 pub mod nal;
+mod parts;
 mod segments;
 pub mod track;
 pub mod unit;
@@ -41,14 +45,15 @@ use super::archive::{Archive, ArchiveError, Recording};
 use super::block::{Block, Entry, Kind};
 use super::description::Description;
 use cuts::{Cut, Cuts, Place};
+pub use error::ExportError;
+pub use files::FILE_CUT_NS;
+pub use known::Known;
 use mp4::{Run, Sample, TrackHead};
+pub use parts::{Listed, Part};
 use segments::Muxer;
-pub use segments::Segments;
+pub use segments::{Alone, Segments};
 use track::Track;
 pub use track::exports;
-
-/// Fragments of a file begin with the first key frame of each of these times.
-pub const FILE_CUT_NS: u64 = 2_000_000_000;
 
 /// A fragment ends when it has so many bytes, wherever that is.
 const FRAGMENT_BYTES_MAX: usize = 32 << 20;
@@ -58,63 +63,6 @@ const HEAD_BLOCKS_MAX: u64 = 64;
 
 /// Packets lie in the order in which they came: so much after the end of what is wanted, nothing of that comes any more.
 const BEHIND_NS: u64 = 2_000_000_000;
-
-/// Why a recording is not exported.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// It could not be read.
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-    /// The blocks that could say what it consists of are damaged.
-    #[error("the blocks that say what the recording consists of are damaged")]
-    Undescribed,
-    /// There is no such track.
-    #[error("the recording has no track {0}: it has {1}, counted from 0")]
-    NoTrack(usize, usize),
-    /// Nothing of it can be in such a file.
-    #[error("nothing of the recording can be in {form}: it has {tracks}")]
-    Nothing {
-        /// In what.
-        form: &'static str,
-        /// What it has.
-        tracks: String,
-    },
-    /// How to decode it is not said.
-    #[error(
-        "how track {0} is to be decoded is said neither in its description nor in what was recorded there"
-    )]
-    Parameters(usize),
-    /// Nothing lies between those times.
-    #[error("nothing was recorded between those times")]
-    Empty,
-    /// It was deleted, or overwritten, before all of it was read.
-    #[error(
-        "recording {number} in volume {volume:?} was deleted or overwritten while it was exported"
-    )]
-    Gone {
-        /// Its volume.
-        volume: String,
-        /// Its number.
-        number: u64,
-    },
-    /// It is not what it was when it was said how long it is.
-    #[error(
-        "block {serial} of the recording was there when it was said how long its file is, and has been damaged or overwritten since"
-    )]
-    Changed {
-        /// The block's serial.
-        serial: u64,
-    },
-    /// Who asked for it has taken nothing for too long.
-    #[error("nothing of the file has been taken for {0:?}")]
-    Stalled(std::time::Duration),
-    /// Nobody waits for it.
-    #[error("nobody waits for the file any more, or the server ends")]
-    Unwanted,
-    /// More than a file can say.
-    #[error("a fragment cannot be written: {0}")]
-    Fragment(#[from] mp4_atom::Error),
-}
 
 /// Bytes of base64 (RFC 4648), as a description has them.
 fn base64(text: &str) -> Option<Vec<u8>> {
@@ -366,135 +314,6 @@ impl Source {
             ControlFlow::Continue(()) => muxer.cut(&tracks, None, emit),
             flow @ ControlFlow::Break(()) => Ok(flow),
         }
-    }
-
-    /// The segments of what is played between two times, beginning with the key frame before.
-    ///
-    /// # Errors
-    /// When the recording cannot be read.
-    pub fn segments(
-        &mut self,
-        times_ns: &Range<u64>,
-        cut_ns: u64,
-    ) -> Result<Segments, ExportError> {
-        self.reaches(times_ns.start)?;
-        let cuts = Cuts::new(self, times_ns.start, cut_ns)?;
-        Ok(Segments::new(cuts, times_ns.clone()))
-    }
-
-    /// That something is played at this time or later.
-    fn reaches(&self, from_ns: u64) -> Result<(), ExportError> {
-        let end = self.archive.extent(&self.client, &self.recording)?.end;
-        match from_ns <= end {
-            true => Ok(()),
-            false => Err(ExportError::Empty),
-        }
-    }
-
-    /// An MP4 file of what is played between two times, beginning with the key frame before.
-    ///
-    /// # Errors
-    /// When there is nothing, or it cannot be read.
-    pub fn file(&mut self, times_ns: &Range<u64>, emit: &mut Emit<'_>) -> Result<(), ExportError> {
-        let mut segments = self.segments(times_ns, FILE_CUT_NS)?;
-        // Nothing is begun that would have nothing in it.
-        let mut head = Some(self.file_head(&segments)?);
-        while let Some((_, segment)) = segments.next_segment(self)? {
-            let mut emit = |bytes| {
-                if let Some(head) = head.take() {
-                    emit(head)?;
-                }
-                emit(bytes)
-            };
-            if self.segment(&segment, &mut emit)?.is_break() {
-                return Ok(());
-            }
-        }
-        match head {
-            Some(_) => Err(ExportError::Empty),
-            None => Ok(()),
-        }
-    }
-
-    /// What such a file begins with.
-    ///
-    /// # Errors
-    /// When it is not known.
-    pub fn file_head(&mut self, segments: &Segments) -> Result<Vec<u8>, ExportError> {
-        let first = segments.first();
-        let heads = self.heads(first.place)?;
-        let end = self.archive.extent(&self.client, &self.recording)?.end;
-        let end = end.min(segments.ends_ns());
-        let length_ms = end.saturating_sub(first.media_ns) / 1_000_000;
-        Ok(mp4::init(&heads, Some(length_ms))?)
-    }
-
-    /// What is played of one track between two times, as it was sent; of the first that can be a file of its own if none
-    /// is named.
-    ///
-    /// # Errors
-    /// When there is nothing, or it cannot be read.
-    pub fn raw(
-        &mut self,
-        track: Option<usize>,
-        times_ns: &Range<u64>,
-        emit: &mut Emit<'_>,
-    ) -> Result<(), ExportError> {
-        let mut track = self.raw_track(track)?;
-        self.reaches(times_ns.start)?;
-        // What cannot be decoded is left out, and sound goes without pictures.
-        let (first, _) = self.start(times_ns.start)?;
-        let end = Place {
-            serial: self.recording.end,
-            packet: 0,
-        };
-        let times_ns = first.media_ns.min(times_ns.start)..times_ns.end;
-        let mut is_begun = false;
-        let mut write = |track: &mut Track| {
-            for unit in track.take(&times_ns) {
-                if !(is_begun || unit.is_key) {
-                    continue;
-                }
-                let mut out = Vec::new();
-                if !std::mem::replace(&mut is_begun, true) {
-                    out = track.raw_head();
-                }
-                track.raw(unit, &mut out);
-                if emit(out).is_break() {
-                    return ControlFlow::Break(());
-                }
-            }
-            ControlFlow::Continue(())
-        };
-        let missing = self.packets(&(first.place..end), times_ns.end, |entry, body| {
-            if usize::from(entry.track) != track.number {
-                return Ok(ControlFlow::Continue(()));
-            }
-            track.push(entry.header, body, entry.media_ns);
-            Ok(write(&mut track))
-        })?;
-        track.finish();
-        let _ = write(&mut track);
-        self.missing.extend(missing);
-        self.left_out += track.left_out();
-        match is_begun {
-            true => Ok(()),
-            false => Err(ExportError::Empty),
-        }
-    }
-
-    fn raw_track(&self, wanted: Option<usize>) -> Result<Track, ExportError> {
-        let described = self.description.tracks();
-        let has_raw = |number: &usize| exports(&described[*number]).raw.is_some();
-        let found = match wanted {
-            Some(number) if number >= described.len() => {
-                return Err(ExportError::NoTrack(number, described.len()));
-            }
-            Some(number) => Some(number).filter(has_raw),
-            None => (0..described.len()).find(has_raw),
-        };
-        let track = found.and_then(|number| Track::new(number, &described[number], Nanos::ZERO));
-        track.ok_or_else(|| self.nothing("a file of its own"))
     }
 }
 

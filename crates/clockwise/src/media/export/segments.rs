@@ -1,4 +1,4 @@
-//! Segments one after another, and the fragments of each.
+//! Segments one after another or alone, and the fragments of each.
 
 use super::*;
 
@@ -65,6 +65,40 @@ impl Segments {
         self.number = self.number.wrapping_add(1);
         self.next = next;
         Ok(Some((from, segment)))
+    }
+}
+
+/// A segment that is played by itself.
+#[derive(Debug)]
+pub struct Alone {
+    /// With what it begins with.
+    pub bytes: Vec<u8>,
+    /// Nothing of it is damaged.
+    pub is_whole: bool,
+}
+
+impl Source {
+    /// Makes what lies between two places, in memory. `None`: it was overwritten meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn alone(&mut self, places: Range<Place>) -> Result<Option<Alone>, ExportError> {
+        let segment = Segment {
+            number: places.start.serial as u32,
+            places,
+            times_ns: 0..u64::MAX,
+            origin_ns: 0,
+        };
+        let mut bytes = mp4::segment_head()?;
+        let flow = self.segment(&segment, &mut |fragment| {
+            bytes.extend_from_slice(&fragment);
+            ControlFlow::Continue(())
+        })?;
+        debug_assert!(flow.is_continue());
+        let first = self.first_there();
+        let is_gone = self.missing.iter().any(|of| *of < first);
+        let is_whole = self.missing.is_empty();
+        Ok((!is_gone).then_some(Alone { bytes, is_whole }))
     }
 }
 

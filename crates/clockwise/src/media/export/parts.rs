@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::media::export::cuts::{Cut, Cuts, Most, Place};
-use crate::media::export::lulls::LULL_NS;
-use crate::media::export::{ExportError, Source};
+use super::cuts::{Cut, Cuts, Most, Place};
+use super::lulls::LULL_NS;
+use super::{ExportError, Source};
 
 /// A segment begins with the first key frame of each of these times.
 const SEGMENT_CUT_NS: u64 = 4_000_000_000;
@@ -30,25 +30,27 @@ const FIRSTS_MAX: usize = 16;
 
 /// A segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub struct Part {
     /// Where it begins.
-    pub(super) begins: Cut,
+    pub begins: Cut,
     /// Where and when it ends.
-    pub(super) ends: Cut,
+    pub ends: Cut,
     /// Nothing came for long before it.
-    pub(super) is_behind_lull: bool,
+    pub is_behind_lull: bool,
     /// It can be decoded alone.
-    pub(super) is_independent: bool,
+    pub is_independent: bool,
 }
 
 impl Part {
     /// What is in it.
-    pub(super) fn places(&self) -> Range<Place> {
+    #[must_use]
+    pub fn places(&self) -> Range<Place> {
         self.begins.place..self.ends.place
     }
 
     /// How long it is, in nanoseconds.
-    pub(super) fn length_ns(&self) -> u64 {
+    #[must_use]
+    pub fn length_ns(&self) -> u64 {
         self.ends.media_ns.saturating_sub(self.begins.media_ns)
     }
 }
@@ -141,17 +143,18 @@ pub(super) struct Divided {
 }
 
 /// What players are told of.
-#[derive(Clone, Debug)]
-pub(super) struct Listed {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
     /// Where the first segment begins, or will.
-    pub(super) first: Cut,
-    pub(super) parts: Vec<Part>,
+    pub first: Cut,
+    /// All of them that are there.
+    pub parts: Vec<Part>,
     /// The number of the first one, which is one more for each that has been overwritten.
-    pub(super) sequence: u64,
+    pub sequence: u64,
     /// The same of those behind lulls.
-    pub(super) lulls: u64,
+    pub lulls: u64,
     /// As long as any of them is, in nanoseconds.
-    pub(super) target_ns: u64,
+    pub target_ns: u64,
 }
 
 impl Divided {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::cuts::{Cut, Place};
 use super::parts::{Divided, Listed, Numbered};
-use super::{Opened, Problem};
-use crate::media::export::cuts::{Cut, Place};
+use super::{ExportError, Source};
 
 /// Of so many recordings it is known what their segments are.
 const KNOWN_MAX: usize = 32;
@@ -26,20 +26,27 @@ struct Kept {
 
 /// The same for whoever asks.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Kept>);
+pub struct Known(Mutex<Kept>);
 
 impl Known {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the segments of a recording are now.
-    pub(super) fn list(&self, opened: &mut Opened) -> Result<Listed, Problem> {
-        let recording = *opened.source.recording();
-        let of = (opened.archive.header().archive, recording.number);
+    /// What the segments of a recording are now, which ends at this time as yet, or for good.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn list(
+        &self,
+        source: &mut Source,
+        ends_ns: u64,
+        is_over: bool,
+    ) -> Result<Listed, ExportError> {
+        let recording = source.recording;
+        let of = (source.archive.header().archive, recording.number);
         let (divided, before) = self.kept().take(of);
         let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = &mut opened.source;
         let divided = match &mut *divided {
             Some(divided) => divided,
             none => none.insert(Divided::new(source, before)?),
@@ -49,9 +56,9 @@ impl Known {
                 serial: recording.end,
                 packet: 0,
             },
-            media_ns: opened.described.ends_ns,
+            media_ns: ends_ns,
         };
-        let listed = divided.list(source, end, !opened.described.is_recorded)?;
+        let listed = divided.list(source, end, is_over)?;
         if let Some(numbered) = divided.numbered() {
             self.kept().number(of, numbered);
         }

@@ -1,0 +1,150 @@
+//! Into which segments a recording is divided for who plays it, and what is read for that.
+
+#[path = "rtsp_support/made.rs"]
+mod made;
+#[path = "rtsp_support/rig.rs"]
+mod rig;
+#[path = "rtsp_support/small.rs"]
+#[allow(dead_code, reason = "each test uses its part of this")]
+mod small;
+
+use std::sync::Barrier;
+use std::thread;
+
+use clockwise::media::export::{Known, Listed, Source};
+use made::Made;
+use small::{Camera, Small};
+
+/// So many ask at once.
+const ASKING: usize = 8;
+
+/// What is recorded; blocks begin 0.09 s apart.
+const CAMERA: Camera = Camera {
+    number: 1,
+    first: 0,
+    blocks: 900,
+    is_ended: false,
+    gop: 5,
+    packets: 8,
+    parts: 3,
+};
+
+/// One that sends no key frame but the first.
+const WITHOUT_KEYS: Camera = Camera {
+    gop: u64::MAX,
+    ..CAMERA
+};
+
+/// What is told of a recording that goes on, or has ended.
+fn list(made: &Made, known: &Known, source: &mut Source, is_over: bool) -> Listed {
+    let recording = *source.recording();
+    let ends_ns = made.archive.extent(&made.rig.client, &recording);
+    known.list(source, ends_ns.unwrap().end, is_over).unwrap()
+}
+
+/// The same, and how many reads that took.
+fn counted(made: &Made, known: &Known, is_over: bool) -> (Listed, u64) {
+    let source = &mut made.source();
+    let before = made.archive.reads();
+    let listed = list(made, known, source, is_over);
+    (listed, made.archive.reads() - before)
+}
+
+/// Who asks first does not matter, and nobody has it looked for again: not even where nobody has asked before.
+#[test]
+fn who_asks_at_once_is_told_the_same() {
+    let mut made = Made::new(Small::new(CAMERA, 300, 1));
+    made.records(0..340);
+    // What its index says is not read again from here on.
+    counted(&made, &Known::default(), false);
+    let (alone, known) = (Known::default(), Known::default());
+    for end in [340, 400, 700] {
+        made.records(made.source().recording().end..end);
+        let (wanted, first) = counted(&made, &alone, false);
+        let (again, later) = counted(&made, &alone, false);
+        assert_eq!(wanted, again, "{end} blocks");
+        assert!(wanted.parts.len() > 4, "{wanted:?}");
+        let barrier = Barrier::new(ASKING);
+        let before = made.archive.reads();
+        let ask = || {
+            let source = &mut made.source();
+            barrier.wait();
+            list(&made, &known, source, false)
+        };
+        let all: Vec<Listed> = thread::scope(|scope| {
+            let asking: Vec<_> = (0..ASKING).map(|_| scope.spawn(ask)).collect();
+            let told = asking.into_iter().map(|of| of.join().unwrap());
+            told.collect()
+        });
+        let reads = made.archive.reads() - before;
+        let most = first + (ASKING as u64 - 1) * later;
+        assert!(first > 2 * later + 8, "{first}, then {later}");
+        assert!(reads <= most, "{end} blocks: {reads} reads of {most}");
+        for told in all {
+            assert_eq!(told, wanted, "{end} blocks");
+        }
+    }
+}
+
+/// A segment of which a part went while it was made is not there any more, and one that is damaged is.
+#[test]
+fn what_is_overwritten_while_it_is_made_is_not_sent() {
+    let mut made = Made::new(Small::new(CAMERA, 300, 2));
+    made.records(0..200);
+    let source = &mut made.source();
+    let listed = list(&made, &Known::default(), source, false);
+    let places = listed.parts[1].places();
+    let whole = source.alone(places.clone()).unwrap().unwrap();
+    assert!(whole.is_whole);
+    // A block in its middle is not what was written.
+    let middle = (places.start.serial + places.end.serial) / 2;
+    made.small.blocks.get_mut(&middle).unwrap().fill(1);
+    made.writes(middle..middle + 1);
+    let source = &mut made.source();
+    let damaged = source.alone(places.clone()).unwrap().unwrap();
+    assert!(!damaged.is_whole);
+    // Its first block has gone when it is read.
+    let source = &mut made.source();
+    made.records(200..300 + places.start.serial + 1);
+    assert!(source.recording().first <= places.start.serial);
+    assert!(source.alone(places.clone()).unwrap().is_none());
+}
+
+/// Where no key frame comes, a segment has no more than can be made in memory.
+#[test]
+fn a_segment_is_made_in_memory_however_much_comes() {
+    const MIB: u64 = 1 << 20;
+    let camera = Camera {
+        blocks: 200,
+        ..WITHOUT_KEYS
+    };
+    let mut made = Made::new(Small::of_blocks(MIB, camera, 210, 3));
+    made.records(0..200);
+    let (listed, _) = counted(&made, &Known::default(), false);
+    assert_eq!(listed.parts.len(), 3, "{listed:?}");
+    for part in &listed.parts {
+        let blocks = part.ends.place.serial - part.begins.place.serial;
+        // Frames do not begin in each.
+        assert!((64..70).contains(&blocks), "{part:?}");
+        assert!(part.length_ns() < 20_000_000_000, "{part:?}");
+    }
+}
+
+/// Of a ring without key frames no more is read than what has come since somebody asked.
+#[test]
+fn a_ring_without_key_frames_is_searched_once() {
+    let mut made = Made::new(Small::new(WITHOUT_KEYS, 128, 4));
+    made.records(0..350);
+    let known = Known::default();
+    let (listed, first) = counted(&made, &known, false);
+    assert!(listed.parts.is_empty(), "{listed:?}");
+    for serial in 350..370 {
+        made.records(serial..serial + 1);
+        let (listed, reads) = counted(&made, &known, false);
+        assert!(listed.parts.is_empty(), "{listed:?}");
+        assert!(4 * reads < first, "{serial}: {reads} of {first} reads");
+    }
+    // When nothing comes any more, it is what there is.
+    let (listed, _) = counted(&made, &known, true);
+    assert!(!listed.parts.is_empty(), "{listed:?}");
+}
