@@ -245,7 +245,7 @@ impl Guard {
             return Err(Refused::Other(user.to_owned()));
         }
         let known = self.logged_in.as_ref().map(|of| of.secret);
-        let is_it = |said: &str| Url::parse(said).is_ok_and(|said| Some(&said) == uri);
+        let is_it = |said: &str| uri.is_some_and(|uri| is_of(said, uri));
         let secret = said.proven(access, known, method, is_it)?;
         let nonce = self.nonce.as_mut().filter(|nonce| {
             let is_new = now.saturating_since(nonce.made) < NONCE_WITHIN;
@@ -284,11 +284,31 @@ impl Guard {
             });
         }
         let nonce = self.nonce.as_ref().map_or("", |nonce| &nonce.text);
+        // Clients of live555 see it there only.
         let stale = if is_stale { ", stale=true" } else { "" };
         Ok(format!(
-            "Digest realm=\"{REALM}\", nonce=\"{nonce}\", algorithm=MD5, qop=\"auth\"{stale}"
+            "Digest realm=\"{REALM}\", nonce=\"{nonce}\"{stale}, algorithm=MD5, qop=\"auth\""
         ))
     }
+}
+
+/// Whether a request is one of those that a client means who says this URI: the request's own, or that of what it is a part
+/// of, which clients of live555 say with all of them; a path alone is one of this server's.
+fn is_of(said: &str, uri: &Url) -> bool {
+    let said = match said.starts_with('/') {
+        true => uri.join(said),
+        false => Url::parse(said),
+    };
+    let Ok(said) = said else { return false };
+    if said == *uri {
+        return true;
+    }
+    let host = |of: &Url| (of.host_str().map(str::to_owned), of.port());
+    let is_there = said.scheme() == uri.scheme() && host(&said) == host(uri);
+    let above = said.path().trim_end_matches('/');
+    let below = uri.path().strip_prefix(above);
+    let is_below = below.is_some_and(|below| below.is_empty() || below.starts_with('/'));
+    is_there && said.query().is_none() && is_below
 }
 
 /// 128 random bits, as text.

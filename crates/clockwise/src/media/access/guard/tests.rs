@@ -152,6 +152,51 @@ fn an_answer_is_good_for_one_request_on_one_connection() {
     );
 }
 
+/// Clients of live555 say the presentation's URI with the requests for its tracks.
+#[test]
+fn what_is_said_of_a_presentation_is_of_its_tracks() {
+    for (said, asked, is_it) in [
+        (URI, URI, true),
+        ("rtsp://127.0.0.1:8554/cam/", URI, true),
+        (URI, "rtsp://127.0.0.1:8554/cam/", true),
+        (URI, "rtsp://127.0.0.1:8554/cam/track0", true),
+        (
+            "rtsp://127.0.0.1:8554/cam/",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            true,
+        ),
+        (
+            "rtsp://127.0.0.1:8554/",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            true,
+        ),
+        ("/cam", URI, true),
+        ("/cam/", "rtsp://127.0.0.1:8554/cam/track0", true),
+        ("/ca", URI, false),
+        (
+            "rtsp://127.0.0.1:8554/cam/track1",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            false,
+        ),
+        ("rtsp://127.0.0.1:8554/cam/track0", URI, false),
+        (URI, "rtsp://127.0.0.1:8554/camera", false),
+        (URI, "rtsp://127.0.0.1:8555/cam/track0", false),
+        (URI, "rtsp://127.0.0.2:8554/cam/track0", false),
+        (URI, "rtsps://127.0.0.1:8554/cam/track0", false),
+        (
+            "rtsp://127.0.0.1:8554/cam?all",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            false,
+        ),
+        ("//elsewhere/cam", URI, false),
+        ("*", URI, false),
+        ("", URI, false),
+    ] {
+        let asked = Url::parse(asked).unwrap();
+        assert_eq!(is_of(said, &asked), is_it, "{said} of {asked}");
+    }
+}
+
 #[test]
 fn a_nonce_grows_old_and_is_replaced() {
     let access = access();
@@ -169,7 +214,7 @@ fn a_nonce_grows_old_and_is_replaced() {
     );
     let now = Time(300_000_000_000);
     let second = guard.challenge(&Refused::Stale, now).unwrap();
-    assert!(second.ends_with(", stale=true"), "{second}");
+    assert!(second.contains("\", stale=true, "), "{second}");
     let said = Client::new(&second).says("anna", "p\"ass", "PLAY");
     assert_eq!(check(&mut guard, &access, Some(&said), 301), Ok(()));
     assert_eq!(guard.failures, 0);
