@@ -24,7 +24,7 @@ fn shown(site: &Site) -> Value {
 
 /// Waits until a source is so.
 #[track_caller]
-fn is(site: &Site, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+fn is(site: &Site, what: &str, mut is: impl FnMut(&Value) -> bool) -> Value {
     let mut last = Value::Null;
     until(what, || {
         last = shown(site);
@@ -234,6 +234,70 @@ fn a_camera_that_is_back_goes_on_in_the_same_recording() {
         assert!(is_right, "{apart:?} before packet {number}");
     }
     assert!(played(address, 50) == [first, second, third].concat());
+    server.terminate();
+}
+
+/// Whoever sends a packet between those of a camera has not taken its place: it goes on, and what comes between is left out.
+#[test]
+fn a_packet_from_somebody_else_does_not_end_a_track() {
+    let (site, server, address, _camera, mut visit) = called("tcp");
+    let sent = packets(0..20, 7);
+    send(&mut visit, &sent);
+    let stray = packets(500..501, 8);
+    send(&mut visit, &stray);
+    let unit = has(&site, 21)["bytes"].as_u64().expect("a number") / 21;
+    // It is not known at once who it is.
+    let mut late = 20;
+    is(&site, "it goes on", |of| {
+        send(&mut visit, &packets(late..late + 1, 7));
+        late += 1;
+        of["packets"].as_u64() > Some(22)
+    });
+    // And not again what comes between.
+    let rest: Vec<_> = (late..late + 40)
+        .flat_map(|number| {
+            [
+                packets(number..number + 1, 7),
+                packets(number..number + 1, 8),
+            ]
+        })
+        .flatten()
+        .collect();
+    send(&mut visit, &rest);
+    // The last one is longer than the others.
+    let last = late + 40;
+    let last = rtp(last, u32::from(last), 7, &[1; 1_001]);
+    send(&mut visit, std::slice::from_ref(&last));
+    let number = |of: &Value, name: &str| of[name].as_u64().expect("a number");
+    let all = is(&site, "all of it has come", |of| {
+        number(of, "bytes") % unit == 1
+    });
+    let count = number(&all, "packets") as usize;
+    site.json(&["source", "remove", "door"]);
+    let got = played(address, count);
+    let from = got
+        .iter()
+        .position(|packet| *packet == stray[0])
+        .expect("the stray one");
+    assert_eq!(got[..from], sent);
+    let behind = [packets(20..late + 40, 7), vec![last]].concat();
+    assert_eq!(got[from + 1..], behind[behind.len() - (count - from - 1)..]);
+    server.terminate();
+}
+
+/// Cameras name addresses in their answers, also such that are no part of the grammar.
+#[test]
+fn a_camera_may_say_where_packets_come_from() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.named = ";destination=2001:db8::5;source=2001:db8::1;mode=\"PLAY\";ssrc=0x1;".to_owned();
+    visit.plays(&sdp(800));
+    let sent = packets(0..20, 7);
+    send(&mut visit, &sent);
+    has(&site, 20);
+    ends(&site, address, &sent);
     server.terminate();
 }
 

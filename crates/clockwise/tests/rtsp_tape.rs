@@ -12,7 +12,7 @@ use clockwise::media::archive::{Archive, ArchiveError, Recording};
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
 use clockwise::media::check::check;
-use clockwise::media::index::GROUP;
+use clockwise::media::index::{GROUP, keys_max, section_bytes_max};
 use clockwise::media::keeping::Keep;
 use clockwise::media::packet::HEADER_BYTES;
 use clockwise::media::play::{Manner, Origin, PlayError, Playback, Upcoming};
@@ -106,6 +106,56 @@ fn a_block_is_not_sealed_while_a_part_of_a_body_is_in_it() {
         .map(|number| (number as u8, vec![number as u8; BODY]))
         .collect();
     assert!(packets == expected, "a packet is not what came");
+}
+
+/// Each packet of what is no picture is a key, of which sections name as many as there is room for: no more are kept in memory,
+/// neither when a group is whole nor before.
+#[test]
+fn no_more_of_the_index_is_in_memory_than_on_the_disks() {
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    let client = archives.client().unwrap();
+    let block = Bytes::from_kib(64).get() as usize;
+    let (in_section, in_group) = (keys_max(section_bytes_max(block)), keys_max(block));
+    let (stream, member) = reserved(&archives, &archive);
+    let mut tape = begun(&stream, &archive, SDP, member);
+    let (mut most, mut groups, mut next) = (0, 0, 0);
+    while groups < 2 {
+        until("there is room", || {
+            tape.writer().drain();
+            tape.advance().unwrap();
+            tape.make_room(BODY)
+        });
+        let filled = tape.fill(0, BODY, |out| {
+            out[..BODY].fill(1);
+            Ok(BODY)
+        });
+        assert_eq!(filled.unwrap(), BODY);
+        let mut header = header(next);
+        header[4..8].copy_from_slice(&u32::from(next).to_be_bytes());
+        tape.packet(0, Kind::Rtp, &header, BODY);
+        next += 1;
+        let Some(recording) = archive.recording(None) else {
+            continue;
+        };
+        if let Some(so_far) = archive.so_far(&recording) {
+            most = most.max(so_far.keys.len());
+        }
+        groups = recording.end / GROUP;
+    }
+    // It would be more than either if all were kept.
+    assert!(usize::from(next) > 2 * in_group, "{next}");
+    assert!(most <= in_group + 100, "{most} of a group");
+    let recording = archive.recording(None).unwrap();
+    let before = archive.reads();
+    for last in [GROUP - 1, 2 * GROUP - 1] {
+        let section = archive.section(&client, &recording, last).unwrap().unwrap();
+        let keys = section.keys.len();
+        assert!((GROUP as usize..=in_section).contains(&keys), "{keys} keys");
+    }
+    assert_eq!(archive.reads(), before, "they are in memory");
+    tape.finish().unwrap();
+    stream.close();
 }
 
 /// What is being recorded is played from any time with one read, of the block that it begins in: who records knows where that is.

@@ -181,6 +181,8 @@ impl<'a> Tape<'a> {
                     frames: Frames::default(),
                     reception: Reception::new(track.clock_rate),
                     before: None,
+                    barred: None,
+                    came: Time::ZERO,
                     announced: None,
                     left: None,
                     stray: None,
@@ -245,7 +247,7 @@ impl<'a> Tape<'a> {
         for track in &mut self.tracks {
             track.sequence = track.sequence.anew();
             track.frames = Frames::default();
-            track.before = None;
+            (track.before, track.barred) = (None, None);
             track.announced = None;
             track.left = None;
             track.reception.restart();
@@ -434,13 +436,16 @@ impl<'a> Tape<'a> {
         };
         self.demand.block(std::mem::take(&mut self.in_block));
         let section = self.indexer.block(is_last, composer.index_room());
+        self.indexer.thin(index::keys_max(buffer.len()));
         let (section, index) = section.unzip();
         composer.seal(&mut buffer, &text, &section.unwrap_or_default(), &seal);
-        let size = Bytes(buffer.len() as u64);
-        self.writer.put(buffer, size);
+        let buffer_bytes = buffer.len();
+        self.writer.put(buffer, Bytes(buffer_bytes as u64));
         let archive = self.writing.archive();
         let index = match index {
-            Some(index) => {
+            Some(mut index) => {
+                // In memory it names as many keys as one that is read.
+                index.thin(index::keys_max(index::section_bytes_max(buffer_bytes)));
                 let index = Arc::new(index);
                 archive.keep(seal.recording, seal.serial, Some(Arc::clone(&index)));
                 index

@@ -17,9 +17,9 @@ mod own;
 mod reach;
 mod session;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, panic};
 
 use engine::clock;
 use engine::event::EventFd;
@@ -122,6 +122,8 @@ pub(super) enum SourceError {
     Closed,
     #[error("nothing has come from it for {0}")]
     Silent(Nanos),
+    #[error("the server has failed at what it said, and its log tells where; please report it")]
+    Failed,
     #[error("it has said that it leaves (RTCP BYE)")]
     Left,
     #[error("{0:?} is answered with {1} {2}")]
@@ -241,7 +243,7 @@ impl Worker {
     pub(super) fn run(&self) {
         let mut back_off = BackOff::new();
         loop {
-            let error = self.record(&mut back_off);
+            let error = surviving(|| self.record(&mut back_off));
             if matches!(error, SourceError::Stopped)
                 || self.pause(&error, &mut back_off, None).is_err()
             {
@@ -481,9 +483,26 @@ impl Worker {
     }
 }
 
+/// Does what ends with an error, also where the server fails at it: a camera is called again whatever it has said.
+fn surviving(work: impl FnOnce() -> SourceError) -> SourceError {
+    // What it has changed is its own, or is as it was for whoever looks.
+    panic::catch_unwind(panic::AssertUnwindSafe(work)).unwrap_or(SourceError::Failed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_camera_is_called_again_whatever_it_has_said() {
+        assert!(matches!(surviving(|| SourceError::Left), SourceError::Left));
+        let said = [1, 2];
+        let fails = || match said.iter().sum::<i32>() {
+            3 => panic!("a test panics"),
+            _ => SourceError::Left,
+        };
+        assert!(matches!(surviving(fails), SourceError::Failed));
+    }
 
     #[test]
     fn pauses_double_up_to_half_a_minute() {

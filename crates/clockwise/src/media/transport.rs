@@ -1,5 +1,7 @@
 //! How a track's packets go: between the messages of the connection, or by UDP.
 
+mod header;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::{io, iter};
@@ -12,6 +14,7 @@ use rustix::net::sockopt;
 
 use super::datagram;
 use super::poll::Wait;
+pub(super) use header::transports;
 
 /// How often ports are asked for before there are none.
 const PORT_TRIES: usize = 64;
@@ -251,8 +254,6 @@ fn are_free((rtp, rtcp): (u8, u8), taken: &[Option<Transport>]) -> bool {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use rtsp_types::headers::{TypedHeader, transport::Transports};
-
     use super::*;
 
     fn choose(header: &str) -> Result<Transport, TransportError> {
@@ -269,11 +270,7 @@ mod tests {
         is_secure: bool,
     ) -> Result<Transport, TransportError> {
         let home = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let request =
-            rtsp_types::Request::builder(rtsp_types::Method::Setup, rtsp_types::Version::V1_0)
-                .header(rtsp_types::headers::TRANSPORT, header)
-                .empty();
-        let asked = Transports::from_headers(&request).unwrap().unwrap();
+        let asked = transports(header).unwrap();
         Transport::choose(&asked, home, home, 1, taken, is_secure)
     }
 

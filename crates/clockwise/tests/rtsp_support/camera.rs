@@ -54,6 +54,7 @@ impl Camera {
             rtcp: None,
             reports: Vec::new(),
             setups: 0,
+            named: String::new(),
         }
     }
 }
@@ -120,6 +121,8 @@ pub(crate) struct Visit {
     /// What was told of them in the connection.
     reports: Vec<Vec<u8>>,
     setups: u32,
+    /// What it says of each transport besides.
+    pub(crate) named: String,
 }
 
 impl Visit {
@@ -270,7 +273,7 @@ impl Visit {
                 self.answer(wanted, "200 OK", &kind, sdp);
             }
             "SETUP" => {
-                let transport = self.transport(wanted);
+                let transport = self.transport(wanted) + &self.named;
                 let headers = format!("Transport: {transport}\r\n{session}");
                 self.answer(wanted, "200 OK", &headers, "");
             }

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use rtsp_types::headers::{Range, Scale, Transports};
+use rtsp_types::headers::{Range, Scale, TRANSPORT};
 
 use super::range::{self, npt, utc};
 use super::wanted::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
 use super::{Asked, parameters, target};
-use crate::media::transport::Transport;
+use crate::media::transport::{Transport, transports};
 
 /// A request is understood or refused.
 ///
@@ -37,7 +37,8 @@ pub(in crate::media) fn request(request: &Asked) {
         assert!(!volumes.is_empty() && volumes.iter().all(|volume| !volume.is_empty()));
     }
     let _ = (target::strange(request), target::recorded_to(request));
-    if let Ok(Some(transports)) = request.typed_header::<Transports>() {
+    let asked = request.header(&TRANSPORT);
+    if let Some(transports) = asked.and_then(|asked| transports(asked.as_str())) {
         // As by TLS, so that no sockets are opened.
         let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
         if let Ok(chosen) = Transport::choose(&transports, host, host, 1, &[], true) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::stream::{Refusal, Stream, StreamSpec};
 use rtsp_types::StatusCode;
-use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, Transports};
+use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, TRANSPORT, Transports};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
@@ -15,7 +15,7 @@ use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::description::{self, Description};
 use crate::media::roster::{About, Does};
-use crate::media::transport::Transport;
+use crate::media::transport::{Transport, transports};
 
 /// A player reads a block at least as often, so that playing begins that soon: GStreamer waits for 5 s by UDP.
 const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
@@ -132,12 +132,10 @@ impl Connection<'_> {
 
     /// Takes a transport for a track; the first one of a session reserves for all of it.
     pub(super) fn set_up(&mut self, request: &Asked) -> Answer {
-        let asked = match request.typed_header::<Transports>() {
-            Ok(Some(asked)) => asked,
-            _ => {
-                return answer(Some(request), StatusCode::UnsupportedTransport)
-                    .reason("the Transport makes no sense");
-            }
+        let asked = request.header(&TRANSPORT);
+        let Some(asked) = asked.and_then(|asked| transports(asked.as_str())) else {
+            return answer(Some(request), StatusCode::UnsupportedTransport)
+                .reason("the Transport makes no sense");
         };
         let is_new = self.session.is_none();
         if is_new && let Err(said) = self.begin_player(request) {

@@ -20,7 +20,7 @@ pub enum Named {
 impl Index {
     /// Leaves out as many keys as there are more than so many, evenly; the first and the last one of each block not, if
     /// that is enough.
-    pub(super) fn thin(&mut self, keys_max: usize) {
+    pub fn thin(&mut self, keys_max: usize) {
         let count = self.keys.len();
         if count <= keys_max {
             return;

@@ -21,8 +21,12 @@ pub(super) struct Track {
     pub(super) unfit: u32,
     pub(super) frames: Frames,
     pub(super) reception: Reception,
-    /// Whose packets they were before.
-    pub(super) before: Option<u32>,
+    /// Whose packets they were before, and until when such are those that were late.
+    pub(super) before: Option<(u32, Time)>,
+    /// Whose are not taken as long as others come: they came between those of somebody who goes on.
+    pub(super) barred: Option<u32>,
+    /// When the last one came.
+    pub(super) came: Time,
     /// Who has reported of packets that have not come.
     pub(super) announced: Option<u32>,
     /// When its sender said that it leaves.
@@ -42,6 +46,25 @@ impl Track {
     /// Who sends it, as far as is known.
     pub(super) fn sender(&self) -> Option<u32> {
         self.sequence.ssrc().or(self.announced)
+    }
+
+    /// Whether its packets are those of somebody else from now on, who sends one.
+    fn is_others(&self, ssrc: u32, now: Time) -> bool {
+        let is_late = self
+            .before
+            .is_some_and(|(of, until)| of == ssrc && now < until);
+        let goes_on = now < self.came.saturating_add(STRAGGLERS_WITHIN);
+        let is_barred = goes_on && self.barred == Some(ssrc);
+        !(is_late || is_barred)
+    }
+
+    /// Its packets are those of somebody else from now on.
+    fn is_now(&mut self, ssrc: u32, before: u32, now: Time) {
+        let is_back = self.before.is_some_and(|(of, _)| of == ssrc);
+        self.barred = is_back.then_some(before);
+        self.before = Some((before, now.saturating_add(STRAGGLERS_WITHIN)));
+        self.left = None;
+        self.sequence = self.sequence.anew();
     }
 
     /// Whether most of what is missing before this number was dropped by its socket.
@@ -235,13 +258,14 @@ impl Tape<'_> {
             self.drop_packet(track, header, Why::Malformed);
             return None;
         };
-        let of = &mut self.tracks[track];
+        let (of, now) = (&mut self.tracks[track], clock::now());
         let ssrc = of.sequence.ssrc().filter(|ssrc| *ssrc != parsed.ssrc);
         let may_change = self.follows || of.left.is_some();
-        if ssrc.is_some() && may_change && of.before != Some(parsed.ssrc) {
-            of.before = ssrc;
-            of.left = None;
-            of.sequence = of.sequence.anew();
+        if let Some(before) = ssrc
+            && may_change
+            && of.is_others(parsed.ssrc, now)
+        {
+            of.is_now(parsed.ssrc, before, now);
             self.clocks.restart(track);
         }
         let order = self.order(track, &parsed, arrival_ns);
@@ -257,7 +281,8 @@ impl Tape<'_> {
                 return None;
             }
         }
-        let (of, now) = (&mut self.tracks[track], clock::now());
+        let of = &mut self.tracks[track];
+        of.came = now;
         entry.lost = std::mem::take(&mut of.dropped);
         // Who goes on under its name has not left.
         of.left = of

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use engine::clock;
 use rtsp_types::headers::{
     AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, PUBLIC, SESSION, TRANSPORT,
-    Transports, USER_AGENT, WWW_AUTHENTICATE,
+    USER_AGENT, WWW_AUTHENTICATE,
 };
 use rtsp_types::{Method, Request, Response, StatusCode, Url, Version};
 use rustix::event::PollFlags;
@@ -23,7 +23,7 @@ use crate::media::receive::Receiver;
 use crate::media::record::Tape;
 use crate::media::reports::Reports;
 use crate::media::tls::{self, Trusted};
-use crate::media::transport::Transport;
+use crate::media::transport::{Transport, transports};
 
 /// How long a camera may take for anything that it is asked.
 pub(super) const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
@@ -492,8 +492,9 @@ impl Camera {
 fn chosen(
     said: &Said,
 ) -> Result<rtsp_types::headers::transport::RtpTransportParameters, SourceError> {
-    let transports = said.typed_header::<Transports>().ok().flatten();
-    let first = transports.and_then(|transports| transports.first().cloned());
+    let chosen = said.header(&TRANSPORT);
+    let chosen = chosen.and_then(|chosen| transports(chosen.as_str()));
+    let first = chosen.and_then(|transports| transports.first().cloned());
     match first {
         Some(rtsp_types::headers::transport::Transport::Rtp(rtp)) => Ok(rtp.params),
         _ => Err(SourceError::Transport),
