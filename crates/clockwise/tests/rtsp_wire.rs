@@ -614,6 +614,69 @@ fn what_comes_with_a_request_is_answered_as_well() {
 }
 
 /// As who shows many cameras in turn does for days, without a pause.
+/// Who asks while it plays is no further back for that: to see whether somebody is there (RFC 2326, section 10.5), to have it
+/// faster as VLC does, or for what there is not.
+#[test]
+fn playing_goes_on_from_where_it_is() {
+    let (_site, serve, address) = serving("");
+    let mut publisher = publisher(address, TCP);
+    // Ten a second.
+    let sent: Vec<_> = (0..40)
+        .map(|n| rtp(n, 100 * u32::from(n), 1, &[n as u8; 900]))
+        .collect();
+    sent.iter().for_each(|packet| publisher.packet(0, packet));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    // In order and once, whatever is asked for.
+    for (count, headers, status) in [
+        (8, "", 200),
+        (12, "Range: npt=9999-\r\n", 457),
+        (16, "Range: npt=2-1\r\n", 457),
+        (20, "Scale: 0\r\n", 457),
+    ] {
+        assert_eq!(player.packets_on(0, count), sent[..count]);
+        player.ask("PLAY", "cam", headers, "").is(status);
+    }
+    assert_eq!(player.packets_on(0, 24), sent[..24]);
+    // As it was shown: slower, and that is kept where something else is refused.
+    let said = player.ask("PLAY", "cam", "Scale: 0.5\r\n", "").is(200);
+    assert_eq!(said.header("Scale"), Some("0.500"));
+    let range = said.header("Range").expect("a range");
+    let from = range
+        .strip_prefix("npt=")
+        .and_then(|of| of.split('-').next());
+    let from: f64 = from.expect("a time").parse().expect("a number");
+    assert!((2.2..4.0).contains(&from), "{range}");
+    let before = player.packets_on(0, 0).len();
+    assert!((24..40).contains(&before), "{before} packets");
+    player
+        .ask("PLAY", "cam", "Range: npt=9999-\r\n", "")
+        .is(457);
+    let all = player.packets_on(0, sent.len());
+    let bodies = |of: &[Vec<u8>]| {
+        of.iter()
+            .map(|packet| packet[12..].to_vec())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(bodies(&all), bodies(&sent));
+    let times: Vec<u32> = all[before + 1..]
+        .iter()
+        .map(|packet| u32::from_be_bytes(packet[4..8].try_into().unwrap()))
+        .collect();
+    let apart: Vec<u32> = times
+        .windows(2)
+        .map(|of| of[1].wrapping_sub(of[0]))
+        .collect();
+    assert!(
+        apart.iter().filter(|of| **of == 200).count() + 1 >= apart.len(),
+        "{apart:?}"
+    );
+    player.ask("TEARDOWN", "cam", "", "").is(200);
+    serve.terminate();
+}
+
 #[test]
 fn play_may_be_asked_for_as_often_as_one_likes() {
     let (_site, serve, address) = serving("");

@@ -21,7 +21,7 @@ use super::outgoing::{Full, Outgoing, Tally};
 use super::parameters::named;
 use super::setup::played_at_least;
 use super::target::strange;
-use super::wanted::{Playable, Unwanted, Wanted, WantedPart};
+use super::wanted::{Playable, Terms, Unwanted, Wanted, WantedPart};
 use super::{Asked, Connection, Ended, Part, Role, Session, Then};
 use crate::media::archive::ArchiveError;
 use crate::media::block::Kind;
@@ -42,7 +42,8 @@ enum After {
     Goes,
     /// PAUSE or TEARDOWN, and where each of what is played was.
     Ends(Box<Asked>, Vec<Option<Place>>),
-    Again(Box<Asked>),
+    /// PLAY, and where each of what is played was.
+    Again(Box<Asked>, Vec<Option<Place>>),
     Closed,
 }
 
@@ -53,7 +54,7 @@ impl After {
             Self::Goes => "all of it was sent",
             Self::Ends(request, _) if *request.method() == Method::Pause => "it was paused",
             Self::Ends(..) => "it was torn down",
-            Self::Again(_) => "something else is asked for",
+            Self::Again(..) => "something else is asked for",
             Self::Closed => "the connection or the server ends",
         }
     }
@@ -64,9 +65,8 @@ impl Connection<'_> {
     pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
         let Some(Session {
             id,
-            role: Role::Player { parts, is_live },
-            paused,
-            transports,
+            role: Role::Player { parts, .. },
+            ..
         }) = &self.session
         else {
             let said = self.in_session(request, StatusCode::MethodNotValidInThisState);
@@ -76,6 +76,60 @@ impl Connection<'_> {
         if let Some(why) = strange(request) {
             return (said(StatusCode::NotFound).because(why), Then::Next);
         }
+        let of = match self.playable() {
+            Ok(of) => of,
+            Err((status, why)) => return (said(status).because(why), Then::Next),
+        };
+        let wanted = self
+            .terms(request, &of)
+            .and_then(|terms| self.wanted(terms, &of));
+        let mut wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(Unwanted::Range(why)) => {
+                return (said(StatusCode::InvalidRange).because(why), Then::Next);
+            }
+            Err(Unwanted::Archive(error)) => {
+                let said = said(StatusCode::InternalServerError);
+                return (said.because(error.to_string()), Then::Next);
+            }
+        };
+        let speed = self.speed(wanted.terms.speed, parts);
+        wanted.plays_at(speed);
+        let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
+        if let Some(info) = self.rtp_info(request, parts, &mut wanted) {
+            said = said.header(RTP_INFO, info);
+        }
+        if request.header(&SCALE).is_some() {
+            said = said.header(SCALE, factor(wanted.terms.scale));
+        }
+        if let Some(speed) = speed {
+            said = said.header(SPEED, factor(speed));
+        }
+        (said.done(), Then::Play(Box::new(wanted)))
+    }
+
+    /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
+    fn go_on(&self, terms: Terms) -> Option<Box<Wanted>> {
+        let of = self.playable().ok()?;
+        // Without it that would be the beginning.
+        of.paused?;
+        let mut wanted = self.wanted(terms.going_on(), &of).ok()?;
+        wanted.plays_at(terms.speed);
+        Some(Box::new(wanted))
+    }
+
+    /// What of the session can be played now.
+    fn playable(&self) -> Result<Playable<'_>, (StatusCode, String)> {
+        let Some(Session {
+            role: Role::Player { parts, is_live },
+            paused,
+            transports,
+            ..
+        }) = &self.session
+        else {
+            let why = "nothing is set up".to_owned();
+            return Err((StatusCode::MethodNotValidInThisState, why));
+        };
         let of_part = |part: &Part| part.archive.recording(Some(part.recording.number));
         let Some(master) = parts.first().and_then(of_part) else {
             let why = match parts.first() {
@@ -88,49 +142,20 @@ impl Connection<'_> {
                 ),
                 None => "nothing is set up".to_owned(),
             };
-            return (said(StatusCode::NotFound).because(why), Then::Next);
+            return Err((StatusCode::NotFound, why));
         };
         // What of the others has been deleted or overwritten is not played any more.
-        let recordings = match self.recordings(parts, &master) {
-            Ok(recordings) => recordings,
-            Err(error) => {
-                let said = said(StatusCode::InternalServerError);
-                return (said.because(error.to_string()), Then::Next);
-            }
-        };
-        let of = Playable {
+        let recordings = self.recordings(parts, &master);
+        let recordings =
+            recordings.map_err(|error| (StatusCode::InternalServerError, error.to_string()))?;
+        Ok(Playable {
             parts,
             recordings,
             master,
             transports,
             paused: paused.as_deref(),
             is_live: *is_live,
-        };
-        let mut wanted = match self.wanted(request, &of) {
-            Ok(wanted) => wanted,
-            Err(Unwanted::Range(why)) => {
-                return (said(StatusCode::InvalidRange).because(why), Then::Next);
-            }
-            Err(Unwanted::Archive(error)) => {
-                let said = said(StatusCode::InternalServerError);
-                return (said.because(error.to_string()), Then::Next);
-            }
-        };
-        let speed = self.speed(wanted.speed, parts);
-        for part in &mut wanted.parts {
-            part.manner.speed = speed.unwrap_or(Permille::ONE);
-        }
-        let mut said = said(StatusCode::Ok).header(RANGE, wanted.range());
-        if let Some(info) = self.rtp_info(request, parts, &mut wanted) {
-            said = said.header(RTP_INFO, info);
-        }
-        if request.header(&SCALE).is_some() {
-            said = said.header(SCALE, factor(wanted.scale));
-        }
-        if let Some(speed) = speed {
-            said = said.header(SPEED, factor(speed));
-        }
-        (said.done(), Then::Play(Box::new(wanted)))
+        })
     }
 
     /// Plays, and what is asked for instead while it does; whether the connection goes on.
@@ -167,7 +192,7 @@ impl Connection<'_> {
             volume
         });
         let volumes: Vec<&str> = volumes.collect();
-        let mut tally = Tally::default();
+        let (mut tally, terms) = (Tally::default(), wanted.terms);
         let after = self.move_out(parts, transports, wanted, id, &mut tally);
         let why: &dyn std::fmt::Display = match &after {
             Ok(after) => &after.why(),
@@ -207,11 +232,16 @@ impl Connection<'_> {
                 self.tell(&said)?;
                 Ok(Some(Then::Next))
             }
-            After::Again(request) => {
+            After::Again(request, positions) => {
+                // Without a Range it goes on from there; what has ended begins anew.
+                session.paused = Some(positions).filter(|of| of.iter().any(Option::is_some));
                 self.session = Some(session);
                 let (said, then) = self.begin_play(&request);
                 self.tell(&said)?;
-                Ok(Some(then))
+                Ok(Some(match then {
+                    Then::Play(_) => then,
+                    _ => self.go_on(terms).map_or(Then::Next, Then::Play),
+                }))
             }
         }
     }

@@ -22,21 +22,42 @@ use crate::media::trick::Permille;
 pub(super) const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
 pub(super) const SPEED_PERMILLE: std::ops::RangeInclusive<i64> = 100..=16_000;
 
+/// What a PLAY asks for, whatever there is.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// From when on, in nanoseconds of the master; `None`: where it was paused, or from the beginning.
+    from: Option<u64>,
+    /// With what is recorded now.
+    is_now: bool,
+    /// Up to where it is played.
+    until_ns: Option<u64>,
+    /// Times are told by the clock on the wall.
+    is_by_clock: bool,
+    pub(super) scale: Permille,
+    /// How fast it is to be sent, if anything was said of that.
+    pub(super) speed: Option<Permille>,
+}
+
+impl Terms {
+    /// The same from where it is.
+    pub(super) fn going_on(self) -> Self {
+        Self {
+            from: None,
+            is_now: false,
+            ..self
+        }
+    }
+}
+
 /// What is to be played.
 pub(super) struct Wanted {
     /// Of which of the session's parts, in their order. There is one.
     pub(super) parts: Vec<WantedPart>,
     /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
     pub(super) first_unix_ns: i128,
-    pub(super) scale: Permille,
-    /// How fast it is to be sent, if anything was said of that.
-    pub(super) speed: Option<Permille>,
+    pub(super) terms: Terms,
     /// When the master began, by how far its clock is from the host's at that time: times count from there.
     begun_ns: i128,
-    /// Up to where it is played.
-    until_ns: Option<u64>,
-    /// Times are told by the clock on the wall.
-    is_by_clock: bool,
 }
 
 /// What is to be played of one of the session's parts.
@@ -125,22 +146,34 @@ pub(super) fn range_error(why: impl Into<String>) -> Unwanted {
 }
 
 impl Wanted {
+    /// How fast it is sent, if anything is said of that.
+    pub(super) fn plays_at(&mut self, speed: Option<Permille>) {
+        self.terms.speed = speed;
+        for part in &mut self.parts {
+            part.manner.speed = speed.unwrap_or(Permille::ONE);
+        }
+    }
+
     /// What `Range` is answered.
     pub(super) fn range(&self) -> String {
-        let time = |ns: u64| match self.is_by_clock {
+        let time = |ns: u64| match self.terms.is_by_clock {
             true => clock_text(from_ns(unix_ns(ns, self.begun_ns))),
             false => seconds(ns),
         };
-        let until = self.until_ns.map(time).unwrap_or_default();
-        let unit = if self.is_by_clock { "clock" } else { "npt" };
+        let until = self.terms.until_ns.map(time).unwrap_or_default();
+        let unit = if self.terms.is_by_clock {
+            "clock"
+        } else {
+            "npt"
+        };
         let first = from_ns(media_ns(self.first_unix_ns, self.begun_ns));
         format!("{unit}={}-{until}", time(first))
     }
 }
 
 impl Connection<'_> {
-    /// From where to where, how fast and which way.
-    pub(super) fn wanted(&self, request: &Asked, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
+    /// From when to when, how fast and which way.
+    pub(super) fn terms(&self, request: &Asked, of: &Playable<'_>) -> Result<Terms, Unwanted> {
         let range = range::asked(request)?;
         let speed = speed(request)?;
         let is_by_clock = matches!(range, Some(Range::Utc(_)));
@@ -150,7 +183,7 @@ impl Connection<'_> {
                 NptRange::From(NptTime::Now) | NptRange::FromTo(NptTime::Now, _)
             ))
         );
-        let (from, until) = match range {
+        let (from, until_ns) = match range {
             None => (None, None),
             Some(Range::Npt(range)) => npt(range),
             Some(Range::Utc(range)) => {
@@ -166,7 +199,25 @@ impl Connection<'_> {
                 )));
             }
         };
-        let scale = scale(request, of)?;
+        Ok(Terms {
+            from,
+            is_now,
+            until_ns,
+            is_by_clock,
+            scale: scale(request, of)?,
+            speed,
+        })
+    }
+
+    /// From where to where that is.
+    pub(super) fn wanted(&self, terms: Terms, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
+        let Terms {
+            from,
+            is_now,
+            until_ns: until,
+            scale,
+            ..
+        } = terms;
         let is_back = scale < Permille(0);
         let starts = self.starts(of, (from, is_now), scale)?;
         // The key frame that it begins with may be before it.
@@ -213,11 +264,8 @@ impl Connection<'_> {
             first_unix_ns: first
                 .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
             parts,
-            scale,
-            speed,
+            terms,
             begun_ns,
-            until_ns: until,
-            is_by_clock,
         })
     }
 

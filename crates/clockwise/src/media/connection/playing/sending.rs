@@ -114,6 +114,7 @@ impl Connection<'_> {
         self.flush(out)?;
         Ok(match after {
             After::Ends(request, _) => After::Ends(request, out.playback.positions(parts)),
+            After::Again(request, _) => After::Again(request, out.playback.positions(parts)),
             after => after,
         })
     }
@@ -312,7 +313,13 @@ impl Connection<'_> {
                 (None, Method::Teardown | Method::Pause) => {
                     return Ok(After::Ends(request, Vec::new()));
                 }
-                (None, Method::Play) => return Ok(After::Again(request)),
+                // Nothing else is asked for than what is done, to see whether somebody is there (RFC 2326, section 10.5).
+                (None, Method::Play)
+                    if out.over.is_none() && is_bare(&request) && strange(&request).is_none() =>
+                {
+                    in_session(StatusCode::Ok)
+                }
+                (None, Method::Play) => return Ok(After::Again(request, Vec::new())),
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
                     let said = match named(&request, parts) {
@@ -331,6 +338,13 @@ impl Connection<'_> {
             out.say(said)?;
         }
     }
+}
+
+/// Whether a PLAY says nothing of what is to be played.
+fn is_bare(request: &Asked) -> bool {
+    [RANGE, SCALE, SPEED]
+        .iter()
+        .all(|name| request.header(name).is_none())
 }
 
 /// Sends a packet by UDP; `None`: not now.
