@@ -222,8 +222,9 @@ async fn list(
     state: State<Shared>,
     PathPart(name): PathPart<String>,
 ) -> Answer<Vec<RecordingView>> {
+    let (_waiting, is_waited_for) = Waiting::begin();
     answer(state.0, move |app| {
-        let recordings = app.archives.recordings(&name)?;
+        let recordings = app.archives.recordings(&name, is_waited_for)?;
         Ok(recordings.into_iter().map(RecordingView::from).collect())
     })
     .await

@@ -1,6 +1,6 @@
 //! The archives of a pool: opened when they are asked for, and each once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::front::{Client, ClientOptions};
@@ -9,7 +9,7 @@ use engine::stream::Refusal;
 use sched::units::Bytes;
 
 use super::archive::{Archive, ArchiveError, Recording, Writing};
-use super::block::Block;
+use super::block::{Block, Header};
 use super::description::Description;
 use super::keeping::Keep;
 use super::retention::Looks;
@@ -17,6 +17,10 @@ use super::roster::Roster;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 pub(super) const DESCRIBED_WITHIN: usize = 4;
+
+/// Of so many archives it is known which recordings they had when they were opened last. An archive that nobody uses is not
+/// open, so that its volume can be deleted, and its recordings are not looked for anew each time that somebody comes.
+const KNOWN_MAX: usize = 64;
 
 /// Why there is no archive.
 #[derive(Debug, thiserror::Error)]
@@ -40,19 +44,23 @@ pub enum OpenError {
     Memory(#[from] Refusal),
 }
 
-#[derive(Default)]
-struct State {
-    /// Reads what is not played.
-    client: Option<Arc<Client>>,
-    open: HashMap<String, Weak<Archive>>,
-}
+/// What is open in a volume. It is locked while that is opened: two would both think that they know what is in it.
+type Place = Arc<Mutex<Weak<Archive>>>;
+
+/// An archive, and its recordings.
+type Known = ([u8; 16], Arc<[Recording]>);
 
 /// The archives of a pool.
 pub struct Archives {
     pool: Arc<Pool>,
     /// The size of the blocks of new archives.
     block: Bytes,
-    state: Mutex<State>,
+    /// Reads what is not played.
+    client: Mutex<Option<Arc<Client>>>,
+    /// By their volumes. Nobody waits for a disk who has locked it.
+    places: Mutex<HashMap<String, Place>>,
+    /// Which recordings archives had when they were opened last.
+    known: Mutex<VecDeque<Known>>,
     looks: Arc<Looks>,
     roster: Roster,
 }
@@ -72,6 +80,11 @@ pub struct Described {
     pub is_recorded: bool,
 }
 
+/// What is open is open after any panic.
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Archives {
     /// None is open yet; new ones have blocks of this size.
     #[must_use]
@@ -79,7 +92,9 @@ impl Archives {
         Self {
             pool,
             block,
-            state: Mutex::default(),
+            client: Mutex::default(),
+            places: Mutex::default(),
+            known: Mutex::default(),
             looks: Arc::default(),
             roster: Roster::default(),
         }
@@ -103,17 +118,15 @@ impl Archives {
         &self.roster
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // What is open is open after any panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn client_of(&self, state: &mut State) -> Result<Arc<Client>, Refusal> {
-        if let Some(client) = &state.client {
-            return Ok(Arc::clone(client));
+    /// Where a volume's archive is once it is open.
+    fn place(&self, volume: &str) -> Place {
+        let mut places = locked(&self.places);
+        if let Some(place) = places.get(volume) {
+            return Arc::clone(place);
         }
-        let client = self.pool.client("recordings", ClientOptions::default())?;
-        Ok(Arc::clone(state.client.insert(Arc::new(client))))
+        // Nobody opens what nobody else holds, as that takes this lock.
+        places.retain(|_, place| Arc::strong_count(place) > 1 || locked(place).strong_count() > 0);
+        Arc::clone(places.entry(volume.to_owned()).or_default())
     }
 
     /// Reads what is not played, without a deadline.
@@ -121,7 +134,20 @@ impl Archives {
     /// # Errors
     /// When there is no memory for it.
     pub fn client(&self) -> Result<Arc<Client>, Refusal> {
-        self.client_of(&mut self.state())
+        let mut kept = locked(&self.client);
+        if let Some(client) = &*kept {
+            return Ok(Arc::clone(client));
+        }
+        let client = self.pool.client("recordings", ClientOptions::default())?;
+        Ok(Arc::clone(kept.insert(Arc::new(client))))
+    }
+
+    /// The recordings that an archive had when it was opened last.
+    fn known(&self, header: &Header) -> Arc<[Recording]> {
+        let mut known = locked(&self.known);
+        let place = known.iter().position(|(of, _)| *of == header.archive);
+        let found = place.and_then(|place| known.remove(place));
+        found.map(|(_, recordings)| recordings).unwrap_or_default()
     }
 
     /// The archive in a volume; with `creates` a blank volume is made one with blocks of that size.
@@ -129,24 +155,29 @@ impl Archives {
     /// # Errors
     /// When there is none.
     pub fn open(&self, volume: &str, creates: Option<Bytes>) -> Result<Arc<Archive>, OpenError> {
-        // Held while one is opened: two would both think that they know what is in it.
-        let mut state = self.state();
-        if let Some(open) = state.open.get(volume).and_then(Weak::upgrade) {
+        let place = self.place(volume);
+        let mut place = locked(&place);
+        if let Some(open) = place.upgrade() {
             return Ok(open);
         }
-        state.open.retain(|_, archive| archive.strong_count() > 0);
         let opened = self.pool.open_volume_for(volume, "recordings")?;
-        let client = self.client_of(&mut state)?;
+        let client = self.client()?;
         let archive = match creates {
-            Some(block) => Archive::open_or_create(&client, opened, block),
-            None => Archive::open(&client, opened),
+            Some(block) => {
+                Archive::open_or_create_again(&client, opened, block, |of| self.known(of))
+            }
+            None => Archive::open_again(&client, opened, |of| self.known(of)),
         };
         let mut archive = archive?;
         archive.looked_at_by(Arc::clone(&self.looks));
+        let mut known = locked(&self.known);
+        if known.len() == KNOWN_MAX {
+            known.pop_front();
+        }
+        known.push_back((archive.header().archive, archive.recordings().into()));
+        drop(known);
         let archive = Arc::new(archive);
-        state
-            .open
-            .insert(volume.to_owned(), Arc::downgrade(&archive));
+        *place = Arc::downgrade(&archive);
         Ok(archive)
     }
 
@@ -155,14 +186,11 @@ impl Archives {
     /// # Errors
     /// When it cannot be read.
     pub fn are_in(&self, volume: &Volume) -> Result<bool, OpenError> {
-        let mut state = self.state();
-        let is_open = state.open.get(volume.name());
-        if is_open.is_some_and(|archive| archive.strong_count() > 0) {
+        let place = locked(&self.places).get(volume.name()).map(Arc::clone);
+        if place.is_some_and(|place| locked(&place).strong_count() > 0) {
             return Ok(true);
         }
-        let client = self.client_of(&mut state)?;
-        drop(state);
-        Ok(Archive::is_in(&client, volume)?)
+        Ok(Archive::is_in(&*self.client()?, volume)?)
     }
 
     /// A recording by its number, and its archive.
@@ -216,17 +244,23 @@ impl Archives {
         })
     }
 
-    /// All recordings of a volume, in order; of one that nothing was written to, none.
+    /// All recordings of a volume, in order; of one that nothing was written to, none. Each takes some reads, so it is less
+    /// than all if somebody does not wait for them any more.
     ///
     /// # Errors
     /// When it holds something else, or cannot be read.
-    pub fn recordings(&self, volume: &str) -> Result<Vec<Described>, OpenError> {
+    pub fn recordings(
+        &self,
+        volume: &str,
+        is_waited_for: impl Fn() -> bool,
+    ) -> Result<Vec<Described>, OpenError> {
         let archive = match self.open(volume, None) {
             Err(OpenError::Archive(ArchiveError::Empty(_))) => return Ok(Vec::new()),
             other => other?,
         };
         let recordings = archive.recordings().into_iter();
         recordings
+            .take_while(|_| is_waited_for())
             .map(|recording| self.describe(&archive, recording))
             .collect()
     }

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
+use super::super::Waiting;
 use super::super::recordings::RecordingView;
 use super::visitors::Known;
 use super::{PathPart, Problem, Shared, open, plain, respond};
@@ -58,6 +59,7 @@ pub(super) async fn all(
     state: State<Shared>,
     visitor: Option<Extension<Known>>,
 ) -> Result<Response, Problem> {
+    let (_waiting, is_waited_for) = Waiting::begin();
     respond(state.0, move |app| {
         let mut rows = String::new();
         let is_seen = |name: &str| visitor.as_ref().is_none_or(|of| of.may_see(name));
@@ -68,7 +70,7 @@ pub(super) async fn all(
             .filter(|of| is_seen(&of.name))
         {
             // Most volumes hold no recordings.
-            let Ok(recordings) = app.archives.recordings(&volume.name) else {
+            let Ok(recordings) = app.archives.recordings(&volume.name, &is_waited_for) else {
                 continue;
             };
             for of in recordings.into_iter().rev().map(RecordingView::from) {

@@ -163,19 +163,36 @@ fn newest_of<E>(
     }
 }
 
-/// All recordings up to the block before `next` that were not deleted as a whole, in order.
+/// All recordings up to the block before `next` that were not deleted as a whole, in order. Behind one of those that were
+/// there when they were looked for before is the rest of these, which is not looked for again.
 pub(super) fn recordings<E>(
     next: u64,
     geometry: &Geometry,
     gone: &Gone,
+    known: &[Recording],
     mut trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
 ) -> Result<Vec<Recording>, E> {
     let oldest = geometry.oldest(next);
     let mut recordings = Vec::new();
     let mut at = next;
+    let mut is_known = false;
     while let Some(serial) = at.checked_sub(1).filter(|serial| *serial >= oldest) {
         if let Some(range) = gone.range_of(serial) {
             at = range.start;
+            continue;
+        }
+        let before = known.partition_point(|of| of.end <= at).checked_sub(1);
+        let before = before.map(|place| known[place]);
+        if is_known {
+            let Some(of) = before else { break };
+            if of.end == at {
+                let first = of.first.max(oldest);
+                recordings.push(Recording { first, ..of });
+                at = first;
+            } else {
+                // Blocks that were damaged, or were passed over as they had gone.
+                at = of.end;
+            }
             continue;
         }
         let found = geometry.place(serial).map_or(Ok(None), &mut trailer_in)?;
@@ -184,6 +201,10 @@ pub(super) fn recordings<E>(
             at = serial;
             continue;
         };
+        is_known = before.is_some_and(|of| {
+            let is_it = (of.number, of.begun_unix_ns) == (last.recording, last.begun_unix_ns);
+            is_it && of.end == at
+        });
         let first = last.first.max(oldest);
         recordings.push(Recording {
             number: last.recording,

@@ -57,6 +57,15 @@ impl Archive {
     /// # Errors
     /// When that is nothing, or something else.
     pub fn open(client: &Client, volume: Arc<Volume>) -> Result<Self, ArchiveError> {
+        Self::open_again(client, volume, |_| Arc::default())
+    }
+
+    /// The same, of which it may be known which recordings were there before: each is a read less.
+    pub(in super::super) fn open_again(
+        client: &Client,
+        volume: Arc<Volume>,
+        known: impl FnOnce(&Header) -> Arc<[Recording]>,
+    ) -> Result<Self, ArchiveError> {
         let name = || volume.name().to_owned();
         let bytes = Self::head(client, &volume)?;
         let header = match Header::parse(&bytes) {
@@ -97,9 +106,9 @@ impl Archive {
         };
         let newest = newest(&geometry, serial_in)?;
         let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
-        let recordings = recordings(next, &geometry, &kept.gone, |place| {
-            reader.trailer_in(place)
-        })?;
+        let known = known(&header);
+        let trailer_in = |place| reader.trailer_in(place);
+        let recordings = recordings(next, &geometry, &kept.gone, &known, trailer_in)?;
         let archive = Self::new(volume, header, kept, next, recordings);
         archive.state().is_ring_twice = is_ring_twice;
         Ok(archive)
@@ -156,7 +165,17 @@ impl Archive {
         volume: Arc<Volume>,
         block: Bytes,
     ) -> Result<Self, ArchiveError> {
-        match Self::open(client, Arc::clone(&volume)) {
+        Self::open_or_create_again(client, volume, block, |_| Arc::default())
+    }
+
+    /// The same, of which it may be known which recordings were there before.
+    pub(in super::super) fn open_or_create_again(
+        client: &Client,
+        volume: Arc<Volume>,
+        block: Bytes,
+        known: impl FnOnce(&Header) -> Arc<[Recording]>,
+    ) -> Result<Self, ArchiveError> {
+        match Self::open_again(client, Arc::clone(&volume), known) {
             Err(ArchiveError::Empty(_)) => {}
             other => return other,
         }

@@ -66,7 +66,7 @@ impl Ring {
         let next = next.max(gone.end());
         (
             next,
-            recordings(next, &Geometry::new(blocks), gone, read).unwrap(),
+            recordings(next, &Geometry::new(blocks), gone, &[], read).unwrap(),
         )
     }
 
@@ -218,6 +218,44 @@ fn what_is_recorded_over_deleted_blocks_is_found() {
                         _ => next,
                     };
                     assert_eq!(found, expected, "{blocks}, {gone:?}, {next}, {torn:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Whatever was known of it before, and whatever has been recorded, overwritten, deleted or damaged since, the same is
+/// found as if nothing were known; and where nothing was, with one read.
+#[test]
+fn what_was_known_of_an_archive_is_right_or_not_used() {
+    let blocks = 19;
+    for before in 0..3 * blocks {
+        let old = Ring::new(blocks, before, &BTreeSet::new(), None);
+        let (_, known) = old.opened(&Gone::default());
+        for next in before..before + 2 * blocks {
+            for (deleted, is_damaged) in [(0, false), (0, true), (1, false), (4, true)] {
+                let mut gone = Gone::default();
+                if let Some(last) = next.checked_sub(deleted).filter(|_| deleted > 0) {
+                    gone.add(of(last).1..last + 1);
+                }
+                let damaged = next.checked_sub(1).filter(|_| is_damaged);
+                let ring = Ring::new(blocks, next, &BTreeSet::new(), damaged);
+                let geometry = Geometry::new(blocks);
+                let find = |known: &[Recording]| {
+                    let mut reads = 0;
+                    let read = |place: u64| {
+                        reads += 1;
+                        Ok::<_, Infallible>(ring.places[place as usize])
+                    };
+                    let found = recordings(next, &geometry, &gone, known, read).unwrap();
+                    (found, reads)
+                };
+                let ((anew, all), (found, reads)) = (find(&[]), find(&known));
+                let what = format!("{before} and {next}, {gone:?}, {damaged:?}");
+                assert_eq!(found, anew, "{what}");
+                assert!(reads <= all, "{what}");
+                if next == before && deleted == 0 && !is_damaged {
+                    assert!(reads <= 1, "{what}");
                 }
             }
         }

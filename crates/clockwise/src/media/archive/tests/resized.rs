@@ -234,7 +234,7 @@ impl Disk {
         let next = next.max(kept.gone.end());
         assert_eq!(next, self.next, "{done:?}, {kept:?}");
         let mut found = BTreeMap::new();
-        for of in recordings(next, &geometry, &kept.gone, read).unwrap() {
+        for of in recordings(next, &geometry, &kept.gone, &[], read).unwrap() {
             let first = kept.gone.after(of.first.max(geometry.oldest(next)));
             found.extend((first..of.end).map(|serial| (serial, of.number)));
         }

@@ -1,0 +1,149 @@
+//! An archive that nobody uses is closed, and is opened again with little reading, while nobody waits for that who wants
+//! another one.
+
+#[path = "rtsp_support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clockwise::media::archive::{Archive, Recording};
+use clockwise::media::archives::Archives;
+use clockwise::media::block::{Composer, Header, Seal};
+use engine::pool::Volume;
+use rig::Rig;
+use sched::units::Bytes;
+
+const BLOCK: u64 = 65_536;
+const BLOCKS: u64 = 128;
+
+/// Longer than anything takes that is not waited for.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// A volume whose recordings have a block each.
+fn volume(rig: &Rig, name: &str, recordings: std::ops::Range<u64>) -> Arc<Volume> {
+    let volume = rig.volume(name, (BLOCKS + 1) * BLOCK);
+    let header = Header {
+        archive: [name.as_bytes()[0]; 16],
+        block_bytes: BLOCK,
+        blocks: BLOCKS,
+    };
+    rig.client
+        .write_at(&volume, Bytes::ZERO, &header.encode())
+        .unwrap();
+    records(rig, &volume, &header, recordings);
+    volume
+}
+
+fn records(rig: &Rig, volume: &Volume, header: &Header, recordings: std::ops::Range<u64>) {
+    for number in recordings {
+        let mut block = vec![0; BLOCK as usize];
+        let seal = Seal {
+            archive: header.archive,
+            serial: number,
+            recording: number + 1,
+            first: number,
+            begun_unix_ns: 1_000 + number,
+            is_last: true,
+        };
+        Composer::new(block.len(), 0, 0).seal(&mut block, b"", b"", &seal);
+        let at = Bytes((number % BLOCKS + 1) * BLOCK);
+        rig.client.write_at(volume, at, &block).unwrap();
+    }
+}
+
+/// What is there, and how many reads that took.
+fn opened(rig: &Rig, open: impl FnOnce() -> Arc<Archive>) -> (Vec<Recording>, u64) {
+    let before = rig.platter.reads.load(Ordering::SeqCst);
+    let recordings = open().recordings();
+    (
+        recordings,
+        rig.platter.reads.load(Ordering::SeqCst) - before,
+    )
+}
+
+/// Each request for a file or a segment of it opens an archive in which nobody records.
+#[test]
+fn what_was_in_an_archive_is_not_looked_for_again() {
+    let rig = Rig::new(64 << 20);
+    let cam = volume(&rig, "cam", 0..100);
+    let header = *Archive::open(&rig.client, Arc::clone(&cam))
+        .unwrap()
+        .header();
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let open = || archives.open("cam", None).unwrap();
+    let anew = || Arc::new(Archive::open(&rig.client, Arc::clone(&cam)).unwrap());
+    let (first, all) = opened(&rig, open);
+    assert_eq!(first.len(), 100);
+    for (recorded, most) in [(0, 1), (1, 2), (60, 61), (200, 130), (0, 1)] {
+        let next = anew().recordings().last().map_or(0, |of| of.end);
+        records(&rig, &cam, &header, next..next + recorded);
+        let (wanted, whole) = opened(&rig, anew);
+        let (found, reads) = opened(&rig, open);
+        assert_eq!(found, wanted, "{recorded} more");
+        // One for each that is new, and one for the newest that was there.
+        let spared = found.len() as u64 - most.min(found.len() as u64);
+        assert!(
+            reads + spared <= whole,
+            "{recorded} more: {reads} of {whole} reads"
+        );
+    }
+    assert!(all > 100, "{all}");
+    // Of an archive that is another one in the same volume nothing was known.
+    let other = Header {
+        archive: [9; 16],
+        ..header
+    };
+    rig.client
+        .write_at(&cam, Bytes::ZERO, &other.encode())
+        .unwrap();
+    records(&rig, &cam, &other, 0..5);
+    let (found, _) = opened(&rig, open);
+    assert_eq!(found, anew().recordings());
+    assert_eq!(found.len(), 5);
+}
+
+/// A list of very many that nobody waits for any more is not read to its end.
+#[test]
+fn what_nobody_waits_for_is_not_listed() {
+    let rig = Rig::new(64 << 20);
+    volume(&rig, "cam", 0..100);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let asked = AtomicU64::new(0);
+    let some = archives.recordings("cam", || asked.fetch_add(1, Ordering::SeqCst) < 7);
+    assert_eq!(some.unwrap().len(), 7);
+    let all = archives.recordings("cam", || true).unwrap();
+    assert_eq!(all.len(), 100);
+}
+
+/// While a disk takes long over an archive, others are had.
+#[test]
+fn nobody_waits_for_an_archive_who_wants_another() {
+    let rig = Rig::new(64 << 20);
+    volume(&rig, "slow", 0..5);
+    volume(&rig, "other", 0..5);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let other = archives.open("other", None).unwrap();
+    rig.platter.stalled.store(true, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| archives.open("slow", None).unwrap().recordings().len());
+        // It waits for the disk.
+        while rig.pool.status().disks[0].queued == 0 {
+            thread::yield_now();
+        }
+        let (said, had) = mpsc::channel();
+        scope.spawn(|| {
+            let again = archives.open("other", None).unwrap();
+            archives.client().unwrap();
+            let _ = said.send(Arc::ptr_eq(&again, &other));
+            drop(said);
+        });
+        let had = had.recv_timeout(WITHIN);
+        rig.platter.stalled.store(false, Ordering::SeqCst);
+        assert_eq!(had, Ok(true));
+        assert_eq!(slow.join().unwrap(), 5);
+    });
+}
