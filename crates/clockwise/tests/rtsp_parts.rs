@@ -93,21 +93,22 @@ fn what_is_overwritten_while_it_is_made_is_not_sent() {
     made.records(0..200);
     let source = &mut made.source();
     let listed = list(&made, &Known::default(), source, false);
-    let places = listed.parts[1].places();
-    let whole = source.alone(places.clone()).unwrap().unwrap();
+    let part = &listed.parts[1];
+    let places = part.places();
+    let whole = source.alone(part).unwrap().unwrap();
     assert!(whole.is_whole);
     // A block in its middle is not what was written.
     let middle = (places.start.serial + places.end.serial) / 2;
     made.small.blocks.get_mut(&middle).unwrap().fill(1);
     made.writes(middle..middle + 1);
     let source = &mut made.source();
-    let damaged = source.alone(places.clone()).unwrap().unwrap();
+    let damaged = source.alone(part).unwrap().unwrap();
     assert!(!damaged.is_whole);
     // Its first block has gone when it is read.
     let source = &mut made.source();
     made.records(200..300 + places.start.serial + 1);
     assert!(source.recording().first <= places.start.serial);
-    assert!(source.alone(places.clone()).unwrap().is_none());
+    assert!(source.alone(part).unwrap().is_none());
 }
 
 /// Where no key frame comes, a segment has no more than can be made in memory.

@@ -17,11 +17,12 @@ mod file;
 mod hls;
 mod page;
 mod visitors;
+mod whole;
 
 use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -47,6 +48,9 @@ use crate::media::export::{Emit, ExportError, Known, Source};
 /// So many exports are made at a time; each has a thread, a block and a fragment.
 const EXPORTS_MAX: usize = 16;
 
+/// Segments wait in memory for who takes them, so many MiB of them at most.
+const SEGMENTS_MIB_MAX: usize = 256;
+
 /// So many pieces of a file wait for who takes them.
 const PIECES_AHEAD: usize = 2;
 
@@ -64,6 +68,8 @@ const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 #[derive(Debug)]
 pub struct Media {
     running: Arc<Running>,
+    /// Of segments; a place is a MiB.
+    sent: Arc<Running>,
     plans: file::Plans,
     parts: Known,
 }
@@ -72,6 +78,7 @@ impl Default for Media {
     fn default() -> Self {
         Self {
             running: Arc::new(Running::new(EXPORTS_MAX)),
+            sent: Arc::new(Running::new(SEGMENTS_MIB_MAX)),
             plans: file::Plans::default(),
             parts: Known::default(),
         }
@@ -82,6 +89,7 @@ impl Media {
     /// Ends what is being sent.
     pub fn close(&self) {
         self.running.ends.send_replace(true);
+        self.sent.ends.send_replace(true);
     }
 
     /// Whether the server ends.
@@ -100,14 +108,30 @@ impl Media {
             )
         })
     }
+
+    /// Takes room in memory for a segment of so many bytes.
+    fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Problem> {
+        self.sent.permits(mib(bytes)).ok_or_else(|| {
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{SEGMENTS_MIB_MAX} MiB of segments wait for who takes them"),
+                "ask again when some of them have gone",
+            )
+        })
+    }
 }
 
-/// The exports that are being made.
+/// How many MiB of those for segments so many bytes take.
+fn mib(bytes: u64) -> usize {
+    (bytes.div_ceil(1 << 20) as usize).clamp(1, SEGMENTS_MIB_MAX)
+}
+
+/// What is being made or sent, each in a place or several.
 #[derive(Debug)]
 struct Running {
     places: Arc<Semaphore>,
-    /// Somebody was refused a place, and nobody has got one since.
-    is_wanted: AtomicBool,
+    /// Somebody was refused so many of them, and nobody has got any since; 0: nobody was.
+    wanted: AtomicUsize,
     /// The server ends.
     ends: watch::Sender<bool>,
 }
@@ -116,7 +140,7 @@ impl Running {
     fn new(most: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(most)),
-            is_wanted: AtomicBool::new(false),
+            wanted: AtomicUsize::new(0),
             ends: watch::Sender::new(false),
         }
     }
@@ -126,15 +150,27 @@ impl Running {
     }
 
     fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok();
-        let place = place.filter(|_| !self.is_ending());
-        self.is_wanted.store(place.is_none(), Ordering::Release);
-        place
+        self.permits(1)
     }
 
-    /// Whether a place is to be given up for somebody, which one export does, and none while there are others.
+    fn permits(&self, count: usize) -> Option<OwnedSemaphorePermit> {
+        let places = Arc::clone(&self.places);
+        let places = places.try_acquire_many_owned(count as u32).ok();
+        let places = places.filter(|_| !self.is_ending());
+        let wanted = if places.is_none() { count } else { 0 };
+        self.wanted.store(wanted, Ordering::Release);
+        places
+    }
+
+    /// Whether places are to be given up for somebody, which one does who has some, and none while there are others.
     fn gives_up(&self) -> bool {
-        self.places.available_permits() == 0 && self.is_wanted.swap(false, Ordering::AcqRel)
+        let wanted = self.wanted.load(Ordering::Acquire);
+        let taken = |wanted| {
+            let exchanged = Ordering::AcqRel;
+            self.wanted
+                .compare_exchange(wanted, 0, exchanged, Ordering::Acquire)
+        };
+        wanted > self.places.available_permits() && taken(wanted).is_ok()
     }
 }
 
@@ -456,6 +492,10 @@ impl From<ExportError> for Problem {
             ExportError::Empty => (
                 StatusCode::CONFLICT,
                 "`clockwise recording show` says when it begins and how long it is",
+            ),
+            ExportError::Large(_) => (
+                StatusCode::CONFLICT,
+                "play it over RTSP, or export it as a file",
             ),
             ExportError::Gone { .. } | ExportError::Changed { .. } => (
                 StatusCode::NOT_FOUND,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::Waiting;
@@ -244,7 +244,17 @@ fn parts(
         }
     };
     let bytes = plan.bytes();
-    let part = wanted(headers, &tag, bytes)?;
+    let part = match wanted(headers, &tag, bytes) {
+        Ok(part) => part,
+        Err(problem) => {
+            let mut response = problem.into_response();
+            // By which a download knows that it has all (RFC 9110, section 15.5.17).
+            let all = HeaderValue::from_str(&format!("bytes */{bytes}")).ok();
+            let all = all.map(|all| (header::CONTENT_RANGE, all));
+            response.headers_mut().extend(all);
+            return Ok(response);
+        }
+    };
     let range = part.clone().unwrap_or(0..bytes);
     let length = range.end - range.start;
     let told = format!(

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -12,8 +13,10 @@ use chrono::DateTime;
 use m3u8_rs::{
     Map, MasterPlaylist, MediaPlaylist, MediaPlaylistType, MediaSegment, Resolution, VariantStream,
 };
+use tokio::runtime::Handle;
 
-use super::{Opened, PathPart, Problem, Shared, open, plain, respond};
+use super::whole::Whole;
+use super::{Opened, PathPart, Problem, Shared, TAKEN_WITHIN, mib, open, plain, respond};
 use crate::media::export::cuts::Place;
 use crate::media::export::{ExportError, Listed, Part, mp4};
 
@@ -169,16 +172,24 @@ pub(super) async fn segment(
         let mut opened = open(app, &volume, number)?;
         // What somebody makes up must not have the server hold a recording in memory.
         let listed = list(app, &mut opened)?;
-        if !listed.parts.iter().any(|part| part.places() == places) {
-            return Err(none(
-                "it is not there any more, or not yet, or the recording is not divided there",
-            ));
-        }
+        let part = listed.parts.iter().find(|part| part.places() == places);
+        let part = part.ok_or_else(|| {
+            none("it is not there any more, or not yet, or the recording is not divided there")
+        })?;
         let _permit = app.media.permit()?;
-        let Some(made) = opened.source.alone(places)? else {
+        let of_blocks = part.blocks() * opened.archive.header().block_bytes;
+        let mut room = app.media.room(of_blocks)?;
+        let Some(made) = opened.source.alone(part)? else {
             return Err(none("it has been overwritten meanwhile"));
         };
-        let mut response = plain("video/iso.segment", made.bytes);
+        // What it does not need after all is for others.
+        let spare = room
+            .num_permits()
+            .saturating_sub(mib(made.bytes.len() as u64));
+        drop(room.split(spare));
+        let handle = Handle::current();
+        let whole = Whole::new(&handle, &app.media.sent, room, made.bytes, TAKEN_WITHIN);
+        let mut response = plain("video/iso.segment", Body::new(whole));
         // What is damaged may be read another time.
         if made.is_whole {
             response.headers_mut().insert(header::CACHE_CONTROL, KEPT);

@@ -146,6 +146,10 @@ impl Aac {
                 self.left_out += 1;
                 return;
             };
+            if frame.is_empty() {
+                self.left_out += 1;
+                continue;
+            }
             let after = number.wrapping_mul(FRAME_SAMPLES);
             let after_ns = u64::from(after) * 1_000_000_000 / u64::from(clock_rate.max(1));
             out.push(Unit {

@@ -48,6 +48,9 @@ pub enum ExportError {
         /// The block's serial.
         serial: u64,
     },
+    /// What is made in memory would be too long.
+    #[error("a segment of the recording would have more than {} MiB", .0 >> 20)]
+    Large(usize),
     /// Who asked for it has taken nothing for too long.
     #[error("nothing of the file has been taken for {0:?}")]
     Stalled(std::time::Duration),

@@ -58,6 +58,15 @@ pub use track::exports;
 /// A fragment ends when it has so many bytes, wherever that is.
 const FRAGMENT_BYTES_MAX: usize = 32 << 20;
 
+/// What is said of a frame takes so many of them, however short it is.
+const SAID_BYTES: usize = 128;
+
+/// A segment that is made in memory has no more bytes: twice what it may have in its blocks.
+const ALONE_BYTES_MAX: usize = 128 << 20;
+
+/// Of a frame that is shown for so much longer than those before, as nothing came, it is said how long it is.
+const LONG_NS: u64 = 500_000_000;
+
 /// In so many blocks it must be said how a picture is to be decoded.
 const HEAD_BLOCKS_MAX: u64 = 64;
 
@@ -98,6 +107,8 @@ pub struct Segment {
     pub times_ns: Range<u64>,
     /// What is time 0, in nanoseconds of the recording.
     pub origin_ns: u64,
+    /// When the picture behind it is shown, if that is known.
+    pub next_ns: Option<u64>,
     /// The number of its first fragment.
     pub number: u32,
 }
@@ -311,7 +322,10 @@ impl Source {
         self.missing.extend(missing);
         self.left_out += tracks.iter().map(Track::left_out).sum::<u64>();
         match flow {
-            ControlFlow::Continue(()) => muxer.cut(&tracks, None, emit),
+            ControlFlow::Continue(()) => {
+                let next = segment.next_ns.and_then(|next| muxer.next(&tracks, next));
+                muxer.cut(&tracks, next, emit)
+            }
             flow @ ControlFlow::Break(()) => Ok(flow),
         }
     }

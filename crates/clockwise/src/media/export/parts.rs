@@ -48,6 +48,14 @@ impl Part {
         self.begins.place..self.ends.place
     }
 
+    /// In how many blocks it lies.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        let Place { serial, packet } = self.ends.place;
+        let behind = serial + u64::from(packet > 0);
+        behind.saturating_sub(self.begins.place.serial)
+    }
+
     /// How long it is, in nanoseconds.
     #[must_use]
     pub fn length_ns(&self) -> u64 {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Of each segment of a file as many fragments have numbers of their own.
+const NUMBERS: u32 = 1_024;
+
 /// Segments one after another.
 #[derive(Debug)]
 pub struct Segments {
@@ -60,9 +63,10 @@ impl Segments {
             places: from.place..next.map_or(end, |next| next.place),
             times_ns: self.first.media_ns..self.times_ns.end,
             origin_ns: self.first.media_ns,
+            next_ns: next.map(|next| next.media_ns),
             number: self.number,
         };
-        self.number = self.number.wrapping_add(1);
+        self.number = self.number.wrapping_add(NUMBERS);
         self.next = next;
         Ok(Some((from, segment)))
     }
@@ -78,23 +82,30 @@ pub struct Alone {
 }
 
 impl Source {
-    /// Makes what lies between two places, in memory. `None`: it was overwritten meanwhile.
+    /// Makes a segment that is listed, in memory. `None`: it was overwritten meanwhile.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn alone(&mut self, places: Range<Place>) -> Result<Option<Alone>, ExportError> {
+    /// When it cannot be read, or is too long.
+    pub fn alone(&mut self, part: &Part) -> Result<Option<Alone>, ExportError> {
         let segment = Segment {
-            number: places.start.serial as u32,
-            places,
+            // Larger than those of all before it, whoever asks.
+            number: (part.begins.media_ns / 1_000_000) as u32,
+            places: part.places(),
             times_ns: 0..u64::MAX,
             origin_ns: 0,
+            next_ns: Some(part.ends.media_ns),
         };
         let mut bytes = mp4::segment_head()?;
         let flow = self.segment(&segment, &mut |fragment| {
             bytes.extend_from_slice(&fragment);
-            ControlFlow::Continue(())
+            match bytes.len() <= ALONE_BYTES_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         })?;
-        debug_assert!(flow.is_continue());
+        if flow.is_break() {
+            return Err(ExportError::Large(ALONE_BYTES_MAX));
+        }
         let first = self.first_there();
         let is_gone = self.missing.iter().any(|of| *of < first);
         let is_whole = self.missing.is_empty();
@@ -131,17 +142,35 @@ impl Muxer {
     ) -> Result<ControlFlow<()>, ExportError> {
         for unit in tracks[place].take(times_ns) {
             let sample = tracks[place].sample(unit);
-            if self.waiting_bytes + sample.data.len() > FRAGMENT_BYTES_MAX
+            let bytes = sample.data.len() + SAID_BYTES;
+            if self.waiting_bytes + bytes > FRAGMENT_BYTES_MAX
                 && self
                     .cut(tracks, Some((place, sample.ticks)), emit)?
                     .is_break()
             {
                 return Ok(ControlFlow::Break(()));
             }
-            self.waiting_bytes += sample.data.len();
+            self.waiting_bytes += bytes;
             self.waiting[place].push(sample);
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// When the picture behind the last one is shown, and of which track it is, if that is so late that nothing else says
+    /// it: frames that come once in seconds are shown until the next one. Where a segment goes on as it was its last frame
+    /// is as long as the one before, since the next one may begin with what is shown before its first.
+    pub(super) fn next(&self, tracks: &[Track], next_ns: u64) -> Option<(usize, i64)> {
+        let of = tracks.iter().zip(&self.waiting).enumerate();
+        of.filter(|(_, (_, waiting))| !waiting.is_empty())
+            .find_map(|(place, (track, waiting))| {
+                let next = track.shown_ticks(next_ns)?;
+                let times = waiting.iter().map(|sample| sample.ticks);
+                let last = times.clone().max()?;
+                let before = times.filter(|ticks| *ticks < last).max();
+                let usual = before.map_or(track.usual_ticks().into(), |before| last - before);
+                let is_long = next - last > usual + track.ticks_of(LONG_NS);
+                is_long.then_some((place, next))
+            })
     }
 
     /// Ends a fragment; `next` is the sample that comes after it, of which track and when.
@@ -162,8 +191,124 @@ impl Muxer {
             return Ok(ControlFlow::Continue(()));
         }
         let flow = emit(mp4::fragment(self.number, &runs)?);
+        self.number = self.number.wrapping_add(1);
         self.waiting.iter_mut().for_each(Vec::clear);
         self.waiting_bytes = 0;
         Ok(flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mp4_atom::{Decode as _, Moof};
+
+    use super::super::super::description::Description;
+    use super::*;
+
+    fn track(rtpmap: &str, fmtp: &str) -> Track {
+        let sdp = format!(
+            "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
+             a=rtpmap:96 {rtpmap}\r\na=fmtp:96 {fmtp}\r\n"
+        );
+        let description = Description::parse(sdp.as_bytes()).unwrap();
+        Track::new(0, &description.tracks()[0], Nanos::ZERO).unwrap()
+    }
+
+    fn header(number: u16, timestamp: u32) -> [u8; 12] {
+        let mut header = [0; 12];
+        header[..2].copy_from_slice(&[0x80, 96]);
+        header[2..4].copy_from_slice(&number.to_be_bytes());
+        header[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        header
+    }
+
+    /// What is said of each frame takes room as well: a packet can say of many thousands that they are nearly nothing.
+    #[test]
+    fn a_fragment_of_the_shortest_frames_ends_too() {
+        let mut tracks = vec![track(
+            "MPEG4-GENERIC/48000/2",
+            "mode=AAC-hbr;sizelength=8;config=1190",
+        )];
+        let count = 8_000_u32;
+        let mut muxer = Muxer::new(1, 7);
+        let mut fragments = Vec::new();
+        let mut emit = |bytes: Vec<u8>| {
+            fragments.push(bytes);
+            ControlFlow::Continue(())
+        };
+        for number in 0..80 {
+            // As many frames of one byte, and some of none.
+            let mut body = ((8 * (count + 9)) as u16).to_be_bytes().to_vec();
+            body.extend(vec![1; count as usize]);
+            body.extend([0; 9]);
+            body.extend(vec![0x21; count as usize]);
+            let timestamp = u32::from(number) * count * 1_024;
+            let media_ns = u64::from(timestamp) * 1_000_000 / 48 / 1_000 * 1_000;
+            tracks[0].push(header(number, timestamp), &body, media_ns);
+            let flow = muxer.take(&mut tracks, 0, &(0..u64::MAX), &mut emit);
+            assert!(flow.unwrap().is_continue());
+        }
+        tracks[0].finish();
+        assert!(
+            muxer
+                .take(&mut tracks, 0, &(0..u64::MAX), &mut emit)
+                .unwrap()
+                .is_continue()
+        );
+        assert!(muxer.cut(&tracks, None, &mut emit).unwrap().is_continue());
+        assert_eq!(tracks[0].left_out(), 80 * 9);
+        let mut samples = 0;
+        for (number, fragment) in (7..).zip(&fragments) {
+            let moof = Moof::decode(&mut &fragment[..]).unwrap();
+            assert_eq!(moof.mfhd.sequence_number, number);
+            let of = moof.traf[0].trun[0].samples.len();
+            assert!(of <= FRAGMENT_BYTES_MAX / SAID_BYTES, "{of} samples");
+            samples += of;
+        }
+        assert_eq!(samples, 80 * count as usize);
+        assert!(fragments.len() > 1);
+    }
+
+    /// A camera that sends a frame in ten seconds is shown for as long as its segment is; one that goes on as before not
+    /// for longer than a frame, as what is shown before the next key frame may be decoded after it.
+    #[test]
+    fn the_last_frame_is_shown_until_the_next_one() {
+        let seconds = |of: u64| of * 1_000_000_000;
+        for (frames_s, next_s, said) in [
+            (&[0][..], 10, Some(900_000)),
+            (&[0, 1], 2, None),
+            (&[0, 1], 7, Some(630_000)),
+        ] {
+            let mut tracks = vec![track("H264/90000", "packetization-mode=1")];
+            let mut muxer = Muxer::new(1, 0);
+            let mut fragments = Vec::new();
+            let mut emit = |bytes: Vec<u8>| {
+                fragments.push(bytes);
+                ControlFlow::Continue(())
+            };
+            for (number, at_s) in (0..).zip(frames_s) {
+                let header = header(number, *at_s as u32 * 90_000);
+                tracks[0].push(header, &[0x65, 0x88, 0x80, 0x10], seconds(*at_s));
+            }
+            tracks[0].finish();
+            assert!(
+                muxer
+                    .take(&mut tracks, 0, &(0..u64::MAX), &mut emit)
+                    .unwrap()
+                    .is_continue()
+            );
+            let next = muxer.next(&tracks, seconds(next_s));
+            assert_eq!(next, said.map(|ticks| (0, ticks)), "{frames_s:?}");
+            assert!(muxer.cut(&tracks, next, &mut emit).unwrap().is_continue());
+            let moof = Moof::decode(&mut &fragments[0][..]).unwrap();
+            let samples = moof.traf[0].trun[0].samples.iter();
+            let lasts = samples.last().and_then(|of| of.duration).unwrap();
+            let last_s = frames_s[frames_s.len() - 1];
+            let wanted = match said {
+                Some(_) => (next_s - last_s) * 90_000,
+                None => 90_000,
+            };
+            assert_eq!(u64::from(lasts), wanted, "{frames_s:?}");
+        }
     }
 }

@@ -180,6 +180,19 @@ impl Track {
         }
     }
 
+    /// A time of the recording in units of its own, if it is one of pictures.
+    #[must_use]
+    pub fn shown_ticks(&self, media_ns: u64) -> Option<i64> {
+        let is_seen = matches!(self.payload, Payload::Video(_));
+        is_seen.then(|| self.timeline.said_ticks(media_ns))
+    }
+
+    /// How many units of its time so many nanoseconds are.
+    #[must_use]
+    pub fn ticks_of(&self, ns: u64) -> i64 {
+        (u128::from(ns) * u128::from(self.clock_rate) / 1_000_000_000) as i64
+    }
+
     /// Units that were left out, as parts of them are missing or of no kind that is known.
     #[must_use]
     pub fn left_out(&self) -> u64 {

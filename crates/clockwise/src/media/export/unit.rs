@@ -159,11 +159,17 @@ impl Timeline {
         }
     }
 
-    /// The time of a unit, in units of its track.
-    pub fn ticks(&mut self, timestamp: u32, media_ns: u64) -> i64 {
+    /// The same of a time, as the recording has it.
+    #[must_use]
+    pub fn said_ticks(&self, media_ns: u64) -> i64 {
         let rate = i128::from(self.rate);
         let since = i128::from(media_ns) - i128::from(self.origin_ns);
-        let said = (since * rate + 500_000_000).div_euclid(1_000_000_000) as i64;
+        (since * rate + 500_000_000).div_euclid(1_000_000_000) as i64
+    }
+
+    /// The time of a unit, in units of its track.
+    pub fn ticks(&mut self, timestamp: u32, media_ns: u64) -> i64 {
+        let said = self.said_ticks(media_ns);
         let strays = i64::from(self.rate) * STRAYS_MS / 1_000 + 1;
         let counted = self.anchor.map(|(first, ticks)| {
             ticks.saturating_add(i64::from(timestamp.wrapping_sub(first) as i32))
