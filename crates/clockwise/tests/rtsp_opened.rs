@@ -106,6 +106,25 @@ fn what_was_in_an_archive_is_not_looked_for_again() {
     assert_eq!(found.len(), 5);
 }
 
+/// What is restored from an image has what the image had, though its newest recording is the same.
+#[test]
+fn what_was_deleted_since_an_image_was_made_is_in_it() {
+    let rig = Rig::new(64 << 20);
+    let cam = volume(&rig, "cam", 0..5);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let numbers = || -> Vec<u64> {
+        let open = archives.open("cam", None).unwrap();
+        open.recordings().iter().map(|of| of.number).collect()
+    };
+    let mut image = vec![0; 6 * BLOCK as usize];
+    rig.client.read_at(&cam, Bytes::ZERO, &mut image).unwrap();
+    assert_eq!(numbers(), [1, 2, 3, 4, 5]);
+    archives.delete("cam", 2).unwrap();
+    assert_eq!(numbers(), [1, 3, 4, 5]);
+    rig.client.write_at(&cam, Bytes::ZERO, &image).unwrap();
+    assert_eq!(numbers(), [1, 2, 3, 4, 5]);
+}
+
 /// A list of very many that nobody waits for any more is not read to its end.
 #[test]
 fn what_nobody_waits_for_is_not_listed() {

@@ -9,6 +9,7 @@ mod small;
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clockwise::media::block::Block;
 use clockwise::media::index::{GROUP, Named};
@@ -66,7 +67,7 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
     let (rig, volume) = written(&small);
     let stream = player(&rig, &volume, &small);
     let (archive, recording) = opened(&rig.client, &volume);
-    let disk = || rig.platter.reads.load(std::sync::atomic::Ordering::SeqCst);
+    let disk = || rig.platter.reads.load(Ordering::SeqCst);
     // What is read as best effort comes in pieces, each of which leaves room for deadlines.
     let before = disk();
     archive.read_block(&rig.client, 5).unwrap();
@@ -303,4 +304,64 @@ fn key_frames_that_are_left_out_take_two_reads_as_well() {
     }
     assert!(most == 2 && unnamed > 50, "{most}, {unnamed}");
     stream.close();
+}
+
+/// Where fast play is before anything of it has been read is the key frame that it has asked for first, and not the last
+/// one: from there it goes on when it is to be shown as it was.
+#[test]
+fn fast_play_is_where_it_has_asked_first() {
+    let camera = Camera {
+        number: 3,
+        first: 0,
+        blocks: 2 * GROUP,
+        is_ended: true,
+        gop: 5,
+        packets: 8,
+        parts: 3,
+    };
+    let small = Small::new(camera, 3 * GROUP, 7);
+    let (rig, volume) = written(&small);
+    let (archive, recording) = opened(&rig.client, &volume);
+    let stream = player(&rig, &volume, &small);
+    let manner = Manner {
+        scale: Permille(8_000),
+        speed: Permille::ONE,
+        until_ns: None,
+        track: PICTURE,
+        clock_rates: vec![8_000, 90_000],
+    };
+    let begin = |at: u64| {
+        let video = usize::from(PICTURE);
+        let found = start::start_at(&archive, &rig.client, &recording, at, video, None);
+        let found = found.unwrap();
+        let origin = Origin {
+            at: engine::clock::now(),
+            media_ns: i128::from(found.start.media_ns),
+        };
+        let client = &rig.client;
+        let manner = manner.clone();
+        Playback::new(&stream, &archive, client, recording, found, manner, origin).unwrap()
+    };
+    // What the index says is known from here on.
+    for serial in 0..recording.end {
+        drop(begin(small.begins_ns(serial)));
+        archive.section(&rig.client, &recording, serial).unwrap();
+    }
+    let stall = |is| rig.platter.stalled.store(is, Ordering::SeqCst);
+    let mut seen = 0;
+    for (at, serial, packet) in small.keys.iter().take(20) {
+        stall(true);
+        let mut playback = begin(*at);
+        assert!(matches!(playback.advance().unwrap(), Upcoming::Unread));
+        seen += usize::from(playback.reader().pending() > 1);
+        let position = playback.position();
+        assert_eq!(
+            (position.serial, position.packet),
+            (*serial, *packet),
+            "at {at}"
+        );
+        // It is not given up before what it has asked for has come.
+        stall(false);
+    }
+    assert!(seen > 10, "{seen}");
 }

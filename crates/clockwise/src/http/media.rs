@@ -157,20 +157,30 @@ impl Running {
         let places = Arc::clone(&self.places);
         let places = places.try_acquire_many_owned(count as u32).ok();
         let places = places.filter(|_| !self.is_ending());
-        let wanted = if places.is_none() { count } else { 0 };
-        self.wanted.store(wanted, Ordering::Release);
+        // Who wants more has not got any.
+        let _ =
+            self.wanted
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |wanted| {
+                    match places.is_some() {
+                        true if count < wanted => None,
+                        true => Some(0),
+                        false => Some(count),
+                    }
+                });
         places
     }
 
-    /// Whether places are to be given up for somebody, which one does who has some, and none while there are others.
-    fn gives_up(&self) -> bool {
-        let wanted = self.wanted.load(Ordering::Acquire);
-        let taken = |wanted| {
-            let exchanged = Ordering::AcqRel;
-            self.wanted
-                .compare_exchange(wanted, 0, exchanged, Ordering::Acquire)
-        };
-        wanted > self.places.available_permits() && taken(wanted).is_ok()
+    /// Whether places are to be given up for somebody by who has so many: as many do as are needed for that.
+    fn gives_up(&self, own: usize) -> bool {
+        let mut is_needed = false;
+        let _ = self
+            .wanted
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |wanted| {
+                let free = self.places.available_permits();
+                is_needed = wanted > free;
+                (is_needed && free + own >= wanted).then_some(0)
+            });
+        is_needed
     }
 }
 
@@ -399,9 +409,8 @@ struct Outlet {
 impl Outlet {
     /// Gives bytes to who takes them, as long as somebody does.
     fn put(&mut self, bytes: Vec<u8>) -> ControlFlow<()> {
-        let mut bytes = Bytes::from(bytes);
-        while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+        // Copies, so that what somebody does not take keeps no more of them in memory than it is.
+        for piece in bytes.chunks(PIECE_BYTES).map(Bytes::copy_from_slice) {
             self.put_piece(Ok(Piece::Bytes(piece)))?;
             self.is_begun = true;
         }
@@ -425,7 +434,7 @@ impl Outlet {
                 Some(Err(SendTimeoutError::Closed(_))) => return ControlFlow::Break(()),
                 None => return self.end(ExportError::Unwanted),
             };
-            if self.running.gives_up() {
+            if self.running.gives_up(1) {
                 return self.end(ExportError::Stalled(self.within));
             }
         }
@@ -561,7 +570,7 @@ mod tests {
         }
         assert_eq!(made, PIECES_AHEAD * PIECE_BYTES);
         // One for one.
-        assert!(!running.gives_up());
+        assert!(!running.gives_up(1));
     }
 
     /// Also one of which only the end is left to take.
@@ -582,7 +591,7 @@ mod tests {
         // Who was refused has not come back, and there is room.
         assert!(running.permit().is_none());
         drop(all);
-        assert!(!running.gives_up());
+        assert!(!running.gives_up(1));
     }
 
     #[test]

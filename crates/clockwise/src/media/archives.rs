@@ -9,9 +9,9 @@ use engine::stream::Refusal;
 use sched::units::Bytes;
 
 use super::archive::{Archive, ArchiveError, Recording, Writing};
-use super::block::{Block, Header};
+use super::block::Block;
 use super::description::Description;
-use super::keeping::Keep;
+use super::keeping::{Keep, Kept};
 use super::retention::Looks;
 use super::roster::Roster;
 
@@ -47,8 +47,14 @@ pub enum OpenError {
 /// What is open in a volume. It is locked while that is opened: two would both think that they know what is in it.
 type Place = Arc<Mutex<Weak<Archive>>>;
 
-/// An archive, and its recordings.
-type Known = ([u8; 16], Arc<[Recording]>);
+/// Which recordings an archive had.
+struct Known {
+    volume: String,
+    archive: [u8; 16],
+    /// How often what is remembered in it had changed: what is older, as a volume that was restored, has other ones perhaps.
+    generation: u64,
+    recordings: Arc<[Recording]>,
+}
 
 /// The archives of a pool.
 pub struct Archives {
@@ -142,12 +148,14 @@ impl Archives {
         Ok(Arc::clone(kept.insert(Arc::new(client))))
     }
 
-    /// The recordings that an archive had when it was opened last.
-    fn known(&self, header: &Header) -> Arc<[Recording]> {
+    /// The recordings that the archive in a volume had when it was opened last.
+    fn known(&self, volume: &str, kept: &Kept) -> Arc<[Recording]> {
         let mut known = locked(&self.known);
-        let place = known.iter().position(|(of, _)| *of == header.archive);
+        let place = known.iter().position(|of| of.volume == volume);
         let found = place.and_then(|place| known.remove(place));
-        found.map(|(_, recordings)| recordings).unwrap_or_default()
+        let is_it = |of: &Known| of.archive == kept.archive && of.generation <= kept.generation;
+        let found = found.filter(is_it);
+        found.map(|of| of.recordings).unwrap_or_default()
     }
 
     /// The archive in a volume; with `creates` a blank volume is made one with blocks of that size.
@@ -163,10 +171,10 @@ impl Archives {
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
         let archive = match creates {
-            Some(block) => {
-                Archive::open_or_create_again(&client, opened, block, |of| self.known(of))
-            }
-            None => Archive::open_again(&client, opened, |of| self.known(of)),
+            Some(block) => Archive::open_or_create_again(&client, opened, block, |kept| {
+                self.known(volume, kept)
+            }),
+            None => Archive::open_again(&client, opened, |kept| self.known(volume, kept)),
         };
         let mut archive = archive?;
         archive.looked_at_by(Arc::clone(&self.looks));
@@ -174,7 +182,12 @@ impl Archives {
         if known.len() == KNOWN_MAX {
             known.pop_front();
         }
-        known.push_back((archive.header().archive, archive.recordings().into()));
+        known.push_back(Known {
+            volume: volume.to_owned(),
+            archive: archive.header().archive,
+            generation: archive.generation(),
+            recordings: archive.recordings().into(),
+        });
         drop(known);
         let archive = Arc::new(archive);
         *place = Arc::downgrade(&archive);

@@ -434,7 +434,12 @@ impl<'a> Playback<'a> {
         let begins = u64::try_from(self.origin.media_ns.max(0)).unwrap_or(u64::MAX);
         Start {
             serial: asked.map_or(self.next_ask, |(serial, _)| *serial),
-            packet: self.skip,
+            packet: match asked {
+                // A frame may go on in blocks behind that in which it begins.
+                Some((serial, Some(key))) if key.serial == *serial => key.packet as usize,
+                Some((_, Some(_))) => 0,
+                _ => self.skip,
+            },
             media_ns: self.reached_ns.unwrap_or(begins),
         }
     }

@@ -144,6 +144,10 @@ impl Plans {
     }
 }
 
+/// Files that are made of the same recording by versions of the program with another number here are not the same: whatever
+/// changes in how fragments are made, it grows.
+const MADE_AS: u32 = 2;
+
 /// What a file is called: another recording, other times, or more of it is another file.
 fn tag(opened: &Opened, times: &Range<u64>) -> String {
     let mut tag = String::from("\"");
@@ -155,7 +159,7 @@ fn tag(opened: &Opened, times: &Range<u64>) -> String {
     let (number, first, end) = (of.number, of.first, of.end);
     let _ = write!(
         tag,
-        "-{number}-{first}-{end}-{}-{}\"",
+        "-{number}-{first}-{end}-{}-{}-{MADE_AS}\"",
         times.start, times.end
     );
     tag

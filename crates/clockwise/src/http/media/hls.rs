@@ -182,11 +182,12 @@ pub(super) async fn segment(
         let Some(made) = opened.source.alone(part)? else {
             return Err(none("it has been overwritten meanwhile"));
         };
-        // What it does not need after all is for others.
-        let spare = room
-            .num_permits()
-            .saturating_sub(mib(made.bytes.len() as u64));
-        drop(room.split(spare));
+        // What it does not need after all is for others; of the shortest frames more is said than they are long.
+        let needed = mib(made.bytes.len() as u64);
+        match needed.checked_sub(room.num_permits()) {
+            None | Some(0) => drop(room.split(room.num_permits() - needed)),
+            Some(more) => room.merge(app.media.room((more as u64) << 20)?),
+        }
         let handle = Handle::current();
         let whole = Whole::new(&handle, &app.media.sent, room, made.bytes, TAKEN_WITHIN);
         let mut response = plain("video/iso.segment", Body::new(whole));

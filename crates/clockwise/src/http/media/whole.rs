@@ -34,11 +34,10 @@ impl Whole {
         let left = bytes.len() as u64;
         let running = Arc::clone(running);
         handle.spawn(async move {
-            let _place = place;
+            let own = place.num_permits();
             let mut ends = running.ends.subscribe();
-            let mut bytes = Bytes::from(bytes);
-            while !bytes.is_empty() {
-                let mut piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            // Copies, so that what somebody does not take keeps no more of them in memory than it is.
+            for mut piece in bytes.chunks(PIECE_BYTES).map(Bytes::copy_from_slice) {
                 loop {
                     let sent = tokio::select! {
                         sent = send.send_timeout(piece, within) => sent,
@@ -46,7 +45,7 @@ impl Whole {
                     };
                     piece = match sent {
                         Ok(()) => break,
-                        Err(SendTimeoutError::Timeout(piece)) if !running.gives_up() => piece,
+                        Err(SendTimeoutError::Timeout(piece)) if !running.gives_up(own) => piece,
                         Err(_) => return,
                     };
                 }
@@ -141,6 +140,25 @@ mod tests {
             };
             assert!(all < 9 * PIECE_BYTES);
             assert!(matches!(end, Some(Err(ExportError::Unwanted))), "{end:?}");
+        });
+    }
+
+    /// Somebody who wants more than one of them has is not forgotten with that one, nor with who wants less.
+    #[test]
+    fn as_many_give_up_as_are_needed() {
+        runtime().block_on(async {
+            let running = Arc::new(Running::new(4));
+            let make = |places| {
+                let place = running.permits(places).unwrap();
+                let bytes = vec![7; 9 * PIECE_BYTES];
+                Whole::new(&Handle::current(), &running, place, bytes, WITHIN)
+            };
+            let all = [make(1), make(1), make(1)];
+            assert!(running.permits(3).is_none());
+            drop(running.permits(1).unwrap());
+            tokio::time::sleep(5 * WITHIN).await;
+            assert!(running.permits(3).is_some());
+            drop(all);
         });
     }
 

@@ -227,6 +227,11 @@ impl Archive {
         Ok(last.map(|last| begun.saturating_add(last)))
     }
 
+    /// How often what is remembered has changed.
+    pub(in super::super) fn generation(&self) -> u64 {
+        self.kept().generation
+    }
+
     /// Replaces what is remembered, durably, and with it the ring.
     pub(super) fn write(
         &self,

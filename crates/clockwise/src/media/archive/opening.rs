@@ -64,7 +64,7 @@ impl Archive {
     pub(in super::super) fn open_again(
         client: &Client,
         volume: Arc<Volume>,
-        known: impl FnOnce(&Header) -> Arc<[Recording]>,
+        known: impl FnOnce(&Kept) -> Arc<[Recording]>,
     ) -> Result<Self, ArchiveError> {
         let name = || volume.name().to_owned();
         let bytes = Self::head(client, &volume)?;
@@ -106,7 +106,7 @@ impl Archive {
         };
         let newest = newest(&geometry, serial_in)?;
         let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
-        let known = known(&header);
+        let known = known(&kept);
         let trailer_in = |place| reader.trailer_in(place);
         let recordings = recordings(next, &geometry, &kept.gone, &known, trailer_in)?;
         let archive = Self::new(volume, header, kept, next, recordings);
@@ -173,7 +173,7 @@ impl Archive {
         client: &Client,
         volume: Arc<Volume>,
         block: Bytes,
-        known: impl FnOnce(&Header) -> Arc<[Recording]>,
+        known: impl FnOnce(&Kept) -> Arc<[Recording]>,
     ) -> Result<Self, ArchiveError> {
         match Self::open_again(client, Arc::clone(&volume), known) {
             Err(ArchiveError::Empty(_)) => {}

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use sched::units::Nanos;
 
-use super::range::seconds;
-use super::wanted::{Playable, Unwanted, range_error};
+use super::wanted::{Playable, Unwanted, ends_at, range_error};
 use super::{Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::drift::Drift;
@@ -72,7 +71,7 @@ impl Connection<'_> {
     }
 
     /// Whether the master is being made.
-    fn goes_on(&self, of: &Playable<'_>) -> bool {
+    pub(super) fn goes_on(&self, of: &Playable<'_>) -> bool {
         of.parts[0].archive.goes_on(&of.master)
     }
 
@@ -92,9 +91,6 @@ impl Connection<'_> {
         (from, is_now): (Option<u64>, bool),
         scale: Permille,
     ) -> Result<Vec<Option<Begins>>, Unwanted> {
-        if is_now && !self.goes_on(of) {
-            return Err(range_error("nothing of it is recorded now: it has ended"));
-        }
         // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
         let paused = of.paused.filter(|_| from.is_none() && !is_now);
         let paused = paused.unwrap_or_default();
@@ -362,8 +358,7 @@ impl Connection<'_> {
                 };
                 found.start.media_ns = found.start.media_ns.max(begins);
                 if let Some(end) = self.end_before(part, recording, from, start)? {
-                    let end = seconds(end);
-                    return Err(range_error(format!("the recording ends at {end} s")));
+                    return Err(ends_at(end));
                 }
                 Ok(found)
             }

@@ -145,6 +145,20 @@ pub(super) fn range_error(why: impl Into<String>) -> Unwanted {
     Unwanted::Range(why.into())
 }
 
+/// That it begins behind the end.
+pub(super) fn ends_at(end_ns: u64) -> Unwanted {
+    let end = seconds(end_ns);
+    range_error(format!("the recording ends at {end} s"))
+}
+
+/// Whether nothing lies between a time and where playing is to end.
+fn is_empty(from: u64, until: Option<u64>, scale: Permille) -> bool {
+    until.is_some_and(|until| match scale < Permille(0) {
+        true => until >= from,
+        false => until <= from,
+    })
+}
+
 impl Wanted {
     /// How fast it is sent, if anything is said of that.
     pub(super) fn plays_at(&mut self, speed: Option<Permille>) {
@@ -199,14 +213,38 @@ impl Connection<'_> {
                 )));
             }
         };
+        let scale = scale(request, of)?;
+        if is_now && !self.goes_on(of) {
+            return Err(range_error("nothing of it is recorded now: it has ended"));
+        }
+        if from.is_some_and(|from| is_empty(from, until_ns, scale)) {
+            return Err(range_error("the range is empty"));
+        }
         Ok(Terms {
             from,
             is_now,
             until_ns,
             is_by_clock,
-            scale: scale(request, of)?,
+            scale,
             speed,
         })
+    }
+
+    /// The same, where it is known at once that it begins within what there is of the master.
+    pub(super) fn terms_within(
+        &self,
+        request: &Asked,
+        of: &Playable<'_>,
+    ) -> Result<Terms, Unwanted> {
+        let terms = self.terms(request, of)?;
+        let archive = &of.parts[0].archive;
+        if let Some(from) = terms.from.filter(|_| !archive.goes_on(&of.master)) {
+            let extent = archive.extent(&self.shared.client, &of.master)?;
+            if !extent.is_empty() && from > extent.end {
+                return Err(ends_at(extent.end));
+            }
+        }
+        Ok(terms)
     }
 
     /// From where to where that is.
@@ -225,11 +263,7 @@ impl Connection<'_> {
         let begun_ns = begins.map_or(i128::from(of.master.begun_unix_ns), |of| of.begun_ns);
         let begins = begins.map_or(0, |begins| begins.found.start.media_ns);
         let begins = from.unwrap_or(begins);
-        let is_empty = until.is_some_and(|until| match is_back {
-            true => until >= begins,
-            false => until <= begins,
-        });
-        if is_empty {
+        if is_empty(begins, until, scale) {
             return Err(range_error("the range is empty"));
         }
         let mut parts = Vec::with_capacity(of.parts.len());

@@ -281,6 +281,29 @@ impl Connection<'_> {
         }
     }
 
+    /// Why nothing that a PLAY asks for can be played, as far as that is known at once.
+    fn senseless(
+        &self,
+        request: &Asked,
+        parts: &[Part],
+        transports: &[Option<Transport>],
+    ) -> Option<String> {
+        let first = parts.first()?;
+        let of = Playable {
+            parts,
+            recordings: Vec::new(),
+            master: first.archive.recording(Some(first.recording.number))?,
+            transports,
+            paused: None,
+            is_live: false,
+        };
+        match self.terms_within(request, &of) {
+            Err(Unwanted::Range(why)) => Some(why),
+            // Who plays it says what there is of it.
+            _ => None,
+        }
+    }
+
     /// What is asked for while packets go, as long as the answers are taken.
     fn asked_while_playing(
         &mut self,
@@ -315,11 +338,17 @@ impl Connection<'_> {
                 }
                 // Nothing else is asked for than what is done, to see whether somebody is there (RFC 2326, section 10.5).
                 (None, Method::Play)
-                    if out.over.is_none() && is_bare(&request) && strange(&request).is_none() =>
+                    if is_bare(&request) && strange(&request).is_none() && is_there(parts) =>
                 {
                     in_session(StatusCode::Ok)
                 }
-                (None, Method::Play) => return Ok(After::Again(request, Vec::new())),
+                // What makes no sense does not end what is played.
+                (None, Method::Play) => match self.senseless(&request, parts, out.transports) {
+                    Some(why) => in_session(StatusCode::InvalidRange)
+                        .reason(why)
+                        .log(self.peer, &request),
+                    None => return Ok(After::Again(request, Vec::new())),
+                },
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
                     let said = match named(&request, parts) {
@@ -338,6 +367,12 @@ impl Connection<'_> {
             out.say(said)?;
         }
     }
+}
+
+/// Whether what is played has not been deleted.
+fn is_there(parts: &[Part]) -> bool {
+    let is_there = |of: &Part| of.archive.recording(Some(of.recording.number)).is_some();
+    parts.first().is_some_and(is_there)
 }
 
 /// Whether a PLAY says nothing of what is to be played.
