@@ -301,6 +301,56 @@ fn a_camera_may_say_where_packets_come_from() {
     server.terminate();
 }
 
+/// Some cameras give no answer to what keeps them alive, or do not say to what one is: packets say that they are there.
+#[test]
+fn a_camera_whose_packets_come_need_not_answer() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.says_numbers = false;
+    visit.plays(&sdp(800));
+    let begun = Instant::now();
+    // Longer than an answer is waited for, with a keep-alive each second.
+    for number in 0.. {
+        send(&mut visit, &packets(number..number + 1, 7));
+        has(&site, u64::from(number) + 1);
+        if begun.elapsed() > Duration::from_secs(13) {
+            break;
+        }
+    }
+    let now = shown(&site);
+    assert_eq!(
+        (&now["gaps"], &now["state"]),
+        (&0.into(), &"recording".into()),
+        "{now}"
+    );
+    site.json(&["source", "remove", "door"]);
+    server.terminate();
+}
+
+/// A `Content-Base` that is no URL is not gone by.
+#[test]
+fn a_camera_may_say_a_base_that_is_none() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    for base in [
+        "rtsp://::ffff:192.168.1.123/onvif/profile.1/",
+        "rtsp://",
+        "nonsense",
+    ] {
+        add(&site, &camera.url(""), &[]);
+        let mut visit = camera.visit();
+        visit.base = Some(base.to_owned());
+        visit.plays(&sdp(800));
+        let sent = packets(0..5, 7);
+        send(&mut visit, &sent);
+        has(&site, 5);
+        ends(&site, address, &sent);
+    }
+    server.terminate();
+}
+
 /// One whose connection is reset in the middle of a packet is one that is lost, whose recording stays; and what had come
 /// before that is written while it is away, when it is a minute old.
 #[test]

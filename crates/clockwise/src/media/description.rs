@@ -120,6 +120,19 @@ fn track(media: &Media) -> Track {
     }
 }
 
+/// A description without what nobody here goes by: cameras write origins (`o=`) and addresses (`c=`) with more or fewer
+/// words than they have.
+fn plain(text: &[u8]) -> Vec<u8> {
+    let lines = text
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii_end);
+    let is_used = |line: &&[u8]| matches!(line, [b'v' | b's' | b'm' | b'a' | b'b', b'=', ..]);
+    let used: Vec<&[u8]> = lines.filter(is_used).collect();
+    let mut plain = used.join(&b"\r\n"[..]);
+    plain.extend_from_slice(b"\r\n");
+    plain
+}
+
 /// Whether it is known which of its frames need no others: of Motion-JPEG that is all of them.
 fn is_video(track: &Track) -> bool {
     matches!(&*track.encoding, "H264" | "H265" | "MP4V-ES" | "JPEG")
@@ -134,8 +147,15 @@ impl Description {
         if text.len() > TEXT_BYTES_MAX {
             return Err(DescriptionError::Long(text.len()));
         }
-        let session = Session::parse(text);
-        let session = session.map_err(|error| DescriptionError::Syntax(error.to_string()))?;
+        let (session, text) = match Session::parse(text) {
+            Ok(session) => (session, text.to_vec()),
+            Err(error) => {
+                let plain = plain(text);
+                let session = Session::parse(&plain);
+                let session = session.map_err(|_| DescriptionError::Syntax(error.to_string()))?;
+                (session, plain)
+            }
+        };
         if session.medias.is_empty() || session.medias.len() > TRACKS_MAX {
             return Err(DescriptionError::Tracks(session.medias.len()));
         }
@@ -149,7 +169,7 @@ impl Description {
         }
         Ok(Self {
             tracks: session.medias.iter().map(track).collect(),
-            text: text.to_vec(),
+            text,
             session,
         })
     }
@@ -339,6 +359,41 @@ mod tests {
         a=tool:libavformat\r\nm=video 0 RTP/AVP 96\r\nb=AS:800\r\na=rtpmap:96 H264/90000\r\n\
         a=fmtp:96 packetization-mode=1\r\na=control:streamid=0\r\nm=audio 0 RTP/AVP 97\r\nb=AS:128\r\n\
         a=rtpmap:97 MPEG4-GENERIC/44100/2\r\na=control:streamid=1\r\n";
+
+    /// Of what nobody here goes by, anything is taken: so do cameras of TP-Link, H3C and Sony write it.
+    #[test]
+    fn odd_origins_and_addresses_are_passed_over() {
+        for (session, media) in [
+            (
+                "o=- 14665860 31787219 1 IN IP4 10.0.0.94\r\ns=x\r\nc=IN IP4 0.0.0.0\r\nt=0 0",
+                "",
+            ),
+            (
+                "o=- 1001 1 IN\r\ns=VCP IPC Realtime stream\r\nc=IN\r\nt=0 0",
+                "c=IN\r\n",
+            ),
+            ("o=- 1 1 IN IP4 10.0.0.1\r\ns=x\r\nc=\r\nt=0 0", ""),
+            ("o=- 1 1 IN IP4 \r\ns=x\r\nt=", "c=IN IP4 \r\n"),
+        ] {
+            let text = format!(
+                "v=0\r\n{session}\r\nm=video 0 RTP/AVP 96\r\n{media}b=AS:800\r\na=rtpmap:96 H264/90000\r\n\
+                 a=control:one\r\n"
+            );
+            let found = Description::parse(text.as_bytes()).unwrap();
+            let [track] = found.tracks() else {
+                panic!("{text}");
+            };
+            assert_eq!(
+                (&*track.encoding, track.control.as_deref()),
+                ("H264", Some("one"))
+            );
+            assert_eq!(found.rate(), Some(BytesPerSecond(110_000)), "{text}");
+            // Blocks have it, and players are told of it.
+            let again = Description::parse(found.text()).unwrap();
+            assert_eq!(again.tracks(), found.tracks());
+            assert!(Description::parse(&found.for_players(0, None)).is_ok());
+        }
+    }
 
     #[test]
     fn what_an_encoder_announces_is_understood() {

@@ -185,16 +185,21 @@ impl Transport {
             // What somebody else has sent before.
             while socket.recv(&mut [0; 1]).is_ok() {}
         }
-        // More than the host allows is for root; cut down to that it is no reason not to record.
-        if sockopt::set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).is_err() {
-            let _ = sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER_BYTES);
-        }
         datagram::count_dropped(&rtp)?;
         Ok(Self::Udp {
             rtp,
             rtcp,
             peer: ports,
         })
+    }
+
+    /// Much may wait in it from now on: it is recorded. Who has only set up takes none of the host's memory for that.
+    pub(super) fn widen(&self) {
+        let Self::Udp { rtp, .. } = self else { return };
+        // More than the host allows is for root; cut down to that it is no reason not to record.
+        if sockopt::set_socket_recv_buffer_size_force(rtp, RECEIVE_BUFFER_BYTES).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(rtp, RECEIVE_BUFFER_BYTES);
+        }
     }
 
     /// Leaves what has come while nobody recorded.

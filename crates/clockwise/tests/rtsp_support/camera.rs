@@ -55,6 +55,8 @@ impl Camera {
             reports: Vec::new(),
             setups: 0,
             named: String::new(),
+            says_numbers: true,
+            base: None,
         }
     }
 }
@@ -123,6 +125,10 @@ pub(crate) struct Visit {
     setups: u32,
     /// What it says of each transport besides.
     pub(crate) named: String,
+    /// Whether it says to what its answers are.
+    pub(crate) says_numbers: bool,
+    /// What it says that its tracks are below, if not what was asked for.
+    pub(crate) base: Option<String>,
 }
 
 impl Visit {
@@ -236,9 +242,13 @@ impl Visit {
     }
 
     pub(crate) fn answer(&mut self, to: &Wanted, status: &str, headers: &str, body: &str) {
-        let number = to.header("CSeq").expect("a number").to_owned();
+        let number = to.header("CSeq").expect("a number");
+        let number = match self.says_numbers {
+            true => format!("CSeq: {number}\r\n"),
+            false => String::new(),
+        };
         let text = format!(
-            "RTSP/1.0 {status}\r\nCSeq: {number}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            "RTSP/1.0 {status}\r\n{number}{headers}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
         self.send(text.as_bytes());
@@ -266,10 +276,9 @@ impl Visit {
                 self.answer(wanted, "200 OK", can, "");
             }
             "DESCRIBE" => {
-                let kind = format!(
-                    "Content-Type: application/sdp\r\nContent-Base: {}/\r\n",
-                    wanted.uri
-                );
+                let asked = format!("{}/", wanted.uri);
+                let base = self.base.as_ref().unwrap_or(&asked);
+                let kind = format!("Content-Type: application/sdp\r\nContent-Base: {base}\r\n");
                 self.answer(wanted, "200 OK", &kind, sdp);
             }
             "SETUP" => {

@@ -84,6 +84,7 @@ impl Connection<'_> {
         let number = writing.number();
         let volume = writing.archive().volume().name().to_owned();
         tracing::info!(peer = %self.peer, volume, recording = number, "a recording begins");
+        transports.iter().flatten().for_each(Transport::widen);
         let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
@@ -231,7 +232,8 @@ impl Connection<'_> {
                             self.send_all(&reports.rest())?;
                             if let Some(refused) = self.admit(&request)? {
                                 self.tell(&refused.done())?;
-                                continue;
+                                is_behind = true;
+                                break;
                             }
                             if matches!(request.method(), Method::Teardown | Method::Pause) {
                                 return Ok(Over::Asked(request));
@@ -241,6 +243,9 @@ impl Connection<'_> {
                                 let timeout = self.shared.config.timeout;
                                 self.tell(&said.session(id, timeout).done())?;
                             }
+                            // Who takes each answer late does not keep the disks from what there is to do for them.
+                            is_behind = true;
+                            break;
                         }
                         Came::Response(_) => {}
                         Came::Nothing => {

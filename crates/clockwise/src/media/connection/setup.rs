@@ -196,14 +196,26 @@ impl Connection<'_> {
                 let control = track.control.as_deref();
                 control.is_some_and(|control| {
                     let control = control.trim_start_matches('/');
-                    control == asked || control.ends_with(&format!("/{asked}")) && !asked.is_empty()
+                    let ends = |long: &str, short: &str| {
+                        let before = long.strip_suffix(short).filter(|_| !short.is_empty());
+                        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+                    };
+                    // Encoders that name an application and a stream have both before the track.
+                    ends(control, &asked) || ends(&asked, control)
                 })
             }),
             Role::Player { .. } => {
                 (0..session.transports.len()).find(|track| description::control(*track) == asked)
             }
         };
-        let only = session.transports.len() == 1 && asked.is_empty();
+        let is_nameless = match &session.role {
+            Role::Publisher { description, .. } => {
+                let mut tracks = description.tracks().iter();
+                tracks.all(|track| track.control.is_none())
+            }
+            Role::Player { .. } => false,
+        };
+        let only = session.transports.len() == 1 && (asked.is_empty() || is_nameless);
         named.or(only.then_some(0))
     }
 
@@ -284,8 +296,12 @@ impl Connection<'_> {
         }
         let extent = archive.extent(&self.shared.client, recording)?;
         let bytes = u128::from(blocks) * u128::from(archive.header().block_bytes);
-        let length = u128::from(extent.end - extent.start).max(1);
-        let rate = bytes * 1_100_000_000 / length;
+        // Of one whose clock has gone back it is not known.
+        let length = extent.end.saturating_sub(extent.start);
+        if length == 0 {
+            return Ok((recorded, true));
+        }
+        let rate = bytes * 1_100_000_000 / u128::from(length);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
         Ok((BytesPerSecond(rate).min(recorded), false))
     }

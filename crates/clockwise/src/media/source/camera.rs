@@ -164,10 +164,7 @@ impl Camera {
         let base = said
             .header(&CONTENT_BASE)
             .or(said.header(&CONTENT_LOCATION));
-        if let Some(base) = base
-            .map(|base| base.as_str())
-            .filter(|base| base.contains("://"))
-        {
+        if let Some(base) = base.and_then(|base| based(base.as_str())) {
             base.clone_into(&mut self.base);
         }
         let description = Description::parse(said.body())?;
@@ -233,7 +230,10 @@ impl Camera {
             return Err(SourceError::NoPorts);
         };
         let ports = (first, second.unwrap_or(first.wrapping_add(1)));
-        Transport::connected(pair, self.peer.ip(), ports).map_err(SourceError::Ports)
+        let transport = Transport::connected(pair, self.peer.ip(), ports);
+        transport
+            .inspect(Transport::widen)
+            .map_err(SourceError::Ports)
     }
 
     /// Asks it to send; the answer comes among the packets.
@@ -310,6 +310,13 @@ impl Camera {
         }));
     }
 
+    /// No answer has come; whether that is no matter, as packets come: some give none to what keeps them alive.
+    pub(super) fn may_be_silent(&mut self) -> bool {
+        let keeps_alive =
+            |asked: &mut Asked| matches!(asked.method, Method::Options | Method::GetParameter);
+        self.asked.take_if(keeps_alive).is_some()
+    }
+
     /// Takes in an answer that has come: `Some` if it is a good one to what was asked.
     ///
     /// # Errors
@@ -322,7 +329,9 @@ impl Camera {
         let number = said
             .header(&CSEQ)
             .and_then(|number| number.as_str().trim().parse().ok());
-        let Some(asked) = self.asked.take_if(|asked| number == Some(asked.number)) else {
+        // Some do not say to what it is.
+        let is_to = |asked: &mut Asked| number.is_none_or(|number: u32| number == asked.number);
+        let Some(asked) = self.asked.take_if(is_to) else {
             return Ok(None);
         };
         if said.status() == StatusCode::Unauthorized {
@@ -486,6 +495,21 @@ impl Camera {
         });
         Ok(())
     }
+}
+
+/// What a camera says that the names of its tracks are below; `None`: it is no URL, as some have with addresses of IPv4 in
+/// IPv6, and what was asked for is that.
+fn based(said: &str) -> Option<&str> {
+    let mut base = said.trim();
+    // Some say their scheme twice.
+    while let Some(inner) = base.strip_prefix("rtsp://")
+        && inner.starts_with("rtsp://")
+    {
+        base = inner;
+    }
+    Url::parse(base)
+        .is_ok_and(|url| url.has_host())
+        .then_some(base)
 }
 
 /// What a camera has chosen of what it was offered.

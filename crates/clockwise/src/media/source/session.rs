@@ -214,9 +214,9 @@ impl Session<'_> {
             return Err(SourceError::Silent(timeout));
         }
         if let Some(until) = camera.answers_by() {
-            return match now >= until {
-                true => Err(SourceError::Late(camera::ANSWER_WITHIN)),
-                false => Ok(()),
+            return match now < until || camera.may_be_silent() {
+                true => Ok(()),
+                false => Err(SourceError::Late(camera::ANSWER_WITHIN)),
             };
         }
         if self.keep_alive_at(camera).is_some_and(|at| now >= at) {
