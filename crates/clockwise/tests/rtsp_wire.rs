@@ -238,6 +238,17 @@ fn what_is_reserved_is_told_and_changed() {
             said.is(200).body,
             format!("rate: {rate}\r\nblock: 65536\r\n")
         );
+        // However often one of them is asked for.
+        let said = client.ask(
+            "GET_PARAMETER",
+            "cam",
+            TYPE,
+            &"block\r\nrate\r\n".repeat(999),
+        );
+        assert_eq!(
+            said.is(200).body,
+            format!("block: 65536\r\nrate: {rate}\r\n")
+        );
         let more = format!("rate: {}\r\n", rate + 5);
         client.ask("SET_PARAMETER", "cam", TYPE, &more).is(200);
         until("it is changed", || reserved() == Some(rate + 5));
@@ -614,6 +625,99 @@ fn what_comes_with_a_request_is_answered_as_well() {
 }
 
 /// As who shows many cameras in turn does for days, without a pause.
+/// Encoders have an application and a stream, or call their only track nothing.
+#[test]
+fn what_is_published_below_a_volume_is_recorded_there() {
+    let (site, serve, address) = serving("");
+    let two = sdp(800)
+        + "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:streamid=1\r\n";
+    let nameless = sdp(800).replace("a=control:one\r\n", "");
+    let absolute = sdp(800).replace("control:one", "control:rtsp://127.0.0.1/cam/stream/one");
+    for (description, tracks) in [
+        (&two, &["cam/stream/one", "cam/stream/streamid=1"][..]),
+        (&two, &["cam/one", "cam/streamid=1"]),
+        (&nameless, &["cam/stream"]),
+        (&absolute, &["cam/stream/one"]),
+    ] {
+        let mut client = Client::connect(address);
+        client
+            .ask("ANNOUNCE", "cam/stream", SDP_TYPE, description)
+            .is(200);
+        client
+            .ask("SETUP", "cam/stream/none", TCP, "")
+            .is(match description == &nameless {
+                true => 200,
+                false => 404,
+            });
+        for (number, track) in tracks
+            .iter()
+            .enumerate()
+            .skip(usize::from(description == &nameless))
+        {
+            let channels = format!(
+                "Transport: RTP/AVP/TCP;unicast;interleaved={}-{}\r\n",
+                2 * number,
+                2 * number + 1
+            );
+            client.ask("SETUP", track, &channels, "").is(200);
+        }
+        client.ask("RECORD", "cam/stream", "", "").is(200);
+        client.packet(0, &rtp(1, 1, 1, b"x"));
+        client.ask("TEARDOWN", "cam/stream", "", "").is(200);
+        until("the reservation is given back", || reservations(&site) == 0);
+    }
+    serve.terminate();
+}
+
+/// A clock that goes back and back is at zero in the end, and the recording ends before it began.
+#[test]
+fn a_recording_whose_clock_goes_back_is_played() {
+    let (_site, serve, address) = serving("");
+    let mut publisher = publisher(address, TCP);
+    let sent: Vec<_> = (0..900)
+        .map(|n| rtp(n, 1_000_000 - 9 * u32::from(n), 1, &[n as u8; 1_000]))
+        .collect();
+    sent.iter().for_each(|packet| publisher.packet(0, packet));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    assert_eq!(played(address, "cam", "", 900), sent);
+    serve.terminate();
+}
+
+/// A player's packet that comes in pieces holds up nothing: neither what it is sent, nor whoever ends it.
+#[test]
+fn a_packet_in_pieces_does_not_hold_up_who_plays() {
+    let (site, serve, address) = serving("");
+    let mut publisher = publisher(address, TCP);
+    let sent: Vec<_> = (0..40)
+        .map(|n| rtp(n, 50 * u32::from(n), 1, &[n as u8; 900]))
+        .collect();
+    sent.iter().for_each(|packet| publisher.packet(0, packet));
+    publisher.ask("TEARDOWN", "cam", "", "").is(200);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    let report = [7; 3_000];
+    player.send(&[b'$', 1, 11, 184]);
+    player.send(&report[..5]);
+    assert_eq!(player.packets_on(0, 20), sent[..20]);
+    player.send(&report[5..]);
+    player.ask("PAUSE", "cam", "", "").is(200);
+    // Also where nothing is played, and between the two.
+    player.send(&[b'$', 1, 11, 184]);
+    player.send(&report[..2_000]);
+    player.send(&report[2_000..]);
+    player.ask("PLAY", "cam", "", "").is(200);
+    player.send(&[b'$', 1, 255, 255]);
+    player.send(&report);
+    assert_eq!(player.packets_on(0, 30), sent[..30]);
+    // The rest of it never comes.
+    let sessions = call(&site, "GET", "/v1/sessions", "").1;
+    let number = sessions[0]["number"].as_u64().expect("a number");
+    site.run(&["session", "end", &number.to_string()]).done();
+    until("the reservation is given back", || reservations(&site) == 0);
+    serve.terminate();
+}
+
 /// Who asks while it plays is no further back for that: to see whether somebody is there (RFC 2326, section 10.5), to have it
 /// faster as VLC does, or for what there is not.
 #[test]

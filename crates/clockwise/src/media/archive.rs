@@ -121,6 +121,12 @@ impl State {
         self.is_recorded.then_some(self.number)
     }
 
+    /// A recording, as much of it as is there.
+    fn there(&self, of: &Recording) -> Option<Recording> {
+        let first = self.gone.after(of.first.max(self.oldest()));
+        (first < of.end).then_some(Recording { first, ..*of })
+    }
+
     /// The oldest serial that it has, or is to have.
     fn oldest(&self) -> u64 {
         let oldest = self.geometry.oldest(self.next);
@@ -231,22 +237,20 @@ impl Archive {
     #[must_use]
     pub fn recordings(&self) -> Vec<Recording> {
         let state = self.state();
-        let oldest = state.oldest();
-        let there = state.recordings.iter().filter_map(|of| {
-            let first = state.gone.after(of.first.max(oldest));
-            (first < of.end).then_some(Recording { first, ..*of })
-        });
+        let there = state.recordings.iter().filter_map(|of| state.there(of));
         there.collect()
     }
 
     /// A recording by its number, or the newest.
     #[must_use]
     pub fn recording(&self, number: Option<u64>) -> Option<Recording> {
-        let recordings = self.recordings();
-        match number {
-            None => recordings.last().copied(),
-            Some(number) => recordings.into_iter().find(|of| of.number == number),
-        }
+        let state = self.state();
+        let mut there = state
+            .recordings
+            .iter()
+            .rev()
+            .filter_map(|of| state.there(of));
+        there.find(|of| number.is_none_or(|number| of.number == number))
     }
 
     /// Whether something else lies where this block was, or is about to.

@@ -176,6 +176,8 @@ pub(super) struct Connection<'a> {
     local: SocketAddr,
     peer: SocketAddr,
     input: Input,
+    /// So many bytes of a packet are passed over as they come.
+    passing: usize,
     guard: Guard,
     session: Option<Session>,
     /// When something was heard last.
@@ -209,6 +211,7 @@ impl<'a> Connection<'a> {
             local,
             peer,
             input: Input::default(),
+            passing: 0,
             guard: Guard::default(),
             session: None,
             heard: clock::now(),
@@ -252,6 +255,12 @@ impl<'a> Connection<'a> {
     /// The next request while nothing is moved; `None`: the peer or the server has ended.
     fn idle(&mut self) -> Result<Option<Asked>, Ended> {
         loop {
+            if self.passing > 0 && !self.pass() {
+                if !self.wait_for_bytes()? {
+                    return Ok(None);
+                }
+                continue;
+            }
             match self.input.next_item() {
                 Ok(Next::Request(request)) => {
                     self.heard = clock::now();
@@ -260,9 +269,7 @@ impl<'a> Connection<'a> {
                 Ok(Next::Response(_)) => continue,
                 Ok(Next::Packet { len, .. }) => {
                     // Of a session that moves nothing at this moment.
-                    if !self.discard(len)? {
-                        return Ok(None);
-                    }
+                    self.passing = len;
                     continue;
                 }
                 Ok(Next::More) => {}
@@ -328,20 +335,18 @@ impl<'a> Connection<'a> {
         Ok(self.receiver().receive(most)?)
     }
 
-    /// Passes over the bytes of a packet; `false`: there will be no more.
-    fn discard(&mut self, len: usize) -> Result<bool, Ended> {
-        let mut left = len;
+    /// Passes over what has come of a packet; whether that was all that was left of it.
+    fn pass(&mut self) -> bool {
         let mut scratch = [0; 4_096];
-        while left > 0 {
-            let most = left.min(scratch.len());
-            let taken = self.input.take(&mut scratch[..most]);
-            left -= taken;
-            if taken == 0 && !self.wait_for_bytes()? {
-                return Ok(false);
+        while self.passing > 0 {
+            let most = self.passing.min(scratch.len());
+            match self.input.take(&mut scratch[..most]) {
+                0 => return false,
+                taken => self.passing -= taken,
             }
         }
         self.heard = clock::now();
-        Ok(true)
+        true
     }
 
     /// Sends an answer, and waits until all of it has gone.

@@ -5,6 +5,9 @@ use super::*;
 /// So many sections of the index are kept.
 const SECTIONS_KEPT: usize = 64;
 
+/// And of each so many of the groups before it: when the others begin, the outline knows.
+const GROUPS_KEPT: usize = 1_024;
+
 /// The end of a block is read in so many bytes, which have the section of nearly every block that has one, and the
 /// entries of nearly every block; for a section in more, where others of its recording are longer.
 const TAIL_READ_BYTES: u64 = 65_536;
@@ -29,6 +32,16 @@ pub(super) fn section_of(bytes: &[u8], serial: u64) -> Result<Index, FormatError
     }
 }
 
+/// A section as it is kept.
+fn within(section: Arc<Index>) -> Arc<Index> {
+    if section.groups.len() <= GROUPS_KEPT {
+        return section;
+    }
+    let mut less = Index::clone(&section);
+    less.groups = less.groups[..GROUPS_KEPT].to_vec();
+    Arc::new(less)
+}
+
 impl State {
     /// Nothing is known of a recording that begins: one with its number may have failed before its first block was written.
     pub(super) fn forget(&mut self, number: u64) {
@@ -45,6 +58,7 @@ impl Archive {
         if let Some(section) = &section {
             state.learn(number, section);
         }
+        let section = section.map(within);
         state.sections.retain(|(_, of, _)| *of != serial);
         if state.sections.len() == SECTIONS_KEPT {
             state.sections.pop_front();
@@ -239,6 +253,30 @@ impl Archive {
         match reader.read(end - bytes, &mut tail) {
             Ok(()) => Ok(Some(tail)),
             Err(error) => self.unless_cut(&reader, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A camera that is recorded for years has very many groups, and each of its sections would have them all.
+    #[test]
+    fn what_is_kept_of_a_section_does_not_grow_with_its_recording() {
+        let section = |groups: usize| {
+            Arc::new(Index {
+                first: 5,
+                groups: (0..groups as u64).rev().collect(),
+                ..Index::default()
+            })
+        };
+        for groups in [0, 1, GROUPS_KEPT, GROUPS_KEPT + 1, 100 * GROUPS_KEPT] {
+            let kept = within(section(groups));
+            assert_eq!(kept.first, 5);
+            let newest = &section(groups).groups[..groups.min(GROUPS_KEPT)];
+            assert_eq!(kept.groups, newest);
+            assert!(kept.groups.capacity() <= GROUPS_KEPT);
         }
     }
 }

@@ -121,12 +121,18 @@ impl Writing {
             .filter(|last| last.number == self.number)
         {
             Some(last) => last.end = end,
-            None => state.recordings.push(Recording {
-                number: self.number,
-                first: self.first,
-                end,
-                begun_unix_ns: self.begun_unix_ns,
-            }),
+            None => {
+                // What has gone would be looked at by all who play, for as long as it is open.
+                let mut recordings = std::mem::take(&mut state.recordings);
+                recordings.retain(|of| state.there(of).is_some());
+                recordings.push(Recording {
+                    number: self.number,
+                    first: self.first,
+                    end,
+                    begun_unix_ns: self.begun_unix_ns,
+                });
+                state.recordings = recordings;
+            }
         }
         state.listeners.tell();
     }
