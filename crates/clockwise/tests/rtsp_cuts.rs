@@ -14,7 +14,7 @@ use clockwise::media::block::{Block, Composer, Entry, Header, Kind, Seal};
 use clockwise::media::export::Source;
 use clockwise::media::export::cuts::{Cuts, Most};
 use clockwise::media::index::GROUP;
-use made::{Made, TEXT};
+use made::{CAMERA, Made, TEXT};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use small::{BLOCK, Camera, PICTURE, Small};
@@ -145,17 +145,6 @@ fn each_key_frame_is_found_as_soon_as_it_is_known_to_be_one() {
         assert!(found.len() > 20, "seed {seed}: {}", found.len());
     }
 }
-
-/// A camera of key frames in most blocks.
-const CAMERA: Camera = Camera {
-    number: 1,
-    first: 0,
-    blocks: 900,
-    is_ended: false,
-    gop: 5,
-    packets: 8,
-    parts: 3,
-};
 
 #[test]
 fn what_has_been_overwritten_meanwhile_is_not_read() {

@@ -12,22 +12,11 @@ use std::sync::Barrier;
 use std::thread;
 
 use clockwise::media::export::{Known, Listed, Source};
-use made::Made;
+use made::{CAMERA, Made};
 use small::{Camera, Small};
 
 /// So many ask at once.
 const ASKING: usize = 8;
-
-/// What is recorded; blocks begin 0.09 s apart.
-const CAMERA: Camera = Camera {
-    number: 1,
-    first: 0,
-    blocks: 900,
-    is_ended: false,
-    gop: 5,
-    packets: 8,
-    parts: 3,
-};
 
 /// One that sends no key frame but the first.
 const WITHOUT_KEYS: Camera = Camera {

@@ -9,10 +9,21 @@ use clockwise::media::export::Source;
 use engine::front::ClientOptions;
 
 use crate::rig::Rig;
-use crate::small::Small;
+use crate::small::{Camera, Small};
 
 pub(crate) const TEXT: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n\
                     a=control:sound\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:picture\r\n";
+
+/// A camera of key frames in most blocks, which begin 0.09 s apart.
+pub(crate) const CAMERA: Camera = Camera {
+    number: 1,
+    first: 0,
+    blocks: 900,
+    is_ended: false,
+    gop: 5,
+    packets: 8,
+    parts: 3,
+};
 
 /// A recording that is being made.
 pub(crate) struct Made {

@@ -69,13 +69,14 @@ fn asks(request: &Asked, member: Option<&Member>) -> Asks {
 
 fn get(request: &Asked, member: &Member) -> Answer {
     let (changer, mut text) = (member.changer(), String::new());
-    let asked: Vec<&str> = lines(request.body()).map(|(name, _)| name).collect();
-    // In the order in which they are asked for, and once: the answer is no longer for who asks a thousand times.
-    let mut names =
-        [RATE, BLOCK, BUFFERS].map(|name| (asked.iter().position(|of| *of == name), name));
-    names.sort_unstable();
-    for (_, name) in names.iter().filter(|(place, _)| place.is_some()) {
-        let value = match *name {
+    let mut said: Vec<&str> = Vec::new();
+    for (name, _) in lines(request.body()) {
+        // Once: the answer is no longer for who asks a thousand times.
+        if said.contains(&name) {
+            continue;
+        }
+        said.push(name);
+        let value = match name {
             RATE => changer.rate().0,
             BUFFERS => changer.buffers() as u64,
             _ => changer.block().get(),
