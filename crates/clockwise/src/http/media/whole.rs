@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{PIECE_BYTES, PIECES_AHEAD, Running};
+use super::running::Running;
+use super::{PIECE_BYTES, PIECES_AHEAD};
 use crate::media::export::ExportError;
 
 /// Bytes that are taken piece by piece.
@@ -35,19 +35,10 @@ impl Whole {
         let running = Arc::clone(running);
         handle.spawn(async move {
             let own = place.num_permits();
-            let mut ends = running.ends.subscribe();
             // Copies, so that what somebody does not take keeps no more of them in memory than it is.
-            for mut piece in bytes.chunks(PIECE_BYTES).map(Bytes::copy_from_slice) {
-                loop {
-                    let sent = tokio::select! {
-                        sent = send.send_timeout(piece, within) => sent,
-                        _ = ends.wait_for(|ends| *ends) => return,
-                    };
-                    piece = match sent {
-                        Ok(()) => break,
-                        Err(SendTimeoutError::Timeout(piece)) if !running.gives_up(own) => piece,
-                        Err(_) => return,
-                    };
+            for piece in bytes.chunks(PIECE_BYTES).map(Bytes::copy_from_slice) {
+                if running.hand_on(&send, piece, own, within).await.is_err() {
+                    break;
                 }
             }
         });
@@ -156,6 +147,7 @@ mod tests {
             let all = [make(1), make(1), make(1)];
             assert!(running.permits(3).is_none());
             drop(running.permits(1).unwrap());
+            assert!(running.permits(2).is_none());
             tokio::time::sleep(5 * WITHIN).await;
             assert!(running.permits(3).is_some());
             drop(all);

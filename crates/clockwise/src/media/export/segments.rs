@@ -205,37 +205,70 @@ mod tests {
     use super::super::super::description::Description;
     use super::*;
 
-    fn track(rtpmap: &str, fmtp: &str) -> Track {
-        let sdp = format!(
-            "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
-             a=rtpmap:96 {rtpmap}\r\na=fmtp:96 {fmtp}\r\n"
-        );
-        let description = Description::parse(sdp.as_bytes()).unwrap();
-        Track::new(0, &description.tracks()[0], Nanos::ZERO).unwrap()
+    /// A track alone, and the fragments that are made of it.
+    struct Alone {
+        tracks: Vec<Track>,
+        muxer: Muxer,
+        fragments: Vec<Vec<u8>>,
     }
 
-    fn header(number: u16, timestamp: u32) -> [u8; 12] {
-        let mut header = [0; 12];
-        header[..2].copy_from_slice(&[0x80, 96]);
-        header[2..4].copy_from_slice(&number.to_be_bytes());
-        header[4..8].copy_from_slice(&timestamp.to_be_bytes());
-        header
+    impl Alone {
+        fn new(rtpmap: &str, fmtp: &str, number: u32) -> Self {
+            let sdp = format!(
+                "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
+                 a=rtpmap:96 {rtpmap}\r\na=fmtp:96 {fmtp}\r\n"
+            );
+            let description = Description::parse(sdp.as_bytes()).unwrap();
+            let track = Track::new(0, &description.tracks()[0], Nanos::ZERO);
+            Self {
+                tracks: vec![track.unwrap()],
+                muxer: Muxer::new(1, number),
+                fragments: Vec::new(),
+            }
+        }
+
+        fn packet(&mut self, number: u16, timestamp: u32, body: &[u8], media_ns: u64) {
+            let mut header = [0; 12];
+            header[..2].copy_from_slice(&[0x80, 96]);
+            header[2..4].copy_from_slice(&number.to_be_bytes());
+            header[4..8].copy_from_slice(&timestamp.to_be_bytes());
+            self.tracks[0].push(header, body, media_ns);
+            self.take();
+        }
+
+        fn take(&mut self) {
+            let mut emit = |bytes| {
+                self.fragments.push(bytes);
+                ControlFlow::Continue(())
+            };
+            let times_ns = 0..u64::MAX;
+            let flow = self.muxer.take(&mut self.tracks, 0, &times_ns, &mut emit);
+            assert!(flow.unwrap().is_continue());
+        }
+
+        /// Nothing more comes before that time; when that is said to be, and all fragments.
+        fn ends(mut self, next_ns: u64) -> (Option<(usize, i64)>, Vec<Moof>) {
+            self.tracks[0].finish();
+            self.take();
+            let next = self.muxer.next(&self.tracks, next_ns);
+            let mut emit = |bytes| {
+                self.fragments.push(bytes);
+                ControlFlow::Continue(())
+            };
+            let flow = self.muxer.cut(&self.tracks, next, &mut emit);
+            assert!(flow.unwrap().is_continue());
+            let moofs = self.fragments.iter();
+            let moofs = moofs.map(|bytes| Moof::decode(&mut &bytes[..]).unwrap());
+            (next, moofs.collect())
+        }
     }
 
     /// What is said of each frame takes room as well: a packet can say of many thousands that they are nearly nothing.
     #[test]
     fn a_fragment_of_the_shortest_frames_ends_too() {
-        let mut tracks = vec![track(
-            "MPEG4-GENERIC/48000/2",
-            "mode=AAC-hbr;sizelength=8;config=1190",
-        )];
+        let parameters = "mode=AAC-hbr;sizelength=8;config=1190";
+        let mut sound = Alone::new("MPEG4-GENERIC/48000/2", parameters, 7);
         let count = 8_000_u32;
-        let mut muxer = Muxer::new(1, 7);
-        let mut fragments = Vec::new();
-        let mut emit = |bytes: Vec<u8>| {
-            fragments.push(bytes);
-            ControlFlow::Continue(())
-        };
         for number in 0..80 {
             // As many frames of one byte, and some of none.
             let mut body = ((8 * (count + 9)) as u16).to_be_bytes().to_vec();
@@ -244,22 +277,12 @@ mod tests {
             body.extend(vec![0x21; count as usize]);
             let timestamp = u32::from(number) * count * 1_024;
             let media_ns = u64::from(timestamp) * 1_000_000 / 48 / 1_000 * 1_000;
-            tracks[0].push(header(number, timestamp), &body, media_ns);
-            let flow = muxer.take(&mut tracks, 0, &(0..u64::MAX), &mut emit);
-            assert!(flow.unwrap().is_continue());
+            sound.packet(number, timestamp, &body, media_ns);
         }
-        tracks[0].finish();
-        assert!(
-            muxer
-                .take(&mut tracks, 0, &(0..u64::MAX), &mut emit)
-                .unwrap()
-                .is_continue()
-        );
-        assert!(muxer.cut(&tracks, None, &mut emit).unwrap().is_continue());
-        assert_eq!(tracks[0].left_out(), 80 * 9);
+        assert_eq!(sound.tracks[0].left_out(), 80 * 9);
+        let (_, fragments) = sound.ends(u64::MAX);
         let mut samples = 0;
-        for (number, fragment) in (7..).zip(&fragments) {
-            let moof = Moof::decode(&mut &fragment[..]).unwrap();
+        for (number, moof) in (7..).zip(&fragments) {
             assert_eq!(moof.mfhd.sequence_number, number);
             let of = moof.traf[0].trun[0].samples.len();
             assert!(of <= FRAGMENT_BYTES_MAX / SAID_BYTES, "{of} samples");
@@ -279,28 +302,17 @@ mod tests {
             (&[0, 1], 2, None),
             (&[0, 1], 7, Some(630_000)),
         ] {
-            let mut tracks = vec![track("H264/90000", "packetization-mode=1")];
-            let mut muxer = Muxer::new(1, 0);
-            let mut fragments = Vec::new();
-            let mut emit = |bytes: Vec<u8>| {
-                fragments.push(bytes);
-                ControlFlow::Continue(())
-            };
+            let mut picture = Alone::new("H264/90000", "packetization-mode=1", 0);
             for (number, at_s) in (0..).zip(frames_s) {
-                let header = header(number, *at_s as u32 * 90_000);
-                tracks[0].push(header, &[0x65, 0x88, 0x80, 0x10], seconds(*at_s));
+                let timestamp = *at_s as u32 * 90_000;
+                let body = [0x65, 0x88, 0x80, 0x10];
+                picture.packet(number, timestamp, &body, seconds(*at_s));
             }
-            tracks[0].finish();
-            assert!(
-                muxer
-                    .take(&mut tracks, 0, &(0..u64::MAX), &mut emit)
-                    .unwrap()
-                    .is_continue()
-            );
-            let next = muxer.next(&tracks, seconds(next_s));
+            let (next, fragments) = picture.ends(seconds(next_s));
             assert_eq!(next, said.map(|ticks| (0, ticks)), "{frames_s:?}");
-            assert!(muxer.cut(&tracks, next, &mut emit).unwrap().is_continue());
-            let moof = Moof::decode(&mut &fragments[0][..]).unwrap();
+            let [moof] = &fragments[..] else {
+                panic!("{} fragments", fragments.len());
+            };
             let samples = moof.traf[0].trun[0].samples.iter();
             let lasts = samples.last().and_then(|of| of.duration).unwrap();
             let last_s = frames_s[frames_s.len() - 1];
