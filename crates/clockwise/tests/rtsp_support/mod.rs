@@ -11,6 +11,7 @@ pub(crate) mod http;
 pub(crate) mod login;
 pub(crate) mod peers;
 pub(crate) mod sized;
+pub(crate) mod source;
 pub(crate) mod tls;
 pub(crate) mod together;
 pub(crate) mod udp;

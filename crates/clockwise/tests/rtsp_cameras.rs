@@ -1,0 +1,265 @@
+//! Cameras that are pulled from say more than they should, or less: they are recorded all the same, or it is said why not.
+
+mod common;
+mod rtsp_support;
+
+use std::time::{Duration, Instant};
+
+use rtsp_support::camera::Camera;
+use rtsp_support::source::{add, called, ends, has, is, packets, played, says, send, shown};
+use rtsp_support::{rtp, sdp, serving};
+use serde_json::Value;
+
+/// What a camera asks for that wants to know who asks.
+const DIGEST: &str = "WWW-Authenticate: Digest realm=\"cam\", nonce=\"1a2b\"";
+
+/// Whoever sends a packet between those of a camera has not taken its place: it goes on, and what comes between is left out.
+#[test]
+fn a_packet_from_somebody_else_does_not_end_a_track() {
+    let (site, server, address, _camera, mut visit) = called("tcp");
+    let sent = packets(0..20, 7);
+    send(&mut visit, &sent);
+    let stray = packets(500..501, 8);
+    send(&mut visit, &stray);
+    let unit = has(&site, 21)["bytes"].as_u64().expect("a number") / 21;
+    // It is not known at once who it is.
+    let mut late = 20;
+    is(&site, "it goes on", |of| {
+        send(&mut visit, &packets(late..late + 1, 7));
+        late += 1;
+        of["packets"].as_u64() > Some(22)
+    });
+    // And not again what comes between.
+    let rest: Vec<_> = (late..late + 40)
+        .flat_map(|number| {
+            [
+                packets(number..number + 1, 7),
+                packets(number..number + 1, 8),
+            ]
+        })
+        .flatten()
+        .collect();
+    send(&mut visit, &rest);
+    // The last one is longer than the others.
+    let last = late + 40;
+    let last = rtp(last, u32::from(last), 7, &[1; 1_001]);
+    send(&mut visit, std::slice::from_ref(&last));
+    let number = |of: &Value, name: &str| of[name].as_u64().expect("a number");
+    let all = is(&site, "all of it has come", |of| {
+        number(of, "bytes") % unit == 1
+    });
+    let count = number(&all, "packets") as usize;
+    site.json(&["source", "remove", "door"]);
+    let got = played(address, count);
+    let from = got
+        .iter()
+        .position(|packet| *packet == stray[0])
+        .expect("the stray one");
+    assert_eq!(got[..from], sent);
+    let behind = [packets(20..late + 40, 7), vec![last]].concat();
+    assert_eq!(got[from + 1..], behind[behind.len() - (count - from - 1)..]);
+    server.terminate();
+}
+
+/// Cameras name addresses in their answers, also such that are no part of the grammar.
+#[test]
+fn a_camera_may_say_where_packets_come_from() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.named = ";destination=2001:db8::5;source=2001:db8::1;mode=\"PLAY\";ssrc=0x1;".to_owned();
+    visit.plays(&sdp(800));
+    let sent = packets(0..20, 7);
+    send(&mut visit, &sent);
+    has(&site, 20);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// Some cameras give no answer to what keeps them alive, or do not say to what one is: packets say that they are there.
+#[test]
+fn a_camera_whose_packets_come_need_not_answer() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    visit.says_numbers = false;
+    visit.plays(&sdp(800));
+    let begun = Instant::now();
+    // Longer than an answer is waited for, with a keep-alive each second.
+    for number in 0.. {
+        send(&mut visit, &packets(number..number + 1, 7));
+        has(&site, u64::from(number) + 1);
+        if begun.elapsed() > Duration::from_secs(13) {
+            break;
+        }
+    }
+    let now = shown(&site);
+    assert_eq!(
+        (&now["gaps"], &now["state"]),
+        (&0.into(), &"recording".into()),
+        "{now}"
+    );
+    site.json(&["source", "remove", "door"]);
+    server.terminate();
+}
+
+/// A `Content-Base` that is no URL is not gone by.
+#[test]
+fn a_camera_may_say_a_base_that_is_none() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    for base in [
+        "rtsp://::ffff:192.168.1.123/onvif/profile.1/",
+        "rtsp://",
+        "nonsense",
+    ] {
+        add(&site, &camera.url(""), &[]);
+        let mut visit = camera.visit();
+        visit.base = Some(base.to_owned());
+        visit.plays(&sdp(800));
+        let sent = packets(0..5, 7);
+        send(&mut visit, &sent);
+        has(&site, 5);
+        ends(&site, address, &sent);
+    }
+    server.terminate();
+}
+
+#[test]
+fn a_camera_is_told_who_asks_in_the_way_that_it_asks_for() {
+    let (site, server, _) = serving("");
+    for (challenge, word) in [
+        (format!("{DIGEST}\r\n"), "response="),
+        (
+            format!("{DIGEST}, qop=\"auth,auth-int\", algorithm=MD5\r\n"),
+            "qop=auth,",
+        ),
+        (
+            format!("{DIGEST}, qop=\"auth\", algorithm=SHA-256\r\n{DIGEST}, qop=\"auth\"\r\n"),
+            "SHA-256",
+        ),
+        (
+            "WWW-Authenticate: Basic realm=\"cam\"\r\n".to_owned(),
+            "Basic YWRtaW46cEBzcw==",
+        ),
+    ] {
+        let camera = Camera::new();
+        let added = add(&site, &camera.url("admin:p%40ss@"), &[]);
+        assert_eq!(
+            (&added["user"], &added["url"]),
+            (&"admin".into(), &camera.url("").into())
+        );
+        assert!(!added.to_string().contains("p@ss") && !added.to_string().contains("p%40ss"));
+        let mut visit = camera.visit();
+        loop {
+            let wanted = visit.wanted().expect("it goes on up to PLAY");
+            let said = wanted.header("Authorization").unwrap_or_default();
+            if said.is_empty() && wanted.method != "OPTIONS" {
+                visit.answer(&wanted, "401 Unauthorized", &challenge, "");
+                continue;
+            }
+            if !said.is_empty() {
+                assert!(said.contains(word), "{said}");
+                let is_basic = said.starts_with("Basic");
+                assert!(is_basic || wanted.is_by("admin", "p@ss"), "{wanted:?}");
+            }
+            visit.does(&wanted, &sdp(800));
+            if wanted.method == "PLAY" {
+                break;
+            }
+        }
+        send(&mut visit, &packets(0..5, 7));
+        has(&site, 5);
+        let show = site.run(&["source", "show", "door"]).done();
+        assert!(
+            show.out.contains("admin") && !show.out.contains("p@ss"),
+            "{show:?}"
+        );
+        site.run(&["source", "remove", "door"]).done();
+    }
+    server.terminate();
+}
+
+#[test]
+fn a_wrong_password_is_told_and_never_shown() {
+    let (site, server) = {
+        let (site, ready, _) = serving("");
+        ready.terminate();
+        let server = site.serve();
+        (site, server)
+    };
+    let camera = Camera::new();
+    add(&site, &camera.url("admin:secret@"), &[]);
+    let mut visit = camera.visit();
+    for _ in 0..2 {
+        let wanted = visit.wants("OPTIONS");
+        visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    }
+    visit.is_left();
+    says(&site, "waiting", "refuses the password of user \"admin\"");
+    site.run(&["source", "remove", "door"]).done();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    let wanted = visit.wants("OPTIONS");
+    visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    says(&site, "waiting", "asks for a user and a password");
+    let listed = site.run(&["source", "list"]).done().out;
+    assert!(listed.contains("waiting: it asks for a user"), "{listed}");
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0));
+    assert!(
+        log.contains("refuses the password") && !log.contains("secret"),
+        "{log}"
+    );
+}
+
+#[test]
+fn whatever_a_camera_says_does_not_hurt() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    let long = "x".repeat(70_000);
+    let well = "RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\n";
+    let answers: [(&str, String); 5] = [
+        (
+            "404",
+            format!("{well}RTSP/1.0 404 Not Found\r\nCSeq: 2\r\n\r\n"),
+        ),
+        ("not understood", "HTTP/1.1 200 OK\r\n\r\n".to_owned()),
+        ("not understood", format!("RTSP/1.0 200 OK\r\nX: {long}")),
+        (
+            "cannot be recorded",
+            "RTSP/1.0 200 OK\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n".to_owned(),
+        ),
+        (
+            "not known",
+            "RTSP/1.0 401 No\r\nCSeq: 1\r\nWWW-Authenticate: Digest , ,=\r\n\r\n".to_owned(),
+        ),
+    ];
+    let who = camera.url("u:p@");
+    for (word, answer) in answers {
+        // Each is met for the first time, so nobody waits long.
+        add(&site, &who, &[]);
+        let mut visit = camera.visit();
+        visit.wants("OPTIONS");
+        visit.send(answer.as_bytes());
+        says(&site, "waiting", word);
+        site.run(&["source", "remove", "door"]).done();
+    }
+    // Among packets.
+    add(&site, &who, &[]);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..5, 7));
+    has(&site, 5);
+    visit.send(&[1, 2, 3]);
+    says(&site, "waiting", "not understood");
+    site.run(&["source", "remove", "door"]).done();
+    // Nobody is there.
+    let nobody = camera.url("");
+    drop(camera);
+    add(&site, &nobody, &[]);
+    says(&site, "waiting", "cannot be reached");
+    server.terminate();
+}
