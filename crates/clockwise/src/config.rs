@@ -7,6 +7,7 @@
 mod disk;
 #[doc(hidden)]
 pub mod fuzzing;
+mod http;
 mod patience;
 mod reservation;
 mod rtsp;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
+pub use self::http::HttpConfig;
 use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::media::MediaConfig;
@@ -52,7 +54,7 @@ struct File {
     #[serde(default)]
     rtsp: rtsp::Section,
     #[serde(default)]
-    http: Http,
+    http: http::Section,
     #[serde(default)]
     pool: PoolSection,
     #[serde(default)]
@@ -132,12 +134,6 @@ fn memory_total<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Byt
     Ok(Some(total))
 }
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Http {
-    listen: Option<Spanned<String>>,
-}
-
 /// A configuration that makes sense.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -157,8 +153,8 @@ pub struct Config {
     pub access: Option<AccessConfig>,
     /// How cameras are pulled from.
     pub sources: SourcesConfig,
-    /// The TCP address where recordings are served to browsers, if they are to be.
-    pub http: Option<std::net::SocketAddr>,
+    /// How recordings are served to browsers, if they are to be.
+    pub http: Option<HttpConfig>,
     /// Disk time reserved for exports.
     pub nbd_reservations: Vec<ExportReservation>,
     /// The extent size, for `pool create`.
@@ -225,12 +221,7 @@ impl Config {
             rtsp: served,
             access,
             sources: pulled,
-            http: file
-                .http
-                .listen
-                .as_ref()
-                .map(|address| tcp(source, address))
-                .transpose()?,
+            http: file.http.checked(source)?,
             extent: file.pool.extent,
             memory: file.memory.total.unwrap_or(MEMORY_DEFAULT),
             open: OpenOptions {

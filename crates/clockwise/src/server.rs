@@ -74,8 +74,8 @@ impl Server {
         let archives = Arc::new(Archives::new(Arc::clone(&pool), config.sources.block));
         let access = open_access(config)?;
         let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
-        let browsers = match config.http {
-            Some(address) => Some(listen_http(address).await?),
+        let browsers = match &config.http {
+            Some(http) => Some(listen_http(http.address).await?),
             None => None,
         };
         let http = browsers.as_ref().and_then(|of| of.local_addr().ok());
@@ -124,11 +124,19 @@ impl Server {
             {
                 tracing::warn!(%address, "whoever reaches this address can see all recordings: [rtsp] has no `users`");
             }
-            let router = move |peer| match (&access, peer) {
-                (Some(access), Some(peer)) => {
-                    http::media::asking(router.clone(), Arc::clone(access), peer)
+            let origins = config.http.as_ref().and_then(|http| http.origins.clone());
+            let router = move |peer| {
+                let router = match (&access, peer) {
+                    (Some(access), Some(peer)) => {
+                        http::media::asking(router.clone(), Arc::clone(access), peer)
+                    }
+                    _ => router.clone(),
+                };
+                // Whose page asks is answered before who asks is: browsers do not say that with it.
+                match &origins {
+                    Some(origins) => router.layer(origins.layer()),
+                    None => router,
                 }
-                _ => router.clone(),
             };
             tasks.push(tokio::spawn(api::serve(
                 listener,

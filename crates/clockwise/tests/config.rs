@@ -115,6 +115,16 @@ fn each_wrong_key_is_shown_where_it_stands() {
             &["`everywhere` is not an address"],
         ),
         (
+            format!("[http]\nlisten = \"0\"\nallow_origin = [\"portal.example\"]\n{disk}"),
+            ":3:16",
+            &["`portal.example` is no origin", "https://portal.example"],
+        ),
+        (
+            format!("[http]\nallow_origin = [\"*\"]\n{disk}"),
+            ":2:16",
+            &["not served", "`listen`"],
+        ),
+        (
             format!("[rtsp]\nblock = \"100KiB\"\n{disk}"),
             ":1:1",
             &["`block` is 100", "power of two"],

@@ -290,3 +290,55 @@ fn a_browser_is_asked_who_it_is_and_plays_then() {
     browser.close();
     serve.terminate();
 }
+
+/// A page of another site gets at recordings where its site is named, with what its user logs in with, and others do not.
+#[test]
+fn a_page_of_another_site_shows_what_it_may() {
+    if !have("ffmpeg") || !have("chromium") {
+        return;
+    }
+    // Another site is whatever answers, here with a page that says that there is none, and leaves it to scripts what they fetch.
+    let portal = Site::new(1);
+    with_rtsp(&portal, HTTP);
+    portal.run(&["pool", "create"]).done();
+    let (portal_serve, _) = serve(&portal);
+    let portal = http(&portal_serve);
+    let site = Site::new(2);
+    let more = format!("users = \"rtsp-users\"\n{HTTP}\nallow_origin = [\"http://{portal}\"]");
+    with_rtsp(&site, &more);
+    users(&site, "rtsp-users", &[("anna", "of-anna")]);
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve(&site);
+    site.run(&["volume", "create", "cam", "--size", "20MiB"])
+        .done();
+    outcome(clip(&[], 6.0).arg(format!("rtsp://anna:of-anna@{address}/cam"))).done();
+    until("the recording is closed", || ended(&site, "cam") == 1);
+    let browsers = http(&serve);
+    // A part is what the browser asks for beforehand whether it may.
+    let fetches = |path: &str| {
+        format!(
+            "fetch('http://{browsers}/media/cam/1/{path}', {{ credentials: 'include', headers: {{ Range: 'bytes=0-99' }} }})
+                .then(async got => `${{got.status}} ${{got.headers.get('content-range')}} ${{(await got.text()).slice(0, 7)}}`)
+                .catch(error => error.name)"
+        )
+    };
+    let anna = Who {
+        user: "anna",
+        password: "of-anna",
+    };
+    let mut browser = Browser::start(site.folder.path(), Some(anna));
+    let page = format!("http://{portal}/page");
+    assert_eq!(browser.open(&page), Ok(404));
+    assert_eq!(browser.does(&fetches("index.m3u8")), "200 null #EXTM3U");
+    assert!(browser.challenges > 0);
+    let part = browser.does(&fetches("recording.mp4"));
+    let part = part.as_str().unwrap_or_default();
+    assert!(part.starts_with("206 bytes 0-99/"), "{part}");
+    // The same page by another name is of another site.
+    let other = format!("http://localhost:{}/page", portal.port());
+    assert_eq!(browser.open(&other), Ok(404));
+    assert_eq!(browser.does(&fetches("index.m3u8")), "TypeError");
+    browser.close();
+    serve.terminate();
+    portal_serve.terminate();
+}

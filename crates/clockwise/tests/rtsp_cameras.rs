@@ -127,6 +127,152 @@ fn a_camera_may_say_a_base_that_is_none() {
     server.terminate();
 }
 
+/// Some cameras send what is no packet between their packets: it is passed over, as other clients do.
+#[test]
+fn what_a_camera_sends_between_packets_is_passed_over() {
+    let (site, server, address, _camera, mut visit) = called("tcp");
+    let sent = packets(0..40, 7);
+    for (number, packet) in sent.iter().enumerate() {
+        // Other lengths than before, in which a packet seems to begin that is none, or the first bytes of one end.
+        let stray = [
+            &b"\0\x16\x03$\x07\0\x10\x80$\0\0\x0c"[..],
+            &vec![7; 99 * number],
+        ]
+        .concat();
+        match number % 4 {
+            0 => {}
+            1 => visit.send(&stray),
+            2 => visit.send(&stray[..number % 12 + 1]),
+            _ => {
+                // It comes in pieces, each of which is looked at.
+                visit.send(&stray);
+                visit.packet(packet);
+                has(&site, number as u64 + 1);
+                continue;
+            }
+        }
+        visit.packet(packet);
+    }
+    has(&site, 40);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// One that sends nothing else any more is called again.
+#[test]
+fn a_camera_that_sends_no_packets_any_more_is_called_again() {
+    let (site, server, address, camera, mut visit) = called("tcp");
+    let sent = packets(0..10, 7);
+    send(&mut visit, &sent);
+    has(&site, 10);
+    visit.send(&vec![7; 70_000]);
+    says(&site, "waiting", "no RTSP");
+    let mut again = camera.visit();
+    again.plays(&sdp(800));
+    let behind = packets(50..60, 8);
+    send(&mut again, &behind);
+    has(&site, 20);
+    ends(&site, address, &[sent, behind].concat());
+    server.terminate();
+}
+
+/// What is asked for may be elsewhere: a server in front of cameras says so.
+#[test]
+fn a_source_goes_where_its_camera_says_that_it_is() {
+    let (site, server, address) = serving("");
+    let (first, second) = (Camera::new(), Camera::new());
+    let moves = |to: &str| {
+        let mut visit = first.visit();
+        let wanted = visit.wants("OPTIONS");
+        visit.does(&wanted, "");
+        let wanted = visit.wants("DESCRIBE");
+        visit.answer(&wanted, "302 Found", to, "");
+        visit.is_left();
+    };
+    add(&site, &first.url("admin:p%40ss@"), &[]);
+    moves(&format!("Location: {}\r\n", second.url("")));
+    let mut visit = second.visit();
+    // Who asks there is nobody.
+    let wanted = visit.wants("OPTIONS");
+    visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    visit.is_left();
+    says(&site, "waiting", "its URL has none");
+    // Back at the first, which names another path.
+    moves("Location: /live/2\r\n");
+    let mut visit = first.visit();
+    let wanted = visit.wants("OPTIONS");
+    assert!(wanted.uri.ends_with("/live/2"), "{wanted:?}");
+    visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    let wanted = visit.wants("OPTIONS");
+    assert!(wanted.is_by("admin", "p@ss"), "{wanted:?}");
+    visit.does(&wanted, "");
+    visit.plays(&sdp(800));
+    let sent = packets(0..5, 7);
+    send(&mut visit, &sent);
+    has(&site, 5);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+#[test]
+fn a_source_does_not_go_everywhere() {
+    let (site, server, _) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let moves = |to: &str| {
+        let mut visit = camera.visit();
+        let wanted = visit.wants("OPTIONS");
+        visit.does(&wanted, "");
+        let wanted = visit.wants("DESCRIBE");
+        visit.answer(&wanted, "301 Moved Permanently", to, "");
+        visit.is_left();
+    };
+    moves("");
+    says(&site, "waiting", "301 Moved Permanently");
+    moves("Location: http://127.0.0.1/live\r\n");
+    says(&site, "waiting", "its scheme is \"http\"");
+    (0..4).for_each(|_| moves("Location: /again\r\n"));
+    says(&site, "waiting", "more than 3 times");
+    site.json(&["source", "remove", "door"]);
+    server.terminate();
+}
+
+/// A microphone that is off ends no picture; without a picture there is nothing.
+#[test]
+fn a_track_that_is_refused_is_recorded_without() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    let sound = "m=audio 0 RTP/AVP 0\r\nb=AS:64\r\na=control:two\r\n";
+    let both = sdp(800) + sound;
+    let refuses = |track: &str| {
+        let mut visit = camera.visit();
+        loop {
+            let wanted = visit.wanted().expect("it goes on up to PLAY");
+            if wanted.method == "SETUP" && wanted.uri.ends_with(track) {
+                visit.answer(&wanted, "404 Not Found", "", "");
+                if track == "one" {
+                    break;
+                }
+                continue;
+            }
+            visit.does(&wanted, &both);
+            if wanted.method == "PLAY" {
+                break;
+            }
+        }
+        visit
+    };
+    add(&site, &camera.url(""), &[]);
+    refuses("one").is_left();
+    says(&site, "waiting", "404 Not Found");
+    let mut visit = refuses("two");
+    let sent = packets(0..10, 7);
+    send(&mut visit, &sent);
+    has(&site, 10);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
 #[test]
 fn a_camera_is_told_who_asks_in_the_way_that_it_asks_for() {
     let (site, server, _) = serving("");
@@ -253,7 +399,7 @@ fn whatever_a_camera_says_does_not_hurt() {
     visit.plays(&sdp(800));
     send(&mut visit, &packets(0..5, 7));
     has(&site, 5);
-    visit.send(&[1, 2, 3]);
+    visit.send(format!("RTSP/1.0 200 OK\r\nX: {long}").as_bytes());
     says(&site, "waiting", "not understood");
     site.run(&["source", "remove", "door"]).done();
     // Nobody is there.

@@ -190,6 +190,67 @@ fn browsers_are_asked_who_they_are() {
     serving.terminate();
 }
 
+/// Which pages may show recordings is said to browsers that ask, before it is asked who they are.
+#[test]
+fn other_sites_may_show_recordings_where_they_are_named() {
+    let asks = |browsers, method: &str, origin: &str| {
+        let headers = format!(
+            "Origin: {origin}\r\nAccess-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range\r\n"
+        );
+        ask(browsers, method, "/media/", &headers)
+    };
+    let allowed = |head: &str| {
+        ["origin", "credentials"].map(|of| {
+            let name = format!("access-control-allow-{of}");
+            header(head, &name).map(str::to_owned)
+        })
+    };
+    let some = |of: &str| Some(of.to_owned());
+    let portal = "https://portal.example";
+    for (origins, of_portal, of_other) in [
+        ("", [None, None], [None, None]),
+        (
+            "allow_origin = [\"https://portal.example\", \"http://[::1]:8080\"]",
+            [some(portal), some("true")],
+            [None, some("true")],
+        ),
+        (
+            "allow_origin = [\"*\"]",
+            [some("*"), None],
+            [some("*"), None],
+        ),
+    ] {
+        let site = Site::new(1);
+        let text = common::read_text(&site.config());
+        let more = format!("[rtsp]\nusers = \"rtsp-users\"\n[http]\nlisten = \"0\"\n{origins}\n");
+        std::fs::write(site.config(), text + &more).expect("it can be written");
+        site.run(&["pool", "create"]).done();
+        users(&site, "rtsp-users", &[("anna", "of-anna")]);
+        let serve = site.serve_json();
+        let browsers = http(&serve);
+        let (status, head, _) = asks(browsers, "OPTIONS", portal);
+        // Without a word of others nobody is let through to what knows no OPTIONS.
+        let asked = if origins.is_empty() { 401 } else { 200 };
+        assert_eq!(
+            (status, allowed(&head)),
+            (asked, of_portal.clone()),
+            "{head}"
+        );
+        let (_, head, _) = asks(browsers, "OPTIONS", "https://other.example");
+        assert_eq!(allowed(&head), of_other, "{head}");
+        // Who is asked for a password is told by what may see that.
+        let (status, head, _) = asks(browsers, "GET", portal);
+        assert_eq!((status, allowed(&head)), (401, of_portal), "{head}");
+        let seen = header(&head, "access-control-expose-headers").unwrap_or_default();
+        assert_eq!(
+            seen.contains("content-range"),
+            !origins.is_empty(),
+            "{seen}"
+        );
+        serve.terminate();
+    }
+}
+
 /// Also where nobody comes by RTSP.
 #[test]
 fn browsers_are_asked_who_they_are_without_rtsp() {

@@ -288,6 +288,8 @@ fn playing_goes_on_from_where_it_is() {
     player
         .ask("PLAY", "cam", "Range: npt=9999-\r\n", "")
         .is(457);
+    player.packets_on(0, before + 4);
+    player.ask("PLAY", "cam", "", "").is(200);
     let all = player.packets_on(0, sent.len());
     let bodies = |of: &[Vec<u8>]| {
         of.iter()

@@ -16,6 +16,7 @@
 mod file;
 mod hls;
 mod made;
+mod origins;
 mod page;
 mod running;
 mod visitors;
@@ -35,6 +36,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
 use made::Made;
+pub use origins::{OriginError, Origins};
 use running::Running;
 pub use visitors::asking;
 

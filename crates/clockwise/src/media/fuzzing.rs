@@ -21,7 +21,16 @@ pub fn input(data: &[u8]) {
         input.add(bytes);
         loop {
             match input.next_item() {
-                Err(_) => return,
+                Err(_) => {
+                    // As where a camera sends what is nothing.
+                    input.take(&mut [0]);
+                    let left = input.unused().len();
+                    let (passed, is_found) = input.pass_stray(|channel| channel < 4);
+                    assert_eq!(input.unused().len(), left - passed);
+                    if !is_found {
+                        break;
+                    }
+                }
                 Ok(Next::More) => break,
                 Ok(Next::Packet { len, .. }) => {
                     let mut out = vec![0; len];

@@ -11,6 +11,12 @@ use rtsp_types::{Message, ParseError, Request, Response};
 /// The longest request with its headers and body.
 pub const MESSAGE_BYTES_MAX: usize = 65_536;
 
+/// What an answer begins with.
+const ANSWER: &[u8] = b"RTSP/1.0 ";
+
+/// The shortest packet: of RTCP, which says who sends and no more.
+const PACKET_BYTES_MIN: u16 = 8;
+
 /// What comes next.
 #[derive(Debug)]
 pub enum Next {
@@ -77,6 +83,30 @@ impl Input {
         out[..count].copy_from_slice(&self.bytes[self.from..self.from + count]);
         self.from += count;
         count
+    }
+
+    /// Passes over what has come up to what begins as a packet on one of these channels does, or an answer; how much that is,
+    /// and whether there is one. What may become one is kept.
+    pub fn pass_stray(&mut self, is_channel: impl Fn(u8) -> bool) -> (usize, bool) {
+        let begins = |of: &[u8]| match *of {
+            // RTP and RTCP have their version there (RFC 3550, section 5.1), and no packet of them is shorter.
+            [b'$', channel, high, low, version, ..] => {
+                is_channel(channel)
+                    && u16::from_be_bytes([high, low]) >= PACKET_BYTES_MIN
+                    && version >> 6 == 2
+            }
+            _ => of.starts_with(ANSWER),
+        };
+        let may_begin =
+            |of: &[u8]| of.len() < ANSWER.len() && (of[0] == b'$' || ANSWER.starts_with(of));
+        let stray = self.unused();
+        let all = stray.len();
+        let mut starts = (0..all).map(|from| &stray[from..]);
+        let found = starts.find(|of| begins(of) || may_begin(of));
+        let passed = all - found.map_or(0, <[u8]>::len);
+        let is_found = found.is_some_and(begins);
+        self.from += passed;
+        (passed, is_found)
     }
 
     /// What comes next. A packet's bytes have to be taken before this is called again.
@@ -162,6 +192,39 @@ mod tests {
             }
             assert_eq!((requests, packets.as_slice()), (2, &b"123451234512345"[..]));
             assert!(input.unused().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_nothing_is_passed_over_up_to_a_packet_or_an_answer() {
+        let packet = [b'$', 0, 0, 12, 0x80, 96, 0, 1];
+        let answer = b"RTSP/1.0 200 OK\r\n";
+        let other = [b'$', 9, 0, 12, 0x80, 96];
+        let version = [b'$', 0, 0, 12, 0x40, 96];
+        let short = [b'$', 0, 0, 7, 0x80, 96];
+        for (stray, behind, is_found) in [
+            (&b""[..], &packet[..], true),
+            (b"", answer, true),
+            (b"\0\x16\x03$$", &packet, true),
+            (b"RTSP/1RTSP", answer, true),
+            (&other, &packet, true),
+            (&version, &packet, true),
+            (&short, &packet, true),
+            (b"$\0\0", &packet, true),
+            (b"nothing", b"", false),
+            (b"GET / HTTP/1.1\r\n", b"", false),
+            // What may become one.
+            (b"x", &packet[..1], false),
+            (b"x", &packet[..4], false),
+            (&other, &answer[..8], false),
+            (b"x", &answer[..1], false),
+        ] {
+            let mut input = Input::default();
+            input.add(stray);
+            input.add(behind);
+            let found = input.pass_stray(|channel| channel < 2);
+            assert_eq!(found, (stray.len(), is_found), "{stray:?}");
+            assert_eq!(input.unused(), behind, "{stray:?}");
         }
     }
 

@@ -26,6 +26,9 @@ const AT_A_TIME: usize = 64;
 /// Packets, requests and answers that are taken from a connection before others have their turn.
 pub(super) const ITEMS_AT_A_TIME: usize = 1_024;
 
+/// How much that is neither a packet nor an answer is passed over between two packets.
+const STRAY_BYTES_MAX: usize = 65_536;
+
 /// How long what lies in sockets at the end is received, where no buffer is free for it at once.
 const REST_WITHIN: Nanos = Nanos::from_secs(10);
 
@@ -52,6 +55,16 @@ impl Partial {
             _ => 0,
         }
     }
+}
+
+/// What came between packets and is none of them.
+pub(super) struct Stray {
+    /// Packets that had come before.
+    pub(super) packets: u64,
+    /// How much of it has come since.
+    pub(super) bytes: usize,
+    /// Whether the next packet has not been found yet.
+    pub(super) is_searching: bool,
 }
 
 /// What who records wakes for.
@@ -290,6 +303,31 @@ impl Receiver<'_> {
                     None => {}
                 }
                 *partial = None;
+            }
+        }
+    }
+
+    /// Looks for the next packet, or answer, behind what is neither; `None`: there is one.
+    pub(super) fn search(
+        &mut self,
+        transports: &[Option<Transport>],
+        stray: &mut Stray,
+    ) -> Result<Option<Came>, ReceiveError> {
+        loop {
+            let is_channel = |channel| whose(transports, channel, HEADER_BYTES).is_some();
+            let (passed, is_found) = self.input.pass_stray(is_channel);
+            stray.bytes += passed;
+            stray.is_searching = !is_found;
+            if is_found {
+                return Ok(None);
+            }
+            if stray.bytes > STRAY_BYTES_MAX {
+                return Err(InputError::Syntax.into());
+            }
+            match self.receive(4_096)? {
+                None => return Ok(Some(Came::Nothing)),
+                Some(0) => return Ok(Some(Came::End)),
+                Some(_) => {}
             }
         }
     }

@@ -17,6 +17,7 @@ mod own;
 mod reach;
 mod session;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, panic};
@@ -37,8 +38,9 @@ use super::record::{RecordError, Tally, Tape};
 use super::roster::{About, Does};
 use super::sources::SourcesConfig;
 use super::tls::Trusted;
+use address::RedirectError;
 pub use address::{Address, AddressError, Lower};
-use camera::Camera;
+use camera::{Camera, Shows};
 pub use login::Credentials;
 pub(crate) use login::Login;
 use login::LoginError;
@@ -50,6 +52,9 @@ const PAUSE_MIN: Nanos = Nanos::from_secs(1);
 
 /// The longest one.
 const PAUSE_MAX: Nanos = Nanos::from_secs(30);
+
+/// How often a camera may say that what is asked for is elsewhere.
+const REDIRECTS_MAX: usize = 3;
 
 /// What is to be pulled, and where it goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -128,6 +133,10 @@ pub(super) enum SourceError {
     Left,
     #[error("{0:?} is answered with {1} {2}")]
     Status(Method, u16, String),
+    #[error("it says that what is asked for is at another URL, which is not gone to: {0}")]
+    Redirected(#[from] RedirectError),
+    #[error("it is redirected more than {REDIRECTS_MAX} times")]
+    Redirects,
     #[error(transparent)]
     Login(#[from] LoginError),
     #[error("what it describes cannot be recorded: {0}")]
@@ -290,17 +299,21 @@ impl Worker {
     fn describe(&self, tape: Option<&mut Tape<'_>>) -> Result<(Camera, Description), SourceError> {
         self.now().state = State::Connecting;
         let mut meanwhile = self.meanwhile(tape);
-        let mut camera = Camera::connect(
-            &self.spec.address,
-            self.spec.trusted.as_ref(),
-            &mut meanwhile,
-        )?;
         let volume = &self.spec.volume;
-        if camera.is_at(&self.own) && self.spec.address.plays(volume) {
-            return Err(SourceError::Own(volume.clone()));
+        let mut address = Cow::Borrowed(&self.spec.address);
+        for _ in 0..=REDIRECTS_MAX {
+            let trusted = self.spec.trusted.as_ref();
+            let mut camera = Camera::connect(&address, trusted, &mut meanwhile)?;
+            if camera.is_at(&self.own) && address.plays(volume) {
+                return Err(SourceError::Own(volume.clone()));
+            }
+            match camera.describe(&mut meanwhile)? {
+                Shows::Tracks(description) => return Ok((camera, *description)),
+                Shows::Elsewhere(to) => address = Cow::Owned(address.redirected(&to)?),
+            }
+            tracing::info!(source = %self.spec.name, to = %address.shown(), "a source is redirected");
         }
-        let description = camera.describe(&mut meanwhile)?;
-        Ok((camera, description))
+        Err(SourceError::Redirects)
     }
 
     /// What is reserved for what a camera describes, and the description that says so.
@@ -468,6 +481,7 @@ impl Worker {
                     back_off,
                     is_behind: false,
                     next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
+                    stray: None,
                 };
                 let error = match session.move_packets(tape, &mut camera) {
                     Ok(never) => match never {},

@@ -48,7 +48,37 @@ pub enum AddressError {
     Credentials,
 }
 
+/// Why a URL that a camera names is not gone to.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum RedirectError {
+    /// It is none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Whoever asked for TLS has it.
+    #[error("{0} is without TLS")]
+    Plain(String),
+}
+
 impl Address {
+    /// Where a camera says that what is asked for is. Who asks is told nobody but this host.
+    ///
+    /// # Errors
+    /// When it is nowhere that can be gone to.
+    pub(super) fn redirected(&self, to: &str) -> Result<Self, RedirectError> {
+        let to = self.url.join(to);
+        let to = to.map_err(|error| AddressError::Syntax(error.to_string()))?;
+        let mut to = Self::parse(to.as_str())?;
+        if self.is_secure() && !to.is_secure() {
+            return Err(RedirectError::Plain(to.shown().to_owned()));
+        }
+        // Another port may be somebody else's, but for one that shows whose it is.
+        let is_same = to.host == self.host && (to.port == self.port || to.is_secure());
+        if to.credentials.is_none() && is_same {
+            to.credentials.clone_from(&self.credentials);
+        }
+        Ok(to)
+    }
+
     /// Whether this server would play something of a volume there.
     pub(super) fn plays(&self, volume: &str) -> bool {
         volumes(self.url.path()).is_some_and(|all| all.iter().any(|of| of == volume))
@@ -116,6 +146,37 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_redirection_takes_no_password_to_another_host() {
+        let go = |from: &str, to: &str| Address::parse(from).unwrap().redirected(to);
+        let of = |host: &str| format!("rtsp://u:p@{host}/a/b");
+        for (from, to, shown, has_password) in [
+            ("cam", "rtsp://cam/c?d", "rtsp://cam/c?d", true),
+            ("cam", "/c", "rtsp://cam/c", true),
+            ("cam", "c", "rtsp://cam/a/c", true),
+            ("cam", "rtsp://cam:554/c", "rtsp://cam:554/c", true),
+            ("cam", "rtsp://cam:8554/c", "rtsp://cam:8554/c", false),
+            ("cam:8554", "rtsp://cam:8554/c", "rtsp://cam:8554/c", true),
+            ("cam", "rtsps://cam/c", "rtsps://cam/c", true),
+            ("cam", "rtsp://other/c", "rtsp://other/c", false),
+            ("cam", "rtsps://other/c", "rtsps://other/c", false),
+            ("cam", "rtsp://v:q@other/c", "rtsp://other/c", true),
+        ] {
+            let gone = go(&of(from), to).unwrap();
+            assert_eq!(gone.shown(), shown, "{to}");
+            assert_eq!(gone.credentials().is_some(), has_password, "{to}");
+        }
+        let gone = go(&of("cam"), "rtsp://v:q@other/c").unwrap();
+        assert_eq!(gone.credentials().unwrap().user, "v");
+        let plain = go("rtsps://cam/a", "rtsp://cam/a");
+        let refused = RedirectError::Plain("rtsp://cam/a".to_owned());
+        assert_eq!(plain, Err(refused));
+        for bad in ["http://cam/a", "rtsp:///a", "rtsp://["] {
+            let gone = go("rtsp://cam/a", bad);
+            assert!(matches!(gone, Err(RedirectError::Address(_))), "{bad}");
+        }
+    }
 
     #[test]
     fn a_url_says_where_and_who_and_shows_no_password() {

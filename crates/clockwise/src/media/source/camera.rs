@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use engine::clock;
 use rtsp_types::headers::{
-    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, PUBLIC, SESSION, TRANSPORT,
-    USER_AGENT, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, LOCATION, PUBLIC, SESSION,
+    TRANSPORT, USER_AGENT, WWW_AUTHENTICATE,
 };
 use rtsp_types::{Method, Request, Response, StatusCode, Url, Version};
 use rustix::event::PollFlags;
@@ -39,6 +39,21 @@ const TIMEOUT_SECONDS_MAX: u64 = 3_600;
 
 /// An answer, with its body.
 pub(super) type Said = Response<Vec<u8>>;
+
+/// What a camera shows.
+pub(super) enum Shows {
+    /// What it has.
+    Tracks(Box<Description>),
+    /// What is at this URL.
+    Elsewhere(String),
+}
+
+/// At which URL what is asked for is, if it is not here (RFC 2326, section 11.3).
+fn elsewhere(said: &Said) -> Option<&str> {
+    let to = said.header(&LOCATION)?.as_str().trim();
+    let is_told = matches!(u16::from(said.status()), 301..=303 | 307 | 308);
+    (is_told && !to.is_empty()).then_some(to)
+}
 
 /// What was asked, and not answered yet.
 struct Asked {
@@ -149,7 +164,7 @@ impl Camera {
     pub(super) fn describe(
         &mut self,
         meanwhile: &mut Meanwhile<'_, '_>,
-    ) -> Result<Description, SourceError> {
+    ) -> Result<Shows, SourceError> {
         let uri = self.url.as_str().to_owned();
         let options = self.ask(Method::Options, &uri, Vec::new(), meanwhile)?;
         let can = options.header(&PUBLIC).map_or("", |public| public.as_str());
@@ -161,6 +176,9 @@ impl Camera {
         }
         let accept = vec![(rtsp_types::headers::ACCEPT, "application/sdp".to_owned())];
         let said = self.ask(Method::Describe, &uri, accept, meanwhile)?;
+        if let Some(to) = elsewhere(&said) {
+            return Ok(Shows::Elsewhere(to.to_owned()));
+        }
         let base = said
             .header(&CONTENT_BASE)
             .or(said.header(&CONTENT_LOCATION));
@@ -168,7 +186,7 @@ impl Camera {
             base.clone_into(&mut self.base);
         }
         let description = Description::parse(said.body())?;
-        Ok(description)
+        Ok(Shows::Tracks(Box::new(description)))
     }
 
     /// What a part of the presentation is called (RFC 2326, appendix C.1.1).
@@ -181,7 +199,8 @@ impl Camera {
         }
     }
 
-    /// A transport for each track.
+    /// A transport for each track. One that is refused is recorded without, if it is not what the others go along with: a
+    /// microphone that is off ends no picture.
     ///
     /// # Errors
     /// When it has none that can be had.
@@ -194,10 +213,19 @@ impl Camera {
         let mut transports = Vec::new();
         for (number, track) in description.tracks().iter().enumerate() {
             let uri = self.named(track.control.as_deref());
-            transports.push(Some(match lower {
-                Lower::Tcp => self.set_up_tcp(number, &uri, meanwhile)?,
-                Lower::Udp => self.set_up_udp(&uri, meanwhile)?,
-            }));
+            let transport = match lower {
+                Lower::Tcp => self.set_up_tcp(number, &uri, meanwhile),
+                Lower::Udp => self.set_up_udp(&uri, meanwhile),
+            };
+            let is_main = number == usize::from(description.video_track());
+            transports.push(match transport {
+                Err(error @ SourceError::Status(..)) if !is_main => {
+                    let url = self.url.as_str();
+                    tracing::warn!(camera = %url, track = number, %error, "a track of a source is refused, and nothing of it is recorded");
+                    None
+                }
+                transport => Some(transport?),
+            });
         }
         Ok(transports)
     }
@@ -342,7 +370,8 @@ impl Camera {
             self.send(asked.method, asked.uri, asked.headers, meanwhile)?;
             return Ok(None);
         }
-        let is_good = said.status().is_success();
+        let is_described = asked.method == Method::Describe;
+        let is_good = said.status().is_success() || is_described && elsewhere(&said).is_some();
         // Who does not know how it is kept alive is alive.
         let keeps_alive = matches!(asked.method, Method::Options | Method::GetParameter);
         if !is_good && (!keeps_alive || said.status() == StatusCode::SessionNotFound) {

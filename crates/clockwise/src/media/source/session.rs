@@ -9,8 +9,9 @@ use sched::units::Time;
 use super::camera::{self, Camera};
 use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::media::block::Kind;
+use crate::media::input::InputError;
 use crate::media::poll::Wait;
-use crate::media::receive::{Came, ITEMS_AT_A_TIME, Partial, Wakes};
+use crate::media::receive::{Came, ITEMS_AT_A_TIME, Partial, ReceiveError, Stray, Wakes};
 use crate::media::record::Tape;
 use crate::media::transport::Transport;
 
@@ -27,6 +28,8 @@ pub(super) struct Session<'a> {
     /// Packets wait in the connection for room.
     pub(super) is_behind: bool,
     pub(super) next_keep_alive: Time,
+    /// What came last that is nothing.
+    pub(super) stray: Option<Stray>,
 }
 
 impl Session<'_> {
@@ -155,19 +158,49 @@ impl Session<'_> {
         let mut items = ITEMS_AT_A_TIME;
         loop {
             let mut receiver = camera.receiver();
-            match receiver.between(tape, &self.transports, partial, &mut items)? {
-                Came::Response(said) => {
+            let came = match &mut self.stray {
+                Some(stray) if stray.is_searching => receiver.search(&self.transports, stray)?,
+                _ => match receiver.between(tape, &self.transports, partial, &mut items) {
+                    // Some send what is nothing between their packets.
+                    Err(ReceiveError::Input(InputError::Syntax | InputError::Tls)) => {
+                        self.note_stray(tape, camera);
+                        None
+                    }
+                    came => Some(came?),
+                },
+            };
+            match came {
+                None => {}
+                Some(Came::Response(said)) => {
                     camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
                 }
                 // It can live without what it asks for.
-                Came::Request(_) => {}
-                came @ (Came::Nothing | Came::NoRoom | Came::More) => {
+                Some(Came::Request(_)) => {}
+                Some(came @ (Came::Nothing | Came::NoRoom | Came::More)) => {
                     self.is_behind = !matches!(came, Came::Nothing);
                     return Ok(());
                 }
-                Came::End => return Err(SourceError::Closed),
+                Some(Came::End) => return Err(SourceError::Closed),
             }
         }
+    }
+
+    /// What has come is no packet, and no answer: it is passed over.
+    fn note_stray(&mut self, tape: &Tape<'_>, camera: &mut Camera) {
+        if self.stray.is_none() {
+            tracing::warn!(
+                source = %self.worker.spec.name, camera = %self.worker.spec.address.shown(),
+                "what a source sends between its packets is no RTSP, and is passed over"
+            );
+        }
+        let packets = tape.tally().packets;
+        let before = self.stray.take().filter(|stray| stray.packets == packets);
+        let passed = camera.receiver().input.take(&mut [0]);
+        self.stray = Some(Stray {
+            packets,
+            bytes: before.map_or(0, |stray| stray.bytes) + passed,
+            is_searching: true,
+        });
     }
 
     /// Tells of what has come.
