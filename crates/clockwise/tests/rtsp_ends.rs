@@ -12,13 +12,14 @@ mod rtsp_support;
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{Site, call, until};
 use nbd_support::Wire;
 use rtsp_support::camera::Camera;
 use rtsp_support::{
     Client, SDP_TYPE, TCP, bye, played, publisher, publisher_of_two, reservations, rtp, sdp,
-    sender_report, serve, serving, sized,
+    sender_report, serve, serving, serving_logged, sized,
 };
 use serde_json::Value;
 
@@ -346,6 +347,39 @@ fn a_recording_that_is_ended_from_outside_is_closed_properly() {
     site.run(&["session", "end", &number])
         .fails(2, &["no session", "session list"]);
     serve.terminate();
+}
+
+/// Also while it does not take what it has asked for.
+#[test]
+fn a_session_that_takes_no_answers_is_ended_from_outside() {
+    let (site, serve, address) = serving_logged("");
+    for records in [true, false] {
+        let mut client = match records {
+            true => publisher(address, TCP),
+            false => {
+                let mut client = Client::connect(address);
+                client.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
+                client.ask("SETUP", "cam/one", TCP, "").is(200);
+                client
+            }
+        };
+        // Until the server takes no more, as its answers do not go.
+        let asks = b"OPTIONS * RTSP/1.0\r\nCSeq: 9\r\n\r\n".repeat(1_000);
+        client
+            .socket
+            .set_write_timeout(Some(Duration::from_secs(1)))
+            .expect("a time");
+        while client.socket.write_all(&asks).is_ok() {}
+        let number = sessions(&site)[0]["number"].to_string();
+        site.run(&["session", "end", &number]).done();
+        assert!(sessions(&site).is_empty());
+    }
+    let (_, log) = serve.terminate();
+    assert_eq!(
+        log.matches("somebody has ended its session").count(),
+        2,
+        "{log}"
+    );
 }
 
 #[test]

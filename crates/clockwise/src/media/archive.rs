@@ -44,6 +44,7 @@ pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
 pub use frames::{FRAMES_MAX, Frame, Frames};
 use listeners::Listeners;
+pub(super) use opening::Before;
 use outline::Known;
 pub use outline::{Group, Window, groups_in};
 pub use resizing::Standing;

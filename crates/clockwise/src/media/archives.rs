@@ -8,7 +8,7 @@ use engine::pool::{Pool, PoolError, Volume};
 use engine::stream::Refusal;
 use sched::units::Bytes;
 
-use super::archive::{Archive, ArchiveError, Recording, Writing};
+use super::archive::{Archive, ArchiveError, Before, Recording, Writing};
 use super::block::Block;
 use super::description::Description;
 use super::keeping::{Keep, Kept};
@@ -47,13 +47,13 @@ pub enum OpenError {
 /// What is open in a volume. It is locked while that is opened: two would both think that they know what is in it.
 type Place = Arc<Mutex<Weak<Archive>>>;
 
-/// Which recordings an archive had.
+/// What an archive had.
 struct Known {
     volume: String,
     archive: [u8; 16],
     /// How often what is remembered in it had changed: what is older, as a volume that was restored, has other ones perhaps.
     generation: u64,
-    recordings: Arc<[Recording]>,
+    before: Before,
 }
 
 /// The archives of a pool.
@@ -65,7 +65,7 @@ pub struct Archives {
     client: Mutex<Option<Arc<Client>>>,
     /// By their volumes. Nobody waits for a disk who has locked it.
     places: Mutex<HashMap<String, Place>>,
-    /// Which recordings archives had when they were opened last.
+    /// What archives had when they were opened last.
     known: Mutex<VecDeque<Known>>,
     looks: Arc<Looks>,
     roster: Roster,
@@ -148,14 +148,14 @@ impl Archives {
         Ok(Arc::clone(kept.insert(Arc::new(client))))
     }
 
-    /// The recordings that the archive in a volume had when it was opened last.
-    fn known(&self, volume: &str, kept: &Kept) -> Arc<[Recording]> {
+    /// What the archive in a volume had when it was opened last.
+    fn known(&self, volume: &str, kept: &Kept) -> Before {
         let mut known = locked(&self.known);
         let place = known.iter().position(|of| of.volume == volume);
         let found = place.and_then(|place| known.remove(place));
         let is_it = |of: &Known| of.archive == kept.archive && of.generation <= kept.generation;
         let found = found.filter(is_it);
-        found.map(|of| of.recordings).unwrap_or_default()
+        found.map(|of| of.before).unwrap_or_default()
     }
 
     /// The archive in a volume; with `creates` a blank volume is made one with blocks of that size.
@@ -186,7 +186,7 @@ impl Archives {
             volume: volume.to_owned(),
             archive: archive.header().archive,
             generation: archive.generation(),
-            recordings: archive.recordings().into(),
+            before: archive.before(),
         });
         drop(known);
         let archive = Arc::new(archive);

@@ -83,6 +83,8 @@ pub(super) enum Ended {
     Guessing,
     #[error("the server ends")]
     Stopped,
+    #[error("somebody has ended its session")]
+    Over,
 }
 
 /// What a session does.
@@ -191,6 +193,8 @@ enum Ready {
     /// What comes by UDP of who plays.
     Heard,
     Stop,
+    /// Somebody has ended a session of it.
+    Over,
 }
 
 /// What follows a request.
@@ -351,13 +355,22 @@ impl<'a> Connection<'a> {
 
     /// Sends an answer, and waits until all of it has gone.
     fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), Ended> {
+        self.tell_beside(said, None)
+    }
+
+    /// The same beside what somebody records, who may be ended.
+    fn tell_beside(
+        &mut self,
+        said: &Response<Vec<u8>>,
+        recorder: Option<&Member>,
+    ) -> Result<(), Ended> {
         let mut bytes = Vec::new();
         said.write(&mut bytes)
             .map_err(|_| io::Error::other("an answer that is none"))?;
-        self.send_all(&bytes)
+        self.send_all(&bytes, recorder)
     }
 
-    fn send_all(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+    fn send_all(&mut self, bytes: &[u8], recorder: Option<&Member>) -> Result<(), Ended> {
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         loop {
@@ -371,9 +384,16 @@ impl<'a> Connection<'a> {
                 let mut wait = Wait::new();
                 wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
                 wait.readable(self.shared.stop.as_fd(), Ready::Stop);
+                let members = self.session.iter().flat_map(Session::members);
+                for member in members.map(|of| &**of).chain(recorder) {
+                    wait.readable(member.ends(), Ready::Over);
+                }
                 let ready = wait.sleep(true, Some(until))?;
                 if ready.contains(&Ready::Stop) {
                     return Err(Ended::Stopped);
+                }
+                if ready.contains(&Ready::Over) {
+                    return Err(Ended::Over);
                 }
                 if ready.is_empty() && clock::now() >= until {
                     return Err(Ended::Slow);

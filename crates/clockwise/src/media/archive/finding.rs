@@ -105,14 +105,41 @@ pub(super) fn recovered<E>(
     Ok(kept)
 }
 
-/// The serial of the newest block of a ring, given those of what is in each place.
+/// The serial of the newest block of a ring, given those of what is in each place; or, if it was known before, and is still
+/// there, and nothing newer is where that would be, that.
 pub(super) fn newest<E>(
     geometry: &Geometry,
+    known: Option<u64>,
     mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
 ) -> Result<Option<u64>, E> {
+    if let Some(known) = known
+        && is_newest(geometry, known, &mut serial_in)?
+    {
+        return Ok(Some(known));
+    }
     let Geometry { base, blocks } = *geometry;
     let count_in = |place: u64| Ok(serial_in(place)?.and_then(|of| of.checked_sub(base)));
     Ok(newest_of(blocks, count_in)?.map(|count| base + count))
+}
+
+/// Whether a block is there, and none behind it.
+fn is_newest<E>(
+    geometry: &Geometry,
+    serial: u64,
+    mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
+) -> Result<bool, E> {
+    for behind in serial..serial.saturating_add(LOOK_BEHIND + 1) {
+        let place = geometry.place(behind);
+        let found = place.map_or(Ok(None), &mut serial_in)?;
+        let is_it = match behind == serial {
+            true => found == Some(serial),
+            false => found.is_none_or(|found| found < serial),
+        };
+        if !is_it {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The same of a ring that begins with 0.

@@ -2,7 +2,24 @@
 
 use super::*;
 
+/// What was in an archive when it was opened last.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Before {
+    recordings: Arc<[Recording]>,
+    /// The serial of its newest block.
+    newest: Option<u64>,
+}
+
 impl Archive {
+    /// What is in it, for who opens it again.
+    pub(in super::super) fn before(&self) -> Before {
+        let state = self.state();
+        Before {
+            recordings: state.recordings.as_slice().into(),
+            newest: state.next.checked_sub(1),
+        }
+    }
+
     /// Whether a volume is one for recordings, whatever has become of them.
     ///
     /// # Errors
@@ -57,14 +74,14 @@ impl Archive {
     /// # Errors
     /// When that is nothing, or something else.
     pub fn open(client: &Client, volume: Arc<Volume>) -> Result<Self, ArchiveError> {
-        Self::open_again(client, volume, |_| Arc::default())
+        Self::open_again(client, volume, |_| Before::default())
     }
 
-    /// The same, of which it may be known which recordings were there before: each is a read less.
+    /// The same, of which it may be known what was there before, which is not looked for again.
     pub(in super::super) fn open_again(
         client: &Client,
         volume: Arc<Volume>,
-        known: impl FnOnce(&Kept) -> Arc<[Recording]>,
+        known: impl FnOnce(&Kept) -> Before,
     ) -> Result<Self, ArchiveError> {
         let name = || volume.name().to_owned();
         let bytes = Self::head(client, &volume)?;
@@ -104,11 +121,11 @@ impl Archive {
             let found = reader.trailer_in(place)?.map(|of| of.serial);
             Ok(found.or_else(|| kept.gone.in_place(place, &geometry)))
         };
-        let newest = newest(&geometry, serial_in)?;
-        let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
         let known = known(&kept);
+        let newest = newest(&geometry, known.newest, serial_in)?;
+        let next = newest.map_or(0, |newest| newest + 1).max(kept.gone.end());
         let trailer_in = |place| reader.trailer_in(place);
-        let recordings = recordings(next, &geometry, &kept.gone, &known, trailer_in)?;
+        let recordings = recordings(next, &geometry, &kept.gone, &known.recordings, trailer_in)?;
         let archive = Self::new(volume, header, kept, next, recordings);
         archive.state().is_ring_twice = is_ring_twice;
         Ok(archive)
@@ -165,15 +182,15 @@ impl Archive {
         volume: Arc<Volume>,
         block: Bytes,
     ) -> Result<Self, ArchiveError> {
-        Self::open_or_create_again(client, volume, block, |_| Arc::default())
+        Self::open_or_create_again(client, volume, block, |_| Before::default())
     }
 
-    /// The same, of which it may be known which recordings were there before.
+    /// The same, of which it may be known what was there before.
     pub(in super::super) fn open_or_create_again(
         client: &Client,
         volume: Arc<Volume>,
         block: Bytes,
-        known: impl FnOnce(&Kept) -> Arc<[Recording]>,
+        known: impl FnOnce(&Kept) -> Before,
     ) -> Result<Self, ArchiveError> {
         match Self::open_again(client, Arc::clone(&volume), known) {
             Err(ArchiveError::Empty(_)) => {}

@@ -60,10 +60,13 @@ impl Ring {
             let found = read(place)?.map(|of| of.serial);
             Ok::<_, Infallible>(found.or_else(|| gone.in_place(place, &Geometry::new(blocks))))
         };
-        let next = newest(&Geometry::new(blocks), serial)
-            .unwrap()
-            .map_or(0, |of| of + 1);
-        let next = next.max(gone.end());
+        let found = newest(&Geometry::new(blocks), None, serial).unwrap();
+        // Whatever was the newest before.
+        for known in 0..found.map_or(0, |of| of + 3) {
+            let again = newest(&Geometry::new(blocks), Some(known), serial).unwrap();
+            assert_eq!(again, found, "{blocks} blocks, {known} was the newest");
+        }
+        let next = found.map_or(0, |of| of + 1).max(gone.end());
         (
             next,
             recordings(next, &Geometry::new(blocks), gone, &[], read).unwrap(),

@@ -173,6 +173,7 @@ impl Connection<'_> {
     ) -> Result<Over, Ended> {
         let is_udp = |of: &Option<Transport>| matches!(of, Some(Transport::Udp { .. }));
         let by_udp = transports.iter().any(is_udp);
+        let timeout = self.shared.config.timeout;
         let mut partial = None;
         let mut reports = Reports::new(clock::now());
         // Whether packets wait in the connection for room.
@@ -182,8 +183,8 @@ impl Connection<'_> {
         loop {
             tape.advance()?;
             while let Some(said) = changes.answered() {
-                self.send_all(&reports.rest())?;
-                self.tell(&said.session(id, self.shared.config.timeout).done())?;
+                self.send_all(&reports.rest(), Some(member))?;
+                self.tell_beside(&said.session(id, timeout).done(), Some(member))?;
             }
             let has_room = tape.has_room(by_udp);
             let report_at = match has_room && !is_behind {
@@ -215,7 +216,7 @@ impl Connection<'_> {
             let is_quiet = !ready.iter().any(Wakes::is_of_packets);
             if is_quiet && over_at.is_some_and(|at| clock::now() >= at) {
                 tracing::info!(peer = %self.peer, "a recording ends: its source has said that it leaves");
-                self.send_all(&reports.rest())?;
+                self.send_all(&reports.rest(), Some(member))?;
                 return Ok(Over::Left);
             }
             for of in &ready {
@@ -229,9 +230,9 @@ impl Connection<'_> {
                     let mut receiver = self.receiver();
                     match receiver.between(tape, transports, &mut partial, &mut items)? {
                         Came::Request(request) => {
-                            self.send_all(&reports.rest())?;
+                            self.send_all(&reports.rest(), Some(member))?;
                             if let Some(refused) = self.admit(&request)? {
-                                self.tell(&refused.done())?;
+                                self.tell_beside(&refused.done(), Some(member))?;
                                 is_behind = true;
                                 break;
                             }
@@ -240,8 +241,8 @@ impl Connection<'_> {
                             }
                             if let Some(said) = while_recording(self.peer, request, member, changes)
                             {
-                                let timeout = self.shared.config.timeout;
-                                self.tell(&said.session(id, timeout).done())?;
+                                let said = said.session(id, timeout).done();
+                                self.tell_beside(&said, Some(member))?;
                             }
                             // Who takes each answer late does not keep the disks from what there is to do for them.
                             is_behind = true;

@@ -230,8 +230,14 @@ impl Disk {
             let found = read(place)?.map(|of| of.serial);
             Ok::<_, Infallible>(found.or_else(|| kept.gone.in_place(place, &geometry)))
         };
-        let next = newest(&geometry, serial).unwrap().map_or(0, |of| of + 1);
+        let newest_of = |known| newest(&geometry, known, serial).unwrap();
+        let next = newest_of(None).map_or(0, |of| of + 1);
         let next = next.max(kept.gone.end());
+        for known in 0..next + 2 {
+            let again = newest_of(Some(known)).map_or(0, |of| of + 1);
+            let again = again.max(kept.gone.end());
+            assert_eq!(again, next, "{known} was the newest, {done:?}");
+        }
         assert_eq!(next, self.next, "{done:?}, {kept:?}");
         let mut found = BTreeMap::new();
         for of in recordings(next, &geometry, &kept.gone, &[], read).unwrap() {
