@@ -318,11 +318,11 @@ impl Receiver<'_> {
             let (passed, is_found) = self.input.pass_stray(is_channel);
             stray.bytes += passed;
             stray.is_searching = !is_found;
-            if is_found {
-                return Ok(None);
-            }
             if stray.bytes > STRAY_BYTES_MAX {
                 return Err(InputError::Syntax.into());
+            }
+            if is_found {
+                return Ok(None);
             }
             match self.receive(4_096)? {
                 None => return Ok(Some(Came::Nothing)),
