@@ -119,12 +119,17 @@ impl Server {
         ];
         if let Some(listener) = browsers {
             let router = http::media::router(Arc::clone(&app));
+            let origins = config.http.as_ref().and_then(|http| http.origins.as_ref());
+            let origins = origins.map(http::media::Origins::layer);
             if access.is_none()
                 && let Some(address) = http.filter(|of| !of.ip().is_loopback())
             {
                 tracing::warn!(%address, "whoever reaches this address can see all recordings: [rtsp] has no `users`");
+            } else if access.is_none() && origins.is_some() {
+                tracing::warn!(
+                    "who opens a page of `allow_origin` on this host shows it all recordings: [rtsp] has no `users`"
+                );
             }
-            let origins = config.http.as_ref().and_then(|http| http.origins.clone());
             let router = move |peer| {
                 let router = match (&access, peer) {
                     (Some(access), Some(peer)) => {
@@ -133,8 +138,8 @@ impl Server {
                     _ => router.clone(),
                 };
                 // Whose page asks is answered before who asks is: browsers do not say that with it.
-                match &origins {
-                    Some(origins) => router.layer(origins.layer()),
+                match origins.clone() {
+                    Some(origins) => router.layer(origins),
                     None => router,
                 }
             };

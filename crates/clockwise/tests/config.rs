@@ -117,7 +117,7 @@ fn each_wrong_key_is_shown_where_it_stands() {
         (
             format!("[http]\nlisten = \"0\"\nallow_origin = [\"portal.example\"]\n{disk}"),
             ":3:16",
-            &["`portal.example` is no origin", "https://portal.example"],
+            &["`portal.example` is no origin", "http://portal.example"],
         ),
         (
             format!("[http]\nallow_origin = [\"*\"]\n{disk}"),

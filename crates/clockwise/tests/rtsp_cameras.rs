@@ -202,7 +202,7 @@ fn a_source_goes_where_its_camera_says_that_it_is() {
     let wanted = visit.wants("OPTIONS");
     visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
     visit.is_left();
-    says(&site, "waiting", "its URL has none");
+    says(&site, "waiting", "may be somebody else's");
     // Back at the first, which names another path.
     moves("Location: /live/2\r\n");
     let mut visit = first.visit();
@@ -275,7 +275,31 @@ fn a_track_that_is_refused_is_recorded_without() {
     let sent = packets(0..10, 7);
     send(&mut visit, &sent);
     has(&site, 10);
-    ends(&site, address, &sent);
+    let tracks = |recording: &str| {
+        let shown = site.json(&["recording", "show", "cam", recording]);
+        shown["tracks"].as_array().expect("a list").len()
+    };
+    // Where it is refused again it is the same recording, and another one where it is not.
+    visit.reset();
+    let mut visit = refuses("two");
+    let more = packets(20..30, 7);
+    send(&mut visit, &more);
+    has(&site, 20);
+    visit.reset();
+    let mut visit = camera.visit();
+    while let Some(wanted) = visit.wanted() {
+        assert_ne!(wanted.method, "PLAY");
+        visit.does(&wanted, &both);
+    }
+    let mut visit = camera.visit();
+    visit.plays(&both);
+    send(&mut visit, &packets(0..5, 7));
+    is(&site, "another recording begins", |of| of["recording"] == 2);
+    has(&site, 5);
+    site.json(&["source", "remove", "door"]);
+    assert_eq!((tracks("1"), tracks("2")), (1, 2));
+    let first = [sent, more].concat();
+    assert!(rtsp_support::played(address, "cam/1", "", first.len()) == first);
     server.terminate();
 }
 

@@ -12,13 +12,13 @@ mod rtsp_support;
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Site, call, until};
 use nbd_support::Wire;
 use rtsp_support::camera::Camera;
 use rtsp_support::{
-    Client, SDP_TYPE, TCP, bye, played, publisher, publisher_of_two, reservations, rtp, sdp,
+    Client, SDP_TYPE, TCP, bye, lines, played, publisher, publisher_of_two, reservations, rtp, sdp,
     sender_report, serve, serving, serving_logged, sized,
 };
 use serde_json::Value;
@@ -349,10 +349,16 @@ fn a_recording_that_is_ended_from_outside_is_closed_properly() {
     serve.terminate();
 }
 
-/// Also while it does not take what it has asked for.
+/// Also while it does not take what it has asked for, or what it is sent.
 #[test]
-fn a_session_that_takes_no_answers_is_ended_from_outside() {
+fn a_session_that_takes_nothing_is_ended_from_outside() {
     let (site, serve, address) = serving_logged("");
+    let ends = || {
+        let number = sessions(&site)[0]["number"].to_string();
+        site.run(&["session", "end", &number]).done();
+        assert!(sessions(&site).is_empty());
+        until("the reservation is given back", || reservations(&site) == 0);
+    };
     for records in [true, false] {
         let mut client = match records {
             true => publisher(address, TCP),
@@ -370,16 +376,33 @@ fn a_session_that_takes_no_answers_is_ended_from_outside() {
             .set_write_timeout(Some(Duration::from_secs(1)))
             .expect("a time");
         while client.socket.write_all(&asks).is_ok() {}
-        let number = sessions(&site)[0]["number"].to_string();
-        site.run(&["session", "end", &number]).done();
-        assert!(sessions(&site).is_empty());
+        ends();
     }
+    // More than a player's sockets take.
+    let mut client = publisher(address, TCP);
+    for number in 0..600 {
+        let packet = rtp(number, 25 * u32::from(number), 7, &[7; 10_000]);
+        client.packet(0, &packet);
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(&site) == 0);
+    let mut player = Client::with_little_room(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    let (mut sent, mut since) = (0, Instant::now());
+    until("nothing more is taken", || {
+        let now = sessions(&site)[0]["bytes"].as_u64().unwrap_or(0);
+        if std::mem::replace(&mut sent, now) != now {
+            since = Instant::now();
+        }
+        sent > 0 && since.elapsed() > Duration::from_secs(3)
+    });
+    ends();
     let (_, log) = serve.terminate();
-    assert_eq!(
-        log.matches("somebody has ended its session").count(),
-        2,
-        "{log}"
-    );
+    let ended = lines(&log, "an RTSP connection ended");
+    assert_eq!(ended.len(), 3, "{log}");
+    let is_told = |of: &&str| of.contains("somebody has ended its session");
+    assert!(ended.iter().all(is_told), "{log}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::http::media::Origins;
 pub struct HttpConfig {
     /// Where.
     pub address: SocketAddr,
-    /// Whose pages may show them besides the server's own.
+    /// Whose pages may fetch them besides the server's own.
     pub origins: Option<Origins>,
 }
 
@@ -35,7 +35,7 @@ impl Section {
         let origins = allowed.map(|named| {
             Origins::parse(named.get_ref()).map_err(|error| {
                 source.wrong(named.span(), error.to_string()).help(
-                    "write what the page's address begins with, without a path, such as [\"https://portal.example\"], or [\"*\"] for all",
+                    "write what the page's address begins with, without a path, such as [\"http://portal.example\"], or [\"*\"] for all",
                 )
             })
         });

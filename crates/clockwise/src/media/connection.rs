@@ -182,6 +182,8 @@ pub(super) struct Connection<'a> {
     passing: usize,
     guard: Guard,
     session: Option<Session>,
+    /// Who is recorded at the moment.
+    recorder: Option<Arc<Member>>,
     /// When something was heard last.
     heard: Time,
 }
@@ -216,6 +218,7 @@ impl<'a> Connection<'a> {
             peer,
             input: Input::default(),
             passing: 0,
+            recorder: None,
             guard: Guard::default(),
             session: None,
             heard: clock::now(),
@@ -355,22 +358,13 @@ impl<'a> Connection<'a> {
 
     /// Sends an answer, and waits until all of it has gone.
     fn tell(&mut self, said: &Response<Vec<u8>>) -> Result<(), Ended> {
-        self.tell_beside(said, None)
-    }
-
-    /// The same beside what somebody records, who may be ended.
-    fn tell_beside(
-        &mut self,
-        said: &Response<Vec<u8>>,
-        recorder: Option<&Member>,
-    ) -> Result<(), Ended> {
         let mut bytes = Vec::new();
         said.write(&mut bytes)
             .map_err(|_| io::Error::other("an answer that is none"))?;
-        self.send_all(&bytes, recorder)
+        self.send_all(&bytes)
     }
 
-    fn send_all(&mut self, bytes: &[u8], recorder: Option<&Member>) -> Result<(), Ended> {
+    fn send_all(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let until = clock::now().saturating_add(ANSWER_WITHIN);
         let mut sent = 0;
         loop {
@@ -385,7 +379,7 @@ impl<'a> Connection<'a> {
                 wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
                 wait.readable(self.shared.stop.as_fd(), Ready::Stop);
                 let members = self.session.iter().flat_map(Session::members);
-                for member in members.map(|of| &**of).chain(recorder) {
+                for member in members.chain(&self.recorder) {
                     wait.readable(member.ends(), Ready::Over);
                 }
                 let ready = wait.sleep(true, Some(until))?;

@@ -193,6 +193,13 @@ impl Description {
         self.tracks.iter().position(is_video).unwrap_or(0) as u8
     }
 
+    /// The track without which the others are nothing: the first picture, whatever its encoding, or the first track.
+    #[must_use]
+    pub fn main_track(&self) -> usize {
+        let mut medias = self.session.medias.iter();
+        medias.position(|of| of.media == "video").unwrap_or(0)
+    }
+
     /// Whether key frames are known in it.
     #[must_use]
     pub fn has_video(&self) -> bool {
@@ -235,10 +242,7 @@ impl Description {
             bwtype: "TIAS".to_owned(),
             bandwidth: (rate.0.saturating_mul(800) / (100 + ABOVE_MEAN_PERCENT)).max(8),
         });
-        let mut text = Vec::new();
-        let written = session.write(&mut text);
-        written.map_err(|error| DescriptionError::Syntax(error.to_string()))?;
-        Self::parse(&text)
+        Self::written(&session)
     }
 
     /// Says that it needs so much, whatever it said before.
@@ -252,6 +256,24 @@ impl Description {
             media.bandwidths.retain(|of| !says_rate(of));
         }
         self.needing(rate)
+    }
+
+    /// The same with these tracks alone.
+    ///
+    /// # Errors
+    /// When that is none.
+    pub fn with_just(self, is_kept: &[bool]) -> Result<Self, DescriptionError> {
+        let mut session = self.session;
+        let mut kept = is_kept.iter().copied();
+        session.medias.retain(|_| kept.next().unwrap_or(false));
+        Self::written(&session)
+    }
+
+    fn written(session: &Session) -> Result<Self, DescriptionError> {
+        let mut text = Vec::new();
+        let written = session.write(&mut text);
+        written.map_err(|error| DescriptionError::Syntax(error.to_string()))?;
+        Self::parse(&text)
     }
 
     /// What the whole of it is called by who described it (`a=control` of the session), if at all.

@@ -25,7 +25,8 @@ pub fn input(data: &[u8]) {
                     // As where a camera sends what is nothing.
                     input.take(&mut [0]);
                     let left = input.unused().len();
-                    let (passed, is_found) = input.pass_stray(|channel| channel < 4);
+                    let (passed, is_found) =
+                        input.pass_stray(|channel, head| channel < 4 && head[0] >> 6 == 2);
                     assert_eq!(input.unused().len(), left - passed);
                     if !is_found {
                         break;

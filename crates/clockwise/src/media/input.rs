@@ -17,6 +17,9 @@ const ANSWER: &[u8] = b"RTSP/1.0 ";
 /// The shortest packet: of RTCP, which says who sends and no more.
 const PACKET_BYTES_MIN: u16 = 8;
 
+/// What a packet begins with: of RTP who sends it (RFC 3550, section 5.1), of RTCP as well (section 6.4).
+pub type Head = [u8; 12];
+
 /// What comes next.
 #[derive(Debug)]
 pub enum Next {
@@ -85,20 +88,23 @@ impl Input {
         count
     }
 
-    /// Passes over what has come up to what begins as a packet on one of these channels does, or an answer; how much that is,
-    /// and whether there is one. What may become one is kept.
-    pub fn pass_stray(&mut self, is_channel: impl Fn(u8) -> bool) -> (usize, bool) {
-        let begins = |of: &[u8]| match *of {
-            // RTP and RTCP have their version there (RFC 3550, section 5.1), and no packet of them is shorter.
-            [b'$', channel, high, low, version, ..] => {
-                is_channel(channel)
-                    && u16::from_be_bytes([high, low]) >= PACKET_BYTES_MIN
-                    && version >> 6 == 2
+    /// Passes over what has come up to what begins as an answer does, or as a packet whose channel and first bytes are taken
+    /// for those of one; how much that is, and whether there is one. What may become one is kept.
+    pub fn pass_stray(&mut self, is_packet: impl Fn(u8, &Head) -> bool) -> (usize, bool) {
+        let begins = |of: &[u8]| match of.split_first_chunk() {
+            Some((&[b'$', channel, high, low], rest)) => {
+                let is_long = u16::from_be_bytes([high, low]) >= PACKET_BYTES_MIN;
+                is_long
+                    && rest
+                        .first_chunk()
+                        .is_some_and(|head| is_packet(channel, head))
             }
             _ => of.starts_with(ANSWER),
         };
-        let may_begin =
-            |of: &[u8]| of.len() < ANSWER.len() && (of[0] == b'$' || ANSWER.starts_with(of));
+        let may_begin = |of: &[u8]| match of[0] {
+            b'$' => of.len() < 4 + size_of::<Head>(),
+            _ => ANSWER.starts_with(of),
+        };
         let stray = self.unused();
         let all = stray.len();
         let mut starts = (0..all).map(|from| &stray[from..]);
@@ -197,17 +203,20 @@ mod tests {
 
     #[test]
     fn what_is_nothing_is_passed_over_up_to_a_packet_or_an_answer() {
-        let packet = [b'$', 0, 0, 12, 0x80, 96, 0, 1];
+        let packet = *b"$\0\0\x0c\x80\x60\0\x01\0\0\0\0\0\0\0\x01";
+        let with = |place: usize, byte: u8| {
+            let mut other = packet;
+            other[place] = byte;
+            other
+        };
+        let (channel, version, short) = (with(1, 9), with(4, 0x40), with(3, 7));
         let answer = b"RTSP/1.0 200 OK\r\n";
-        let other = [b'$', 9, 0, 12, 0x80, 96];
-        let version = [b'$', 0, 0, 12, 0x40, 96];
-        let short = [b'$', 0, 0, 7, 0x80, 96];
         for (stray, behind, is_found) in [
             (&b""[..], &packet[..], true),
             (b"", answer, true),
             (b"\0\x16\x03$$", &packet, true),
             (b"RTSP/1RTSP", answer, true),
-            (&other, &packet, true),
+            (&channel, &packet, true),
             (&version, &packet, true),
             (&short, &packet, true),
             (b"$\0\0", &packet, true),
@@ -215,14 +224,14 @@ mod tests {
             (b"GET / HTTP/1.1\r\n", b"", false),
             // What may become one.
             (b"x", &packet[..1], false),
-            (b"x", &packet[..4], false),
-            (&other, &answer[..8], false),
+            (b"x", &packet[..15], false),
+            (&channel, &answer[..8], false),
             (b"x", &answer[..1], false),
         ] {
             let mut input = Input::default();
             input.add(stray);
             input.add(behind);
-            let found = input.pass_stray(|channel| channel < 2);
+            let found = input.pass_stray(|channel, head| channel < 2 && head[0] >> 6 == 2);
             assert_eq!(found, (stray.len(), is_found), "{stray:?}");
             assert_eq!(input.unused(), behind, "{stray:?}");
         }

@@ -9,7 +9,7 @@ use rtsp_types::{Request, Response};
 use sched::units::{Nanos, Time};
 
 use super::block::Kind;
-use super::input::{Input, InputError, Next};
+use super::input::{Head, Input, InputError, Next};
 use super::link::Link;
 use super::packet::HEADER_BYTES;
 use super::poll::Wait;
@@ -26,7 +26,7 @@ const AT_A_TIME: usize = 64;
 /// Packets, requests and answers that are taken from a connection before others have their turn.
 pub(super) const ITEMS_AT_A_TIME: usize = 1_024;
 
-/// How much that is neither a packet nor an answer is passed over between two packets.
+/// How much that is neither a packet nor an answer is passed over between two packets that are recorded.
 const STRAY_BYTES_MAX: usize = 65_536;
 
 /// How long what lies in sockets at the end is received, where no buffer is free for it at once.
@@ -58,13 +58,24 @@ impl Partial {
 }
 
 /// What came between packets and is none of them.
+#[derive(Default)]
 pub(super) struct Stray {
-    /// Packets that had come before.
-    pub(super) packets: u64,
+    /// Packets that had come before, and been recorded.
+    packets: u64,
     /// How much of it has come since.
-    pub(super) bytes: usize,
+    bytes: usize,
     /// Whether the next packet has not been found yet.
-    pub(super) is_searching: bool,
+    is_searching: bool,
+}
+
+impl Stray {
+    fn pass(&mut self, bytes: usize) -> Result<(), InputError> {
+        self.bytes += bytes;
+        match self.bytes > STRAY_BYTES_MAX {
+            true => Err(InputError::Syntax),
+            false => Ok(()),
+        }
+    }
 }
 
 /// What who records wakes for.
@@ -310,19 +321,20 @@ impl Receiver<'_> {
     /// Looks for the next packet, or answer, behind what is neither; `None`: there is one.
     pub(super) fn search(
         &mut self,
+        tape: &Tape<'_>,
         transports: &[Option<Transport>],
         stray: &mut Stray,
     ) -> Result<Option<Came>, ReceiveError> {
-        loop {
-            let is_channel = |channel| whose(transports, channel, HEADER_BYTES).is_some();
-            let (passed, is_found) = self.input.pass_stray(is_channel);
-            stray.bytes += passed;
+        let is_packet = |channel, head: &Head| {
+            let of = whose(transports, channel, HEADER_BYTES);
+            of.is_some_and(|(track, kind)| tape.may_be_of(track, kind, head))
+        };
+        while stray.is_searching {
+            let (passed, is_found) = self.input.pass_stray(is_packet);
+            stray.pass(passed)?;
             stray.is_searching = !is_found;
-            if stray.bytes > STRAY_BYTES_MAX {
-                return Err(InputError::Syntax.into());
-            }
             if is_found {
-                return Ok(None);
+                break;
             }
             match self.receive(4_096)? {
                 None => return Ok(Some(Came::Nothing)),
@@ -330,6 +342,21 @@ impl Receiver<'_> {
                 Some(_) => {}
             }
         }
+        Ok(None)
+    }
+
+    /// What has come is neither a packet nor an answer: it is passed over.
+    pub(super) fn pass_stray(
+        &mut self,
+        tape: &Tape<'_>,
+        stray: &mut Stray,
+    ) -> Result<(), InputError> {
+        let packets = tape.tally().packets;
+        if packets != stray.packets {
+            (stray.packets, stray.bytes) = (packets, 0);
+        }
+        stray.is_searching = true;
+        stray.pass(self.input.take(&mut [0]))
     }
 
     fn receive_head(&mut self, packet: &mut Partial) -> Result<Option<Came>, ReceiveError> {

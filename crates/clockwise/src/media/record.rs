@@ -17,10 +17,11 @@ use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceRepor
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::Writing;
-use super::block::{Composer, Seal};
+use super::block::{Composer, Kind, Seal};
 use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use super::description::Description;
 use super::index::{self, Indexer};
+use super::input::Head;
 use super::missing::{Missing, Why};
 use super::negotiation::Negotiation;
 use super::packet::{Clocks, Frames, HEADER_BYTES, Sequence};
@@ -254,6 +255,18 @@ impl<'a> Tape<'a> {
             (track.stray, track.socket) = (None, None);
         }
         self.clocks.restart_all();
+    }
+
+    /// Whether a packet of a track may begin so: its version, and who sends it as far as that is known, or what is said
+    /// (RFC 3550, sections 5.1 and 6.4).
+    pub(super) fn may_be_of(&self, track: usize, kind: Kind, head: &Head) -> bool {
+        let [first, second, .., a, b, c, d] = *head;
+        let sender = self.tracks.get(track).and_then(Track::sender);
+        let is_it = match kind {
+            Kind::Rtp => sender.is_none_or(|sender| sender == u32::from_be_bytes([a, b, c, d])),
+            Kind::Rtcp => (200..=207).contains(&second),
+        };
+        first >> 6 == 2 && is_it
     }
 
     /// Does what there is to do for the disks.

@@ -17,7 +17,6 @@ mod own;
 mod reach;
 mod session;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, panic};
@@ -33,11 +32,12 @@ use super::archive::{Archive, ArchiveError, Writing};
 use super::archives::{Archives, OpenError};
 use super::description::{Description, DescriptionError};
 use super::input::InputError;
-use super::receive::ReceiveError;
+use super::receive::{ReceiveError, Stray};
 use super::record::{RecordError, Tally, Tape};
 use super::roster::{About, Does};
 use super::sources::SourcesConfig;
 use super::tls::Trusted;
+use super::transport::Transport;
 use address::RedirectError;
 pub use address::{Address, AddressError, Lower};
 use camera::{Camera, Shows};
@@ -133,7 +133,7 @@ pub(super) enum SourceError {
     Left,
     #[error("{0:?} is answered with {1} {2}")]
     Status(Method, u16, String),
-    #[error("it says that what is asked for is at another URL, which is not gone to: {0}")]
+    #[error("what is asked for is at another URL, as it says, and that is of no use: {0}")]
     Redirected(#[from] RedirectError),
     #[error("it is redirected more than {REDIRECTS_MAX} times")]
     Redirects,
@@ -300,16 +300,26 @@ impl Worker {
         self.now().state = State::Connecting;
         let mut meanwhile = self.meanwhile(tape);
         let volume = &self.spec.volume;
-        let mut address = Cow::Borrowed(&self.spec.address);
+        let mut address = self.spec.address.clone();
         for _ in 0..=REDIRECTS_MAX {
             let trusted = self.spec.trusted.as_ref();
             let mut camera = Camera::connect(&address, trusted, &mut meanwhile)?;
             if camera.is_at(&self.own) && address.plays(volume) {
                 return Err(SourceError::Own(volume.clone()));
             }
-            match camera.describe(&mut meanwhile)? {
-                Shows::Tracks(description) => return Ok((camera, *description)),
-                Shows::Elsewhere(to) => address = Cow::Owned(address.redirected(&to)?),
+            let shown = camera.describe(&mut meanwhile);
+            let is_withheld =
+                address.credentials().is_none() && self.spec.address.credentials().is_some();
+            match shown {
+                Ok(Shows::Tracks(description)) => return Ok((camera, *description)),
+                Ok(Shows::Elsewhere(to)) => address = address.redirected(&to, camera.peer())?,
+                Err(SourceError::Login(LoginError::Nobody)) if is_withheld => {
+                    return Err(RedirectError::Login(address.shown().to_owned()).into());
+                }
+                Err(error) => return Err(error),
+            }
+            if address.is_secure() && self.spec.lower == Lower::Udp {
+                return Err(RedirectError::Udp(address.shown().to_owned()).into());
             }
             tracing::info!(source = %self.spec.name, to = %address.shown(), "a source is redirected");
         }
@@ -352,9 +362,11 @@ impl Worker {
     fn record(&self, back_off: &mut BackOff) -> SourceError {
         let begun = self.describe(None).and_then(|(camera, described)| {
             let (stream, writing, description) = self.reserve(described)?;
-            Ok((camera, stream, writing, description))
+            let ready = self.set_up(camera, description, None)?;
+            let recorded = ready.description.clone().with_just(&ready.is_recorded())?;
+            Ok((ready, recorded, stream, writing))
         });
-        let (camera, stream, writing, description) = match begun {
+        let (ready, recorded, stream, writing) = match begun {
             Ok(begun) => begun,
             Err(error) => return error,
         };
@@ -369,12 +381,12 @@ impl Worker {
             Ok(member) => member,
             Err(error) => return error.into(),
         };
-        let mut tape = match Tape::new(&stream, writing, &description, member) {
+        let mut tape = match Tape::new(&stream, writing, &recorded, member) {
             Ok(tape) => tape,
             Err(error) => return error.into(),
         };
         tape.follow();
-        let ended = self.sessions(&mut tape, number, camera, &description, back_off);
+        let ended = self.sessions(&mut tape, number, ready, back_off);
         // Whatever ended it: what has come is written, and durable.
         let received = tape.tally();
         let finished = tape.finish();
@@ -413,17 +425,17 @@ impl Worker {
         &self,
         tape: &mut Tape<'_>,
         number: u64,
-        camera: Camera,
-        description: &Description,
+        first: Ready,
         back_off: &mut BackOff,
     ) -> SourceError {
-        let mut camera = Some(camera);
+        let (description, is_recorded) = (first.description.clone(), first.is_recorded());
+        let mut first = Some(first);
         loop {
-            let camera = camera
+            let ready = first
                 .take()
-                .map_or_else(|| self.again(tape, description), Ok);
-            let error = match camera {
-                Ok(camera) => self.session(tape, number, camera, description, back_off),
+                .map_or_else(|| self.again(tape, &description, &is_recorded), Ok);
+            let error = match ready {
+                Ok(ready) => self.session(tape, number, ready, back_off),
                 Err(error) => error,
             };
             let is_over = matches!(
@@ -443,57 +455,100 @@ impl Worker {
     }
 
     /// The camera, once more, if it still shows the same.
-    fn again(&self, tape: &mut Tape<'_>, description: &Description) -> Result<Camera, SourceError> {
+    fn again(
+        &self,
+        tape: &mut Tape<'_>,
+        description: &Description,
+        is_recorded: &[bool],
+    ) -> Result<Ready, SourceError> {
         let (camera, described) = self.describe(Some(tape))?;
-        match description.is_like(&described) {
-            true => Ok(camera),
-            false => Err(SourceError::Changed),
+        if !description.is_like(&described) {
+            return Err(SourceError::Changed);
+        }
+        let mut ready = self.set_up(camera, described, Some(tape))?;
+        if ready.is_recorded() != is_recorded {
+            ready.camera.tear_down();
+            return Err(SourceError::Changed);
+        }
+        Ok(ready)
+    }
+
+    /// Has a camera get ready.
+    fn set_up(
+        &self,
+        mut camera: Camera,
+        description: Description,
+        tape: Option<&mut Tape<'_>>,
+    ) -> Result<Ready, SourceError> {
+        let mut meanwhile = self.meanwhile(tape);
+        match camera.set_up(&description, self.spec.lower, &mut meanwhile) {
+            Ok(transports) => Ok(Ready {
+                camera,
+                description,
+                transports,
+            }),
+            Err(error) => {
+                camera.tear_down();
+                Err(error)
+            }
         }
     }
 
-    /// A session with a camera, from SETUP on; why it has ended.
+    /// A session with a camera, from PLAY on; why it has ended.
     fn session(
         &self,
         tape: &mut Tape<'_>,
         number: u64,
-        mut camera: Camera,
-        description: &Description,
+        ready: Ready,
         back_off: &mut BackOff,
     ) -> SourceError {
+        let Ready {
+            mut camera,
+            description,
+            transports,
+        } = ready;
         let gap = tape.heard();
         if gap.is_some() {
             tape.restart();
         }
-        let mut meanwhile = self.meanwhile(Some(tape));
-        let set_up = camera.set_up(description, self.spec.lower, &mut meanwhile);
-        let transports = set_up.and_then(|transports| {
-            camera.play(description, &mut meanwhile)?;
-            Ok(transports)
-        });
-        let error = match transports {
-            Ok(transports) => {
-                let mut session = Session {
-                    worker: self,
-                    number,
-                    gap,
-                    known: tape.tally().packets,
-                    transports,
-                    back_off,
-                    is_behind: false,
-                    next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
-                    stray: None,
-                };
-                let error = match session.move_packets(tape, &mut camera) {
-                    Ok(never) => match never {},
-                    Err(error) => error,
-                };
-                camera.tear_down();
-                return session.receive_rest(tape, &mut camera, error);
-            }
+        if let Err(error) = camera.play(&description, &mut self.meanwhile(Some(tape))) {
+            camera.tear_down();
+            return error;
+        }
+        let mut session = Session {
+            worker: self,
+            number,
+            gap,
+            known: tape.tally().packets,
+            // Those that are recorded.
+            transports: transports.into_iter().flatten().map(Some).collect(),
+            back_off,
+            is_behind: false,
+            next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
+            stray: Stray::default(),
+            is_told_of_stray: false,
+        };
+        let error = match session.move_packets(tape, &mut camera) {
+            Ok(never) => match never {},
             Err(error) => error,
         };
         camera.tear_down();
-        error
+        session.receive_rest(tape, &mut camera, error)
+    }
+}
+
+/// A camera that can be told to send.
+struct Ready {
+    camera: Camera,
+    description: Description,
+    /// Of each track that it describes; `None`: it refuses that.
+    transports: Vec<Option<Transport>>,
+}
+
+impl Ready {
+    /// Which of its tracks are recorded.
+    fn is_recorded(&self) -> Vec<bool> {
+        self.transports.iter().map(Option::is_some).collect()
     }
 }
 

@@ -177,6 +177,15 @@ impl Client {
         }
     }
 
+    /// One for which the host keeps little that it has not read.
+    pub(crate) fn with_little_room(address: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_recv_buffer_size(&socket, 4_096).expect("a size");
+        connect(&socket, &address).expect("the server listens");
+        Self::with(socket.into(), address)
+    }
+
     /// One from another address of this host.
     pub(crate) fn from_another(address: SocketAddr) -> Self {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

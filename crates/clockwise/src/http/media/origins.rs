@@ -1,4 +1,4 @@
-//! Pages of which other sites may show recordings (CORS, of the Fetch standard).
+//! Pages of which other sites may fetch recordings (CORS, of the Fetch standard).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const SEEN: [HeaderName; 6] = [
     header::RETRY_AFTER,
 ];
 
-/// Sites whose pages may show recordings.
+/// Sites whose pages may fetch recordings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origins {
     /// All; who somebody is, is not told by their browser.
@@ -59,7 +59,7 @@ impl Origins {
     pub fn layer(&self) -> CorsLayer {
         let layer = CorsLayer::new()
             .allow_methods([Method::GET, Method::HEAD])
-            .allow_headers([header::AUTHORIZATION, header::IF_RANGE, header::RANGE])
+            .allow_headers([header::IF_RANGE, header::RANGE])
             .expose_headers(SEEN)
             .max_age(ASKED_FOR);
         match self {

@@ -128,7 +128,8 @@ fn is_newest<E>(
     serial: u64,
     mut serial_in: impl FnMut(u64) -> Result<Option<u64>, E>,
 ) -> Result<bool, E> {
-    for behind in serial..serial.saturating_add(LOOK_BEHIND + 1) {
+    let places = geometry.blocks.min(LOOK_BEHIND + 1);
+    for behind in serial..serial.saturating_add(places) {
         let place = geometry.place(behind);
         let found = place.map_or(Ok(None), &mut serial_in)?;
         let is_it = match behind == serial {

@@ -87,6 +87,7 @@ impl Connection<'_> {
         transports.iter().flatten().for_each(Transport::widen);
         let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
+        self.recorder = Some(Arc::clone(&member));
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
         let is_failing = matches!(
             moved,
@@ -135,6 +136,7 @@ impl Connection<'_> {
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
         stream.close();
+        self.recorder = None;
         drop(member);
         self.shared.archives.looks().look_at(&volume);
         let over = moved?;
@@ -183,8 +185,8 @@ impl Connection<'_> {
         loop {
             tape.advance()?;
             while let Some(said) = changes.answered() {
-                self.send_all(&reports.rest(), Some(member))?;
-                self.tell_beside(&said.session(id, timeout).done(), Some(member))?;
+                self.send_all(&reports.rest())?;
+                self.tell(&said.session(id, timeout).done())?;
             }
             let has_room = tape.has_room(by_udp);
             let report_at = match has_room && !is_behind {
@@ -216,7 +218,7 @@ impl Connection<'_> {
             let is_quiet = !ready.iter().any(Wakes::is_of_packets);
             if is_quiet && over_at.is_some_and(|at| clock::now() >= at) {
                 tracing::info!(peer = %self.peer, "a recording ends: its source has said that it leaves");
-                self.send_all(&reports.rest(), Some(member))?;
+                self.send_all(&reports.rest())?;
                 return Ok(Over::Left);
             }
             for of in &ready {
@@ -230,9 +232,9 @@ impl Connection<'_> {
                     let mut receiver = self.receiver();
                     match receiver.between(tape, transports, &mut partial, &mut items)? {
                         Came::Request(request) => {
-                            self.send_all(&reports.rest(), Some(member))?;
+                            self.send_all(&reports.rest())?;
                             if let Some(refused) = self.admit(&request)? {
-                                self.tell_beside(&refused.done(), Some(member))?;
+                                self.tell(&refused.done())?;
                                 is_behind = true;
                                 break;
                             }
@@ -242,7 +244,7 @@ impl Connection<'_> {
                             if let Some(said) = while_recording(self.peer, request, member, changes)
                             {
                                 let said = said.session(id, timeout).done();
-                                self.tell_beside(&said, Some(member))?;
+                                self.tell(&said)?;
                             }
                             // Who takes each answer late does not keep the disks from what there is to do for them.
                             is_behind = true;

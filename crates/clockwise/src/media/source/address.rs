@@ -1,5 +1,7 @@
 //! Where a camera is, how packets come from there, and who asks.
 
+use std::net::SocketAddr;
+
 use percent_encoding::percent_decode_str;
 use rtsp_types::Url;
 
@@ -57,22 +59,31 @@ pub(crate) enum RedirectError {
     /// Whoever asked for TLS has it.
     #[error("{0} is without TLS")]
     Plain(String),
+    /// By TLS packets come in the connection.
+    #[error("{0} is by TLS, and not by UDP: add the source with that URL and --transport tcp")]
+    Udp(String),
+    /// The password is of another host.
+    #[error(
+        "{0} asks for a password, and may be somebody else's: add the source with that URL and who you are there"
+    )]
+    Login(String),
 }
 
 impl Address {
-    /// Where a camera says that what is asked for is. Who asks is told nobody but this host.
+    /// Where a camera says that what is asked for is, which is reached at `peer`. Who asks is told nobody but that host.
     ///
     /// # Errors
     /// When it is nowhere that can be gone to.
-    pub(super) fn redirected(&self, to: &str) -> Result<Self, RedirectError> {
+    pub(super) fn redirected(&self, to: &str, peer: SocketAddr) -> Result<Self, RedirectError> {
         let to = self.url.join(to);
         let to = to.map_err(|error| AddressError::Syntax(error.to_string()))?;
         let mut to = Self::parse(to.as_str())?;
         if self.is_secure() && !to.is_secure() {
             return Err(RedirectError::Plain(to.shown().to_owned()));
         }
+        let is_host = to.host.eq_ignore_ascii_case(&self.host) || to.host.parse() == Ok(peer.ip());
         // Another port may be somebody else's, but for one that shows whose it is.
-        let is_same = to.host == self.host && (to.port == self.port || to.is_secure());
+        let is_same = is_host && (to.port == self.port || to.is_secure());
         if to.credentials.is_none() && is_same {
             to.credentials.clone_from(&self.credentials);
         }
@@ -149,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_redirection_takes_no_password_to_another_host() {
-        let go = |from: &str, to: &str| Address::parse(from).unwrap().redirected(to);
+        let peer = "192.0.2.1:554".parse().unwrap();
+        let go = |from: &str, to: &str| Address::parse(from).unwrap().redirected(to, peer);
         let of = |host: &str| format!("rtsp://u:p@{host}/a/b");
         for (from, to, shown, has_password) in [
             ("cam", "rtsp://cam/c?d", "rtsp://cam/c?d", true),
@@ -159,6 +171,9 @@ mod tests {
             ("cam", "rtsp://cam:8554/c", "rtsp://cam:8554/c", false),
             ("cam:8554", "rtsp://cam:8554/c", "rtsp://cam:8554/c", true),
             ("cam", "rtsps://cam/c", "rtsps://cam/c", true),
+            ("Cam", "rtsp://cam/c", "rtsp://cam/c", true),
+            ("cam", "rtsp://192.0.2.1/c", "rtsp://192.0.2.1/c", true),
+            ("cam", "rtsp://192.0.2.2/c", "rtsp://192.0.2.2/c", false),
             ("cam", "rtsp://other/c", "rtsp://other/c", false),
             ("cam", "rtsps://other/c", "rtsps://other/c", false),
             ("cam", "rtsp://v:q@other/c", "rtsp://other/c", true),

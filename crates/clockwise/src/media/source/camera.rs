@@ -145,6 +145,11 @@ impl Camera {
         })
     }
 
+    /// Where it is.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     pub(super) fn link(&self) -> &Link {
         &self.link
     }
@@ -199,8 +204,7 @@ impl Camera {
         }
     }
 
-    /// A transport for each track. One that is refused is recorded without, if it is not what the others go along with: a
-    /// microphone that is off ends no picture.
+    /// A transport for each track but those that it refuses: a microphone that is off ends no picture.
     ///
     /// # Errors
     /// When it has none that can be had.
@@ -217,9 +221,9 @@ impl Camera {
                 Lower::Tcp => self.set_up_tcp(number, &uri, meanwhile),
                 Lower::Udp => self.set_up_udp(&uri, meanwhile),
             };
-            let is_main = number == usize::from(description.video_track());
+            let is_main = number == description.main_track();
             transports.push(match transport {
-                Err(error @ SourceError::Status(..)) if !is_main => {
+                Err(error @ SourceError::Status(_, status, _)) if !is_main && refuses(status) => {
                     let url = self.url.as_str();
                     tracing::warn!(camera = %url, track = number, %error, "a track of a source is refused, and nothing of it is recorded");
                     None
@@ -524,6 +528,11 @@ impl Camera {
         });
         Ok(())
     }
+}
+
+/// Whether a camera will not, and not only cannot now, for want of room or of a session that it has forgotten.
+fn refuses(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 453 | 454)
 }
 
 /// What a camera says that the names of its tracks are below; `None`: it is no URL, as some have with addresses of IPv4 in

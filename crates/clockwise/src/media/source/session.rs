@@ -29,7 +29,9 @@ pub(super) struct Session<'a> {
     pub(super) is_behind: bool,
     pub(super) next_keep_alive: Time,
     /// What came last that is nothing.
-    pub(super) stray: Option<Stray>,
+    pub(super) stray: Stray,
+    /// Whether there was such, and the log says so.
+    pub(super) is_told_of_stray: bool,
 }
 
 impl Session<'_> {
@@ -158,17 +160,21 @@ impl Session<'_> {
         let mut items = ITEMS_AT_A_TIME;
         loop {
             let mut receiver = camera.receiver();
-            let came = match &mut self.stray {
-                Some(stray) if stray.is_searching => receiver.search(&self.transports, stray)?,
-                _ => match receiver.between(tape, &self.transports, partial, &mut items) {
+            let mut came = receiver.search(tape, &self.transports, &mut self.stray)?;
+            if came.is_none() {
+                came = match receiver.between(tape, &self.transports, partial, &mut items) {
                     // Some send what is nothing between their packets.
                     Err(ReceiveError::Input(InputError::Syntax | InputError::Tls)) => {
-                        self.note_stray(tape, camera);
+                        receiver.pass_stray(tape, &mut self.stray)?;
                         None
                     }
                     came => Some(came?),
-                },
-            };
+                };
+                if came.is_none() && !std::mem::replace(&mut self.is_told_of_stray, true) {
+                    let (spec, camera) = (&self.worker.spec, self.worker.spec.address.shown());
+                    tracing::warn!(source = %spec.name, %camera, "what comes between the packets of a source is no RTSP, and is passed over");
+                }
+            }
             match came {
                 None => {}
                 Some(Came::Response(said)) => {
@@ -183,24 +189,6 @@ impl Session<'_> {
                 Some(Came::End) => return Err(SourceError::Closed),
             }
         }
-    }
-
-    /// What has come is no packet, and no answer: it is passed over.
-    fn note_stray(&mut self, tape: &Tape<'_>, camera: &mut Camera) {
-        if self.stray.is_none() {
-            tracing::warn!(
-                source = %self.worker.spec.name, camera = %self.worker.spec.address.shown(),
-                "what a source sends between its packets is no RTSP, and is passed over"
-            );
-        }
-        let packets = tape.tally().packets;
-        let before = self.stray.take().filter(|stray| stray.packets == packets);
-        let passed = camera.receiver().input.take(&mut [0]);
-        self.stray = Some(Stray {
-            packets,
-            bytes: before.map_or(0, |stray| stray.bytes) + passed,
-            is_searching: true,
-        });
     }
 
     /// Tells of what has come.

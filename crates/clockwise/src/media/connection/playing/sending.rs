@@ -38,7 +38,7 @@ impl Connection<'_> {
             if is_asked && !out.has_answers_enough() {
                 match self.asked_while_playing(out, parts, id)? {
                     After::Goes => is_asked = out.has_answers_enough(),
-                    other => return self.leave(out, other, parts.len(), id),
+                    other => return self.leave(out, other, parts, id),
                 }
             }
             if clock::now() >= self.heard.saturating_add(self.timeout()) {
@@ -51,7 +51,7 @@ impl Connection<'_> {
                 Err(error @ Ended::Play(PlayError::Grown(_))) => {
                     out.farewell();
                     // As far as it is taken; it is closed in any case.
-                    let _ = self.flush(out);
+                    let _ = self.flush(out, parts);
                     return Err(error);
                 }
                 until => until?,
@@ -60,7 +60,7 @@ impl Connection<'_> {
                 // All of it has gone: what comes next is for the session.
                 out.settle_changes(id, self.shared.config.timeout)?;
                 out.farewell();
-                self.flush(out)?;
+                self.flush(out, parts)?;
                 return Ok(After::Goes);
             };
             // What was asked before the answers to what is older had gone.
@@ -74,7 +74,7 @@ impl Connection<'_> {
             }
             if ready.contains(&Wakes::Told) {
                 out.farewell();
-                self.flush(out)?;
+                self.flush(out, parts)?;
                 return Ok(After::Closed);
             }
             if ready.contains(&Wakes::Disks) {
@@ -95,7 +95,7 @@ impl Connection<'_> {
             }
             if ready.contains(&Wakes::Socket) {
                 match self.receive(4_096)? {
-                    Some(0) => return self.leave(out, After::Closed, parts.len(), id),
+                    Some(0) => return self.leave(out, After::Closed, parts, id),
                     came => is_asked |= came.is_some(),
                 }
             }
@@ -107,14 +107,14 @@ impl Connection<'_> {
         &mut self,
         out: &mut Outgoing<'_>,
         after: After,
-        parts: usize,
+        parts: &[Part],
         id: &str,
     ) -> Result<After, Ended> {
         out.settle_changes(id, self.shared.config.timeout)?;
-        self.flush(out)?;
+        self.flush(out, parts)?;
         Ok(match after {
-            After::Ends(request, _) => After::Ends(request, out.playback.positions(parts)),
-            After::Again(request, _) => After::Again(request, out.playback.positions(parts)),
+            After::Ends(request, _) => After::Ends(request, out.playback.positions(parts.len())),
+            After::Again(request, _) => After::Again(request, out.playback.positions(parts.len())),
             after => after,
         })
     }
@@ -206,14 +206,25 @@ impl Connection<'_> {
     }
 
     /// Before something else is said: the rest of a packet that has begun, and what goes between.
-    fn flush(&mut self, out: &mut Outgoing<'_>) -> Result<(), Ended> {
+    fn flush(&mut self, out: &mut Outgoing<'_>, parts: &[Part]) -> Result<(), Ended> {
         let until = clock::now().saturating_add(super::super::ANSWER_WITHIN);
         while out.gone > 0 || !out.between.is_empty() {
             if let Some(full) = out.full {
                 let mut wait = Wait::new();
                 wait.add(self.what_is(full, out), PollFlags::OUT, Wakes::Writable);
-                if wait.sleep(true, Some(until))?.is_empty() && clock::now() >= until {
-                    return Err(Ended::Slow);
+                wait.readable(self.shared.stop.as_fd(), Wakes::Stop);
+                // Who is ended is told so, if that is taken.
+                for part in parts {
+                    wait.readable(part.member.ends(), Wakes::Told);
+                }
+                let ready = wait.sleep(true, Some(until))?;
+                if !ready.contains(&Wakes::Writable) {
+                    return Err(match ready.first() {
+                        Some(Wakes::Stop) => Ended::Stopped,
+                        Some(_) => Ended::Over,
+                        None if clock::now() >= until => Ended::Slow,
+                        None => continue,
+                    });
                 }
                 out.full = None;
             }
