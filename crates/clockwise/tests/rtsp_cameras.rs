@@ -158,6 +158,54 @@ fn what_a_camera_sends_between_packets_is_passed_over() {
     server.terminate();
 }
 
+/// Reports among its packets are no packets of somebody else.
+#[test]
+fn reports_of_a_camera_may_come_among_its_packets() {
+    let (site, server, address, _camera, mut visit) = called("tcp");
+    let sent = packets(0..30, 7);
+    for (number, packet) in (0_u32..).zip(&sent) {
+        visit.packet(packet);
+        // Each seems to be of somebody else, by the time that it tells.
+        visit.packet(&rtsp_support::sender_report(
+            7,
+            u64::from(number) << 34 | 1 << 33,
+            number,
+        ));
+    }
+    has(&site, 30);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// Some play nothing unless they are told from where on.
+#[test]
+fn a_camera_that_wants_a_range_is_told_one() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url(""), &[]);
+    let mut visit = camera.visit();
+    for wants in [None, Some("npt=0.000-")] {
+        loop {
+            let wanted = visit.wanted().expect("it goes on up to PLAY");
+            if wanted.method != "PLAY" {
+                visit.does(&wanted, &sdp(800));
+                continue;
+            }
+            assert_eq!(wanted.header("Range"), wants, "{wanted:?}");
+            match wants {
+                None => visit.answer(&wanted, "457 Invalid Range", "", ""),
+                Some(_) => visit.does(&wanted, ""),
+            }
+            break;
+        }
+    }
+    let sent = packets(0..5, 7);
+    send(&mut visit, &sent);
+    has(&site, 5);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
 /// One that sends nothing else any more is called again.
 #[test]
 fn a_camera_that_sends_no_packets_any_more_is_called_again() {

@@ -146,3 +146,28 @@ fn when_a_frame_came_is_when_it_was_received() {
     assert_eq!(first, came(0), "{said}");
     serve.terminate();
 }
+
+/// A packet that comes late, as over several ways, is of the frame before: it begins none, and makes none a key.
+#[test]
+fn a_packet_that_comes_late_begins_no_frame() {
+    let (site, serve, address) = serving("");
+    let mut client = publisher(address);
+    let all: Vec<_> = (0..20 * PARTS).map(|of| (of / PARTS, of % PARTS)).collect();
+    let mut mixed = all.clone();
+    // The last part of each other frame after the first of the next one.
+    for frame in (0..19).step_by(2) {
+        let last = (frame * PARTS + PARTS - 1) as usize;
+        mixed.swap(last, last + 1);
+    }
+    for (frame, number) in mixed {
+        client.packet(0, &part(frame, number));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    let frames = frames_of(&listed(&site, "from_ns=0"));
+    assert_eq!(frames.len(), 20, "{frames:?}");
+    for (frame, of) in (0..).zip(&frames) {
+        assert_eq!(number(of, "number"), frame, "{of}");
+        assert_eq!(of["is_key"], frame.is_multiple_of(GOP), "{of}");
+    }
+    serve.terminate();
+}

@@ -468,3 +468,51 @@ fn what_is_published_below_a_volume_is_recorded_there() {
     }
     serve.terminate();
 }
+
+/// Nobody relies on what there is not (RFC 2326, section 12.32).
+#[test]
+fn what_is_required_and_not_known_is_refused() {
+    let (_site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    for (method, body) in [("OPTIONS", ""), ("DESCRIBE", ""), ("SETUP", "")] {
+        let said = client
+            .ask(method, "cam", "Require: onvif-replay\r\n", body)
+            .is(551);
+        assert_eq!(said.header("Unsupported"), Some("onvif-replay"));
+    }
+    client.ask("OPTIONS", "cam", "", "").is(200);
+    serve.terminate();
+}
+
+/// What is below a presentation whose URL has a query is behind that, as many clients write it.
+#[test]
+fn tracks_may_be_named_behind_a_query() {
+    let (_site, serve, address) = serving("");
+    let mut client = Client::connect(address);
+    let sound = "m=audio 0 RTP/AVP 97\r\nb=AS:64\r\na=rtpmap:97 X-SOUND/8000\r\na=control:two\r\n";
+    let url = "cam?user=a&pass=b/c";
+    client
+        .ask("ANNOUNCE", url, SDP_TYPE, &(sdp(800) + sound))
+        .is(200);
+    client
+        .ask("SETUP", "cam?user=a&pass=b/c/two", SECOND, "")
+        .is(200);
+    client
+        .ask("SETUP", "cam?user=a&pass=b/c/three", TCP, "")
+        .is(404);
+    client
+        .ask("SETUP", "cam?user=a&pass=b/c/one", TCP, "")
+        .is(200);
+    client.ask("RECORD", url, "", "").is(200);
+    let sent = [rtp(0, 0, 7, b"one"), rtp(0, 0, 8, b"two")];
+    client.packet(0, &sent[0]);
+    client.packet(2, &sent[1]);
+    client.ask("TEARDOWN", url, "", "").is(200);
+    let mut player = Client::connect(address);
+    player.ask("DESCRIBE", "cam?x=1", "", "").is(200);
+    player.ask("SETUP", "cam?x=1/track1", TCP, "").is(200);
+    player.ask("SETUP", "cam?x=1/track0", SECOND, "").is(200);
+    player.ask("PLAY", "cam?x=1/", "", "").is(200);
+    assert_eq!(player.packets_on(2, 1), sent[..1]);
+    serve.terminate();
+}

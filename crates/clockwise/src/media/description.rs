@@ -1,7 +1,7 @@
 //! What a presentation consists of: its description (SDP, RFC 8866), as it was announced and as it is given to players.
 
 use sched::units::BytesPerSecond;
-use sdp_types::{Media, Session};
+use sdp_types::{Attribute, Media, Session};
 
 /// The longest description that is taken, in bytes: each block of a recording has it.
 pub const TEXT_BYTES_MAX: usize = 16_384;
@@ -62,19 +62,34 @@ fn well_known(payload_type: u8) -> Option<(&'static str, u32)> {
     Some(match payload_type {
         0 => ("PCMU", 8_000),
         3 => ("GSM", 8_000),
+        4 => ("G723", 8_000),
+        5 => ("DVI4", 8_000),
+        6 => ("DVI4", 16_000),
+        7 => ("LPC", 8_000),
         8 => ("PCMA", 8_000),
         9 => ("G722", 8_000),
         10 | 11 => ("L16", 44_100),
+        12 => ("QCELP", 8_000),
+        13 => ("CN", 8_000),
         14 => ("MPA", 90_000),
+        15 => ("G728", 8_000),
+        16 => ("DVI4", 11_025),
+        17 => ("DVI4", 22_050),
+        18 => ("G729", 8_000),
+        25 => ("CELB", 90_000),
         26 => ("JPEG", 90_000),
+        28 => ("NV", 90_000),
+        31 => ("H261", 90_000),
         32 => ("MPV", 90_000),
         33 => ("MP2T", 90_000),
+        34 => ("H263", 90_000),
         _ => return None,
     })
 }
 
-/// A track of which nothing is said is counted as most video is.
+/// A track of which nothing is said is counted as most video is, or most sound.
 const CLOCK_RATE_DEFAULT: u32 = 90_000;
+const CLOCK_RATE_SOUND: u32 = 8_000;
 
 fn track(media: &Media) -> Track {
     let payload_type = media.fmt.split_ascii_whitespace().next();
@@ -99,9 +114,11 @@ fn track(media: &Media) -> Track {
             if number == Some(10) { 2 } else { 1 },
         )
     });
-    let (encoding, clock_rate, channels) = mapped
-        .or(known)
-        .unwrap_or_else(|| (String::new(), CLOCK_RATE_DEFAULT, 1));
+    let unknown = || match &*media.media {
+        "audio" => (String::new(), CLOCK_RATE_SOUND, 1),
+        _ => (String::new(), CLOCK_RATE_DEFAULT, 1),
+    };
+    let (encoding, clock_rate, channels) = mapped.or(known).unwrap_or_else(unknown);
     let parameters = media.attributes.iter().find_map(|attribute| {
         let (of, said) = attribute.value.as_deref()?.split_once(' ')?;
         (attribute.attribute == "fmtp" && Some(of) == payload_type).then(|| said.to_owned())
@@ -120,17 +137,61 @@ fn track(media: &Media) -> Track {
     }
 }
 
-/// A description without what nobody here goes by: cameras write origins (`o=`) and addresses (`c=`) with more or fewer
-/// words than they have.
+/// A description without what nobody here goes by, and mended where it is: cameras write origins (`o=`) and addresses (`c=`)
+/// with more or fewer words than they have, ports and rates that are none, no version, and text in other alphabets than it is in.
 fn plain(text: &[u8]) -> Vec<u8> {
-    let lines = text
-        .split(|byte| *byte == b'\n')
-        .map(<[u8]>::trim_ascii_end);
-    let is_used = |line: &&[u8]| matches!(line, [b'v' | b's' | b'm' | b'a' | b'b', b'=', ..]);
-    let used: Vec<&[u8]> = lines.filter(is_used).collect();
-    let mut plain = used.join(&b"\r\n"[..]);
-    plain.extend_from_slice(b"\r\n");
-    plain
+    let text = String::from_utf8_lossy(text);
+    let mut plain = "v=0\r\ns=-\r\n".to_owned();
+    for line in text.split('\n').map(str::trim_end) {
+        let line = match line.split_once('=') {
+            Some(("a", _)) => line.to_owned(),
+            Some(("b", rate)) if is_rate(rate) => line.to_owned(),
+            Some(("m", media)) => match media.split(' ').collect::<Vec<_>>()[..] {
+                [media, port, ref rest @ ..]
+                    if port.parse::<u16>().is_err() && !port.contains('/') =>
+                {
+                    format!("m={media} 0 {}", rest.join(" "))
+                }
+                _ => line.to_owned(),
+            },
+            _ => continue,
+        };
+        plain += &line;
+        plain += "\r\n";
+    }
+    plain.into_bytes()
+}
+
+/// Whether a bandwidth says one.
+fn is_rate(bandwidth: &str) -> bool {
+    let said = bandwidth.split_once(':');
+    said.is_some_and(|(_, rate)| rate.parse::<u64>().is_ok())
+}
+
+/// How tracks are sent.
+const PROTOCOL: &str = "RTP/AVP";
+
+/// With words back from who receives, who need not say any.
+const FEEDBACK: &str = "RTP/AVPF";
+
+/// Whether something is said of who sent it and how, and not of what it is.
+fn is_of_sender(attribute: &Attribute) -> bool {
+    matches!(
+        attribute.attribute.as_str(),
+        "control"
+            | "range"
+            | "sendonly"
+            | "recvonly"
+            | "inactive"
+            | "source-filter"
+            | "rtcp"
+            | "rtcp-unicast"
+    ) || is_of_keys(attribute)
+}
+
+/// Whether something is said of keys that are agreed on for packets.
+fn is_of_keys(attribute: &Attribute) -> bool {
+    matches!(attribute.attribute.as_str(), "key-mgmt" | "crypto")
 }
 
 /// Whether it is known which of its frames need no others: of Motion-JPEG that is all of them.
@@ -144,25 +205,35 @@ impl Description {
     /// # Errors
     /// When it cannot be recorded.
     pub fn parse(text: &[u8]) -> Result<Self, DescriptionError> {
+        let (session, text) = Self::understood(text)?;
+        Self::of(session, text)
+    }
+
+    /// What it says, and in which words.
+    fn understood(text: &[u8]) -> Result<(Session, Vec<u8>), DescriptionError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(DescriptionError::Long(text.len()));
         }
-        let (session, text) = match Session::parse(text) {
-            Ok(session) => (session, text.to_vec()),
+        match Session::parse(text) {
+            Ok(session) => Ok((session, text.to_vec())),
             Err(error) => {
                 let plain = plain(text);
-                let session = Session::parse(&plain);
-                let session = session.map_err(|_| DescriptionError::Syntax(error.to_string()))?;
-                (session, plain)
+                let session = Session::parse(&plain).ok();
+                let session = session.filter(|of| !of.medias.is_empty());
+                let session = session.ok_or(DescriptionError::Syntax(error.to_string()))?;
+                Ok((session, plain))
             }
-        };
+        }
+    }
+
+    fn of(session: Session, text: Vec<u8>) -> Result<Self, DescriptionError> {
         if session.medias.is_empty() || session.medias.len() > TRACKS_MAX {
             return Err(DescriptionError::Tracks(session.medias.len()));
         }
         for (number, media) in session.medias.iter().enumerate() {
             if !matches!(
                 media.proto.as_str(),
-                "RTP/AVP" | "RTP/AVP/UDP" | "RTP/AVP/TCP"
+                PROTOCOL | "RTP/AVP/UDP" | "RTP/AVP/TCP"
             ) {
                 return Err(DescriptionError::Protocol(number, media.proto.clone()));
             }
@@ -172,6 +243,36 @@ impl Description {
             text,
             session,
         })
+    }
+
+    /// What a camera says of itself, as far as it can be had from it: tracks that are not sent by RTP are passed over. Of one
+    /// that is asked by TLS (`is_secure`) some say that packets are encrypted besides, and send them in the connection as they
+    /// are if they are asked for that.
+    ///
+    /// # Errors
+    /// When none of it can be recorded.
+    pub fn of_camera(text: &[u8], is_secure: bool) -> Result<Self, DescriptionError> {
+        let (mut session, text) = Self::understood(text)?;
+        let is_as_it_is = session
+            .medias
+            .iter()
+            .all(|of| of.proto.starts_with(PROTOCOL));
+        if is_as_it_is && !session.medias.iter().any(|of| of.proto == FEEDBACK) {
+            return Self::of(session, text);
+        }
+        let can_be_had = |of: &Media| match of.proto.as_str() {
+            "RTP/SAVP" | "RTP/SAVPF" => is_secure,
+            other => other.starts_with(PROTOCOL),
+        };
+        if session.medias.iter().any(can_be_had) {
+            session.medias.retain(can_be_had);
+            for media in &mut session.medias {
+                media.proto = PROTOCOL.to_owned();
+                media.attributes.retain(|of| !is_of_keys(of));
+            }
+            session.attributes.retain(|of| !is_of_keys(of));
+        }
+        Self::written(&session)
     }
 
     /// As it was announced.
@@ -323,12 +424,7 @@ impl Description {
             // What all of them need is not what this one does.
             session.bandwidths.clear();
         }
-        session.attributes.retain(|attribute| {
-            !matches!(
-                attribute.attribute.as_str(),
-                "control" | "range" | "sendonly" | "recvonly"
-            )
-        });
+        session.attributes.retain(|of| !is_of_sender(of));
         session.connection = Some(sdp_types::Connection::from_ip_addr(
             std::net::Ipv4Addr::UNSPECIFIED,
         ));
@@ -339,18 +435,14 @@ impl Description {
             false => "0".to_owned(),
         };
         let range = format!("npt={begins}-{}", ends_ns.map(seconds).unwrap_or_default());
-        session.add_attribute(sdp_types::Attribute::with_value("control", "*"));
-        session.add_attribute(sdp_types::Attribute::with_value("range", range));
+        session.add_attribute(Attribute::with_value("control", "*"));
+        session.add_attribute(Attribute::with_value("range", range));
         for (number, media) in session.medias.iter_mut().enumerate() {
             media.port = 0;
             media.num_ports = None;
+            media.proto = PROTOCOL.to_owned();
             media.connections.clear();
-            media.attributes.retain(|attribute| {
-                !matches!(
-                    attribute.attribute.as_str(),
-                    "control" | "sendonly" | "recvonly" | "range"
-                )
-            });
+            media.attributes.retain(|of| !is_of_sender(of));
             media.add_attribute_with_value("control", control(number));
         }
         let mut text = Vec::new();
@@ -415,6 +507,102 @@ mod tests {
             assert_eq!(again.tracks(), found.tracks());
             assert!(Description::parse(&found.for_players(0, None)).is_ok());
         }
+    }
+
+    /// No version, a port, a rate and a text that are none: so do cameras of Tuya and others write it.
+    #[test]
+    fn what_is_odd_in_a_description_does_not_lose_the_rest() {
+        let media =
+            "m=video 0 RTP/AVP 96\r\nb=AS:800\r\na=rtpmap:96 H264/90000\r\na=control:one\r\n";
+        let texts = [
+            media.as_bytes().to_vec(),
+            format!("v=0\r\n{}", media.replace(" 0 ", " -1353744643 ")).into_bytes(),
+            format!("v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nb=AS:\r\nt=0 0\r\n{media}")
+                .into_bytes(),
+            [
+                b"v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=\xe9\r\nt=0 0\r\n",
+                media.as_bytes(),
+            ]
+            .concat(),
+        ];
+        for text in texts {
+            let shown = String::from_utf8_lossy(&text);
+            let found =
+                Description::parse(&text).unwrap_or_else(|error| panic!("{shown}: {error}"));
+            let track = &found.tracks()[0];
+            assert_eq!(
+                (&*track.encoding, track.control.as_deref()),
+                ("H264", Some("one")),
+                "{shown}"
+            );
+            assert_eq!(found.rate(), Some(BytesPerSecond(110_000)), "{shown}");
+            let given = Description::parse(&found.for_players(0, None)).unwrap();
+            assert_eq!(given.tracks().len(), 1);
+        }
+        assert!(Description::parse(b"nonsense").is_err());
+    }
+
+    /// Beside a track that can be had, others are passed over; what is encrypted is had by TLS alone.
+    #[test]
+    fn of_a_camera_is_taken_what_can_be_had() {
+        let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\na=key-mgmt:mikey AQ==\r\n";
+        let track = |proto: &str, name: &str| {
+            format!(
+                "m=video 0 {proto} 96\r\na=rtpmap:96 H264/90000\r\na=control:{name}\r\na=crypto:1 AES\r\n"
+            )
+        };
+        let names = |of: &[(&str, &str)], is_secure: bool| {
+            let tracks: String = of.iter().map(|(proto, name)| track(proto, name)).collect();
+            let found = Description::of_camera((head.to_owned() + &tracks).as_bytes(), is_secure)?;
+            let given = String::from_utf8(found.for_players(0, None)).unwrap();
+            assert!(
+                !given.contains("SAVP") && !given.contains("AVPF") && !given.contains("crypto"),
+                "{given}"
+            );
+            assert!(!given.contains("key-mgmt"), "{given}");
+            let names = found.tracks().iter().map(|of| of.control.clone().unwrap());
+            Ok(names.collect::<Vec<_>>().concat())
+        };
+        let (plain, coded) = (("RTP/AVP", "a"), ("RTP/SAVP", "b"));
+        let (feedback, other) = (("RTP/AVPF", "c"), ("MP2T/AVP", "d"));
+        for (tracks, is_secure, had) in [
+            (&[plain][..], false, "a"),
+            (&[plain, coded], false, "a"),
+            (&[plain, coded], true, "ab"),
+            (&[coded], true, "b"),
+            (&[other, feedback, plain], false, "ca"),
+        ] {
+            assert_eq!(names(tracks, is_secure), Ok(had.to_owned()), "{tracks:?}");
+        }
+        for tracks in [&[coded][..], &[other]] {
+            let refused = names(tracks, false);
+            assert!(
+                matches!(refused, Err(DescriptionError::Protocol(0, _))),
+                "{refused:?}"
+            );
+        }
+    }
+
+    /// What is of who sent it, and of how it went to us, is none of a player's.
+    #[test]
+    fn players_are_told_nothing_of_the_way() {
+        let text = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\na=source-filter: incl IN IP4 * 10.1.1.1\r\n\
+                    m=audio 0 RTP/AVP/TCP 4\r\na=rtcp:5001\r\na=inactive\r\na=ptime:30\r\n";
+        let found = Description::parse(text.as_bytes()).unwrap();
+        let track = &found.tracks()[0];
+        assert_eq!((&*track.encoding, track.clock_rate), ("G723", 8_000));
+        let given = String::from_utf8(found.for_players(0, None)).unwrap();
+        assert!(
+            given.contains("m=audio 0 RTP/AVP 4\r\n") && given.contains("ptime"),
+            "{given}"
+        );
+        for of in ["source-filter", "a=rtcp", "inactive"] {
+            assert!(!given.contains(of), "{given}");
+        }
+        // Of sound of which nothing is said its time is known all the same, as far as it is usual.
+        let unknown = text.replace("RTP/AVP/TCP 4", "RTP/AVP 96");
+        let found = Description::parse(unknown.as_bytes()).unwrap();
+        assert_eq!(found.tracks()[0].clock_rate, 8_000);
     }
 
     #[test]

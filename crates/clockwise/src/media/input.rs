@@ -137,9 +137,19 @@ impl Input {
             [first, ..] if !first.is_ascii_graphic() => return Err(InputError::Syntax),
             _ => {}
         }
-        match Message::<Vec<u8>>::parse(self.unused()) {
+        let mended = match mended(self.unused()) {
+            Mended::Needless => None,
+            Mended::Later if self.unused().len() < MESSAGE_BYTES_MAX => return Ok(Next::More),
+            Mended::Later => return Err(InputError::Long),
+            Mended::To { bytes, longer } => Some((bytes, longer)),
+        };
+        let (bytes, longer) = match &mended {
+            Some((bytes, longer)) => (&bytes[..], *longer),
+            None => (self.unused(), 0),
+        };
+        match Message::<Vec<u8>>::parse(bytes) {
             Ok((message, used)) => {
-                self.from += used;
+                self.from += used - longer;
                 match message {
                     Message::Request(request) => Ok(Next::Request(Box::new(request))),
                     Message::Response(response) => Ok(Next::Response(Box::new(response))),
@@ -157,6 +167,54 @@ impl Input {
             Err(ParseError::Error) => Err(InputError::Syntax),
         }
     }
+}
+
+/// What becomes of a message whose lines end otherwise than in CRLF.
+enum Mended {
+    /// They do not.
+    Needless,
+    /// Its head has not come to its end.
+    Later,
+    /// That, which is so much longer.
+    To { bytes: Vec<u8>, longer: usize },
+}
+
+/// Lines of a message's head may end in LF alone, as some encoders' and cameras' do (RFC 2326, section 4, leaves it to who
+/// receives), and a status may have no reason.
+fn mended(message: &[u8]) -> Mended {
+    let ends = |end: &[u8]| {
+        let at = message.windows(end.len()).position(|of| of == end);
+        at.map(|at| at + end.len())
+    };
+    let end = [ends(b"\n\n"), ends(b"\n\r\n")];
+    let end = end.into_iter().flatten().min();
+    let head = &message[..end.unwrap_or(message.len())];
+    let lines = head.split_inclusive(|byte| *byte == b'\n');
+    let is_bare = |line: &[u8]| line.ends_with(b"\n") && !line.ends_with(b"\r\n");
+    let has_no_reason = |line: &[u8]| {
+        let status = line.trim_ascii_end();
+        status.starts_with(ANSWER) && status.len() == ANSWER.len() + 3
+    };
+    let first = lines.clone().next().unwrap_or_default();
+    let is_odd = lines.clone().any(is_bare) || first.ends_with(b"\n") && has_no_reason(first);
+    if !is_odd {
+        return Mended::Needless;
+    }
+    let Some(end) = end else {
+        return Mended::Later;
+    };
+    let mut bytes = Vec::with_capacity(message.len() + 64);
+    for line in lines {
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        bytes.extend_from_slice(text.strip_suffix(b"\r").unwrap_or(text));
+        if bytes.len() == ANSWER.len() + 3 && has_no_reason(line) {
+            bytes.push(b' ');
+        }
+        bytes.extend_from_slice(b"\r\n");
+    }
+    let longer = bytes.len() - end;
+    bytes.extend_from_slice(&message[end..]);
+    Mended::To { bytes, longer }
 }
 
 #[cfg(test)]
@@ -199,6 +257,57 @@ mod tests {
             assert_eq!((requests, packets.as_slice()), (2, &b"123451234512345"[..]));
             assert!(input.unused().is_empty());
         }
+    }
+
+    /// As encoders and cameras write them that end their lines otherwise, or give no reason.
+    #[test]
+    fn a_message_is_understood_however_its_lines_end() {
+        let well =
+            "SET_PARAMETER rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 4\r\n\r\na\nb\n";
+        let head = well.len() - 4;
+        for (text, rest) in [
+            (well.to_owned(), "OPTIONS"),
+            (
+                well[..head].replace("\r\n", "\n") + &well[head..],
+                "OPTIONS",
+            ),
+            (well.replacen("\r\n", "\n", 1), "OPTIONS"),
+            (well.replacen("\r\n", "\n", 2), "$\0\0\x08"),
+        ] {
+            for whole in 1..=text.len() {
+                let mut input = Input::default();
+                input.add(&text.as_bytes()[..whole]);
+                let next = input.next_item().unwrap();
+                let Next::Request(request) = next else {
+                    assert!(whole < text.len(), "{text:?}");
+                    continue;
+                };
+                assert_eq!(whole, text.len(), "{text:?}");
+                assert_eq!(request.body(), b"a\nb\n");
+                assert_eq!(request.header(&rtsp_types::headers::CSEQ).unwrap(), "1");
+            }
+            let mut input = Input::default();
+            input.add(&[text.as_bytes(), rest.as_bytes()].concat());
+            assert!(matches!(input.next_item().unwrap(), Next::Request(_)));
+            assert_eq!(input.unused(), rest.as_bytes());
+        }
+        for status in [
+            "RTSP/1.0 200\r\nCSeq: 1\r\n\r\n",
+            "RTSP/1.0 200\nCSeq: 1\n\n",
+        ] {
+            let mut input = Input::default();
+            input.add(status.as_bytes());
+            let Next::Response(said) = input.next_item().unwrap() else {
+                panic!("{status:?} is no answer");
+            };
+            assert_eq!(u16::from(said.status()), 200);
+            assert_eq!(input.unused(), b"");
+        }
+        // One that has no end is no less bounded.
+        let mut input = Input::default();
+        input.add(b"OPTIONS * RTSP/1.0\nX: ");
+        input.add(&[b'x'; MESSAGE_BYTES_MAX]);
+        assert_eq!(input.next_item().unwrap_err(), InputError::Long);
     }
 
     #[test]

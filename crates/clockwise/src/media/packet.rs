@@ -124,7 +124,8 @@ fn is_key_h264(payload: &[u8]) -> bool {
     };
     match payload {
         [first, units @ ..] if first & 0x1f == 24 => aggregated(units).any(of),
-        [first, second, ..] if first & 0x1f == 28 => second & 0x1f == 5,
+        // Some cameras send parameters and the key frame behind them, with start codes between, as fragments of one unit.
+        [first, second, ..] if first & 0x1f == 28 => matches!(second & 0x1f, 5 | 7),
         [first, ..] if first & 0x1f == 28 => false,
         unit => of(unit),
     }
@@ -173,6 +174,12 @@ impl Frames {
         let begins = self.timestamp != Some(header.timestamp);
         self.timestamp = Some(header.timestamp);
         begins
+    }
+
+    /// Whether it is of the one that has begun.
+    #[must_use]
+    pub fn is_of(&self, header: &Header) -> bool {
+        self.timestamp == Some(header.timestamp)
     }
 }
 
@@ -248,6 +255,7 @@ mod tests {
             ("H264", &[0x78, 0, 0, 0, 4, 0x06, 1], false),
             ("H264", &[0x78, 0], false),
             ("H264", &[0x7c, 0x85], true),
+            ("H264", &[0x7c, 0x87], true),
             ("H264", &[0x7c, 0x81], false),
             ("H264", &[0x7c], false),
             ("H264", &[], false),

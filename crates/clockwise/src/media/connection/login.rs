@@ -1,7 +1,7 @@
 //! Whether a request is by somebody who may ask for that.
 
 use engine::clock;
-use rtsp_types::headers::{AUTHORIZATION, WWW_AUTHENTICATE};
+use rtsp_types::headers::{AUTHORIZATION, REQUIRE, UNSUPPORTED, WWW_AUTHENTICATE};
 use rtsp_types::{Method, StatusCode, Version};
 
 use super::answer::{Answer, answer};
@@ -13,7 +13,7 @@ use crate::media::poll::Wait;
 struct Stop;
 
 impl Connection<'_> {
-    /// Whether a request is in the version that is spoken here, and by somebody who is known, if that is asked for; what it is
+    /// Whether a request is in the version that is spoken here, asks for nothing besides, and is by somebody who is known, if that is asked for; what it is
     /// answered if it is not.
     ///
     /// # Errors
@@ -22,6 +22,15 @@ impl Connection<'_> {
         if request.version() != Version::V1_0 {
             let said = answer(Some(request), StatusCode::RTSPVersionNotSupported);
             return Ok(Some(said.reason("RTSP/1.0 is what is spoken here")));
+        }
+        // Nobody relies on what there is not (RFC 2326, section 12.32).
+        if let Some(wanted) = request.header(&REQUIRE) {
+            let said = answer(Some(request), StatusCode::OptionNotSupported);
+            let why = format!("{:?} is not known here", wanted.as_str());
+            return Ok(Some(
+                said.header(UNSUPPORTED, wanted.as_str().to_owned())
+                    .reason(why),
+            ));
         }
         let Some(access) = &self.shared.access else {
             return Ok(None);

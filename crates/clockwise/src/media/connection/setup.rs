@@ -190,7 +190,11 @@ impl Connection<'_> {
     /// Which track a request names, by how it was announced or described; the only one is named by the presentation.
     fn track(&self, request: &Asked) -> Option<usize> {
         let session = self.session.as_ref()?;
-        let asked = target(request)?.rest;
+        let asked = match target(request)?.rest {
+            // Behind a query that the presentation's URL has many clients write what is below it.
+            rest if rest.is_empty() => below_query(request).unwrap_or_default().to_owned(),
+            rest => rest,
+        };
         let named = match &session.role {
             Role::Publisher { description, .. } => description.tracks().iter().position(|track| {
                 let control = track.control.as_deref();
@@ -395,4 +399,10 @@ fn sources(count: usize) -> std::io::Result<Vec<u32>> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     let (each, _) = bytes.as_chunks();
     Ok(each.iter().map(|of| u32::from_ne_bytes(*of)).collect())
+}
+
+/// What is behind the last slash of a query.
+fn below_query(request: &Asked) -> Option<&str> {
+    let query = request.request_uri()?.query()?;
+    query.rsplit_once('/').map(|(_, below)| below)
 }

@@ -193,6 +193,17 @@ impl Nals {
         let Some(begin) = self.open.take() else {
             return;
         };
+        let unit = &self.frame.data[begin + 4..];
+        let is_parameters = matches!(
+            self.codec.kind(unit),
+            NalKind::Vps | NalKind::Sps | NalKind::Pps
+        );
+        if is_parameters && unit.windows(START.len()).any(|of| of == START) {
+            let units = self.frame.data.split_off(begin + 4);
+            self.frame.data.truncate(begin);
+            apart(&units).for_each(|unit| self.whole(unit));
+            return;
+        }
         let (head, unit) = self.frame.data.split_at_mut(begin + 4);
         head[begin..].copy_from_slice(&(unit.len() as u32).to_be_bytes());
         let kind = self.codec.kind(unit);
@@ -257,6 +268,25 @@ impl Nals {
     }
 }
 
+/// What is between NAL units where there are no lengths, and in none of them (ITU-T H.264, annex B).
+const START: &[u8] = &[0, 0, 1];
+
+/// NAL units that have such between them: some cameras send parameters and the picture behind them as one.
+fn apart(mut units: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let split = std::iter::from_fn(move || {
+        if units.is_empty() {
+            return None;
+        }
+        let at = units.windows(START.len()).position(|of| of == START);
+        let (unit, rest) = units.split_at(at.unwrap_or(units.len()));
+        units = rest.get(START.len()..).unwrap_or_default();
+        // A start code may begin with one more.
+        let end = unit.iter().rposition(|byte| *byte != 0);
+        Some(&unit[..end.map_or(0, |last| last + 1)])
+    });
+    split.filter(|unit| !unit.is_empty())
+}
+
 /// NAL units behind start codes instead of lengths (ITU-T H.264, annex B), in place.
 pub fn to_annex_b(data: &mut [u8]) {
     let mut at = 0;
@@ -313,6 +343,29 @@ mod tests {
         assert_eq!(last.data, [0, 0, 0, 2, 0x41, 30]);
         assert!(!last.is_key);
         assert_eq!((nals.finish(), nals.left_out), (None, 0));
+    }
+
+    /// As V380 and other cameras send their key frames.
+    #[test]
+    fn parameters_and_the_picture_behind_them_may_come_as_one_unit() {
+        let mut nals = Nals::new(Codec::Avc, Parameters::default());
+        push(
+            &mut nals,
+            1,
+            &[0x7c, 0x87, 1, 2, 0, 0, 0, 1, 0x68, 3, 0],
+            false,
+        );
+        push(&mut nals, 1, &[0x7c, 0x07, 0, 1, 0x65, 4, 0, 0], false);
+        push(&mut nals, 1, &[0x7c, 0x47, 3, 0, 0, 3, 5], false);
+        let frame = push(&mut nals, 2, &[0x41, 30], false).unwrap();
+        let expected = [
+            &[0, 0, 0, 3, 0x67, 1, 2][..],
+            &[0, 0, 0, 2, 0x68, 3],
+            &[0, 0, 0, 9, 0x65, 4, 0, 0, 3, 0, 0, 3, 5],
+        ];
+        assert_eq!(frame.data, expected.concat());
+        assert!(frame.is_key && nals.parameters.is_whole(Codec::Avc));
+        assert_eq!(nals.left_out, 0);
     }
 
     #[test]

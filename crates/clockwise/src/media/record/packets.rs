@@ -42,6 +42,9 @@ pub(super) struct Track {
     pub(super) is_drained: bool,
 }
 
+/// The types of RTCP, where RTP has its marker and payload type.
+const REPORTS: std::ops::RangeInclusive<u8> = 200..=204;
+
 impl Track {
     /// Who sends it, as far as is known.
     pub(super) fn sender(&self) -> Option<u32> {
@@ -248,6 +251,11 @@ impl Tape<'_> {
             }
             return Some(entry);
         }
+        // What is said of packets comes among them from some; no packet has these types (RFC 3551, section 6).
+        if REPORTS.contains(&header[1]) {
+            self.tally.strangers += 1;
+            return None;
+        }
         let of = &mut self.tracks[track];
         let parsed = Header::parse(header);
         let encoding = &of.encoding;
@@ -288,8 +296,10 @@ impl Tape<'_> {
         of.left = of
             .left
             .filter(|at| now < at.saturating_add(STRAGGLERS_WITHIN));
-        entry.begins_frame = of.frames.begins(&parsed);
-        entry.is_key = is_key;
+        // One that comes late is of a frame that others have begun: it begins none, and is of that which goes on or of none.
+        let is_late = order == Order::Late;
+        entry.begins_frame = !is_late && of.frames.begins(&parsed);
+        entry.is_key = is_key && (!is_late || of.frames.is_of(&parsed));
         // What is from elsewhere says nothing of how the others come, nor of their clock.
         entry.media_ns = if order == Order::Stray {
             let clocks = &self.clocks;

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use engine::clock;
 use rtsp_types::headers::{
-    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, LOCATION, PUBLIC, SESSION,
-    TRANSPORT, USER_AGENT, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, LOCATION, PUBLIC, RANGE,
+    SESSION, TRANSPORT, USER_AGENT, WWW_AUTHENTICATE,
 };
 use rtsp_types::{Method, Request, Response, StatusCode, Url, Version};
 use rustix::event::PollFlags;
@@ -190,7 +190,7 @@ impl Camera {
         if let Some(base) = base.and_then(|base| based(base.as_str())) {
             base.clone_into(&mut self.base);
         }
-        let description = Description::parse(said.body())?;
+        let description = Description::of_camera(said.body(), self.link.is_secure())?;
         Ok(Shows::Tracks(Box::new(description)))
     }
 
@@ -263,9 +263,10 @@ impl Camera {
         };
         let ports = (first, second.unwrap_or(first.wrapping_add(1)));
         let transport = Transport::connected(pair, self.peer.ip(), ports);
-        transport
-            .inspect(Transport::widen)
-            .map_err(SourceError::Ports)
+        let transport = transport.map_err(SourceError::Ports)?;
+        transport.widen();
+        transport.open_ways();
+        Ok(transport)
     }
 
     /// Asks it to send; the answer comes among the packets.
@@ -372,6 +373,13 @@ impl Camera {
                 .map_or("", |value| value.as_str());
             self.login.ask(challenge, asked.had_login)?;
             self.send(asked.method, asked.uri, asked.headers, meanwhile)?;
+            return Ok(None);
+        }
+        // Some play nothing before they are told from where on; others would begin with the oldest that they have.
+        if asked.method == Method::Play && asked.headers.is_empty() && refuses(said.status().into())
+        {
+            let from = vec![(RANGE, "npt=0.000-".to_owned())];
+            self.send(asked.method, asked.uri, from, meanwhile)?;
             return Ok(None);
         }
         let is_described = asked.method == Method::Describe;
@@ -532,7 +540,7 @@ impl Camera {
 
 /// Whether a camera will not, and not only cannot now, for want of room or of a session that it has forgotten.
 fn refuses(status: u16) -> bool {
-    (400..500).contains(&status) && !matches!(status, 453 | 454)
+    status >= 400 && !matches!(status, 453 | 454 | 503)
 }
 
 /// What a camera says that the names of its tracks are below; `None`: it is no URL, as some have with addresses of IPv4 in
