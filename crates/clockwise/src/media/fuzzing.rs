@@ -153,8 +153,20 @@ pub fn credentials(data: &[u8]) {
     }
 }
 
-/// A description is one or an error; what players are given is one again.
+/// A description is one or an error; what players are given is one again, and so is what of a camera's can be had.
 pub fn description(data: &[u8]) {
+    for is_secure in [false, true] {
+        if let Ok(had) = Description::of_camera(data, is_secure) {
+            let is_kept: Vec<bool> = (0..had.tracks().len())
+                .map(|track| track % 2 == 0)
+                .collect();
+            let kept = is_kept.iter().filter(|is_kept| **is_kept).count();
+            // It may be too long with its lines as they are to be.
+            if let Ok(some) = had.with_just(&is_kept) {
+                assert_eq!(some.tracks().len(), kept);
+            }
+        }
+    }
     if let Ok(description) = Description::parse(data) {
         let given = description.for_players(0, Some(1));
         if given.len() <= super::description::TEXT_BYTES_MAX {

@@ -14,6 +14,9 @@ pub const MESSAGE_BYTES_MAX: usize = 65_536;
 /// What an answer begins with.
 const ANSWER: &[u8] = b"RTSP/1.0 ";
 
+/// What is in the first line of each message.
+const PROTOCOL: &[u8] = b"RTSP/";
+
 /// The shortest packet: of RTCP, which says who sends and no more.
 const PACKET_BYTES_MIN: u16 = 8;
 
@@ -197,7 +200,8 @@ fn mended(message: &[u8]) -> Mended {
     };
     let first = lines.clone().next().unwrap_or_default();
     let is_odd = lines.clone().any(is_bare) || first.ends_with(b"\n") && has_no_reason(first);
-    if !is_odd {
+    // What is no RTSP is known by its first line.
+    if !is_odd || !first.windows(PROTOCOL.len()).any(|of| of == PROTOCOL) {
         return Mended::Needless;
     }
     let Some(end) = end else {
@@ -359,6 +363,9 @@ mod tests {
             next(b"GET / HTTP/1.1\r\n\r\n").unwrap_err(),
             InputError::Syntax
         );
+        for other in [&b"GET / HTTP/1.1\nHost: x\n"[..], b"a\n", b"a b c\nd"] {
+            assert_eq!(next(other).unwrap_err(), InputError::Syntax);
+        }
         assert!(matches!(next(b"OPTIONS * RT").unwrap(), Next::More));
         let endless = [b"OPTIONS * RTSP/1.0\r\nX: ", &[b'x'; MESSAGE_BYTES_MAX][..]].concat();
         assert_eq!(next(&endless).unwrap_err(), InputError::Long);
