@@ -142,6 +142,7 @@ fn what_a_camera_sends_between_packets_is_passed_over() {
         match number % 4 {
             0 => {}
             1 => visit.send(&stray),
+            2 if number % 8 == 2 => visit.send(b"hello\n"),
             2 => visit.send(&stray[..number % 12 + 1]),
             _ => {
                 // It comes in pieces, each of which is looked at.

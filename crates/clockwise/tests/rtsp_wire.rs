@@ -514,5 +514,11 @@ fn tracks_may_be_named_behind_a_query() {
     player.ask("SETUP", "cam?x=1/track0", SECOND, "").is(200);
     player.ask("PLAY", "cam?x=1/", "", "").is(200);
     assert_eq!(player.packets_on(2, 1), sent[..1]);
+    // The only one need not be named, whatever the query is.
+    let mut client = Client::connect(address);
+    client
+        .ask("ANNOUNCE", "cam?token=a/b=", SDP_TYPE, &sdp(800))
+        .is(200);
+    client.ask("SETUP", "cam?token=a/b=", TCP, "").is(200);
     serve.terminate();
 }

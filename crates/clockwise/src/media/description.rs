@@ -87,9 +87,8 @@ fn well_known(payload_type: u8) -> Option<(&'static str, u32)> {
     })
 }
 
-/// A track of which nothing is said is counted as most video is, or most sound.
+/// A track of which nothing is said is counted as most video is: one that is counted too fast holds up none beside it.
 const CLOCK_RATE_DEFAULT: u32 = 90_000;
-const CLOCK_RATE_SOUND: u32 = 8_000;
 
 fn track(media: &Media) -> Track {
     let payload_type = media.fmt.split_ascii_whitespace().next();
@@ -114,11 +113,9 @@ fn track(media: &Media) -> Track {
             if number == Some(10) { 2 } else { 1 },
         )
     });
-    let unknown = || match &*media.media {
-        "audio" => (String::new(), CLOCK_RATE_SOUND, 1),
-        _ => (String::new(), CLOCK_RATE_DEFAULT, 1),
-    };
-    let (encoding, clock_rate, channels) = mapped.or(known).unwrap_or_else(unknown);
+    let (encoding, clock_rate, channels) = mapped
+        .or(known)
+        .unwrap_or_else(|| (String::new(), CLOCK_RATE_DEFAULT, 1));
     let parameters = media.attributes.iter().find_map(|attribute| {
         let (of, said) = attribute.value.as_deref()?.split_once(' ')?;
         (attribute.attribute == "fmtp" && Some(of) == payload_type).then(|| said.to_owned())
@@ -218,6 +215,9 @@ impl Description {
             Ok(session) => Ok((session, text.to_vec())),
             Err(error) => {
                 let plain = plain(text);
+                if plain.len() > TEXT_BYTES_MAX {
+                    return Err(DescriptionError::Long(plain.len()));
+                }
                 let session = Session::parse(&plain).ok();
                 let session = session.filter(|of| !of.medias.is_empty());
                 let session = session.ok_or(DescriptionError::Syntax(error.to_string()))?;
@@ -233,7 +233,7 @@ impl Description {
         for (number, media) in session.medias.iter().enumerate() {
             if !matches!(
                 media.proto.as_str(),
-                PROTOCOL | "RTP/AVP/UDP" | "RTP/AVP/TCP"
+                PROTOCOL | FEEDBACK | "RTP/AVP/UDP" | "RTP/AVP/TCP"
             ) {
                 return Err(DescriptionError::Protocol(number, media.proto.clone()));
             }
@@ -253,16 +253,13 @@ impl Description {
     /// When none of it can be recorded.
     pub fn of_camera(text: &[u8], is_secure: bool) -> Result<Self, DescriptionError> {
         let (mut session, text) = Self::understood(text)?;
-        let is_as_it_is = session
-            .medias
-            .iter()
-            .all(|of| of.proto.starts_with(PROTOCOL));
-        if is_as_it_is && !session.medias.iter().any(|of| of.proto == FEEDBACK) {
+        let is_plain = |of: &Media| of.proto.starts_with(PROTOCOL);
+        if session.medias.iter().all(is_plain) {
             return Self::of(session, text);
         }
         let can_be_had = |of: &Media| match of.proto.as_str() {
             "RTP/SAVP" | "RTP/SAVPF" => is_secure,
-            other => other.starts_with(PROTOCOL),
+            _ => is_plain(of),
         };
         if session.medias.iter().any(can_be_had) {
             session.medias.retain(can_be_had);
@@ -540,6 +537,13 @@ mod tests {
             assert_eq!(given.tracks().len(), 1);
         }
         assert!(Description::parse(b"nonsense").is_err());
+        // It is read again, so it is not longer then than it may be.
+        let long = [media.as_bytes(), b"a=x:", &[0xe9; 6_000]].concat();
+        let refused = Description::parse(&long);
+        assert!(
+            matches!(refused, Err(DescriptionError::Long(_))),
+            "{refused:?}"
+        );
     }
 
     /// Beside a track that can be had, others are passed over; what is encrypted is had by TLS alone.
@@ -599,10 +603,6 @@ mod tests {
         for of in ["source-filter", "a=rtcp", "inactive"] {
             assert!(!given.contains(of), "{given}");
         }
-        // Of sound of which nothing is said its time is known all the same, as far as it is usual.
-        let unknown = text.replace("RTP/AVP/TCP 4", "RTP/AVP 96");
-        let found = Description::parse(unknown.as_bytes()).unwrap();
-        assert_eq!(found.tracks()[0].clock_rate, 8_000);
     }
 
     #[test]

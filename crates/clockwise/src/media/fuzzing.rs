@@ -168,6 +168,9 @@ pub fn description(data: &[u8]) {
         }
     }
     if let Ok(description) = Description::parse(data) {
+        // Blocks have it in its words.
+        let again = Description::parse(description.text()).expect("it is read again");
+        assert_eq!(again.tracks(), description.tracks());
         let given = description.for_players(0, Some(1));
         if given.len() <= super::description::TEXT_BYTES_MAX {
             let again = Description::parse(&given).expect("what is given is a description");

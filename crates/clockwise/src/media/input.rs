@@ -199,6 +199,9 @@ fn mended(message: &[u8]) -> Mended {
         status.starts_with(ANSWER) && status.len() == ANSWER.len() + 3
     };
     let first = lines.clone().next().unwrap_or_default();
+    if first.ends_with(b"\r") && has_no_reason(first) {
+        return Mended::Later;
+    }
     let is_odd = lines.clone().any(is_bare) || first.ends_with(b"\n") && has_no_reason(first);
     // What is no RTSP is known by its first line.
     if !is_odd || !first.windows(PROTOCOL.len()).any(|of| of == PROTOCOL) {
@@ -299,13 +302,17 @@ mod tests {
             "RTSP/1.0 200\r\nCSeq: 1\r\n\r\n",
             "RTSP/1.0 200\nCSeq: 1\n\n",
         ] {
-            let mut input = Input::default();
-            input.add(status.as_bytes());
-            let Next::Response(said) = input.next_item().unwrap() else {
-                panic!("{status:?} is no answer");
-            };
-            assert_eq!(u16::from(said.status()), 200);
-            assert_eq!(input.unused(), b"");
+            for whole in 1..=status.len() {
+                let mut input = Input::default();
+                input.add(&status.as_bytes()[..whole]);
+                match input.next_item().unwrap() {
+                    Next::Response(said) => {
+                        assert_eq!(u16::from(said.status()), 200);
+                        assert_eq!(input.unused(), b"");
+                    }
+                    _ => assert!(whole < status.len(), "{status:?} is no answer"),
+                }
+            }
         }
         // One that has no end is no less bounded.
         let mut input = Input::default();

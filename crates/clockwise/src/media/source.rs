@@ -465,12 +465,11 @@ impl Worker {
         if !description.is_like(&described) {
             return Err(SourceError::Changed);
         }
-        let mut ready = self.set_up(camera, described, Some(tape))?;
-        if ready.is_recorded() != is_recorded {
-            ready.camera.tear_down();
-            return Err(SourceError::Changed);
+        let ready = self.set_up(camera, described, Some(tape))?;
+        match ready.is_recorded() == is_recorded {
+            true => Ok(ready),
+            false => Err(SourceError::Changed),
         }
-        Ok(ready)
     }
 
     /// Has a camera get ready.
@@ -481,17 +480,12 @@ impl Worker {
         tape: Option<&mut Tape<'_>>,
     ) -> Result<Ready, SourceError> {
         let mut meanwhile = self.meanwhile(tape);
-        match camera.set_up(&description, self.spec.lower, &mut meanwhile) {
-            Ok(transports) => Ok(Ready {
-                camera,
-                description,
-                transports,
-            }),
-            Err(error) => {
-                camera.tear_down();
-                Err(error)
-            }
-        }
+        let transports = camera.set_up(&description, self.spec.lower, &mut meanwhile)?;
+        Ok(Ready {
+            camera,
+            description,
+            transports,
+        })
     }
 
     /// A session with a camera, from PLAY on; why it has ended.
@@ -512,7 +506,6 @@ impl Worker {
             tape.restart();
         }
         if let Err(error) = camera.play(&description, &mut self.meanwhile(Some(tape))) {
-            camera.tear_down();
             return error;
         }
         let mut session = Session {

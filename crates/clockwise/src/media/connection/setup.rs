@@ -190,28 +190,12 @@ impl Connection<'_> {
     /// Which track a request names, by how it was announced or described; the only one is named by the presentation.
     fn track(&self, request: &Asked) -> Option<usize> {
         let session = self.session.as_ref()?;
-        let asked = match target(request)?.rest {
+        let asked = target(request)?.rest;
+        let mut named = track_named(session, &asked);
+        if named.is_none() && asked.is_empty() {
             // Behind a query that the presentation's URL has many clients write what is below it.
-            rest if rest.is_empty() => below_query(request).unwrap_or_default().to_owned(),
-            rest => rest,
-        };
-        let named = match &session.role {
-            Role::Publisher { description, .. } => description.tracks().iter().position(|track| {
-                let control = track.control.as_deref();
-                control.is_some_and(|control| {
-                    let control = control.trim_start_matches('/');
-                    let ends = |long: &str, short: &str| {
-                        let before = long.strip_suffix(short).filter(|_| !short.is_empty());
-                        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
-                    };
-                    // Encoders that name an application and a stream have both before the track.
-                    ends(control, &asked) || ends(&asked, control)
-                })
-            }),
-            Role::Player { .. } => {
-                (0..session.transports.len()).find(|track| description::control(*track) == asked)
-            }
-        };
+            named = below_query(request).and_then(|below| track_named(session, below));
+        }
         let is_nameless = match &session.role {
             Role::Publisher { description, .. } => {
                 let mut tracks = description.tracks().iter();
@@ -399,6 +383,23 @@ fn sources(count: usize) -> std::io::Result<Vec<u32>> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     let (each, _) = bytes.as_chunks();
     Ok(each.iter().map(|of| u32::from_ne_bytes(*of)).collect())
+}
+
+/// The track that is called so in its description.
+fn track_named(session: &Session, asked: &str) -> Option<usize> {
+    let Role::Publisher { description, .. } = &session.role else {
+        return (0..session.transports.len()).find(|track| description::control(*track) == asked);
+    };
+    // Encoders that name an application and a stream have both before the track.
+    let ends = |long: &str, short: &str| {
+        let before = long.strip_suffix(short).filter(|_| !short.is_empty());
+        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    };
+    description.tracks().iter().position(|track| {
+        let control = track.control.as_deref().unwrap_or_default();
+        let control = control.trim_start_matches('/');
+        ends(control, asked) || ends(asked, control)
+    })
 }
 
 /// What is behind the last slash of a query.

@@ -324,6 +324,7 @@ impl Camera {
                 // One that does not take it will find out.
                 let _ = self.link.write(&bytes);
             }
+            self.session = None;
         }
     }
 
@@ -538,9 +539,16 @@ impl Camera {
     }
 }
 
-/// Whether a camera will not, and not only cannot now, for want of room or of a session that it has forgotten.
+/// Whether a camera will not, and not only cannot now, for want of time, of room or of a session that it has forgotten.
 fn refuses(status: u16) -> bool {
-    status >= 400 && !matches!(status, 453 | 454 | 503)
+    status >= 400 && !matches!(status, 408 | 453 | 454 | 503)
+}
+
+impl Drop for Camera {
+    /// One that is asked for nothing more need not keep what it has for us.
+    fn drop(&mut self) {
+        self.tear_down();
+    }
 }
 
 /// What a camera says that the names of its tracks are below; `None`: it is no URL, as some have with addresses of IPv4 in
