@@ -12,9 +12,11 @@
 
 mod address;
 mod camera;
+mod error;
 mod login;
 mod own;
 mod reach;
+mod said;
 mod session;
 
 use std::net::SocketAddr;
@@ -23,17 +25,15 @@ use std::{io, panic};
 
 use engine::clock;
 use engine::event::EventFd;
-use engine::stream::{PaceError, Refusal, Stream, StreamSpec};
-use rtsp_types::Method;
+use engine::stream::{Refusal, Stream, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use super::archive::{Archive, ArchiveError, Writing};
-use super::archives::{Archives, OpenError};
-use super::description::{Description, DescriptionError};
-use super::input::InputError;
-use super::receive::{ReceiveError, Stray};
-use super::record::{RecordError, Tally, Tape};
+use super::archive::{Archive, Writing};
+use super::archives::Archives;
+use super::description::Description;
+use super::receive::Stray;
+use super::record::{Tally, Tape};
 use super::roster::{About, Does};
 use super::sources::SourcesConfig;
 use super::tls::Trusted;
@@ -41,6 +41,7 @@ use super::transport::Transport;
 use address::RedirectError;
 pub use address::{Address, AddressError, Lower};
 use camera::{Camera, Shows};
+pub(super) use error::SourceError;
 pub use login::Credentials;
 pub(crate) use login::Login;
 use login::LoginError;
@@ -104,89 +105,6 @@ pub struct Status {
     pub gaps: u64,
     /// How long nothing came because of that, in nanoseconds; one that goes on is not counted yet.
     pub gap_ns: u64,
-}
-
-/// Why a source does not record at the moment.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SourceError {
-    #[error("it has ended")]
-    Stopped,
-    #[error("{0} has no address")]
-    NoAddress(String),
-    #[error("the address of {0} is not known: {1}")]
-    Unknown(String, io::Error),
-    #[error("{0} cannot be reached: {1}")]
-    Connect(SocketAddr, io::Error),
-    #[error("the connection failed: {0}")]
-    Socket(#[from] io::Error),
-    #[error("what it says is not understood: {0}")]
-    Input(#[from] InputError),
-    #[error("it has not answered within {0}")]
-    Late(Nanos),
-    #[error("it has closed the connection")]
-    Closed,
-    #[error("nothing has come from it for {0}")]
-    Silent(Nanos),
-    #[error("the server has failed at what it said, and its log tells where; please report it")]
-    Failed,
-    #[error("it has said that it leaves (RTCP BYE)")]
-    Left,
-    #[error("{0:?} is answered with {1} {2}")]
-    Status(Method, u16, String),
-    #[error("what is asked for is at another URL, as it says, and that is of no use: {0}")]
-    Redirected(#[from] RedirectError),
-    #[error("it is redirected more than {REDIRECTS_MAX} times")]
-    Redirects,
-    #[error(transparent)]
-    Login(#[from] LoginError),
-    #[error("what it describes cannot be recorded: {0}")]
-    Description(#[from] DescriptionError),
-    #[error(
-        "it is this server, and plays there what would be recorded in volume {0:?}: its own recording"
-    )]
-    Own(String),
-    #[error("it describes something else than before")]
-    Changed,
-    #[error("a track of it is called {0:?}, which is no URL")]
-    Control(String),
-    #[error("it has chosen a transport that it was not offered")]
-    Transport,
-    #[error("it does not say from which ports it sends: --transport tcp needs none")]
-    NoPorts,
-    #[error("no pair of UDP ports could be had: {0}")]
-    Ports(io::Error),
-    #[error("{0}")]
-    Open(#[from] OpenError),
-    #[error("{0}")]
-    Refused(#[from] Refusal),
-    #[error("the recording: {0}")]
-    Record(#[from] PaceError),
-}
-
-impl From<ReceiveError> for SourceError {
-    fn from(error: ReceiveError) -> Self {
-        match error {
-            ReceiveError::Input(error) => error.into(),
-            ReceiveError::Socket(error) => error.into(),
-            ReceiveError::Record(error) => error.into(),
-        }
-    }
-}
-
-impl From<RecordError> for SourceError {
-    /// What a socket says is of the camera, and ends no recording.
-    fn from(error: RecordError) -> Self {
-        match error {
-            RecordError::Pace(error) => error.into(),
-            RecordError::Socket(error) => error.into(),
-        }
-    }
-}
-
-impl From<ArchiveError> for SourceError {
-    fn from(error: ArchiveError) -> Self {
-        Self::Open(error.into())
-    }
 }
 
 /// The pauses between attempts.

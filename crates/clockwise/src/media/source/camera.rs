@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use engine::clock;
 use rtsp_types::headers::{
-    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, LOCATION, PUBLIC, RANGE,
-    SESSION, TRANSPORT, USER_AGENT, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_BASE, CONTENT_LOCATION, CSEQ, HeaderName, PUBLIC, RANGE, SESSION,
+    TRANSPORT, USER_AGENT, WWW_AUTHENTICATE,
 };
 use rtsp_types::{Method, Request, Response, StatusCode, Url, Version};
 use rustix::event::PollFlags;
@@ -15,6 +15,7 @@ use sched::units::{Nanos, Time};
 use super::login::Login;
 use super::own::is_own;
 use super::reach::{Meanwhile, Ready, connected, resolve};
+use super::said::{based, chosen, elsewhere, refuses};
 use super::{Address, Lower, SourceError};
 use crate::media::description::Description;
 use crate::media::input::{Input, Next};
@@ -23,7 +24,7 @@ use crate::media::receive::Receiver;
 use crate::media::record::Tape;
 use crate::media::reports::Reports;
 use crate::media::tls::{self, Trusted};
-use crate::media::transport::{Transport, transports};
+use crate::media::transport::Transport;
 
 /// How long a camera may take for anything that it is asked.
 pub(super) const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
@@ -46,13 +47,6 @@ pub(super) enum Shows {
     Tracks(Box<Description>),
     /// What is at this URL.
     Elsewhere(String),
-}
-
-/// At which URL what is asked for is, if it is not here (RFC 2326, section 11.3).
-fn elsewhere(said: &Said) -> Option<&str> {
-    let to = said.header(&LOCATION)?.as_str().trim();
-    let is_told = matches!(u16::from(said.status()), 301..=303 | 307 | 308);
-    (is_told && !to.is_empty()).then_some(to)
 }
 
 /// What was asked, and not answered yet.
@@ -539,42 +533,9 @@ impl Camera {
     }
 }
 
-/// Whether a camera will not, and not only cannot now, for want of time, of room or of a session that it has forgotten.
-fn refuses(status: u16) -> bool {
-    status >= 400 && !matches!(status, 408 | 453 | 454 | 503)
-}
-
 impl Drop for Camera {
     /// One that is asked for nothing more need not keep what it has for us.
     fn drop(&mut self) {
         self.tear_down();
-    }
-}
-
-/// What a camera says that the names of its tracks are below; `None`: it is no URL, as some have with addresses of IPv4 in
-/// IPv6, and what was asked for is that.
-fn based(said: &str) -> Option<&str> {
-    let mut base = said.trim();
-    // Some say their scheme twice.
-    while let Some(inner) = base.strip_prefix("rtsp://")
-        && inner.starts_with("rtsp://")
-    {
-        base = inner;
-    }
-    Url::parse(base)
-        .is_ok_and(|url| url.has_host())
-        .then_some(base)
-}
-
-/// What a camera has chosen of what it was offered.
-fn chosen(
-    said: &Said,
-) -> Result<rtsp_types::headers::transport::RtpTransportParameters, SourceError> {
-    let chosen = said.header(&TRANSPORT);
-    let chosen = chosen.and_then(|chosen| transports(chosen.as_str()));
-    let first = chosen.and_then(|transports| transports.first().cloned());
-    match first {
-        Some(rtsp_types::headers::transport::Transport::Rtp(rtp)) => Ok(rtp.params),
-        _ => Err(SourceError::Transport),
     }
 }
