@@ -241,14 +241,17 @@ fn a_browser_plays_a_recording_that_goes_on_until_that_ends() {
     serve.terminate();
 }
 
-#[test]
-fn a_browser_is_asked_who_it_is_and_plays_then() {
-    if !have("ffmpeg") || !have("chromium") {
-        return;
-    }
+/// Who may see what a server has that asks for it.
+const ANNA: Who<'_> = Who {
+    user: "anna",
+    password: "of-anna",
+};
+
+/// A server that asks who somebody is, with a recording, and where browsers reach it; `more` is of `[http]`.
+fn with_users(more: &str) -> (Site, Ready, SocketAddr) {
     let site = Site::new(2);
-    with_rtsp(&site, &format!("users = \"rtsp-users\"\n{HTTP}"));
-    users(&site, "rtsp-users", &[("anna", "of-anna")]);
+    with_rtsp(&site, &format!("users = \"rtsp-users\"\n{HTTP}\n{more}"));
+    users(&site, "rtsp-users", &[(ANNA.user, ANNA.password)]);
     site.run(&["pool", "create"]).done();
     let (serve, address) = serve(&site);
     site.run(&["volume", "create", "cam", "--size", "20MiB"])
@@ -256,6 +259,15 @@ fn a_browser_is_asked_who_it_is_and_plays_then() {
     outcome(clip(&[], 6.0).arg(format!("rtsp://anna:of-anna@{address}/cam"))).done();
     until("the recording is closed", || ended(&site, "cam") == 1);
     let browsers = http(&serve);
+    (site, serve, browsers)
+}
+
+#[test]
+fn a_browser_is_asked_who_it_is_and_plays_then() {
+    if !have("ffmpeg") || !have("chromium") {
+        return;
+    }
+    let (site, serve, browsers) = with_users("");
     let path = "media/cam/1/";
     let plays = |browser: &mut Browser, source: &str| {
         let done = browser.does(&when("video.ended"));
@@ -268,11 +280,7 @@ fn a_browser_is_asked_who_it_is_and_plays_then() {
         assert!(number(&done, "at") > 5.5, "{done}");
     };
     // By what its user types where it is asked.
-    let anna = Who {
-        user: "anna",
-        password: "of-anna",
-    };
-    let mut browser = Browser::start(site.folder.path(), Some(anna));
+    let mut browser = Browser::start(site.folder.path(), Some(ANNA));
     assert_eq!(browser.open(&format!("http://{browsers}/{path}")), Ok(200));
     assert!(browser.challenges > 0);
     plays(&mut browser, "blob:");
@@ -303,17 +311,7 @@ fn a_page_of_another_site_shows_what_it_may() {
     portal.run(&["pool", "create"]).done();
     let (portal_serve, _) = serve(&portal);
     let portal = http(&portal_serve);
-    let site = Site::new(2);
-    let more = format!("users = \"rtsp-users\"\n{HTTP}\nallow_origin = [\"http://{portal}\"]");
-    with_rtsp(&site, &more);
-    users(&site, "rtsp-users", &[("anna", "of-anna")]);
-    site.run(&["pool", "create"]).done();
-    let (serve, address) = serve(&site);
-    site.run(&["volume", "create", "cam", "--size", "20MiB"])
-        .done();
-    outcome(clip(&[], 6.0).arg(format!("rtsp://anna:of-anna@{address}/cam"))).done();
-    until("the recording is closed", || ended(&site, "cam") == 1);
-    let browsers = http(&serve);
+    let (site, serve, browsers) = with_users(&format!("allow_origin = [\"http://{portal}\"]"));
     // A part is what the browser asks for beforehand whether it may.
     let fetches = |path: &str| {
         format!(
@@ -322,11 +320,7 @@ fn a_page_of_another_site_shows_what_it_may() {
                 .catch(error => error.name)"
         )
     };
-    let anna = Who {
-        user: "anna",
-        password: "of-anna",
-    };
-    let mut browser = Browser::start(site.folder.path(), Some(anna));
+    let mut browser = Browser::start(site.folder.path(), Some(ANNA));
     let page = format!("http://{portal}/page");
     assert_eq!(browser.open(&page), Ok(404));
     assert_eq!(browser.does(&fetches("index.m3u8")), "200 null #EXTM3U");

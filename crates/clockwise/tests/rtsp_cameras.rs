@@ -5,8 +5,10 @@ mod rtsp_support;
 
 use std::time::{Duration, Instant};
 
-use rtsp_support::camera::Camera;
-use rtsp_support::source::{add, called, ends, has, is, packets, played, says, send, shown};
+use rtsp_support::camera::{Camera, OPENS};
+use rtsp_support::source::{
+    add, called, connected, ends, has, is, packets, played, records, says, send, shown,
+};
 use rtsp_support::{rtp, sdp, serving};
 use serde_json::Value;
 
@@ -64,26 +66,17 @@ fn a_packet_from_somebody_else_does_not_end_a_track() {
 /// Cameras name addresses in their answers, also such that are no part of the grammar.
 #[test]
 fn a_camera_may_say_where_packets_come_from() {
-    let (site, server, address) = serving("");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &[]);
-    let mut visit = camera.visit();
+    let (site, server, address, _camera, mut visit) = connected("", &[]);
     visit.named = ";destination=2001:db8::5;source=2001:db8::1;mode=\"PLAY\";ssrc=0x1;".to_owned();
     visit.plays(&sdp(800));
-    let sent = packets(0..20, 7);
-    send(&mut visit, &sent);
-    has(&site, 20);
-    ends(&site, address, &sent);
+    records(&site, address, &mut visit, &packets(0..20, 7));
     server.terminate();
 }
 
 /// Some cameras give no answer to what keeps them alive, or do not say to what one is: packets say that they are there.
 #[test]
 fn a_camera_whose_packets_come_need_not_answer() {
-    let (site, server, _) = serving("");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &[]);
-    let mut visit = camera.visit();
+    let (site, server, _, _camera, mut visit) = connected("", &[]);
     visit.says_numbers = false;
     visit.plays(&sdp(800));
     let begun = Instant::now();
@@ -119,10 +112,7 @@ fn a_camera_may_say_a_base_that_is_none() {
         let mut visit = camera.visit();
         visit.base = Some(base.to_owned());
         visit.plays(&sdp(800));
-        let sent = packets(0..5, 7);
-        send(&mut visit, &sent);
-        has(&site, 5);
-        ends(&site, address, &sent);
+        records(&site, address, &mut visit, &packets(0..5, 7));
     }
     server.terminate();
 }
@@ -178,32 +168,27 @@ fn reports_of_a_camera_may_come_among_its_packets() {
     server.terminate();
 }
 
+/// What a firewall lets back in is what something has gone out to before: from both ports, before anything has come.
+#[test]
+fn ways_are_opened_by_udp_before_a_camera_sends() {
+    let (site, server, address, _camera, mut visit) = called("udp");
+    let [packet, report] = visit.opened();
+    assert_eq!(packet, [&[0x80][..], &[0; 11]].concat());
+    assert_eq!(report, OPENS);
+    records(&site, address, &mut visit, &packets(0..5, 7));
+    server.terminate();
+}
+
 /// Some play nothing unless they are told from where on.
 #[test]
 fn a_camera_that_wants_a_range_is_told_one() {
-    let (site, server, address) = serving("");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &[]);
-    let mut visit = camera.visit();
-    for wants in [None, Some("npt=0.000-")] {
-        loop {
-            let wanted = visit.wanted().expect("it goes on up to PLAY");
-            if wanted.method != "PLAY" {
-                visit.does(&wanted, &sdp(800));
-                continue;
-            }
-            assert_eq!(wanted.header("Range"), wants, "{wanted:?}");
-            match wants {
-                None => visit.answer(&wanted, "457 Invalid Range", "", ""),
-                Some(_) => visit.does(&wanted, ""),
-            }
-            break;
-        }
-    }
-    let sent = packets(0..5, 7);
-    send(&mut visit, &sent);
-    has(&site, 5);
-    ends(&site, address, &sent);
+    let (site, server, address, _camera, mut visit) = connected("", &[]);
+    let wanted = visit.is_asked_to_play(&sdp(800));
+    assert_eq!(wanted.header("Range"), None, "{wanted:?}");
+    visit.answer(&wanted, "457 Invalid Range", "", "");
+    let wanted = visit.plays(&sdp(800));
+    assert_eq!(wanted.header("Range"), Some("npt=0.000-"), "{wanted:?}");
+    records(&site, address, &mut visit, &packets(0..5, 7));
     server.terminate();
 }
 
@@ -236,14 +221,7 @@ fn a_camera_that_sends_no_packets_any_more_is_called_again() {
 fn a_source_goes_where_its_camera_says_that_it_is() {
     let (site, server, address) = serving("");
     let (first, second) = (Camera::new(), Camera::new());
-    let moves = |to: &str| {
-        let mut visit = first.visit();
-        let wanted = visit.wants("OPTIONS");
-        visit.does(&wanted, "");
-        let wanted = visit.wants("DESCRIBE");
-        visit.answer(&wanted, "302 Found", to, "");
-        visit.is_left();
-    };
+    let moves = |to: &str| first.moves("302 Found", to);
     add(&site, &first.url("admin:p%40ss@"), &[]);
     moves(&format!("Location: {}\r\n", second.url("")));
     let mut visit = second.visit();
@@ -262,10 +240,7 @@ fn a_source_goes_where_its_camera_says_that_it_is() {
     assert!(wanted.is_by("admin", "p@ss"), "{wanted:?}");
     visit.does(&wanted, "");
     visit.plays(&sdp(800));
-    let sent = packets(0..5, 7);
-    send(&mut visit, &sent);
-    has(&site, 5);
-    ends(&site, address, &sent);
+    records(&site, address, &mut visit, &packets(0..5, 7));
     server.terminate();
 }
 
@@ -274,14 +249,7 @@ fn a_source_does_not_go_everywhere() {
     let (site, server, _) = serving("");
     let camera = Camera::new();
     add(&site, &camera.url(""), &[]);
-    let moves = |to: &str| {
-        let mut visit = camera.visit();
-        let wanted = visit.wants("OPTIONS");
-        visit.does(&wanted, "");
-        let wanted = visit.wants("DESCRIBE");
-        visit.answer(&wanted, "301 Moved Permanently", to, "");
-        visit.is_left();
-    };
+    let moves = |to: &str| camera.moves("301 Moved Permanently", to);
     moves("");
     says(&site, "waiting", "301 Moved Permanently");
     moves("Location: http://127.0.0.1/live\r\n");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{Site, call, until};
 use rtsp_support::camera::Camera;
 use rtsp_support::source::{
-    add, called, ends, has, is, packets, played, reports, says, send, shown,
+    add, called, connected, ends, has, is, packets, played, reports, says, send, shown,
 };
 use rtsp_support::{TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving};
 use serde_json::Value;
@@ -106,10 +106,7 @@ fn keys_apart(site: &Site) -> Vec<Duration> {
 
 #[test]
 fn a_camera_that_is_back_goes_on_in_the_same_recording() {
-    let (site, server, address) = serving("");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &[]);
-    let mut visit = camera.visit();
+    let (site, server, address, camera, mut visit) = connected("", &[]);
     visit.plays(&sdp(800));
     let begun = Instant::now();
     let first = packets(0..20, 7);
@@ -201,10 +198,7 @@ fn a_camera_that_is_cut_off_within_a_packet_goes_on_in_the_same_recording() {
 
 #[test]
 fn what_the_disks_cannot_carry_is_told_and_holds_nothing() {
-    let (site, server, address) = serving("");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &["--rate", "9GB/s"]);
-    let mut visit = camera.visit();
+    let (site, server, address, _camera, mut visit) = connected("", &["--rate", "9GB/s"]);
     for _ in ["OPTIONS", "DESCRIBE"] {
         let wanted = visit.wanted().expect("it asks");
         visit.does(&wanted, &sdp(800));
@@ -272,10 +266,7 @@ fn sources_survive_the_server() {
 
 #[test]
 fn a_camera_that_falls_silent_is_called_again() {
-    let (site, server, _) = serving("timeout = \"2s\"");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &[]);
-    let mut visit = camera.visit();
+    let (site, server, _, camera, mut visit) = connected("timeout = \"2s\"", &[]);
     visit.plays(&sdp(800));
     send(&mut visit, &packets(0..5, 7));
     has(&site, 5);
@@ -294,10 +285,7 @@ fn a_camera_that_falls_silent_is_called_again() {
 
 #[test]
 fn a_camera_that_shows_something_else_is_another_recording() {
-    let (site, server, _) = serving("");
-    let camera = Camera::new();
-    add(&site, &camera.url(""), &[]);
-    let mut visit = camera.visit();
+    let (site, server, _, camera, mut visit) = connected("", &[]);
     visit.plays(&sdp(800));
     send(&mut visit, &packets(0..5, 7));
     has(&site, 5);

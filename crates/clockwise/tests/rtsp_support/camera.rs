@@ -12,7 +12,7 @@ use sha2::Sha256;
 use crate::common::WITHIN;
 
 /// A report of nobody, which firewalls on the way take for the beginning of something.
-const OPENS: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 0];
+pub(crate) const OPENS: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 0];
 
 /// A camera that is switched on.
 pub(crate) struct Camera {
@@ -32,6 +32,17 @@ impl Camera {
     /// Its URL for somebody.
     pub(crate) fn url(&self, who: &str) -> String {
         format!("rtsp://{who}{}/live?channel=1", self.address())
+    }
+
+    /// Says to the next one that what it asks for is elsewhere, as far as these headers tell where.
+    #[track_caller]
+    pub(crate) fn moves(&self, status: &str, headers: &str) {
+        let mut visit = self.visit();
+        let wanted = visit.wants("OPTIONS");
+        visit.does(&wanted, "");
+        let wanted = visit.wants("DESCRIBE");
+        visit.answer(&wanted, status, headers, "");
+        visit.is_left();
     }
 
     /// The next one that connects.
@@ -220,6 +231,19 @@ impl Visit {
         }
     }
 
+    /// Waits for what comes to where it sends from, before it has sent anything.
+    #[track_caller]
+    pub(crate) fn opened(&self) -> [Vec<u8>; 2] {
+        let (rtp, rtcp) = (self.udp.as_ref().map(|(rtp, _)| rtp), self.rtcp.as_ref());
+        [rtp, rtcp].map(|socket| {
+            let socket = socket.expect("it sends by UDP");
+            socket.set_read_timeout(Some(WITHIN)).expect("a time");
+            let mut bytes = [0; 1_500];
+            let count = socket.recv(&mut bytes).expect("something comes");
+            bytes[..count].to_vec()
+        })
+    }
+
     /// The next request, which is this one.
     #[track_caller]
     pub(crate) fn wants(&mut self, method: &str) -> Wanted {
@@ -264,12 +288,20 @@ impl Visit {
     /// Answers whatever comes as a camera does that is well, up to PLAY, whose request it returns.
     #[track_caller]
     pub(crate) fn plays(&mut self, sdp: &str) -> Wanted {
+        let wanted = self.is_asked_to_play(sdp);
+        self.does(&wanted, sdp);
+        wanted
+    }
+
+    /// The same, and PLAY is still to be answered.
+    #[track_caller]
+    pub(crate) fn is_asked_to_play(&mut self, sdp: &str) -> Wanted {
         loop {
             let wanted = self.wanted().expect("it goes on up to PLAY");
-            self.does(&wanted, sdp);
             if wanted.method == "PLAY" {
                 return wanted;
             }
+            self.does(&wanted, sdp);
         }
     }
 

@@ -79,12 +79,26 @@ pub(crate) fn ends(site: &Site, address: SocketAddr, packets: &[Vec<u8>]) {
     assert!(played(address, packets.len()) == packets);
 }
 
-/// A server that has called a camera, which plays.
-pub(crate) fn called(transport: &str) -> (Site, Ready, SocketAddr, Camera, Visit) {
-    let (site, server, address) = serving("");
+/// All that a camera sends is recorded as it is; the source is removed then.
+#[track_caller]
+pub(crate) fn records(site: &Site, address: SocketAddr, visit: &mut Visit, sent: &[Vec<u8>]) {
+    send(visit, sent);
+    has(site, sent.len() as u64);
+    ends(site, address, sent);
+}
+
+/// A server whose configuration says so much more, and a camera that it has called for a source with these options.
+pub(crate) fn connected(more: &str, options: &[&str]) -> (Site, Ready, SocketAddr, Camera, Visit) {
+    let (site, server, address) = serving(more);
     let camera = Camera::new();
-    add(&site, &camera.url(""), &["--transport", transport]);
-    let mut visit = camera.visit();
-    visit.plays(&sdp(800));
+    add(&site, &camera.url(""), options);
+    let visit = camera.visit();
     (site, server, address, camera, visit)
+}
+
+/// The same of one that plays.
+pub(crate) fn called(transport: &str) -> (Site, Ready, SocketAddr, Camera, Visit) {
+    let mut all = connected("", &["--transport", transport]);
+    all.4.plays(&sdp(800));
+    all
 }
