@@ -38,6 +38,10 @@ fn volume(rig: &Rig, name: &str, recordings: std::ops::Range<u64>) -> Arc<Volume
     volume
 }
 
+/// What each recording consists of.
+const DESCRIPTION: &[u8] =
+    b"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n";
+
 fn records(rig: &Rig, volume: &Volume, header: &Header, recordings: std::ops::Range<u64>) {
     for number in recordings {
         let mut block = vec![0; BLOCK as usize];
@@ -49,7 +53,8 @@ fn records(rig: &Rig, volume: &Volume, header: &Header, recordings: std::ops::Ra
             begun_unix_ns: 1_000 + number,
             is_last: true,
         };
-        Composer::new(block.len(), 0, 0).seal(&mut block, b"", b"", &seal);
+        let composer = Composer::new(block.len(), DESCRIPTION.len(), 0);
+        composer.seal(&mut block, DESCRIPTION, b"", &seal);
         let at = Bytes((number % BLOCKS + 1) * BLOCK);
         rig.client.write_at(volume, at, &block).unwrap();
     }
@@ -126,6 +131,32 @@ fn what_was_deleted_since_an_image_was_made_is_in_it() {
     assert_eq!(numbers(), [1, 3, 4, 5]);
     rig.client.write_at(&cam, Bytes::ZERO, &image).unwrap();
     assert_eq!(numbers(), [1, 2, 3, 4, 5]);
+}
+
+/// What a recording consists of is read once when it has ended, also where others have been asked for since.
+#[test]
+fn what_a_recording_consists_of_is_read_once() {
+    let rig = Rig::new(64 << 20);
+    volume(&rig, "cam", 0..100);
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let open = archives.open("cam", None).unwrap();
+    // The reads that it takes to describe one.
+    let reads = |number: u64| {
+        let before = rig.platter.reads.load(Ordering::SeqCst);
+        let recording = open.recording(Some(number)).unwrap();
+        let described = archives.describe(&open, recording).unwrap();
+        assert_eq!(described.description.unwrap().text(), DESCRIPTION);
+        rig.platter.reads.load(Ordering::SeqCst) - before
+    };
+    assert!(reads(1) > reads(1));
+    // Who has been asked for now and then meanwhile is known, and of the others so many.
+    let known = reads(1);
+    for number in 2..70 {
+        assert!(reads(number) > known, "{number}");
+        assert_eq!(reads(1), known, "{number}");
+    }
+    assert_eq!(reads(69), known);
+    assert!(reads(2) > known);
 }
 
 /// A list of very many that nobody waits for any more is not read to its end.

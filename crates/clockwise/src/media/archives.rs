@@ -22,6 +22,10 @@ pub(super) const DESCRIBED_WITHIN: usize = 4;
 /// open, so that its volume can be deleted, and its recordings are not looked for anew each time that somebody comes.
 const KNOWN_MAX: usize = 64;
 
+/// Of so many recordings that have ended it is known what they consist of: who has a file of one by its segments asks for that
+/// with each.
+const DESCRIBED_MAX: usize = 64;
+
 /// Why there is no archive.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -56,6 +60,9 @@ struct Known {
     before: Before,
 }
 
+/// A recording as it was when it ended: its archive, and itself.
+type Ended = ([u8; 16], Recording);
+
 /// The archives of a pool.
 pub struct Archives {
     pool: Arc<Pool>,
@@ -67,6 +74,8 @@ pub struct Archives {
     places: Mutex<HashMap<String, Place>>,
     /// What archives had when they were opened last.
     known: Mutex<VecDeque<Known>>,
+    /// What recordings consist of that have ended, the one that was asked for last behind the others.
+    described: Mutex<VecDeque<(Ended, Description)>>,
     looks: Arc<Looks>,
     roster: Roster,
 }
@@ -101,6 +110,7 @@ impl Archives {
             client: Mutex::default(),
             places: Mutex::default(),
             known: Mutex::default(),
+            described: Mutex::default(),
             looks: Arc::default(),
             roster: Roster::default(),
         }
@@ -234,19 +244,7 @@ impl Archives {
         recording: Recording,
     ) -> Result<Described, OpenError> {
         let client = self.client()?;
-        let mut description = None;
-        for serial in (recording.first..recording.end)
-            .rev()
-            .take(DESCRIBED_WITHIN)
-        {
-            let bytes = archive.read_block(&client, serial)?;
-            description = bytes
-                .as_deref()
-                .and_then(|bytes| Description::parse(Block::parse(bytes).ok()?.text()).ok());
-            if description.is_some() {
-                break;
-            }
-        }
+        let description = self.description(&client, archive, recording)?;
         let extent = archive.extent(&client, &recording)?;
         Ok(Described {
             recording,
@@ -255,6 +253,45 @@ impl Archives {
             ends_ns: extent.end,
             is_recorded: archive.went_on(&recording),
         })
+    }
+
+    /// The tracks of a recording; `None`: the blocks that could say are damaged.
+    fn description(
+        &self,
+        client: &Client,
+        archive: &Archive,
+        recording: Recording,
+    ) -> Result<Option<Description>, OpenError> {
+        // However much of it has been overwritten.
+        let ended = (
+            archive.header().archive,
+            Recording {
+                first: 0,
+                ..recording
+            },
+        );
+        let known = {
+            let mut described = locked(&self.described);
+            let place = described.iter().position(|(of, _)| *of == ended);
+            place.and_then(|place| described.remove(place))
+        };
+        let description = match known {
+            Some((_, description)) => Some(description),
+            None => read_description(client, archive, recording)?,
+        };
+        // What goes on is another one with each block.
+        if let Some(description) = description
+            .as_ref()
+            .filter(|_| !archive.went_on(&recording))
+        {
+            let mut described = locked(&self.described);
+            described.retain(|(of, _)| *of != ended);
+            if described.len() == DESCRIBED_MAX {
+                described.pop_front();
+            }
+            described.push_back((ended, description.clone()));
+        }
+        Ok(description)
     }
 
     /// All recordings of a volume, in order; of one that nothing was written to, none. Each takes some reads, so it is less
@@ -277,6 +314,25 @@ impl Archives {
             .map(|recording| self.describe(&archive, recording))
             .collect()
     }
+}
+
+/// What the last blocks of a recording say of its tracks.
+fn read_description(
+    client: &Client,
+    archive: &Archive,
+    recording: Recording,
+) -> Result<Option<Description>, ArchiveError> {
+    let last = (recording.first..recording.end).rev();
+    for serial in last.take(DESCRIBED_WITHIN) {
+        let bytes = archive.read_block(client, serial)?;
+        let said = bytes
+            .as_deref()
+            .and_then(|bytes| Description::parse(Block::parse(bytes).ok()?.text()).ok());
+        if said.is_some() {
+            return Ok(said);
+        }
+    }
+    Ok(None)
 }
 
 impl Archives {
