@@ -13,8 +13,8 @@ use crate::media::poll::Wait;
 struct Stop;
 
 impl Connection<'_> {
-    /// Whether a request is in the version that is spoken here, asks for nothing besides, and is by somebody who is known, if that is asked for; what it is
-    /// answered if it is not.
+    /// What a request is answered that is not in the version that is spoken here, asks for more than there is, or is not by
+    /// somebody who is known where that is asked for.
     ///
     /// # Errors
     /// When the connection has failed too often.
