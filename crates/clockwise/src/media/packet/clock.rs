@@ -16,6 +16,16 @@ pub struct Clock {
     early: Option<Report>,
     /// The next timestamp has nothing to do with the last.
     is_restarted: bool,
+    /// Whether the last timestamp came before its time.
+    ahead: Option<Ahead>,
+}
+
+/// A timestamp that came before its time, by those before it.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    ns: i128,
+    /// By so much that the clock was taken for set.
+    is_set: bool,
 }
 
 impl Clock {
@@ -29,6 +39,7 @@ impl Clock {
             is_synchronised: false,
             early: None,
             is_restarted: false,
+            ahead: None,
         }
     }
 
@@ -58,10 +69,27 @@ impl Clock {
         let units = self.units(timestamp).unwrap_or_default();
         let by_clock = self.ns(units) - self.ns(before);
         let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
+        let late_ns = by_arrival - by_clock;
         let is_restarted = std::mem::take(&mut self.is_restarted);
-        if is_restarted || (by_clock - by_arrival).abs() > JUMP_NS {
+        // The packets of a frame come one after another.
+        let ahead = self.ahead.take_if(|_| units != before || is_restarted);
+        let moved_ns = match ahead {
+            _ if is_restarted => late_ns,
+            // It was not set: a frame was sent when the one before it was, and its sender waited then.
+            Some(Ahead { ns, is_set: true }) if late_ns > ns / 2 => ns,
+            Some(Ahead { ns, is_set: false }) if (late_ns - ns).abs() <= JUMP_NS => 0,
             // As if it had gone on.
-            self.base_ns += by_arrival - by_clock;
+            _ if late_ns.abs() > JUMP_NS => late_ns,
+            _ => 0,
+        };
+        self.base_ns += moved_ns;
+        if late_ns < 0 && !is_restarted {
+            self.ahead = Some(Ahead {
+                ns: -late_ns,
+                is_set: -late_ns > JUMP_NS,
+            });
+        } else if moved_ns != 0 {
+            self.ahead = None;
         }
         self.last = Some((timestamp, units, arrival_ns));
         u64::try_from(self.base_ns + self.ns(units)).unwrap_or(0)
@@ -211,6 +239,52 @@ mod tests {
             clock.media_ns(4_000_090_000, 7 * second),
             12 * second + second / 2
         );
+    }
+
+    /// `ffmpeg -re` sends what comes behind a gap before it waits for as long. However long that is, and whether it is exactly
+    /// so long or not, time is what the sender says from the next frame on.
+    #[test]
+    fn a_frame_that_is_sent_before_its_time_does_not_set_the_clock() {
+        let ms = 1_000_000;
+        for gap_ms in (9_900..10_200).step_by(10).chain([60_000, 3_600_000]) {
+            for (early_ms, late_ms) in [(1, 0), (40, 0), (40, 39), (90, 2), (1, 400)] {
+                let mut clock = Clock::new(1_000);
+                assert_eq!(clock.media_ns(0, 0), 0);
+                // In two packets.
+                clock.media_ns(gap_ms, early_ms * ms);
+                clock.media_ns(gap_ms, (early_ms + 1) * ms);
+                let next_ms = u64::from(gap_ms) + 40;
+                let how = format!("{gap_ms}, {early_ms}, {late_ms}");
+                let media_ns = clock.media_ns(gap_ms + 40, (next_ms + late_ms) * ms);
+                assert_eq!(media_ns, next_ms * ms, "{how}");
+                let behind_ns = clock.media_ns(gap_ms + 80, (next_ms + 40) * ms);
+                assert_eq!(behind_ns, (next_ms + 40) * ms, "{how}");
+            }
+        }
+    }
+
+    /// A clock that was set ahead stays so, also if the network is slow later.
+    #[test]
+    fn a_clock_that_was_set_is_not_set_back_by_what_comes_late() {
+        let ms = 1_000_000;
+        let mut clock = Clock::new(1_000);
+        assert_eq!(clock.media_ns(0, 0), 0);
+        assert_eq!(clock.media_ns(12_040, 40 * ms), 40 * ms);
+        // Less than half as late as it was set ahead.
+        assert_eq!(clock.media_ns(12_080, 5_000 * ms), 80 * ms);
+        assert_eq!(clock.media_ns(12_120, 12_000 * ms), 120 * ms);
+        // Nor by a packet of the frame that came first, which is as late.
+        let mut clock = Clock::new(1_000);
+        assert_eq!(clock.media_ns(0, 0), 0);
+        assert_eq!(clock.media_ns(12_040, 40 * ms), 40 * ms);
+        assert_eq!(clock.media_ns(12_040, 9_000 * ms), 40 * ms);
+        assert_eq!(clock.media_ns(12_080, 9_000 * ms), 80 * ms);
+        // Or later still, where its time is when it came.
+        let mut clock = Clock::new(1_000);
+        assert_eq!(clock.media_ns(0, 0), 0);
+        assert_eq!(clock.media_ns(12_040, 40 * ms), 40 * ms);
+        assert_eq!(clock.media_ns(12_040, 30_000 * ms), 30_000 * ms);
+        assert_eq!(clock.media_ns(12_080, 38_000 * ms), 30_040 * ms);
     }
 
     #[test]
