@@ -290,6 +290,9 @@ fn playing_goes_on_from_where_it_is() {
         .ask("PLAY", "cam", "Range: npt=9999-\r\n", "")
         .is(457);
     player.packets_on(0, before + 6);
+    // That it is further only who has read where it is can tell.
+    player.ask("PLAY", "cam", "Range: npt=-1\r\n", "").is(457);
+    player.packets_on(0, before + 8);
     player.ask("PLAY", "cam", "", "").is(200);
     let all = player.packets_on(0, sent.len());
     let bodies = |of: &[Vec<u8>]| {

@@ -26,6 +26,7 @@ use super::packet::HEADER_BYTES;
 use super::start::{Found, Start};
 use super::trick::{Keys, Permille};
 use numbering::Numbering;
+pub(super) use numbering::Numbers;
 pub(super) use others::Others;
 use others::Turn;
 
@@ -230,6 +231,17 @@ impl<'a> Playback<'a> {
         })
     }
 
+    /// Numbers packets as the one did that it goes on with.
+    pub(super) fn numbered(mut self, numbers: Numbers, from_ns: u64) -> Self {
+        self.numbering = numbers.going_on(self.shown_at(from_ns));
+        self
+    }
+
+    /// How the numbers of packets go on, in another one that begins with that time of the recording.
+    pub(super) fn numbers(&self, from_ns: u64) -> Numbers {
+        Numbers::new(&self.numbering, self.shown_at(from_ns))
+    }
+
     /// Asks for another rate where it turns out to take one.
     pub(super) fn following(mut self, demand: PlayerDemand, negotiation: Negotiation) -> Self {
         self.follows = Some((demand, negotiation));
@@ -311,7 +323,12 @@ impl<'a> Playback<'a> {
 
     /// When a packet is, from the beginning on, in the time in which it is shown.
     fn shown_ns(&self, entry: &Entry) -> i128 {
-        self.manner.shown_ns(self.origin.media_ns, entry.media_ns)
+        self.shown_at(entry.media_ns)
+    }
+
+    /// The same of a time of the recording.
+    fn shown_at(&self, media_ns: u64) -> i128 {
+        self.manner.shown_ns(self.origin.media_ns, media_ns)
     }
 
     fn upcoming(&mut self) -> Option<Upcoming> {

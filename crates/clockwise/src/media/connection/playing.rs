@@ -28,7 +28,7 @@ use crate::media::block::Kind;
 use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
 use crate::media::negotiation::Negotiation;
-use crate::media::play::{Origin, Others, PlayError, Playback, Upcoming};
+use crate::media::play::{Numbers, Origin, Others, PlayError, Playback, Upcoming};
 use crate::media::poll::Wait;
 use crate::media::presentation::{self, Following, Presentation, media_ns};
 use crate::media::reports::frame;
@@ -42,8 +42,8 @@ enum After {
     Goes,
     /// PAUSE or TEARDOWN, and where each of what is played was.
     Ends(Box<Asked>, Vec<Option<Place>>),
-    /// PLAY, and where each of what is played was.
-    Again(Box<Asked>, Vec<Option<Place>>),
+    /// PLAY, where each of what is played was, and how its packets would have been numbered.
+    Again(Box<Asked>, Vec<Option<Place>>, Vec<Option<Numbers>>),
     Closed,
 }
 
@@ -109,12 +109,13 @@ impl Connection<'_> {
     }
 
     /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
-    fn go_on(&self, terms: Terms) -> Option<Box<Wanted>> {
+    fn go_on(&self, terms: Terms, numbers: Vec<Option<Numbers>>) -> Option<Box<Wanted>> {
         let of = self.playable().ok()?;
         // Without it that would be the beginning.
         of.paused?;
         let mut wanted = self.wanted(terms.going_on(), &of).ok()?;
         wanted.plays_at(terms.speed);
+        wanted.numbers = numbers;
         Some(Box::new(wanted))
     }
 
@@ -232,7 +233,7 @@ impl Connection<'_> {
                 self.tell(&said)?;
                 Ok(Some(Then::Next))
             }
-            After::Again(request, positions) => {
+            After::Again(request, positions, numbers) => {
                 // Without a Range it goes on from there; what has ended begins anew.
                 session.paused = Some(positions).filter(|of| of.iter().any(Option::is_some));
                 self.session = Some(session);
@@ -240,7 +241,7 @@ impl Connection<'_> {
                 self.tell(&said)?;
                 Ok(Some(match then {
                     Then::Play(_) => then,
-                    _ => self.go_on(terms).map_or(Then::Next, Then::Play),
+                    _ => self.go_on(terms, numbers).map_or(Then::Next, Then::Play),
                 }))
             }
         }
@@ -276,6 +277,7 @@ fn presentation<'b>(
     let Wanted {
         parts: of_parts,
         first_unix_ns,
+        mut numbers,
         ..
     } = wanted;
     // What is read is there after a period of the disks. The first block is there already, so that each one behind it is
@@ -313,9 +315,14 @@ fn presentation<'b>(
         let client = &shared.client;
         let others = others(shared, parts, &of);
         let (recording, found, manner) = (of.recording, of.found, of.manner);
+        let from_ns = found.start.media_ns;
         let playback = Playback::new(reserved, archive, client, recording, found, manner, origin)?;
         let playback = match others {
             Some(others) => playback.going_on(others),
+            None => playback,
+        };
+        let playback = match numbers.get_mut(of.number).and_then(Option::take) {
+            Some(numbers) => playback.numbered(numbers, from_ns),
             None => playback,
         };
         played.push(presentation::Part {

@@ -12,7 +12,7 @@ use crate::media::block::{Block, Kind};
 use crate::media::description;
 use crate::media::drift::Drift;
 use crate::media::packet::Header;
-use crate::media::play::Manner;
+use crate::media::play::{Manner, Numbers};
 use crate::media::presentation::{media_ns, unix_ns};
 use crate::media::start::{Found, Place};
 use crate::media::transport::Transport;
@@ -58,6 +58,8 @@ pub(super) struct Wanted {
     pub(super) terms: Terms,
     /// When the master began, by how far its clock is from the host's at that time: times count from there.
     begun_ns: i128,
+    /// How the packets of each of the session's parts are numbered that goes on as it was.
+    pub(super) numbers: Vec<Option<Numbers>>,
 }
 
 /// What is to be played of one of the session's parts.
@@ -300,6 +302,7 @@ impl Connection<'_> {
             parts,
             terms,
             begun_ns,
+            numbers: Vec::new(),
         })
     }
 

@@ -52,6 +52,14 @@ impl Numbering {
         self.source = Some(source);
     }
 
+    /// The same where what is shown then by the one time is shown so much later by another one, in nanoseconds.
+    fn later(mut self, ns: i128) -> Self {
+        for sent in [&mut self.first, &mut self.last].into_iter().flatten() {
+            sent.shown_ns += ns;
+        }
+        self
+    }
+
     /// What comes now is of another recording.
     pub(super) fn turn(&mut self) {
         self.goes_on = None;
@@ -139,6 +147,29 @@ impl Numbering {
     }
 }
 
+/// How what was sent of a playback goes on in another one of the same, which begins where it was.
+#[derive(Clone, Debug)]
+pub(in crate::media) struct Numbers {
+    /// By track.
+    of: Vec<Numbering>,
+    /// When that is shown with which it goes on, in nanoseconds.
+    shown_ns: i128,
+}
+
+impl Numbers {
+    /// Behind which what is shown then comes next.
+    pub(super) fn new(of: &[Numbering], shown_ns: i128) -> Self {
+        let of = of.to_vec();
+        Self { of, shown_ns }
+    }
+
+    /// The same where that is shown at another time.
+    pub(super) fn going_on(self, shown_ns: i128) -> Vec<Numbering> {
+        let ns = shown_ns - self.shown_ns;
+        self.of.into_iter().map(|of| of.later(ns)).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,5 +244,9 @@ mod tests {
         assert_eq!(send(&mut of, packet(30, 900, 1), 40, false), (10, 140, 77));
         of.turn();
         assert_eq!(send(&mut of, packet(2, 5, 2), 90, false), (11, 190, 77));
+        // Another playback begins where this one would have gone on 20 ms later.
+        let mut of = Numbers::new(&[of], 110 * MS).going_on(5 * MS).remove(0);
+        assert_eq!(send(&mut of, packet(7, 9, 2), 5, false), (12, 210, 77));
+        assert_eq!(send(&mut of, packet(9, 9, 2), 15, false), (13, 220, 77));
     }
 }

@@ -114,7 +114,11 @@ impl Connection<'_> {
         self.flush(out, parts)?;
         Ok(match after {
             After::Ends(request, _) => After::Ends(request, out.playback.positions(parts.len())),
-            After::Again(request, _) => After::Again(request, out.playback.positions(parts.len())),
+            After::Again(request, ..) => {
+                let positions = out.playback.positions(parts.len());
+                let numbers = out.playback.numbers(&positions);
+                After::Again(request, positions, numbers)
+            }
             after => after,
         })
     }
@@ -357,7 +361,7 @@ impl Connection<'_> {
                     Some(why) => in_session(StatusCode::InvalidRange)
                         .reason(why)
                         .log(self.peer, &request),
-                    None => return Ok(After::Again(request, Vec::new())),
+                    None => return Ok(After::Again(request, Vec::new(), Vec::new())),
                 },
                 (None, Method::Options) => options(&request),
                 (None, Method::GetParameter | Method::SetParameter) => {
