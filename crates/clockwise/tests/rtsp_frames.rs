@@ -11,7 +11,7 @@ use std::time::Instant;
 use common::{Site, call, until};
 use frames::*;
 use rtsp_support::files::damage;
-use rtsp_support::serving;
+use rtsp_support::{serving, serving_logged};
 use serde_json::Value;
 
 /// What the index says of a time, with its frames.
@@ -145,6 +145,38 @@ fn when_a_frame_came_is_when_it_was_received() {
     let first = number(&blocks[0], "arrived_ns");
     assert_eq!(first, came(0), "{said}");
     serve.terminate();
+}
+
+/// A network, or a host, that stands for some seconds changes nothing of that: what it has kept comes at once.
+#[test]
+fn what_came_late_is_played_as_it_was_sent() {
+    let (site, serve, address) = serving_logged("");
+    let mut client = publisher(address);
+    let packets = |site: &Site| number(&call(site, "GET", "/v1/sessions", "").1[0], "packets");
+    publish(&mut client, 0..10);
+    until("they have come", || packets(&site) == 10 * PARTS);
+    serve.stop();
+    let stands = Instant::now();
+    publish(&mut client, 10..20);
+    until("more than ten seconds have gone", || {
+        stands.elapsed().as_millis() > 10_700
+    });
+    serve.go_on();
+    publish(&mut client, 20..300);
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the recording is closed", || {
+        recordings(&site)[0]["is_recorded"] == false
+    });
+    let frames = frames_of(&listed(&site, "from_ns=0"));
+    assert_eq!(frames.len(), 300, "{frames:?}");
+    let came = |frame: usize| number(&frames[frame], "arrived_ns");
+    assert!(came(10) - came(9) > 10_500_000_000, "{frames:?}");
+    let begins_ns = number(&frames[0], "begins_ns");
+    for (frame, of) in (0..).zip(&frames) {
+        is_frame(of, frame, begins_ns);
+    }
+    let (status, log) = serve.terminate();
+    assert_eq!(status, Some(0), "{log}");
 }
 
 /// A packet that comes late, as over several ways, is of the frame before: it begins none, and makes none a key.

@@ -6,7 +6,7 @@
 mod clock;
 mod sequence;
 
-pub use clock::{Clock, Clocks, Report};
+pub use clock::{Clocks, Report};
 pub use sequence::{Order, Sequence};
 
 /// How long the fixed header is.

@@ -1,11 +1,30 @@
 //! The time of packets: from their timestamps to that of the recording.
 
-/// A clock that differs by more from one packet to the next than the packets' arrivals do has been set.
+/// A clock that differs by more from one packet to the next than the packets' arrivals do may have been set.
 pub(super) const JUMP_NS: i128 = 10_000_000_000;
+
+/// Timestamps do not go back by as much unless their clock was set. Pictures that are shown before those that they came
+/// behind go back by less.
+const BACK_NS: i128 = JUMP_NS / 2;
+
+/// After so many frames nobody doubts any more that a clock was set.
+const SET_AHEAD_FRAMES: u32 = 64;
+
+/// What is late for as long, without coming any nearer, will not.
+const STALL_NS: u64 = 10_000_000_000;
+
+/// What is nearer by that is.
+const NEARER_NS: i128 = 1_000_000_000;
+
+/// Tracks whose clocks stood or were set by amounts that differ by less have one clock.
+const SAME_NS: i128 = 1_000_000_000;
+
+/// And are found to have been within that.
+const TOGETHER_NS: u64 = 20_000_000_000;
 
 /// A track's time: from its timestamps, which begin anywhere and wrap, to that of the recording.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+struct Clock {
     rate: u32,
     /// The last timestamp, how many units after the first it was, and when it arrived.
     last: Option<(u32, i64, u64)>,
@@ -16,22 +35,44 @@ pub struct Clock {
     early: Option<Report>,
     /// The next timestamp has nothing to do with the last.
     is_restarted: bool,
-    /// Whether the last timestamp came before its time.
-    ahead: Option<Ahead>,
+    set_ahead: Option<SetAhead>,
+    /// How late the last packet was: 0 for what is as late as the latest, less for what came before its time.
+    late_ns: i128,
+    stall: Option<Stall>,
 }
 
-/// A timestamp that came before its time, by those before it.
+/// A clock was taken for set ahead. It was not if the frames behind the one that came first are as much later: a frame was
+/// sent when the one before it was, and its sender waited then.
 #[derive(Clone, Copy, Debug)]
-struct Ahead {
+struct SetAhead {
     ns: i128,
-    /// By so much that the clock was taken for set.
-    is_set: bool,
+    /// How much later frames have come since.
+    later_ns: i128,
+    /// So many of them are looked at.
+    frames: u32,
+}
+
+/// Packets are late that go on where those before them ended: until they have caught up, or do not.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    since_ns: u64,
+    /// How late they were then.
+    began_ns: i128,
+    /// And have been since, at the least.
+    least_ns: i128,
+}
+
+/// By how much a track's clock was found to have stood or been set, and when.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    track: usize,
+    by_ns: i128,
+    at_ns: u64,
 }
 
 impl Clock {
     /// Of a track with so many units in a second.
-    #[must_use]
-    pub fn new(rate: u32) -> Self {
+    fn new(rate: u32) -> Self {
         Self {
             rate: rate.max(1),
             last: None,
@@ -39,12 +80,14 @@ impl Clock {
             is_synchronised: false,
             early: None,
             is_restarted: false,
-            ahead: None,
+            set_ahead: None,
+            late_ns: 0,
+            stall: None,
         }
     }
 
     /// What comes next counts from elsewhere: time goes on as it does for who receives it.
-    pub fn restart(&mut self) {
+    fn restart(&mut self) {
         self.is_restarted = true;
         self.is_synchronised = false;
         self.early = None;
@@ -59,45 +102,117 @@ impl Clock {
         Some(units + i64::from(timestamp.wrapping_sub(last) as i32))
     }
 
-    /// When a packet is to be played that arrived now, in nanoseconds of the recording.
-    pub fn media_ns(&mut self, timestamp: u32, arrival_ns: u64) -> u64 {
+    /// When a packet is to be played that arrived now, in nanoseconds of the recording; `alike`: by how much the clock is
+    /// moved if it seems to have stood or been set by so much.
+    fn media_ns(
+        &mut self,
+        timestamp: u32,
+        arrival_ns: u64,
+        mut alike: impl FnMut(i128) -> i128,
+    ) -> u64 {
         let Some((_, before, arrived)) = self.last else {
             self.base_ns = i128::from(arrival_ns);
             self.last = Some((timestamp, 0, arrival_ns));
             return arrival_ns;
         };
         let units = self.units(timestamp).unwrap_or_default();
+        self.last = Some((timestamp, units, arrival_ns));
         let by_clock = self.ns(units) - self.ns(before);
         let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
-        let late_ns = by_arrival - by_clock;
-        let is_restarted = std::mem::take(&mut self.is_restarted);
-        // The packets of a frame come one after another.
-        let ahead = self.ahead.take_if(|_| units != before || is_restarted);
-        let moved_ns = match ahead {
-            _ if is_restarted => late_ns,
-            // It was not set: a frame was sent when the one before it was, and its sender waited then.
-            Some(Ahead { ns, is_set: true }) if late_ns > ns / 2 => ns,
-            Some(Ahead { ns, is_set: false }) if (late_ns - ns).abs() <= JUMP_NS => 0,
-            // As if it had gone on.
-            _ if late_ns.abs() > JUMP_NS => late_ns,
-            _ => 0,
-        };
-        self.base_ns += moved_ns;
-        if late_ns < 0 && !is_restarted {
-            self.ahead = Some(Ahead {
-                ns: -late_ns,
-                is_set: -late_ns > JUMP_NS,
-            });
-        } else if moved_ns != 0 {
-            self.ahead = None;
+        let later_ns = by_arrival - by_clock;
+        if std::mem::take(&mut self.is_restarted) {
+            // What the network has kept of those before it does not come any more.
+            self.base_ns += later_ns + self.late_ns.max(0);
+            (self.set_ahead, self.late_ns) = (None, 0);
+            return self.played_ns(units);
         }
-        self.last = Some((timestamp, units, arrival_ns));
+        let is_set = later_ns < -JUMP_NS || later_ns > JUMP_NS && by_clock < -BACK_NS;
+        // The packets of a frame come one after another.
+        let undone_ns = self
+            .set_ahead
+            .as_mut()
+            .filter(|_| units != before)
+            .and_then(|of| of.is_undone_by(later_ns));
+        let moved_ns = match undone_ns {
+            Some(ns) => ns,
+            // As if it had gone on.
+            None if is_set => alike(later_ns),
+            None => 0,
+        };
+        if moved_ns < 0 {
+            let doubted = self.set_ahead.filter(|of| of.frames > 0);
+            let doubted_ns = doubted.map_or(0, |of| of.ns);
+            self.set_ahead = Some(SetAhead::new(doubted_ns - moved_ns));
+        } else if moved_ns > 0 {
+            self.set_ahead = None;
+        }
+        self.late_ns += later_ns - moved_ns;
+        self.base_ns += moved_ns + self.stood_ns(arrival_ns, alike);
+        self.played_ns(units)
+    }
+
+    /// By how much the clock stood, where that is found now. A network that stood sends what it has kept, faster than it is
+    /// to be shown; of a sender that stood all is as late from then on.
+    fn stood_ns(&mut self, arrival_ns: u64, mut alike: impl FnMut(i128) -> i128) -> i128 {
+        let mut stood_ns = 0;
+        let stall = self.stall.as_mut();
+        let has_lasted = stall.is_none_or(|stall| {
+            stall.least_ns = stall.least_ns.min(self.late_ns);
+            arrival_ns.saturating_sub(stall.since_ns) >= STALL_NS
+        });
+        if has_lasted {
+            let stood = self.stall.take().filter(Stall::is_of_sender);
+            if let Some(stall) = stood {
+                stood_ns = alike(stall.least_ns);
+            } else if self.late_ns > JUMP_NS {
+                self.stall = Some(Stall::new(self.late_ns, arrival_ns));
+            }
+        }
+        if self.stall.is_none() {
+            self.late_ns = self.late_ns.min(0);
+        }
+        stood_ns
+    }
+
+    fn played_ns(&self, units: i64) -> u64 {
         u64::try_from(self.base_ns + self.ns(units)).unwrap_or(0)
     }
 
     /// When a packet of this timestamp would be played.
     fn at(&self, timestamp: u32) -> Option<i128> {
         Some(self.base_ns + self.ns(self.units(timestamp)?))
+    }
+}
+
+impl SetAhead {
+    fn new(ns: i128) -> Self {
+        Self {
+            ns,
+            later_ns: 0,
+            frames: SET_AHEAD_FRAMES,
+        }
+    }
+
+    /// Another frame came, later by so much than it was to: by how much the clock is moved back if that is said by this one.
+    fn is_undone_by(&mut self, later_ns: i128) -> Option<i128> {
+        self.frames = self.frames.checked_sub(1)?;
+        self.later_ns = self.later_ns.max(0) + later_ns;
+        (self.later_ns > self.ns / 2).then_some(self.ns)
+    }
+}
+
+impl Stall {
+    fn new(late_ns: i128, since_ns: u64) -> Self {
+        Self {
+            since_ns,
+            began_ns: late_ns,
+            least_ns: late_ns,
+        }
+    }
+
+    /// And not of the network: nothing has come nearer.
+    fn is_of_sender(&self) -> bool {
+        self.began_ns - self.least_ns <= NEARER_NS
     }
 }
 
@@ -122,6 +237,8 @@ pub struct Clocks {
     tracks: Vec<Clock>,
     /// A sender's time, and that of the recording.
     anchor: Option<(i128, i128)>,
+    /// The last clock that was moved, and not as another one was.
+    moved: Option<Moved>,
 }
 
 impl Clocks {
@@ -131,6 +248,7 @@ impl Clocks {
         Self {
             tracks: rates.map(Clock::new).collect(),
             anchor: None,
+            moved: None,
         }
     }
 
@@ -139,7 +257,10 @@ impl Clocks {
         let Some(clock) = self.tracks.get_mut(track) else {
             return arrival_ns;
         };
-        let media_ns = clock.media_ns(timestamp, arrival_ns);
+        let moved = &mut self.moved;
+        let media_ns = clock.media_ns(timestamp, arrival_ns, |by_ns| {
+            alike(moved, track, by_ns, arrival_ns)
+        });
         let Some(report) = clock.early.take() else {
             return media_ns;
         };
@@ -154,7 +275,7 @@ impl Clocks {
         let clock = self.tracks.get(track).copied();
         clock.map_or(arrival_ns, |mut of| {
             of.restart();
-            of.media_ns(timestamp, arrival_ns)
+            of.media_ns(timestamp, arrival_ns, |by_ns| by_ns)
         })
     }
 
@@ -196,137 +317,24 @@ impl Clocks {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// It has the time of what comes then, and leaves the clock as it is.
-    #[test]
-    fn one_from_elsewhere_comes_when_the_next_one_would() {
-        let second = 1_000_000_000;
-        let mut clocks = Clocks::new([1_000].into_iter());
-        assert_eq!(clocks.media_ns(0, 0, 5 * second), 5 * second);
-        // Much faster than it is to be shown.
-        assert_eq!(clocks.media_ns(0, 9_000, 6 * second), 14 * second);
-        assert_eq!(
-            clocks.media_ns_of_stray(0, 1 << 30, 7 * second),
-            15 * second
-        );
-        assert_eq!(clocks.media_ns_of_stray(0, 12_000, 7 * second), 15 * second);
-        assert_eq!(clocks.media_ns_of_stray(1, 0, 7 * second), 7 * second);
-        assert_eq!(clocks.media_ns(0, 10_000, 7 * second), 15 * second);
-    }
-
-    #[test]
-    fn time_goes_on_when_timestamps_wrap_or_are_set() {
-        let mut clock = Clock::new(90_000);
-        let second = 1_000_000_000;
-        assert_eq!(clock.media_ns(u32::MAX - 44_999, 5 * second), 5 * second);
-        assert_eq!(clock.media_ns(45_000, 6 * second), 6 * second);
-        // A frame that is shown earlier than the one before it.
-        assert_eq!(clock.media_ns(0, 6 * second), 5 * second + second / 2);
-        // Sent faster than it is to be played.
-        assert_eq!(
-            clock.media_ns(450_000, 6 * second),
-            10 * second + second / 2
-        );
-        // The sender's clock is set.
-        assert_eq!(
-            clock.media_ns(4_000_000_000, 7 * second),
-            11 * second + second / 2
-        );
-        assert_eq!(
-            clock.media_ns(4_000_090_000, 7 * second),
-            12 * second + second / 2
-        );
-    }
-
-    /// `ffmpeg -re` sends what comes behind a gap before it waits for as long. However long that is, and whether it is exactly
-    /// so long or not, time is what the sender says from the next frame on.
-    #[test]
-    fn a_frame_that_is_sent_before_its_time_does_not_set_the_clock() {
-        let ms = 1_000_000;
-        for gap_ms in (9_900..10_200).step_by(10).chain([60_000, 3_600_000]) {
-            for (early_ms, late_ms) in [(1, 0), (40, 0), (40, 39), (90, 2), (1, 400)] {
-                let mut clock = Clock::new(1_000);
-                assert_eq!(clock.media_ns(0, 0), 0);
-                // In two packets.
-                clock.media_ns(gap_ms, early_ms * ms);
-                clock.media_ns(gap_ms, (early_ms + 1) * ms);
-                let next_ms = u64::from(gap_ms) + 40;
-                let how = format!("{gap_ms}, {early_ms}, {late_ms}");
-                let media_ns = clock.media_ns(gap_ms + 40, (next_ms + late_ms) * ms);
-                assert_eq!(media_ns, next_ms * ms, "{how}");
-                let behind_ns = clock.media_ns(gap_ms + 80, (next_ms + 40) * ms);
-                assert_eq!(behind_ns, (next_ms + 40) * ms, "{how}");
-            }
-        }
-    }
-
-    /// A clock that was set ahead stays so, also if the network is slow later.
-    #[test]
-    fn a_clock_that_was_set_is_not_set_back_by_what_comes_late() {
-        let ms = 1_000_000;
-        let mut clock = Clock::new(1_000);
-        assert_eq!(clock.media_ns(0, 0), 0);
-        assert_eq!(clock.media_ns(12_040, 40 * ms), 40 * ms);
-        // Less than half as late as it was set ahead.
-        assert_eq!(clock.media_ns(12_080, 5_000 * ms), 80 * ms);
-        assert_eq!(clock.media_ns(12_120, 12_000 * ms), 120 * ms);
-        // Nor by a packet of the frame that came first, which is as late.
-        let mut clock = Clock::new(1_000);
-        assert_eq!(clock.media_ns(0, 0), 0);
-        assert_eq!(clock.media_ns(12_040, 40 * ms), 40 * ms);
-        assert_eq!(clock.media_ns(12_040, 9_000 * ms), 40 * ms);
-        assert_eq!(clock.media_ns(12_080, 9_000 * ms), 80 * ms);
-        // Or later still, where its time is when it came.
-        let mut clock = Clock::new(1_000);
-        assert_eq!(clock.media_ns(0, 0), 0);
-        assert_eq!(clock.media_ns(12_040, 40 * ms), 40 * ms);
-        assert_eq!(clock.media_ns(12_040, 30_000 * ms), 30_000 * ms);
-        assert_eq!(clock.media_ns(12_080, 38_000 * ms), 30_040 * ms);
-    }
-
-    #[test]
-    fn time_goes_on_when_a_source_begins_anew() {
-        let second = 1_000_000_000;
-        let mut clocks = Clocks::new([1_000, 1_000].into_iter());
-        assert_eq!(clocks.media_ns(0, 5_000, second), second);
-        assert_eq!(clocks.media_ns(1, 9_000, second), second);
-        clocks.restart_all();
-        // Numbers that could be of the same clock are not taken for it.
-        let report = Report {
-            ntp: 1 << 32,
-            timestamp: 5_500,
-        };
-        clocks.synchronise(0, report);
-        assert_eq!(clocks.media_ns(0, 5_500, 4 * second), 4 * second);
-        assert_eq!(clocks.media_ns(0, 6_500, 4 * second), 5 * second);
-        // One track alone.
-        clocks.restart(1);
-        assert_eq!(clocks.media_ns(1, 0, 6 * second), 6 * second);
-        assert_eq!(clocks.media_ns(0, 7_500, 6 * second), 6 * second);
-    }
-
-    #[test]
-    fn tracks_are_brought_together_by_what_their_sender_says() {
-        let second = 1_000_000_000;
-        let mut clocks = Clocks::new([90_000, 48_000].into_iter());
-        assert_eq!(clocks.media_ns(0, 1_000, 0), 0);
-        // Sound that belongs to the picture of 0.2 s arrives at 0.5 s.
-        assert_eq!(clocks.media_ns(1, 77_000, second / 2), second / 2);
-        let ntp = |tenths: u64| (3_900_000_000 << 32) + (tenths << 32) / 10;
-        let report = |tenths, timestamp| Report {
-            ntp: ntp(tenths),
-            timestamp,
-        };
-        clocks.synchronise(0, report(0, 1_000));
-        clocks.synchronise(1, report(2, 77_000));
-        let media = clocks.media_ns(1, 77_000, second / 2);
-        assert!(media.abs_diff(second / 5) <= 1, "{media}");
-        // Once is enough, and nonsense is not believed.
-        clocks.synchronise(1, report(90, 77_000));
-        clocks.synchronise(2, report(0, 0));
-        assert_eq!(clocks.media_ns(1, 77_000, second / 2), media);
-    }
+/// By how much a track's clock is moved that seems to have stood or been set by so much: as another one's was just now, so
+/// that what belongs together does so to the nanosecond.
+fn alike(moved: &mut Option<Moved>, track: usize, by_ns: i128, at_ns: u64) -> i128 {
+    let is_same = |of: &Moved| {
+        of.track != track
+            && (of.by_ns - by_ns).abs() < SAME_NS
+            && at_ns.saturating_sub(of.at_ns) < TOGETHER_NS
+    };
+    let of = moved.filter(is_same);
+    of.unwrap_or_else(|| {
+        *moved.insert(Moved {
+            track,
+            by_ns,
+            at_ns,
+        })
+    })
+    .by_ns
 }
+
+#[cfg(test)]
+mod tests;
