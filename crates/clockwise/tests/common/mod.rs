@@ -277,6 +277,15 @@ impl Serve {
     /// Stops it: until it [goes on](Self::go_on) it does nothing.
     pub(crate) fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
+        // Each thread only when it is told.
+        let tasks = format!("/proc/{}/task", self.pid());
+        until("all of it has stopped", || {
+            let mut tasks = std::fs::read_dir(&tasks).expect("the server is there");
+            tasks.all(|task| {
+                let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+                stat.is_ok_and(|stat| stat.contains(") T "))
+            })
+        });
     }
 
     pub(crate) fn go_on(&self) {
