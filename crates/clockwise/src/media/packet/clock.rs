@@ -13,14 +13,15 @@ const SET_AHEAD_FRAMES: u32 = 64;
 /// What is late for as long, without coming any nearer, will not.
 const STALL_NS: u64 = 10_000_000_000;
 
-/// What is nearer by that is.
-const NEARER_NS: i128 = 1_000_000_000;
+/// What has come nearer by that, within it, has: it is sent at 1.05 times its speed, as `ffmpeg` does to catch up.
+const NEARER_NS: i128 = 400_000_000;
 
-/// Tracks whose clocks stood or were set by amounts that differ by less have one clock.
+/// What is later than it was by that has been held up once more.
+const LATER_NS: i128 = 1_000_000_000;
+
+/// Tracks whose clocks seem to have stood or been set by amounts that differ by less have one clock, if that is seen within
+/// [`STALL_NS`].
 const SAME_NS: i128 = 1_000_000_000;
-
-/// And are found to have been within that.
-const TOGETHER_NS: u64 = 20_000_000_000;
 
 /// A track's time: from its timestamps, which begin anywhere and wrap, to that of the recording.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,7 @@ struct SetAhead {
     ns: i128,
     /// How much later frames have come since.
     later_ns: i128,
-    /// So many of them are looked at.
+    /// So many more of them are looked at.
     frames: u32,
 }
 
@@ -62,11 +63,21 @@ struct Stall {
     least_ns: i128,
 }
 
-/// By how much a track's clock was found to have stood or been set, and when.
+/// What is found of a clock.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+enum Found {
+    /// It stood, or was set, and is moved by so much, or by nothing.
+    Moved(i128),
+    /// Whether it stood is still to be seen.
+    Doubted,
+}
+
+/// What was found of a track's clock that seemed to have stood or been set by so much, and when.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
     track: usize,
-    by_ns: i128,
+    apart_ns: i128,
+    found: Found,
     at_ns: u64,
 }
 
@@ -97,28 +108,36 @@ impl Clock {
         i128::from(units) * 1_000_000_000 / i128::from(self.rate)
     }
 
+    /// How many units a timestamp is after the last one; it has wrapped as often as it may have since that came.
+    fn units_after(&self, last: u32, timestamp: u32, by_arrival: i128) -> i64 {
+        let units = i64::from(timestamp.wrapping_sub(last) as i32);
+        let went_by = by_arrival * i128::from(self.rate) / 1_000_000_000;
+        let wraps = (went_by - i128::from(units) + (1 << 31)).max(0) >> 32;
+        units + ((wraps as i64) << 32)
+    }
+
     fn units(&self, timestamp: u32) -> Option<i64> {
         let (last, units, _) = self.last?;
         Some(units + i64::from(timestamp.wrapping_sub(last) as i32))
     }
 
-    /// When a packet is to be played that arrived now, in nanoseconds of the recording; `alike`: by how much the clock is
-    /// moved if it seems to have stood or been set by so much.
+    /// When a packet is to be played that arrived now, in nanoseconds of the recording; `alike`: what is found of the clock
+    /// if it seems to have stood or been set by so much, and that would be found of it alone.
     fn media_ns(
         &mut self,
         timestamp: u32,
         arrival_ns: u64,
-        mut alike: impl FnMut(i128) -> i128,
+        mut alike: impl FnMut(i128, Found) -> Found,
     ) -> u64 {
-        let Some((_, before, arrived)) = self.last else {
+        let Some((last, before, arrived)) = self.last else {
             self.base_ns = i128::from(arrival_ns);
             self.last = Some((timestamp, 0, arrival_ns));
             return arrival_ns;
         };
-        let units = self.units(timestamp).unwrap_or_default();
+        let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
+        let units = before + self.units_after(last, timestamp, by_arrival);
         self.last = Some((timestamp, units, arrival_ns));
         let by_clock = self.ns(units) - self.ns(before);
-        let by_arrival = i128::from(arrival_ns) - i128::from(arrived);
         let later_ns = by_arrival - by_clock;
         if std::mem::take(&mut self.is_restarted) {
             // What the network has kept of those before it does not come any more.
@@ -126,22 +145,29 @@ impl Clock {
             (self.set_ahead, self.late_ns) = (None, 0);
             return self.played_ns(units);
         }
-        let is_set = later_ns < -JUMP_NS || later_ns > JUMP_NS && by_clock < -BACK_NS;
+        // What makes up for being late is not ahead.
+        let ahead_ns = -later_ns - self.late_ns.max(0);
+        let is_set_back = later_ns > JUMP_NS && by_clock < -BACK_NS;
         // The packets of a frame come one after another.
         let undone_ns = self
             .set_ahead
             .as_mut()
             .filter(|_| units != before)
             .and_then(|of| of.is_undone_by(later_ns));
+        let set_ns = match ahead_ns > JUMP_NS {
+            true => -ahead_ns,
+            false if is_set_back => later_ns,
+            false => 0,
+        };
         let moved_ns = match undone_ns {
             Some(ns) => ns,
+            None if set_ns == 0 => 0,
             // As if it had gone on.
-            None if is_set => alike(later_ns),
-            None => 0,
+            None => alike(set_ns, Found::Moved(set_ns)).ns(),
         };
+        self.set_ahead = self.set_ahead.filter(|of| of.frames > 0);
         if moved_ns < 0 {
-            let doubted = self.set_ahead.filter(|of| of.frames > 0);
-            let doubted_ns = doubted.map_or(0, |of| of.ns);
+            let doubted_ns = self.set_ahead.map_or(0, |of| of.ns);
             self.set_ahead = Some(SetAhead::new(doubted_ns - moved_ns));
         } else if moved_ns > 0 {
             self.set_ahead = None;
@@ -150,32 +176,44 @@ impl Clock {
         self.base_ns += moved_ns + self.stood_ns(arrival_ns, alike);
         self.played_ns(units)
     }
-
     /// By how much the clock stood, where that is found now. A network that stood sends what it has kept, faster than it is
     /// to be shown; of a sender that stood all is as late from then on.
-    fn stood_ns(&mut self, arrival_ns: u64, mut alike: impl FnMut(i128) -> i128) -> i128 {
-        let mut stood_ns = 0;
-        let stall = self.stall.as_mut();
-        let has_lasted = stall.is_none_or(|stall| {
-            stall.least_ns = stall.least_ns.min(self.late_ns);
-            arrival_ns.saturating_sub(stall.since_ns) >= STALL_NS
-        });
-        if has_lasted {
-            let stood = self.stall.take().filter(Stall::is_of_sender);
-            if let Some(stall) = stood {
-                stood_ns = alike(stall.least_ns);
-            } else if self.late_ns > JUMP_NS {
-                self.stall = Some(Stall::new(self.late_ns, arrival_ns));
+    fn stood_ns(&mut self, arrival_ns: u64, mut alike: impl FnMut(i128, Found) -> Found) -> i128 {
+        let late_ns = self.late_ns;
+        let anew = Stall::new(late_ns, arrival_ns);
+        let found = match &mut self.stall {
+            None => {
+                self.stall = Some(anew).filter(Stall::is_one);
+                None
             }
+            Some(stall) if late_ns > stall.began_ns + LATER_NS => {
+                *stall = anew;
+                None
+            }
+            Some(stall) => {
+                stall.least_ns = stall.least_ns.min(late_ns);
+                let has_lasted = arrival_ns.saturating_sub(stall.since_ns) >= STALL_NS;
+                has_lasted.then(|| alike(stall.began_ns, stall.found(&anew)))
+            }
+        };
+        match found {
+            None => {}
+            Some(Found::Doubted) => self.stall = Some(anew),
+            Some(Found::Moved(_)) => self.stall = None,
         }
         if self.stall.is_none() {
             self.late_ns = self.late_ns.min(0);
         }
-        stood_ns
+        found.map_or(0, Found::ns)
     }
 
     fn played_ns(&self, units: i64) -> u64 {
         u64::try_from(self.base_ns + self.ns(units)).unwrap_or(0)
+    }
+
+    /// It may be found to have stood, or not to have been set.
+    fn is_doubted(&self) -> bool {
+        self.stall.is_some() || self.set_ahead.is_some()
     }
 
     /// When a packet of this timestamp would be played.
@@ -195,7 +233,7 @@ impl SetAhead {
 
     /// Another frame came, later by so much than it was to: by how much the clock is moved back if that is said by this one.
     fn is_undone_by(&mut self, later_ns: i128) -> Option<i128> {
-        self.frames = self.frames.checked_sub(1)?;
+        self.frames -= 1;
         self.later_ns = self.later_ns.max(0) + later_ns;
         (self.later_ns > self.ns / 2).then_some(self.ns)
     }
@@ -210,9 +248,29 @@ impl Stall {
         }
     }
 
-    /// And not of the network: nothing has come nearer.
-    fn is_of_sender(&self) -> bool {
-        self.began_ns - self.least_ns <= NEARER_NS
+    /// Those of other tracks may be later.
+    fn is_one(&self) -> bool {
+        self.began_ns > JUMP_NS - SAME_NS
+    }
+
+    /// What is found of it when it has lasted; `now`: as it would begin now.
+    fn found(&self, now: &Self) -> Found {
+        let comes_nearer = self.began_ns - self.least_ns > NEARER_NS;
+        match comes_nearer {
+            true if now.is_one() => Found::Doubted,
+            false if self.began_ns > JUMP_NS => Found::Moved(self.least_ns),
+            _ => Found::Moved(0),
+        }
+    }
+}
+
+impl Found {
+    /// By how much the clock is moved.
+    fn ns(self) -> i128 {
+        match self {
+            Self::Moved(ns) => ns,
+            Self::Doubted => 0,
+        }
     }
 }
 
@@ -237,8 +295,8 @@ pub struct Clocks {
     tracks: Vec<Clock>,
     /// A sender's time, and that of the recording.
     anchor: Option<(i128, i128)>,
-    /// The last clock that was moved, and not as another one was.
-    moved: Option<Moved>,
+    /// What was found last, of one by itself.
+    verdict: Option<Verdict>,
 }
 
 impl Clocks {
@@ -248,7 +306,7 @@ impl Clocks {
         Self {
             tracks: rates.map(Clock::new).collect(),
             anchor: None,
-            moved: None,
+            verdict: None,
         }
     }
 
@@ -257,9 +315,9 @@ impl Clocks {
         let Some(clock) = self.tracks.get_mut(track) else {
             return arrival_ns;
         };
-        let moved = &mut self.moved;
-        let media_ns = clock.media_ns(timestamp, arrival_ns, |by_ns| {
-            alike(moved, track, by_ns, arrival_ns)
+        let verdict = &mut self.verdict;
+        let media_ns = clock.media_ns(timestamp, arrival_ns, |apart_ns, found| {
+            alike(verdict, track, apart_ns, found, arrival_ns)
         });
         let Some(report) = clock.early.take() else {
             return media_ns;
@@ -275,7 +333,7 @@ impl Clocks {
         let clock = self.tracks.get(track).copied();
         clock.map_or(arrival_ns, |mut of| {
             of.restart();
-            of.media_ns(timestamp, arrival_ns, |by_ns| by_ns)
+            of.media_ns(timestamp, arrival_ns, |_, found| found)
         })
     }
 
@@ -302,6 +360,10 @@ impl Clocks {
             clock.early = Some(report);
             return;
         }
+        // Its time may be another one soon.
+        if clock.is_doubted() {
+            return;
+        }
         let Some(media) = clock
             .at(report.timestamp)
             .filter(|_| !clock.is_synchronised)
@@ -317,23 +379,28 @@ impl Clocks {
     }
 }
 
-/// By how much a track's clock is moved that seems to have stood or been set by so much: as another one's was just now, so
-/// that what belongs together does so to the nanosecond.
-fn alike(moved: &mut Option<Moved>, track: usize, by_ns: i128, at_ns: u64) -> i128 {
-    let is_same = |of: &Moved| {
+/// What is found of a track's clock that seems to have stood or been set by so much: what was found of another one just now,
+/// so that what belongs together does so to the nanosecond.
+fn alike(
+    verdict: &mut Option<Verdict>,
+    track: usize,
+    apart_ns: i128,
+    found: Found,
+    at_ns: u64,
+) -> Found {
+    let is_same = |of: &Verdict| {
         of.track != track
-            && (of.by_ns - by_ns).abs() < SAME_NS
-            && at_ns.saturating_sub(of.at_ns) < TOGETHER_NS
+            && (of.apart_ns - apart_ns).abs() < SAME_NS
+            && at_ns.saturating_sub(of.at_ns) < STALL_NS
     };
-    let of = moved.filter(is_same);
-    of.unwrap_or_else(|| {
-        *moved.insert(Moved {
-            track,
-            by_ns,
-            at_ns,
-        })
-    })
-    .by_ns
+    let of = verdict.filter(is_same);
+    let own = || Verdict {
+        track,
+        apart_ns,
+        found,
+        at_ns,
+    };
+    of.unwrap_or_else(|| *verdict.insert(own())).found
 }
 
 #[cfg(test)]
