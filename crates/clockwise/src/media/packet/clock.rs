@@ -13,15 +13,18 @@ const SET_AHEAD_FRAMES: u32 = 64;
 /// What is late for as long, without coming any nearer, will not.
 const STALL_NS: u64 = 10_000_000_000;
 
-/// What has come nearer by that, within it, has: it is sent at 1.05 times its speed, as `ffmpeg` does to catch up.
+/// What has come nearer by that, within it, comes nearer. What `ffmpeg` has to catch up with is sent at 1.05 times its
+/// speed, and so comes half a second nearer.
 const NEARER_NS: i128 = 400_000_000;
 
 /// What is later than it was by that has been held up once more.
 const LATER_NS: i128 = 1_000_000_000;
 
-/// Tracks whose clocks seem to have stood or been set by amounts that differ by less have one clock, if that is seen within
-/// [`STALL_NS`].
+/// Tracks whose clocks seem to have stood or been set by amounts that differ by less have one clock.
 const SAME_NS: i128 = 1_000_000_000;
+
+/// If that is seen within as long: a stall is looked at as long as it may last, from the next packet on.
+const TOGETHER_NS: u64 = 2 * STALL_NS;
 
 /// A track's time: from its timestamps, which begin anywhere and wrap, to that of the recording.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +145,7 @@ impl Clock {
         if std::mem::take(&mut self.is_restarted) {
             // What the network has kept of those before it does not come any more.
             self.base_ns += later_ns + self.late_ns.max(0);
-            (self.set_ahead, self.late_ns) = (None, 0);
+            (self.set_ahead, self.stall, self.late_ns) = (None, None, 0);
             return self.played_ns(units);
         }
         // What makes up for being late is not ahead.
@@ -154,7 +157,8 @@ impl Clock {
             .as_mut()
             .filter(|_| units != before)
             .and_then(|of| of.is_undone_by(later_ns));
-        let set_ns = match ahead_ns > JUMP_NS {
+        // Those of other tracks may be further ahead.
+        let set_ns = match ahead_ns > JUMP_NS - SAME_NS {
             true => -ahead_ns,
             false if is_set_back => later_ns,
             false => 0,
@@ -163,7 +167,8 @@ impl Clock {
             Some(ns) => ns,
             None if set_ns == 0 => 0,
             // As if it had gone on.
-            None => alike(set_ns, Found::Moved(set_ns)).ns(),
+            None if set_ns.abs() > JUMP_NS => alike(set_ns, Found::Moved(set_ns)).ns(),
+            None => alike(set_ns, Found::Moved(0)).ns(),
         };
         self.set_ahead = self.set_ahead.filter(|of| of.frames > 0);
         if moved_ns < 0 {
@@ -176,6 +181,7 @@ impl Clock {
         self.base_ns += moved_ns + self.stood_ns(arrival_ns, alike);
         self.played_ns(units)
     }
+
     /// By how much the clock stood, where that is found now. A network that stood sends what it has kept, faster than it is
     /// to be shown; of a sender that stood all is as late from then on.
     fn stood_ns(&mut self, arrival_ns: u64, mut alike: impl FnMut(i128, Found) -> Found) -> i128 {
@@ -391,7 +397,7 @@ fn alike(
     let is_same = |of: &Verdict| {
         of.track != track
             && (of.apart_ns - apart_ns).abs() < SAME_NS
-            && at_ns.saturating_sub(of.at_ns) < STALL_NS
+            && at_ns.saturating_sub(of.at_ns) < TOGETHER_NS
     };
     let of = verdict.filter(is_same);
     let own = || Verdict {
