@@ -338,3 +338,78 @@ fn play_may_be_asked_for_as_often_as_one_likes() {
     assert_eq!(played(address, "cam", "", 100), packets);
     serve.terminate();
 }
+
+/// A picture in H.264 of key frames of so many packets, three seconds apart, each of which says which one it is.
+fn key_frames_recorded(site: &Site, address: SocketAddr, frames: u32, packets: u32) {
+    let mut client = Client::connect(address);
+    let description = sdp(24_000).replace("audio", "video");
+    let description = description.replace("X-TEST/1000", "H264/90000");
+    client
+        .ask("ANNOUNCE", "cam", SDP_TYPE, &description)
+        .is(200);
+    client.ask("SETUP", "cam/one", TCP, "").is(200);
+    client.ask("RECORD", "cam", "", "").is(200);
+    for number in 0..frames * packets {
+        let mut body = vec![0x67];
+        body.extend(number.to_be_bytes());
+        body.resize(1_400, number as u8);
+        let timestamp = number / packets * 3 * 90_000;
+        client.packet(0, &rtp(number as u16, timestamp, 1, &body));
+    }
+    client.ask("TEARDOWN", "cam", "", "").is(200);
+    until("the reservation is given back", || reservations(site) == 0);
+}
+
+/// Also faster and backwards, within a key frame, of which the rest comes; and what the reports count goes on as well.
+#[test]
+fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
+    const PACKETS: u32 = 5_000;
+    let site = Site::new(2);
+    with_blocks_of(&site, "512KiB", "");
+    site.run(&["pool", "create"]).done();
+    let (serve, address) = serve(&site);
+    site.run(&["volume", "create", "cam", "--size", "60MiB"])
+        .done();
+    key_frames_recorded(&site, address, 2, PACKETS);
+    for (scale, frames) in [("1.100", [0, 1]), ("-1.000", [1, 0])] {
+        // Which has not been sent all of a key frame when its first packet has come.
+        let mut player = Client::with_little_room(address);
+        player.ask("SETUP", "cam/track0", TCP, "").is(200);
+        let headers = format!("Scale: {scale}\r\n");
+        let said = player.ask("PLAY", "cam", &headers, "").is(200);
+        assert_eq!(said.header("Scale"), Some(scale));
+        for count in [1, 2_000, 4_900, 6_000, 9_000] {
+            player.packets_on(0, count);
+            // That there is nothing only who has read where it is can tell.
+            let until = if frames[0] > 0 { 9_999 } else { 0 };
+            let headers = format!("Range: npt=-{until}\r\nScale: {scale}\r\n");
+            player.ask("PLAY", "cam", &headers, "").is(457);
+        }
+        player.packets_on(0, 2 * PACKETS as usize);
+        player.ask("TEARDOWN", "cam", "", "").is(200);
+        let (mut came, mut reports) = (Vec::new(), 0);
+        for (channel, packet) in &player.packets {
+            let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+            match (channel, packet[1]) {
+                (0, _) => {
+                    let number = u16::from_be_bytes([packet[2], packet[3]]);
+                    came.push((word(13), number));
+                }
+                (_, 200) => {
+                    let count = came.len() as u32;
+                    assert_eq!((word(20), word(24)), (count, 1_400 * count), "{scale}");
+                    reports += 1;
+                }
+                _ => {}
+            }
+        }
+        let of_frame = |frame: u32| frame * PACKETS..(frame + 1) * PACKETS;
+        let expected: Vec<u32> = frames.into_iter().flat_map(of_frame).collect();
+        let apart = came.iter().zip(&expected).position(|(of, is)| of.0 != *is);
+        assert_eq!((apart, came.len()), (None, expected.len()), "{scale}");
+        let goes_on = |of: &[(u32, u16)]| of[1].1 == of[0].1.wrapping_add(1);
+        assert!(came.windows(2).all(goes_on), "{scale}");
+        assert!(reports >= 3, "{scale}: {reports}");
+    }
+    serve.terminate();
+}

@@ -3,6 +3,7 @@
 mod common;
 mod rtsp_support;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{Site, call, until};
@@ -10,7 +11,9 @@ use rtsp_support::camera::Camera;
 use rtsp_support::source::{
     add, called, connected, ends, has, is, packets, played, reports, says, send, shown,
 };
-use rtsp_support::{TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving};
+use rtsp_support::{
+    Client, TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving,
+};
 use serde_json::Value;
 
 #[test]
@@ -149,8 +152,25 @@ fn a_camera_that_is_back_goes_on_in_the_same_recording() {
         };
         assert!(is_right, "{apart:?} before packet {number}");
     }
-    assert!(played(address, 50) == [first, second, third].concat());
+    let (came, counted) = played_and_counted(address, 50);
+    assert!(came == [first, second, third].concat());
+    assert_eq!(counted, [(7, 0), (8, 0), (9, 0)]);
     server.terminate();
+}
+
+/// The same as [`played`], and of each report before these packets whose it is and how many packets it counts.
+fn played_and_counted(address: SocketAddr, count: usize) -> (Vec<Vec<u8>>, Vec<(u32, u32)>) {
+    let mut client = Client::connect(address);
+    client.ask("SETUP", "cam/track0", TCP, "").is(200);
+    client.ask("PLAY", "cam", "Range: npt=0-\r\n", "").is(200);
+    let came = client.packets_on(0, count);
+    let mut all = client.packets.iter();
+    let last = all.rposition(|(channel, _)| *channel == 0).expect("some");
+    let told = client.packets[..last].iter();
+    let told = told.filter(|(channel, report)| *channel == 1 && report[1] == 200);
+    let word = |of: &[u8], at: usize| u32::from_be_bytes(of[at..at + 4].try_into().unwrap());
+    let told = told.map(|(_, report)| (word(report, 4), word(report, 20)));
+    (came, told.collect())
 }
 
 /// One whose connection is reset in the middle of a packet is one that is lost, whose recording stays; and what had come

@@ -318,6 +318,37 @@ fn who_has_caught_up_with_what_goes_on_is_shown_what_comes() {
     serve.terminate();
 }
 
+/// What is over stays so where something else is refused, also if there is more of it that is not shown.
+#[test]
+fn what_is_over_does_not_begin_again_with_what_goes_on() {
+    let (site, serve, address) = site();
+    let mut master = Camera::records(address, "cam", 7);
+    let mut other = Camera::records(address, "other", 9);
+    master.publish(0..300);
+    // As far apart as they are shown then there is no other one, but there is one a little before.
+    other.publish(0..120);
+    other.gop = 1_000;
+    other.publish(120..300);
+    master.ends(&site);
+    other.ends(&site);
+    let mut client = player(address);
+    let headers = "Range: npt=0-\r\nScale: 4\r\n";
+    client.ask("PLAY", "cam+other", headers, "").is(200);
+    let (before, _) = comes_until(&mut client, |tracks| {
+        tracks.iter().all(|of| !of.frames.is_empty())
+    });
+    // That there is nothing only who has read where it is can tell.
+    let headers = "Range: npt=-0\r\nScale: 4\r\n";
+    client.ask("PLAY", "cam+other", headers, "").is(457);
+    let (after, _) = comes(&mut client, usize::MAX);
+    let shown = [0, 1].map(|track: usize| {
+        let both = before[track].frames.iter().chain(&after[track].frames);
+        both.map(|of| of.0).collect::<Vec<_>>()
+    });
+    assert_eq!(shown, [vec![0, 120, 240], vec![0]]);
+    serve.terminate();
+}
+
 #[test]
 fn what_makes_no_sense_together_is_refused_and_holds_nothing() {
     let (site, serve, address) = site();

@@ -51,6 +51,7 @@ use super::server::Shared;
 use super::start::Place;
 use super::transport::Transport;
 use answer::{Answer, answer};
+use outgoing::Sent;
 pub(super) use target::volumes;
 
 /// A request, with its body.
@@ -143,6 +144,8 @@ struct Session {
     transports: Vec<Option<Transport>>,
     /// Where each of what is played was paused.
     paused: Option<Vec<Option<Place>>>,
+    /// By track, what has been sent.
+    sent: Vec<Sent>,
 }
 
 impl Session {

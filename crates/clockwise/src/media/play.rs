@@ -4,6 +4,7 @@
 //! come, by the media time that was found when it was recorded; in the order in which they lie, so that one whose time
 //! is earlier goes with the one before it. Headers and bodies go out in one call, the body from where the disks put it.
 
+mod continuation;
 mod numbering;
 mod others;
 mod reading;
@@ -25,8 +26,8 @@ use super::index::Key;
 use super::negotiation::Negotiation;
 use super::start::{Found, Start};
 use super::trick::{Keys, Permille};
+pub(super) use continuation::Continuation;
 use numbering::Numbering;
-pub(super) use numbering::Numbers;
 pub(super) use others::Others;
 use others::Turn;
 
@@ -56,6 +57,8 @@ pub enum PlayError {
 /// A block whose packets are being sent.
 struct Current {
     serial: u64,
+    /// The key frame of which this is, if not all of it is sent.
+    key: Option<Key>,
     buffer: Buffer,
     /// With their numbers in the block.
     packets: VecDeque<(usize, Entry, Range<usize>)>,
@@ -108,6 +111,8 @@ pub struct Playback<'a> {
     keys: Option<Keys<'a>>,
     /// What is to be asked for of the last key frame.
     parts: VecDeque<Ask>,
+    /// Of the block that is read first, the packet to go on with, which is within a key frame.
+    within: Option<(u64, usize)>,
     /// In order.
     asked: VecDeque<Ask>,
     /// The next one, where the stream's range does not reach.
@@ -202,6 +207,7 @@ impl<'a> Playback<'a> {
             keys: keys
                 .then(|| Keys::new(archive, client, recording, scale, from).near(start.serial)),
             parts: VecDeque::new(),
+            within: None,
             asked: VecDeque::new(),
             beyond: None,
             next_ask: start.serial,
@@ -229,17 +235,6 @@ impl<'a> Playback<'a> {
             passes_to: None,
             is_led: false,
         })
-    }
-
-    /// Numbers packets as the one did that it goes on with.
-    pub(super) fn numbered(mut self, numbers: Numbers, from_ns: u64) -> Self {
-        self.numbering = numbers.going_on(self.shown_at(from_ns));
-        self
-    }
-
-    /// How the numbers of packets go on, in another one that begins with that time of the recording.
-    pub(super) fn numbers(&self, from_ns: u64) -> Numbers {
-        Numbers::new(&self.numbering, self.shown_at(from_ns))
     }
 
     /// Asks for another rate where it turns out to take one.

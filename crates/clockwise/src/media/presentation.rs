@@ -17,7 +17,7 @@ use sched::units::{Nanos, Time};
 use super::block::Entry;
 use super::drift::Drift;
 use super::packet::HEADER_BYTES;
-use super::play::{Numbers, PlayError, Playback, Upcoming};
+use super::play::{Continuation, PlayError, Playback, Upcoming};
 use super::start::Place;
 
 /// What ends so much later than the master, as it was told to stop with it, is played to its end.
@@ -414,17 +414,18 @@ impl<'a> Presentation<'a> {
         positions
     }
 
-    /// How the packets of each are numbered that goes on in one of these.
-    pub(super) fn numbers(&self, positions: &[Option<Place>]) -> Vec<Option<Numbers>> {
-        let mut numbers = vec![None; positions.len()];
+    /// How each of them goes on that does in one of these.
+    pub(super) fn continuations(&self, positions: &[Option<Place>]) -> Vec<Option<Continuation>> {
+        let mut continuations = vec![None; positions.len()];
         for part in &self.parts {
-            if let (Some(of), Some(Some(place))) =
-                (numbers.get_mut(part.number), positions.get(part.number))
-            {
-                *of = Some(part.playback.numbers(place.start.media_ns));
+            if let (Some(of), Some(Some(place))) = (
+                continuations.get_mut(part.number),
+                positions.get(part.number),
+            ) {
+                *of = Some(part.playback.continuation(place.start.media_ns));
             }
         }
-        numbers
+        continuations
     }
 }
 

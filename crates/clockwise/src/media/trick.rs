@@ -172,16 +172,30 @@ impl Walk<'_> {
     }
 }
 
+/// Where the next key frame is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct NextKey {
+    /// The block whose group is looked in first.
+    near: Option<u64>,
+    /// From when on, or backwards up to when, it is; `None`: there is none.
+    ns: Option<u64>,
+}
+
+impl NextKey {
+    /// There is none.
+    pub const NONE: Self = Self {
+        near: None,
+        ns: None,
+    };
+}
+
 /// The key frames that are shown, one after another.
 #[derive(Debug)]
 pub struct Keys<'a> {
     walk: Walk<'a>,
     scale: Permille,
     section: Option<Arc<Index>>,
-    /// The block whose group is looked in first.
-    near: Option<u64>,
-    /// From when on, or backwards up to when, the next one is; `None`: there is none.
-    next_ns: Option<u64>,
+    next: NextKey,
 }
 
 impl<'a> Keys<'a> {
@@ -203,18 +217,29 @@ impl<'a> Keys<'a> {
             },
             scale,
             section: None,
-            near: None,
-            next_ns: Some(from_ns),
+            next: NextKey {
+                near: None,
+                ns: Some(from_ns),
+            },
         }
     }
 
     /// Begins in the group of that block, whose times may be earlier than when it begins.
     #[must_use]
-    pub fn near(self, serial: u64) -> Self {
-        Self {
-            near: Some(serial),
-            ..self
-        }
+    pub fn near(mut self, serial: u64) -> Self {
+        self.next.near = Some(serial);
+        self
+    }
+
+    /// Where the next one is looked for.
+    #[must_use]
+    pub fn next(&self) -> NextKey {
+        self.next
+    }
+
+    /// Goes on where others were.
+    pub fn go_on(&mut self, next: NextKey) {
+        (self.next, self.section) = (next, None);
     }
 
     /// The next one, if it takes `time_for` a block and so many in all from that on to be read. Of a recording that goes on
@@ -226,7 +251,7 @@ impl<'a> Keys<'a> {
         &mut self,
         time_for: impl Fn(u64, u64) -> Nanos,
     ) -> Result<Option<Key>, ArchiveError> {
-        let Some(wanted) = self.next_ns else {
+        let Some(wanted) = self.next.ns else {
             return Ok(None);
         };
         let (archive, client) = (self.walk.archive, self.walk.client);
@@ -239,7 +264,7 @@ impl<'a> Keys<'a> {
         // What it is about may be overwritten.
         let first = recording.first;
         self.section.take_if(|section| section.end() <= first);
-        if let Some(near) = self.near.take() {
+        if let Some(near) = self.next.near.take() {
             self.section = archive.index_so_far_of(client, recording, near)?;
         }
         if self.section.is_none() {
@@ -248,7 +273,7 @@ impl<'a> Keys<'a> {
         while let Some(section) = &self.section {
             match self.walk.first(section, wanted, goes_on) {
                 First::Key(key) => {
-                    self.next_ns = self.after(&key, time_for);
+                    self.next.ns = self.after(&key, time_for);
                     return Ok(Some(key));
                 }
                 First::NotYet => return Ok(None),
@@ -260,7 +285,7 @@ impl<'a> Keys<'a> {
             self.section = Some(next);
         }
         if !goes_on || self.walk.way == Way::Back {
-            self.next_ns = None;
+            self.next.ns = None;
         }
         Ok(None)
     }

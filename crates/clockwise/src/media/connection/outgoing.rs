@@ -30,7 +30,7 @@ pub(super) enum Full {
     Track(usize),
 }
 
-/// What was sent of a track.
+/// What was sent of a track since its source began or said farewell (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sent {
     packets: u32,
@@ -53,7 +53,7 @@ pub(super) struct Tally {
 pub(super) struct Outgoing<'a> {
     pub(super) playback: Presentation<'a>,
     pub(super) transports: &'a [Option<Transport>],
-    pub(super) sent: Vec<Sent>,
+    sent: &'a mut [Sent],
     tally: Tally,
     /// How much of the packet that is next has gone.
     pub(super) gone: usize,
@@ -70,11 +70,18 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    pub(super) fn new(playback: Presentation<'a>, transports: &'a [Option<Transport>]) -> Self {
+    /// Goes on with what was sent by track.
+    pub(super) fn new(
+        playback: Presentation<'a>,
+        transports: &'a [Option<Transport>],
+        sent: &'a mut [Sent],
+    ) -> Self {
+        // What time it is is told anew.
+        sent.iter_mut().for_each(|of| of.reported = None);
         Self {
             playback,
             transports,
-            sent: vec![Sent::default(); transports.len()],
+            sent,
             tally: Tally::default(),
             gone: 0,
             full: None,
@@ -143,6 +150,12 @@ impl Outgoing<'_> {
         let Some(sent) = self.sent.get_mut(track) else {
             return;
         };
+        if sent.ssrc != header.ssrc {
+            *sent = Sent {
+                ssrc: header.ssrc,
+                ..Sent::default()
+            };
+        }
         let is_due = sent
             .reported
             .is_none_or(|at| now >= at.saturating_add(REPORT_EVERY));
@@ -150,7 +163,6 @@ impl Outgoing<'_> {
             return;
         }
         sent.reported = Some(now);
-        sent.ssrc = header.ssrc;
         let report = rtcp_types::SenderReport::builder(header.ssrc)
             .ntp_timestamp(ntp)
             .rtp_timestamp(header.timestamp)
@@ -165,7 +177,7 @@ impl Outgoing<'_> {
     /// Tells those who play that this was all (RFC 3550, section 6.6).
     pub(super) fn farewell(&mut self) {
         for track in 0..self.sent.len() {
-            let Sent { packets, ssrc, .. } = self.sent[track];
+            let Sent { packets, ssrc, .. } = std::mem::take(&mut self.sent[track]);
             if packets > 0 {
                 let compound = rtcp_types::Compound::builder()
                     .add_packet(rtcp_types::ReceiverReport::builder(ssrc))

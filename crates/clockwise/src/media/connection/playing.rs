@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Full, Outgoing, Tally};
+use super::outgoing::{Full, Outgoing, Sent, Tally};
 use super::parameters::named;
 use super::setup::played_at_least;
 use super::target::strange;
@@ -28,7 +28,7 @@ use crate::media::block::Kind;
 use crate::media::demand::PlayerDemand;
 use crate::media::input::Next;
 use crate::media::negotiation::Negotiation;
-use crate::media::play::{Numbers, Origin, Others, PlayError, Playback, Upcoming};
+use crate::media::play::{Continuation, Origin, Others, PlayError, Playback, Upcoming};
 use crate::media::poll::Wait;
 use crate::media::presentation::{self, Following, Presentation, media_ns};
 use crate::media::reports::frame;
@@ -42,8 +42,8 @@ enum After {
     Goes,
     /// PAUSE or TEARDOWN, and where each of what is played was.
     Ends(Box<Asked>, Vec<Option<Place>>),
-    /// PLAY, where each of what is played was, and how its packets would have been numbered.
-    Again(Box<Asked>, Vec<Option<Place>>, Vec<Option<Numbers>>),
+    /// PLAY, where each of what is played was, and how it would have gone on.
+    Again(Box<Asked>, Vec<Option<Place>>, Vec<Option<Continuation>>),
     Closed,
 }
 
@@ -109,13 +109,14 @@ impl Connection<'_> {
     }
 
     /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
-    fn go_on(&self, terms: Terms, numbers: Vec<Option<Numbers>>) -> Option<Box<Wanted>> {
-        let of = self.playable().ok()?;
+    fn go_on(&self, terms: Terms, continuations: Vec<Option<Continuation>>) -> Option<Box<Wanted>> {
+        let mut of = self.playable().ok()?;
+        of.is_as_it_was = true;
         // Without it that would be the beginning.
         of.paused?;
         let mut wanted = self.wanted(terms.going_on(), &of).ok()?;
         wanted.plays_at(terms.speed);
-        wanted.numbers = numbers;
+        wanted.continuations = continuations;
         Some(Box::new(wanted))
     }
 
@@ -155,6 +156,7 @@ impl Connection<'_> {
             master,
             transports,
             paused: paused.as_deref(),
+            is_as_it_was: false,
             is_live: *is_live,
         })
     }
@@ -178,6 +180,7 @@ impl Connection<'_> {
             return Ok(Some(Then::Next));
         };
         session.paused = None;
+        let mut sent = std::mem::take(&mut session.sent);
         let Session {
             id,
             role: Role::Player { parts, .. },
@@ -194,7 +197,7 @@ impl Connection<'_> {
         });
         let volumes: Vec<&str> = volumes.collect();
         let (mut tally, terms) = (Tally::default(), wanted.terms);
-        let after = self.move_out(parts, transports, wanted, id, &mut tally);
+        let after = self.move_out(parts, (transports, &mut sent), wanted, id, &mut tally);
         let why: &dyn std::fmt::Display = match &after {
             Ok(after) => &after.why(),
             Err(error) => error,
@@ -216,6 +219,7 @@ impl Connection<'_> {
         match after? {
             After::Closed => Ok(None),
             After::Goes => {
+                session.sent = sent;
                 self.session = Some(session);
                 Ok(Some(Then::Next))
             }
@@ -225,7 +229,7 @@ impl Connection<'_> {
                     .done();
                 let is_pause = *request.method() == Method::Pause;
                 if is_pause {
-                    session.paused = Some(positions);
+                    (session.paused, session.sent) = (Some(positions), sent);
                     self.session = Some(session);
                 } else {
                     drop(session);
@@ -233,15 +237,18 @@ impl Connection<'_> {
                 self.tell(&said)?;
                 Ok(Some(Then::Next))
             }
-            After::Again(request, positions, numbers) => {
+            After::Again(request, positions, continuations) => {
                 // Without a Range it goes on from there; what has ended begins anew.
                 session.paused = Some(positions).filter(|of| of.iter().any(Option::is_some));
+                session.sent = sent;
                 self.session = Some(session);
                 let (said, then) = self.begin_play(&request);
                 self.tell(&said)?;
                 Ok(Some(match then {
                     Then::Play(_) => then,
-                    _ => self.go_on(terms, numbers).map_or(Then::Next, Then::Play),
+                    _ => self
+                        .go_on(terms, continuations)
+                        .map_or(Then::Next, Then::Play),
                 }))
             }
         }
@@ -250,7 +257,7 @@ impl Connection<'_> {
     fn move_out(
         &mut self,
         parts: &[Part],
-        transports: &[Option<Transport>],
+        (transports, sent): (&[Option<Transport>], &mut [Sent]),
         wanted: Wanted,
         id: &str,
         tally: &mut Tally,
@@ -261,7 +268,7 @@ impl Connection<'_> {
         let Some(playback) = presentation(shared, parts, wanted)? else {
             return Ok(After::Goes);
         };
-        let mut out = Outgoing::new(playback, transports);
+        let mut out = Outgoing::new(playback, transports, sent);
         let after = self.send_all_of(&mut out, parts, &live, id);
         *tally = out.tally();
         after
@@ -277,7 +284,7 @@ fn presentation<'b>(
     let Wanted {
         parts: of_parts,
         first_unix_ns,
-        mut numbers,
+        mut continuations,
         ..
     } = wanted;
     // What is read is there after a period of the disks. The first block is there already, so that each one behind it is
@@ -321,8 +328,8 @@ fn presentation<'b>(
             Some(others) => playback.going_on(others),
             None => playback,
         };
-        let playback = match numbers.get_mut(of.number).and_then(Option::take) {
-            Some(numbers) => playback.numbered(numbers, from_ns),
+        let playback = match continuations.get_mut(of.number).and_then(Option::take) {
+            Some(continuation) => playback.continuing(continuation, from_ns),
             None => playback,
         };
         played.push(presentation::Part {

@@ -9,6 +9,7 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::answer::{Answer, answer};
+use super::outgoing::Sent;
 use super::target::{Recorded, recorded_to, target, unopened};
 use super::{Asked, Connection, Part, Reserved, Role, Session};
 use crate::media::access::Right;
@@ -92,6 +93,7 @@ impl Connection<'_> {
                     role,
                     transports: (0..tracks).map(|_| None).collect(),
                     paused: None,
+                    sent: vec![Sent::default(); tracks],
                 });
                 self.in_session(request, StatusCode::Ok)
             }

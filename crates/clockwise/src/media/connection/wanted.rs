@@ -12,7 +12,7 @@ use crate::media::block::{Block, Kind};
 use crate::media::description;
 use crate::media::drift::Drift;
 use crate::media::packet::Header;
-use crate::media::play::{Manner, Numbers};
+use crate::media::play::{Continuation, Manner};
 use crate::media::presentation::{media_ns, unix_ns};
 use crate::media::start::{Found, Place};
 use crate::media::transport::Transport;
@@ -58,8 +58,8 @@ pub(super) struct Wanted {
     pub(super) terms: Terms,
     /// When the master began, by how far its clock is from the host's at that time: times count from there.
     begun_ns: i128,
-    /// How the packets of each of the session's parts are numbered that goes on as it was.
-    pub(super) numbers: Vec<Option<Numbers>>,
+    /// How each of the session's parts goes on that does as it was.
+    pub(super) continuations: Vec<Option<Continuation>>,
 }
 
 /// What is to be played of one of the session's parts.
@@ -103,6 +103,8 @@ pub(super) struct Playable<'a> {
     pub(super) transports: &'a [Option<Transport>],
     /// Where each of them was paused.
     pub(super) paused: Option<&'a [Option<Place>]>,
+    /// It goes on as it was: what was not played there is not now.
+    pub(super) is_as_it_was: bool,
     pub(super) is_live: bool,
 }
 
@@ -114,8 +116,12 @@ impl Playable<'_> {
         part.description.has_video() && transport.is_some_and(Option::is_some)
     }
 
-    /// Whether something of a part is played in this way.
-    fn is_played(&self, part: &Part, scale: Permille) -> bool {
+    /// Whether something of a part, which has that number, is played in this way.
+    fn is_played(&self, number: usize, part: &Part, scale: Permille) -> bool {
+        let was = self.paused.and_then(|of| *of.get(number)?);
+        if self.is_as_it_was && was.is_none() {
+            return false;
+        }
         match scale.is_by_keys() {
             true => self.has_picture(part),
             false => part.transports(self.transports).iter().any(Option::is_some),
@@ -270,7 +276,7 @@ impl Connection<'_> {
         }
         let mut parts = Vec::with_capacity(of.parts.len());
         for (number, (part, start)) in of.parts.iter().zip(starts).enumerate() {
-            let Some(start) = start.filter(|_| of.is_played(part, scale)) else {
+            let Some(start) = start.filter(|_| of.is_played(number, part, scale)) else {
                 continue;
             };
             let until = until.map(|until| media_ns(unix_ns(until, begun_ns), start.begun_ns));
@@ -302,7 +308,7 @@ impl Connection<'_> {
             parts,
             terms,
             begun_ns,
-            numbers: Vec::new(),
+            continuations: Vec::new(),
         })
     }
 

@@ -147,9 +147,9 @@ impl Numbering {
     }
 }
 
-/// How what was sent of a playback goes on in another one of the same, which begins where it was.
+/// How the packets are numbered of a playback that goes on where another one was.
 #[derive(Clone, Debug)]
-pub(in crate::media) struct Numbers {
+pub(super) struct Numbers {
     /// By track.
     of: Vec<Numbering>,
     /// When that is shown with which it goes on, in nanoseconds.

@@ -44,10 +44,12 @@ impl Playback<'_> {
         buffer: Buffer,
     ) -> Result<(), PlayError> {
         let (archive, track) = (self.archive, self.manner.track);
-        let skip = match key {
-            None => std::mem::take(&mut self.skip),
-            Some(key) if key.serial == serial => key.packet as usize,
-            Some(_) => 0,
+        let within = self.within.take().filter(|(of, _)| *of == serial);
+        let (skip, begins) = match (key, within) {
+            (None, _) => (std::mem::take(&mut self.skip), false),
+            (Some(key), None) if key.serial == serial => (key.packet as usize, true),
+            (Some(_), None) => (0, false),
+            (Some(_), Some((_, packet))) => (packet, true),
         };
         let read = buffer.with(|bytes| {
             let block = Block::parse(bytes).ok();
@@ -58,7 +60,7 @@ impl Playback<'_> {
                 packets: block.len() as u64,
                 missing: 0,
             };
-            let frame = key.map(|key| (track, key.serial == serial));
+            let frame = key.map(|_| (track, begins));
             let is_taken = self.takes(&block);
             Some(is_taken.then(|| (packets_of(&block, skip, frame), seen)))
         })?;
@@ -70,6 +72,7 @@ impl Playback<'_> {
         }
         self.current = Some(Current {
             serial,
+            key,
             buffer,
             packets: packets.unwrap_or_default(),
         });

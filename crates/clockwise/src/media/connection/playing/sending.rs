@@ -116,8 +116,8 @@ impl Connection<'_> {
             After::Ends(request, _) => After::Ends(request, out.playback.positions(parts.len())),
             After::Again(request, ..) => {
                 let positions = out.playback.positions(parts.len());
-                let numbers = out.playback.numbers(&positions);
-                After::Again(request, positions, numbers)
+                let continuations = out.playback.continuations(&positions);
+                After::Again(request, positions, continuations)
             }
             after => after,
         })
@@ -310,6 +310,7 @@ impl Connection<'_> {
             master: first.archive.recording(Some(first.recording.number))?,
             transports,
             paused: None,
+            is_as_it_was: false,
             is_live: false,
         };
         match self.terms_within(request, &of) {
