@@ -8,7 +8,7 @@ use common::{outcome, until};
 use rtsp_support::clip::frames;
 use rtsp_support::peers::has_played;
 use rtsp_support::together::{
-    Camera, FRAMES_PER_SECOND, GOP, SECOND_NS, are_over, begun, come_back, comes, comes_on,
+    Came, Camera, FRAMES_PER_SECOND, GOP, SECOND_NS, are_over, begun, come_back, comes, comes_on,
     frames_on, goes_on_in_time, newest, player, site,
 };
 use rtsp_support::{Client, SECOND, reservations};
@@ -23,6 +23,7 @@ fn who_came_back_is_played_by_key_frames_either_way() {
         client.ask("PLAY", "cam+other", &headers, "").is(200);
         client.packets.clear();
         let (tracks, _) = comes(&mut client, usize::MAX);
+        are_the_same_whatever_is_refused(&mut client, scale, &headers, &tracks);
         let [_, other] = tracks;
         let mut keys: Vec<u32> = other.frames.iter().map(|(frame, _)| *frame).collect();
         assert!(keys.iter().all(|key| key.is_multiple_of(GOP)), "{keys:?}");
@@ -42,6 +43,38 @@ fn who_came_back_is_played_by_key_frames_either_way() {
         assert!(apart > 500, "{scale}: {apart} ms");
     }
     serve.terminate();
+}
+
+/// That the same key frames come, each once, where that is refused again and again of which only who has read where it is can
+/// tell that there is nothing.
+#[track_caller]
+fn are_the_same_whatever_is_refused(
+    client: &mut Client,
+    scale: &str,
+    headers: &str,
+    expected: &[Came; 2],
+) {
+    client.ask("PLAY", "cam+other", headers, "").is(200);
+    let until = if scale == "2" { 0 } else { 9_999 };
+    let refused = format!("Range: npt=-{until}\r\nScale: {scale}\r\n");
+    let mut came = [vec![], vec![]];
+    for number in 0..6 {
+        let refuses = number < 5;
+        let (tracks, _) = match refuses {
+            true => comes_on(client, 2, 1),
+            false => comes(client, usize::MAX),
+        };
+        for (all, some) in came.iter_mut().zip(tracks) {
+            all.extend(some.frames.into_iter().map(|of| of.0));
+        }
+        if refuses {
+            client.ask("PLAY", "cam+other", &refused, "").is(457);
+        }
+    }
+    for (came, expected) in came.iter().zip(expected) {
+        let expected: Vec<u32> = expected.frames.iter().map(|of| of.0).collect();
+        assert_eq!(*came, expected, "{scale}");
+    }
 }
 
 #[test]

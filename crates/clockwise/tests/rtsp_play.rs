@@ -413,3 +413,40 @@ fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
     }
     serve.terminate();
 }
+
+/// Reports count what was sent until the farewell, over a pause; and that this was all is said also to who asks for nothing
+/// just before.
+#[test]
+fn reports_count_what_was_sent_until_the_farewell() {
+    let (_site, serve, address) = serving("");
+    let sent = recorded(address, 0..20, |n| 100 * n);
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    player.packets_on(0, 5);
+    player.ask("PAUSE", "cam", "", "").is(200);
+    let paused = player.packets_on(0, 0).len();
+    player.ask("PLAY", "cam", "", "").is(200);
+    assert_eq!(player.packets_on(0, sent.len()), sent);
+    player.ask("PLAY", "cam", "Range: npt=-0\r\n", "").is(457);
+    let is_farewell = |report: &Vec<u8>| report[1] == 201 && report[9] == 203;
+    let mut reports = 2;
+    while !player.packets_on(1, reports).iter().any(is_farewell) {
+        reports += 1;
+    }
+    player.ask("PLAY", "cam", "", "").is(200);
+    player.packets_on(0, sent.len() + 1);
+    let reports = player.packets_on(1, 0);
+    let told = reports.iter().map(|report| {
+        let count = report.get(20..24).and_then(|of| of.try_into().ok());
+        (
+            report[1],
+            u32::from_be_bytes(count.unwrap_or_default()) as usize,
+        )
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(told[..2], [(200, 0), (200, paused)]);
+    assert_eq!((told[2].0, told[3]), (201, (200, 0)));
+    serve.terminate();
+}

@@ -234,12 +234,17 @@ impl<'a> Keys<'a> {
     /// Where the next one is looked for.
     #[must_use]
     pub fn next(&self) -> NextKey {
-        self.next
+        let first = self.walk.recording.first;
+        let looked_in = self.section.as_ref().map(|of| of.first.max(first));
+        NextKey {
+            near: self.next.near.or(looked_in),
+            ..self.next
+        }
     }
 
     /// Goes on where others were.
     pub fn go_on(&mut self, next: NextKey) {
-        (self.next, self.section) = (next, None);
+        self.next = next;
     }
 
     /// The next one, if it takes `time_for` a block and so many in all from that on to be read. Of a recording that goes on

@@ -171,43 +171,54 @@ impl Outgoing<'_> {
         let compound = rtcp_types::Compound::builder()
             .add_packet(report)
             .add_packet(named(header.ssrc));
-        self.tell(track, &compound);
+        let said = tell(self.transports[track].as_ref(), &compound);
+        self.between.extend(said);
     }
 
     /// Tells those who play that this was all (RFC 3550, section 6.6).
     pub(super) fn farewell(&mut self) {
-        for track in 0..self.sent.len() {
-            let Sent { packets, ssrc, .. } = std::mem::take(&mut self.sent[track]);
-            if packets > 0 {
-                let compound = rtcp_types::Compound::builder()
-                    .add_packet(rtcp_types::ReceiverReport::builder(ssrc))
-                    .add_packet(rtcp_types::Bye::builder().add_source(ssrc));
-                self.tell(track, &compound);
-            }
-        }
-    }
-
-    /// Sends reports of a track.
-    fn tell(&mut self, track: usize, compound: &rtcp_types::CompoundBuilder<'_>) {
-        let mut bytes = [0; 256];
-        let Ok(len) = rtcp_types::RtcpPacketWriterExt::write_into(compound, &mut bytes) else {
-            return;
-        };
-        match &self.transports[track] {
-            Some(Transport::Interleaved { rtcp, .. }) => {
-                self.between.extend(frame(*rtcp, len));
-                self.between.extend(&bytes[..len]);
-            }
-            // One that is lost is followed by the next.
-            Some(Transport::Udp { rtcp, .. }) => drop(rtcp.send(&bytes[..len])),
-            None => {}
-        }
+        let said = farewell(self.transports, self.sent);
+        self.between.extend(said);
     }
 
     fn ntp_at(&self, at: Time) -> u64 {
         let (from, ntp) = self.ntp;
         let after_ns = i128::from(at.get()) - i128::from(from.get());
         ntp.wrapping_add_signed(((after_ns << 32) / 1_000_000_000) as i64)
+    }
+}
+
+/// The same, of tracks of which this was sent: what is to be said in the connection.
+pub(super) fn farewell(transports: &[Option<Transport>], sent: &mut [Sent]) -> Vec<u8> {
+    let mut said = Vec::new();
+    for (transport, sent) in transports.iter().zip(sent) {
+        let Sent { packets, ssrc, .. } = std::mem::take(sent);
+        if packets > 0 {
+            let compound = rtcp_types::Compound::builder()
+                .add_packet(rtcp_types::ReceiverReport::builder(ssrc))
+                .add_packet(rtcp_types::Bye::builder().add_source(ssrc));
+            said.extend(tell(transport.as_ref(), &compound));
+        }
+    }
+    said
+}
+
+/// Sends reports of a track, or has them said in the connection.
+fn tell(transport: Option<&Transport>, compound: &rtcp_types::CompoundBuilder<'_>) -> Vec<u8> {
+    let mut bytes = [0; 256];
+    let Ok(len) = rtcp_types::RtcpPacketWriterExt::write_into(compound, &mut bytes) else {
+        return Vec::new();
+    };
+    match transport {
+        Some(Transport::Interleaved { rtcp, .. }) => {
+            [&frame(*rtcp, len)[..], &bytes[..len]].concat()
+        }
+        Some(Transport::Udp { rtcp, .. }) => {
+            // One that is lost is followed by the next.
+            let _ = rtcp.send(&bytes[..len]);
+            Vec::new()
+        }
+        None => Vec::new(),
     }
 }
 

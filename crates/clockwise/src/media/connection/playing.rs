@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sched::units::{Nanos, Time};
 
 use super::answer::{Answer, answer, options};
-use super::outgoing::{Full, Outgoing, Sent, Tally};
+use super::outgoing::{Full, Outgoing, Sent, Tally, farewell};
 use super::parameters::named;
 use super::setup::played_at_least;
 use super::target::strange;
@@ -244,12 +244,17 @@ impl Connection<'_> {
                 self.session = Some(session);
                 let (said, then) = self.begin_play(&request);
                 self.tell(&said)?;
-                Ok(Some(match then {
-                    Then::Play(_) => then,
-                    _ => self
-                        .go_on(terms, continuations)
-                        .map_or(Then::Next, Then::Play),
-                }))
+                if matches!(then, Then::Play(_)) {
+                    return Ok(Some(then));
+                }
+                if let Some(wanted) = self.go_on(terms, continuations) {
+                    return Ok(Some(Then::Play(wanted)));
+                }
+                // It had come to its end, and that was all.
+                let session = self.session.as_mut();
+                let said = session.map(|of| farewell(&of.transports, &mut of.sent));
+                self.send_all(&said.unwrap_or_default())?;
+                Ok(Some(Then::Next))
             }
         }
     }

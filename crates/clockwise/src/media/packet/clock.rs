@@ -23,7 +23,8 @@ const LATER_NS: i128 = 1_000_000_000;
 /// Tracks whose clocks seem to have stood or been set by amounts that differ by less have one clock.
 const SAME_NS: i128 = 1_000_000_000;
 
-/// If that is seen within as long: a stall is looked at as long as it may last, from the next packet on.
+/// If that is seen within as long, or before the track's next packet: a stall is looked at as long as it may last, from the
+/// next packet on.
 const TOGETHER_NS: u64 = 2 * STALL_NS;
 
 /// A track's time: from its timestamps, which begin anywhere and wrap, to that of the recording.
@@ -60,6 +61,8 @@ struct SetAhead {
 #[derive(Clone, Copy, Debug)]
 struct Stall {
     since_ns: u64,
+    /// When the packet before came.
+    before_ns: u64,
     /// How late they were then.
     began_ns: i128,
     /// And have been since, at the least.
@@ -124,14 +127,9 @@ impl Clock {
         Some(units + i64::from(timestamp.wrapping_sub(last) as i32))
     }
 
-    /// When a packet is to be played that arrived now, in nanoseconds of the recording; `alike`: what is found of the clock
-    /// if it seems to have stood or been set by so much, and that would be found of it alone.
-    fn media_ns(
-        &mut self,
-        timestamp: u32,
-        arrival_ns: u64,
-        mut alike: impl FnMut(i128, Found) -> Found,
-    ) -> u64 {
+    /// When a packet is to be played that arrived now, in nanoseconds of the recording.
+    fn media_ns(&mut self, timestamp: u32, others: &mut Others<'_>) -> u64 {
+        let arrival_ns = others.now_ns;
         let Some((last, before, arrived)) = self.last else {
             self.base_ns = i128::from(arrival_ns);
             self.last = Some((timestamp, 0, arrival_ns));
@@ -167,8 +165,11 @@ impl Clock {
             Some(ns) => ns,
             None if set_ns == 0 => 0,
             // As if it had gone on.
-            None if set_ns.abs() > JUMP_NS => alike(set_ns, Found::Moved(set_ns)).ns(),
-            None => alike(set_ns, Found::Moved(0)).ns(),
+            None => {
+                let is_set = set_ns.abs() > JUMP_NS;
+                let found = Found::Moved(if is_set { set_ns } else { 0 });
+                others.find(set_ns, arrived, found).ns()
+            }
         };
         self.set_ahead = self.set_ahead.filter(|of| of.frames > 0);
         if moved_ns < 0 {
@@ -178,19 +179,21 @@ impl Clock {
             self.set_ahead = None;
         }
         self.late_ns += later_ns - moved_ns;
-        self.base_ns += moved_ns + self.stood_ns(arrival_ns, alike);
+        self.base_ns += moved_ns + self.stood_ns(arrived, others);
         self.played_ns(units)
     }
 
     /// By how much the clock stood, where that is found now. A network that stood sends what it has kept, faster than it is
     /// to be shown; of a sender that stood all is as late from then on.
-    fn stood_ns(&mut self, arrival_ns: u64, mut alike: impl FnMut(i128, Found) -> Found) -> i128 {
-        let late_ns = self.late_ns;
-        let anew = Stall::new(late_ns, arrival_ns);
+    fn stood_ns(&mut self, arrived: u64, others: &mut Others<'_>) -> i128 {
+        let (late_ns, now_ns) = (self.late_ns, others.now_ns);
+        let anew = Stall::new(late_ns, now_ns, arrived);
         let found = match &mut self.stall {
             None => {
                 self.stall = Some(anew).filter(Stall::is_one);
-                None
+                // Of a slow track the next packet may be long after this.
+                let is_known = |of: &Found| self.stall.is_some() && of.ns() > 0;
+                others.found_since(late_ns, arrived).filter(is_known)
             }
             Some(stall) if late_ns > stall.began_ns + LATER_NS => {
                 *stall = anew;
@@ -198,8 +201,9 @@ impl Clock {
             }
             Some(stall) => {
                 stall.least_ns = stall.least_ns.min(late_ns);
-                let has_lasted = arrival_ns.saturating_sub(stall.since_ns) >= STALL_NS;
-                has_lasted.then(|| alike(stall.began_ns, stall.found(&anew)))
+                let has_lasted = now_ns.saturating_sub(stall.since_ns) >= STALL_NS;
+                let found = stall.found(&anew);
+                has_lasted.then(|| others.find(stall.began_ns, stall.before_ns, found))
             }
         };
         match found {
@@ -246,9 +250,10 @@ impl SetAhead {
 }
 
 impl Stall {
-    fn new(late_ns: i128, since_ns: u64) -> Self {
+    fn new(late_ns: i128, since_ns: u64, before_ns: u64) -> Self {
         Self {
             since_ns,
+            before_ns,
             began_ns: late_ns,
             least_ns: late_ns,
         }
@@ -321,10 +326,12 @@ impl Clocks {
         let Some(clock) = self.tracks.get_mut(track) else {
             return arrival_ns;
         };
-        let verdict = &mut self.verdict;
-        let media_ns = clock.media_ns(timestamp, arrival_ns, |apart_ns, found| {
-            alike(verdict, track, apart_ns, found, arrival_ns)
-        });
+        let mut others = Others {
+            verdict: &mut self.verdict,
+            track,
+            now_ns: arrival_ns,
+        };
+        let media_ns = clock.media_ns(timestamp, &mut others);
         let Some(report) = clock.early.take() else {
             return media_ns;
         };
@@ -339,7 +346,12 @@ impl Clocks {
         let clock = self.tracks.get(track).copied();
         clock.map_or(arrival_ns, |mut of| {
             of.restart();
-            of.media_ns(timestamp, arrival_ns, |_, found| found)
+            let mut others = Others {
+                verdict: &mut None,
+                track,
+                now_ns: arrival_ns,
+            };
+            of.media_ns(timestamp, &mut others)
         })
     }
 
@@ -385,28 +397,41 @@ impl Clocks {
     }
 }
 
-/// What is found of a track's clock that seems to have stood or been set by so much: what was found of another one just now,
-/// so that what belongs together does so to the nanosecond.
-fn alike(
-    verdict: &mut Option<Verdict>,
+/// What was found of other tracks, as one of them sees it whose packet has come: what belongs together is moved together, to
+/// the nanosecond.
+struct Others<'a> {
+    verdict: &'a mut Option<Verdict>,
     track: usize,
-    apart_ns: i128,
-    found: Found,
-    at_ns: u64,
-) -> Found {
-    let is_same = |of: &Verdict| {
-        of.track != track
-            && (of.apart_ns - apart_ns).abs() < SAME_NS
-            && at_ns.saturating_sub(of.at_ns) < TOGETHER_NS
-    };
-    let of = verdict.filter(is_same);
-    let own = || Verdict {
-        track,
-        apart_ns,
-        found,
-        at_ns,
-    };
-    of.unwrap_or_else(|| *verdict.insert(own())).found
+    now_ns: u64,
+}
+
+impl Others<'_> {
+    /// What was found of another track that seems to have stood or been set by as much, if it was then.
+    fn found(&self, apart_ns: i128, is_then: impl Fn(u64) -> bool) -> Option<Found> {
+        let of = self.verdict.filter(|of| of.track != self.track)?;
+        let is_same = (of.apart_ns - apart_ns).abs() < SAME_NS && is_then(of.at_ns);
+        is_same.then_some(of.found)
+    }
+
+    /// The same since this track's packet before.
+    fn found_since(&self, apart_ns: i128, before_ns: u64) -> Option<Found> {
+        self.found(apart_ns, |at_ns| at_ns >= before_ns)
+    }
+
+    /// What is found of this track's clock, that would be found of it alone, and had not been when the packet came before.
+    fn find(&mut self, apart_ns: i128, before_ns: u64, alone: Found) -> Found {
+        let is_then = |at_ns| at_ns >= before_ns || self.now_ns.saturating_sub(at_ns) < TOGETHER_NS;
+        if let Some(found) = self.found(apart_ns, is_then) {
+            return found;
+        }
+        *self.verdict = Some(Verdict {
+            track: self.track,
+            apart_ns,
+            found: alone,
+            at_ns: self.now_ns,
+        });
+        alone
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,6 @@ use crate::media::trick::NextKey;
 /// Of what is shown by key frames, what has not been sent.
 #[derive(Clone, Debug)]
 struct Unsent {
-    /// Of which recording.
-    recording: u64,
     /// Blocks of key frames that were chosen.
     asks: VecDeque<Ask>,
     /// The block and the packet in it to go on with, within a key frame.
@@ -22,26 +20,42 @@ struct Unsent {
 #[derive(Clone, Debug)]
 pub(in crate::media) struct Continuation {
     numbers: Numbers,
+    /// Of which recording what follows is.
+    recording: u64,
+    /// The time of the packet that was sent last.
+    reached_ns: Option<u64>,
+    /// What is passed over, from when that is shown on with which it goes on.
+    passes: Option<i128>,
     unsent: Option<Unsent>,
 }
 
 impl Playback<'_> {
     /// How it goes on in another one that begins with that time of the recording.
     pub(in crate::media) fn continuation(&self, from_ns: u64) -> Continuation {
+        let from = self.shown_at(from_ns);
         Continuation {
-            numbers: Numbers::new(&self.numbering, self.shown_at(from_ns)),
+            numbers: Numbers::new(&self.numbering, from),
+            recording: self.shown,
+            reached_ns: self.reached_ns,
+            passes: self.passes_to.map(|to| to - from),
             unsent: self.unsent(),
         }
     }
 
     /// Goes on as the one did that it begins behind.
     pub(in crate::media) fn continuing(mut self, of: Continuation, from_ns: u64) -> Self {
-        let Continuation { numbers, unsent } = of;
-        self.numbering = numbers.going_on(self.shown_at(from_ns));
-        if let Some(unsent) = unsent.filter(|of| of.recording == self.recording.number)
-            && let Some(keys) = &mut self.keys
-        {
+        let from = self.shown_at(from_ns);
+        self.numbering = of.numbers.going_on(from);
+        if of.recording != self.shown {
+            return self;
+        }
+        self.reached_ns = of.reached_ns;
+        self.passes_to = of.passes.map(|passes| from + passes);
+        if let (Some(unsent), Some(keys)) = (of.unsent, &mut self.keys) {
             keys.go_on(unsent.next);
+            if let Some((_, Some(key))) = unsent.asks.back() {
+                (self.next_ask, self.skip) = (key.serial, key.packet as usize);
+            }
             self.parts = unsent.asks;
             self.within = unsent.within;
         }
@@ -50,9 +64,7 @@ impl Playback<'_> {
 
     fn unsent(&self) -> Option<Unsent> {
         let keys = self.keys.as_ref()?;
-        // Where another one is read already, that is chosen anew.
         let shown = self.archive.recording(Some(self.shown))?;
-        let is_read = self.recording.number == self.shown;
         let current = self.current.as_ref().and_then(|of| {
             let (packet, ..) = of.packets.front()?;
             Some((of.serial, of.key, *packet))
@@ -60,9 +72,10 @@ impl Playback<'_> {
         let now = current.map(|(serial, key, _)| (serial, key));
         let chosen = self.asked.iter().chain(&self.beyond).chain(&self.parts);
         let asks = now.into_iter().chain(chosen.copied());
+        // What is of another one, which is read already, is chosen anew.
+        let is_read = self.recording.number == self.shown;
         let is_shown = |(serial, _): &Ask| (shown.first..shown.end).contains(serial);
         Some(Unsent {
-            recording: self.shown,
             asks: asks.filter(is_shown).collect(),
             within: match current {
                 Some((serial, _, packet)) => Some((serial, packet)),
