@@ -192,8 +192,8 @@ impl Clock {
             None => {
                 self.stall = Some(anew).filter(Stall::is_one);
                 // Of a slow track the next packet may be long after this.
-                let is_known = |of: &Found| self.stall.is_some() && of.ns() > 0;
-                others.found_since(late_ns, arrived).filter(is_known)
+                let found = others.found_since(late_ns, arrived);
+                found.filter(|of| of.ns() > 0)
             }
             Some(stall) if late_ns > stall.began_ns + LATER_NS => {
                 *stall = anew;
