@@ -24,6 +24,14 @@ fn recorded(address: SocketAddr, numbers: Range<u16>, at_ms: fn(u32) -> u32) -> 
     sent
 }
 
+/// Who plays all of `cam`.
+fn playing(address: SocketAddr) -> Client {
+    let mut player = Client::connect(address);
+    player.ask("SETUP", "cam/track0", TCP, "").is(200);
+    player.ask("PLAY", "cam", "", "").is(200);
+    player
+}
+
 /// What is played is sent from where the disks put it, the block in which the beginning was found as well.
 #[test]
 fn what_is_played_is_not_copied() {
@@ -166,9 +174,7 @@ fn who_takes_no_packets_costs_nothing_and_gets_them_later() {
     client.ask("TEARDOWN", "cam", "", "").is(200);
     until("the reservation is given back", || reservations(&site) == 0);
 
-    let mut player = Client::connect(address);
-    player.ask("SETUP", "cam/track0", TCP, "").is(200);
-    player.ask("PLAY", "cam", "", "").is(200);
+    let mut player = playing(address);
     player.packets_on(0, 1);
     let come = || rustix::io::ioctl_fionread(&player.socket).expect("a socket");
     let look = || (come(), ticks(serve.pid()));
@@ -228,9 +234,7 @@ fn a_recording_whose_clock_goes_back_is_played() {
 fn a_packet_in_pieces_does_not_hold_up_who_plays() {
     let (site, serve, address) = serving("");
     let sent = recorded(address, 0..40, |n| 50 * n);
-    let mut player = Client::connect(address);
-    player.ask("SETUP", "cam/track0", TCP, "").is(200);
-    player.ask("PLAY", "cam", "", "").is(200);
+    let mut player = playing(address);
     let report = [7; 3_000];
     player.send(&[b'$', 1, 11, 184]);
     player.send(&report[..5]);
@@ -260,9 +264,7 @@ fn playing_goes_on_from_where_it_is() {
     let (_site, serve, address) = serving("");
     // Ten a second.
     let sent = recorded(address, 0..60, |n| 100 * n);
-    let mut player = Client::connect(address);
-    player.ask("SETUP", "cam/track0", TCP, "").is(200);
-    player.ask("PLAY", "cam", "", "").is(200);
+    let mut player = playing(address);
     // In order and once, whatever is asked for.
     for (count, headers, status) in [
         (8, "", 200),
@@ -420,9 +422,7 @@ fn a_key_frame_goes_on_where_it_is_if_something_else_is_refused() {
 fn reports_count_what_was_sent_until_the_farewell() {
     let (_site, serve, address) = serving("");
     let sent = recorded(address, 0..20, |n| 100 * n);
-    let mut player = Client::connect(address);
-    player.ask("SETUP", "cam/track0", TCP, "").is(200);
-    player.ask("PLAY", "cam", "", "").is(200);
+    let mut player = playing(address);
     player.packets_on(0, 5);
     player.ask("PAUSE", "cam", "", "").is(200);
     let paused = player.packets_on(0, 0).len();
