@@ -132,7 +132,7 @@ fn gstreamer_plays_what_gstreamer_publishes_while_it_is_recorded() {
     for (count, (published, played)) in (1..).zip([("tcp", "udp"), ("udp", "tcp")]) {
         let publisher = publisher(&site, &clip, published, &url);
         let to = site.path(played).display().to_string();
-        let player = Process::spawn(&mut gstreamer_play(
+        let player = Process::captured(&mut gstreamer_play(
             &format!("{url}/live"),
             played,
             &to,
