@@ -463,7 +463,7 @@ fn ffmpeg_plays_what_it_has_recorded_to_two_volumes() {
 
 #[test]
 fn who_came_back_is_played_from_then_on() {
-    let (site, serve, address) = come_back();
+    let (site, serve, address) = come_back(20);
     let (cam, other) = (begun(&site, "cam")[0], begun(&site, "other"));
     let times = [(other[0], 0), (other[2], 1_000)];
     let mut client = player(address);

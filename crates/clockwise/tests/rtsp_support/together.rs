@@ -282,17 +282,17 @@ pub(crate) fn goes_on_in_time(tracks: &[Came; 2], master_begun: u64, others: &[(
     assert!(other.sources.iter().all(|ssrc| *ssrc == source));
 }
 
-/// Sixteen seconds in `cam`, and in `other` frames from 0, 2,000 and 1,000 on that were made one after another meanwhile; the
-/// second ones are something else.
-pub(crate) fn come_back() -> (Site, Ready, SocketAddr) {
+/// Sixteen seconds in `cam`, and in `other` frames from 0 (so many), 2,000 and 1,000 on that were made one after another
+/// meanwhile; the second ones are something else.
+pub(crate) fn come_back(frames: u32) -> (Site, Ready, SocketAddr) {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 4_294_900_000);
     master.publish(0..400);
     until("it has begun", || newest(&site, "cam").0 > 0);
     let mut first = Camera::records(address, "other", 9);
-    first.publish(0..20);
+    first.publish(0..frames);
     first.ends(&site);
-    are_over(&site, "other", 30);
+    are_over(&site, "other", frames + 10);
     let other = DESCRIPTION.replace("H264", "H265");
     let mut second = Camera::records_as(address, "other", 99, &other);
     second.publish(2_000..2_005);
