@@ -375,8 +375,8 @@ impl<'a> Presentation<'a> {
         self.parts[self.next].playback.done();
     }
 
-    /// Where each of them is, of so many: `None` of one that has ended, and of all when the master has. Of what has not been read yet the time is that at
-    /// which the others are.
+    /// Where each of them is, of so many: `None` of one that has ended, and of all when the master has. Of what has not been
+    /// read yet the time is that at which the others are.
     pub(super) fn positions(&self, count: usize) -> Vec<Option<Place>> {
         if self.is_over {
             return vec![None; count];
