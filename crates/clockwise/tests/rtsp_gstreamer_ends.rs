@@ -17,7 +17,8 @@ use rtsp_support::peers::{
 };
 use rtsp_support::{reservations, serve, serving, with_rtsp};
 
-/// Nothing is listed before a flush, and on a host that is busy that was seen after twelve seconds: longer than that.
+/// Nothing is listed before a flush, and a host whose disk others share takes seconds for one: after twelve, once. Longer
+/// than that, or there is nothing live any more when it is asked for.
 const SECONDS: u32 = 24;
 /// Of the pictures: a block of 64 KiB is less than a second of them.
 const KBIT: u32 = 800;
