@@ -1,5 +1,6 @@
 //! Blocks that are filled and used by whoever holds them.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use engine::stream::{
 };
 use rustix::event::{PollFd, PollFlags};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Time};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::common::{MIB, Rig, client, stream_spec, volume};
 
@@ -28,11 +29,7 @@ fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op) -> Stream {
 /// Sleeps as an event loop does.
 pub(super) fn sleep(event: std::os::fd::BorrowedFd<'_>, armed: bool, until: Option<Time>) {
     let left = until.map(|until| until.saturating_since(clock::now()));
-    let left = if armed {
-        left
-    } else {
-        Some(sched::units::Nanos::ZERO)
-    };
+    let left = if armed { left } else { Some(Nanos::ZERO) };
     let mut fds = [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)];
     rustix::event::poll(&mut fds, left.map(clock::timespec_of).as_ref()).unwrap();
 }
@@ -93,26 +90,38 @@ pub(super) fn read(reader: &mut BlockReader<'_>, wanted: &[u64]) -> Vec<u8> {
     got
 }
 
+/// The `which` of the blocks were handed over a period after each other, none of them sooner: counted from `begun`,
+/// before them all, as a late host may have handed over the first later than it was its turn.
+#[track_caller]
+pub(super) fn come_in_turn(
+    reports: &[BlockReport],
+    which: Range<usize>,
+    begun: Time,
+    period: Nanos,
+) {
+    let mut submitted: Vec<Time> = reports.iter().map(|of| of.submitted).collect();
+    submitted.sort_unstable();
+    let mut turn = begun;
+    for at in &submitted[which] {
+        assert!(*at >= turn, "since {begun:?}: {submitted:?}");
+        turn = turn.saturating_add(period);
+    }
+}
+
 #[test]
 fn blocks_are_written_around_and_read_in_any_order() {
     let (_rig, pool) = Rig::fresh(3, 64 * MIB, MIB, Durability::WriteThrough);
     let ring = volume(&pool, "ring", MIB);
     let recorder = reserved(&pool, &ring, Op::Write);
     let begun = clock::now();
-    let mut reports = write(&recorder, 14 * BLOCK, 20);
+    let reports = write(&recorder, 14 * BLOCK, 20);
     let mut places: Vec<(u64, u64)> = reports.iter().map(|of| (of.index, of.offset)).collect();
     places.sort_unstable();
     let expected: Vec<(u64, u64)> = (0..20).map(|n| (n, (14 + n) % 16 * BLOCK)).collect();
     assert_eq!(places, expected);
-    // Blocks of a period each, not sooner: counted from before the first, which a late host may have handed over later
-    // than it was its turn. What is full when the writer ends goes at once.
+    // Blocks of a period each; what is full when the writer ends goes at once.
     let period = recorder.rate().period_of(Bytes(BLOCK)).unwrap();
-    reports.sort_unstable_by_key(|of| of.index);
-    let mut turn = begun;
-    for report in &reports[..20 - recorder.buffers()] {
-        assert!(report.submitted >= turn, "since {turn:?}: {reports:?}");
-        turn = turn.saturating_add(period);
-    }
+    come_in_turn(&reports, 0..20 - recorder.buffers(), begun, period);
     drop(recorder);
 
     let player = reserved(&pool, &ring, Op::Read);
@@ -290,7 +299,7 @@ fn what_is_borrowed_and_wanted_back_is_written_first_and_lost_never() {
                 writer.put(block, Bytes(BLOCK));
             }
             let armed = writer.arm();
-            let soon = clock::now() + sched::units::Nanos::from_millis(5);
+            let soon = clock::now() + Nanos::from_millis(5);
             sleep(writer.event(), armed, Some(soon));
             writer.drain();
         }

@@ -17,7 +17,7 @@ use rand::Rng;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
-use super::blocks::{read, sleep};
+use super::blocks::{come_in_turn, read, sleep};
 use super::common::until::until;
 use super::common::{MIB, Rig, seeded, stream_spec, volume};
 use super::ranges::is_what;
@@ -49,13 +49,7 @@ fn are_sound(reports: &[BlockReport], begun: Time, block: u64, period: Nanos) {
         assert_eq!(report.offset / block, last / block, "{report:?}");
         assert_eq!(report.late_net, Nanos::ZERO, "{report:?}");
     }
-    let mut submitted: Vec<Time> = reports.iter().map(|of| of.submitted).collect();
-    submitted.sort_unstable();
-    let mut turn = begun;
-    for at in &submitted[1..] {
-        assert!(*at >= turn, "since {begun:?}: {submitted:?}");
-        turn = turn.saturating_add(period);
-    }
+    come_in_turn(reports, 1..reports.len(), begun, period);
 }
 
 /// Writes so many buffers, the `n`th full of the byte `n`.
