@@ -22,8 +22,8 @@
 //!
 //! A client that sends its next request when it has the answer to the last would get one request
 //! out of every container. So after a synchronous request the container waits a little for the next
-//! one, at the cost of its own slice ([`LINGER`]). Nobody is harmed: to the others
-//! a container is busy for its slice at most, whatever it does with it.
+//! one, at the cost of its own slice ([`LINGER`]). To the others such a wait is a piece of the container: it is
+//! taken from the slice, and is no longer than the longest piece that admission counted on.
 //!
 //! # Example
 //!
@@ -33,11 +33,11 @@
 
 use crate::core::{Choice, Core, JobKey};
 use crate::disk::TaskKind;
-use crate::task::TaskId;
+use crate::task::{TaskId, TaskParams};
 use crate::units::{Nanos, Time};
 use alloc::vec::Vec;
 
-/// How long a container waits for the next request of a client that has just been answered: what a
+/// How long a container waits at most for the next request of a client that has just been answered: what a
 /// local client needs to react, and a small part of what positioning costs.
 pub const LINGER: Nanos = Nanos::from_millis(1);
 
@@ -57,6 +57,8 @@ struct Server {
     task: TaskId,
     account: u32,
     slice: Nanos,
+    /// The longest that a container keeps the disk without a break, as it was admitted.
+    longest: Nanos,
     /// The last container's deadline: the next one is not released before.
     next_release: Time,
     container: Option<Container>,
@@ -96,7 +98,7 @@ impl Servers {
         &mut self,
         task: TaskId,
         kind: TaskKind,
-        slice: Nanos,
+        params: TaskParams,
         first_release: Time,
     ) -> u32 {
         let account = match kind {
@@ -111,7 +113,8 @@ impl Servers {
         self.servers.push(Server {
             task,
             account,
-            slice,
+            slice: params.service(),
+            longest: params.longest(),
             next_release,
             container,
             may_linger,
@@ -231,7 +234,8 @@ impl Servers {
         let place = self.place(task)?;
         let server = &mut self.servers[place];
         let empty = self.ready[server.account as usize] == 0;
-        (empty && core::mem::take(&mut server.may_linger)).then_some(LINGER)
+        let wait = LINGER.min(server.longest);
+        (empty && core::mem::take(&mut server.may_linger)).then_some(wait)
     }
 
     /// Notices that the core has spent a server's container to the last.

@@ -70,7 +70,7 @@ impl DiskScheduler {
             self.sweeps.join(id, params, release, self.config.queue_max);
         }
         if is_server {
-            let account = self.servers.join(id, kind, slice, release);
+            let account = self.servers.join(id, kind, params, release);
             self.queue.admit_account(account);
         }
         if kind == TaskKind::Floor {

@@ -1,6 +1,9 @@
 //! Containers: what a periodic server and the floor serve out of theirs.
 
 use super::*;
+use crate::admission::Admission;
+use crate::delta_l::delta_l;
+use crate::profile::FlatSpec;
 
 /// No slack at all: the policy serves released jobs first, and streams fill the disk.
 fn full_disk() -> DiskScheduler {
@@ -189,4 +192,65 @@ fn a_server_that_leaves_leaves_its_requests_to_best_effort() {
     assert_eq!(disk.report(at(1)).tasks[0].queued, 5, "the floor has them");
     assert_eq!(drain(&mut disk, at(1)), [4, 3, 2, 1, 0]);
     assert_eq!(disk.report(at(1)).tasks[0].completed, 5);
+}
+
+/// A drive of 100 us a request and 500 MB/s.
+fn fast_drive(policy: Policy) -> DiskScheduler {
+    let file = DriveProfile::shipped("conservative-file").unwrap();
+    let mut spec = file.spec().clone();
+    spec.outstanding = 1;
+    spec.physical_sector_bytes = 512;
+    spec.flat = Some(FlatSpec {
+        read_overhead_us: 100,
+        write_overhead_us: 100,
+        read_bytes_per_second: 500_000_000,
+        write_bytes_per_second: 500_000_000,
+    });
+    let config = SchedulerConfig {
+        policy,
+        ..SchedulerConfig::default()
+    };
+    DiskScheduler::new(Arc::new(DriveProfile::new(spec).unwrap()), config)
+}
+
+/// Where the longest piece takes 199.3 us, a wait of 1 ms would keep a stream's request from the disk for longer than
+/// anything that admission has counted.
+#[test]
+fn a_container_lingers_for_no_longer_than_the_longest_piece() {
+    for policy in [Policy::Exact, Policy::DeltaL] {
+        let mut disk = fast_drive(policy);
+        let piece_max = disk.piece_max();
+        assert_eq!(piece_max, Nanos(199_328));
+        let stream = TaskParams::new(Nanos(108_192), Nanos(357_520)).unwrap();
+        let server = TaskParams::new(Nanos(13_940_000), Nanos::from_millis(20)).unwrap();
+        let server = server.in_pieces(piece_max);
+        let tasks = [(1, stream, TaskKind::Stream), (2, server, TaskKind::Server)];
+        for (id, params, kind) in tasks {
+            join(&mut disk, id, params, kind).unwrap();
+        }
+        let set = tasks.map(|(id, params, _)| (TaskId(id), params));
+        let set = Admission::of(set.into_iter()).unwrap();
+        let slack = delta_l(&set).value;
+        disk.set_delta_l(at(0), slack, slack);
+        // Too long for the slack there is.
+        let class = Class::Reserved(TaskId(2), Urgency::Sync);
+        disk.submit(at(0), request(1, 0, 97, class)).unwrap();
+        let first = issued(&mut disk, at(0));
+        assert_eq!(first.served, Served::Container, "{policy}");
+        let now = at(0) + first.predicted;
+        disk.completed(now, first.id).unwrap();
+        let lingers = Decision::Wait {
+            until: Some(now + piece_max),
+        };
+        assert_eq!(disk.decide(now), lingers, "{policy}");
+        let now = now + Nanos(1);
+        let block = request(2, 0, 8, Class::Stream(TaskId(1)));
+        disk.submit(now, block).unwrap();
+        assert_eq!(disk.decide(now), lingers, "{policy}");
+        let now = now + piece_max;
+        let second = issued(&mut disk, now);
+        assert_eq!(second.id, block.id, "{policy}");
+        let done = disk.completed(now + second.predicted, second.id).unwrap();
+        assert_eq!(done.lateness, Nanos::ZERO, "{policy}");
+    }
 }
