@@ -35,6 +35,7 @@ use crate::request::{Request, RequestId};
 use crate::task::{TaskId, TaskParams};
 use crate::units::{Nanos, Sector, Time};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// A request that waits for a job.
 #[derive(Clone, Copy, Debug)]
@@ -188,8 +189,14 @@ impl Sweeps {
             .then_some(sealed.deadline)
     }
 
-    /// It takes no more requests; those that wait are still served. When its share is free.
-    pub(crate) fn leave(&mut self, now: Time, task: TaskId, core: &mut Core) -> Option<Time> {
+    /// It takes no more requests; those that wait, `within` these sectors, are still served. When its share is free.
+    pub(crate) fn leave(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        (predictor, within): (&Predictor, &Range<Sector>),
+        core: &mut Core,
+    ) -> Option<Time> {
         let place = self.place(task)?;
         let sweep = &mut self.sweeps[place];
         sweep.leaving = true;
@@ -200,23 +207,10 @@ impl Sweeps {
             }
             return free_from;
         }
-        // A member's requests go into as many jobs, and jobs are due a period apart.
-        let of_one = |member: u32| {
-            sweep
-                .waiting
-                .iter()
-                .filter(|one| one.member == member)
-                .count()
-        };
-        let jobs = sweep
-            .waiting
-            .iter()
-            .map(|one| of_one(one.member))
-            .max()
-            .unwrap_or(0);
-        let from = sweep.next_release_after(now);
+        let from = sweep.next_release_after(core.earliest_release(now));
         let period = core.period(task)?;
-        Some(from + Nanos(period.get().saturating_mul(jobs as u64)))
+        let jobs = sweep.jobs_left(sweep.places(predictor, within));
+        Some(from + Nanos(period.get().saturating_mul(jobs)))
     }
 
     /// Seals the jobs whose time came before `until`. To be called before anything else that happens at `now`, so that
@@ -338,10 +332,38 @@ impl Sweeps {
 }
 
 impl Sweep {
-    /// When the next job is released at the latest, if somebody waits.
-    fn next_release_after(&self, now: Time) -> Time {
+    /// How many of the requests that wait fit into a job, whichever they are, if each is another member's.
+    fn places(&self, predictor: &Predictor, within: &Range<Sector>) -> u64 {
+        let across = self.waiting.iter().map(|request| {
+            let [first, last] = [request.first, request.last].map(|at| predictor.cylinder(at));
+            last.abs_diff(first)
+        });
+        let across = across.max().unwrap_or_default();
+        let most = self.service.get() / self.each.get().max(1);
+        let fits = |count: &u64| {
+            let times = Nanos(self.each.get().saturating_mul(*count));
+            let seeks = predictor.seeks_of_sweep(within, within, *count, across);
+            times.saturating_add(seeks) <= self.service
+        };
+        (2..=most).take_while(fits).last().unwrap_or(1)
+    }
+
+    /// The most jobs that it takes to serve what waits, if so many requests of different members always fit into one.
+    ///
+    /// A job that leaves nobody behind serves one request of each member, so there are no more such jobs than requests
+    /// of one member wait. Every other job serves at least `places`.
+    fn jobs_left(&self, places: u64) -> u64 {
+        let mut members: Vec<u32> = self.waiting.iter().map(|one| one.member).collect();
+        members.sort_unstable();
+        let of_one = members.chunk_by(|one, next| one == next).map(<[u32]>::len);
+        let of_one = of_one.max().unwrap_or_default() as u64;
+        of_one + (members.len() as u64 - of_one) / places
+    }
+
+    /// When the next job is released at the latest, if somebody waits and jobs can be released from `from` on.
+    fn next_release_after(&self, from: Time) -> Time {
         self.sealed
-            .map_or(self.next_release.max(now), |sealed| sealed.deadline)
+            .map_or(self.next_release.max(from), |sealed| sealed.deadline)
     }
 }
 

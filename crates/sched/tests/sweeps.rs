@@ -502,3 +502,49 @@ fn what_was_not_admitted_is_not_taken_into_a_sweep() {
         [(asked[1], first), (asked[0], first), (asked[2], second)]
     );
 }
+
+/// Twelve members ask at once where one was admitted, so each job serves one of them.
+#[test]
+fn a_share_is_free_when_all_have_been_served_who_asked_for_more_than_was_admitted() {
+    let within = Sector(0)..Sector(100_000);
+    let config = SchedulerConfig {
+        sweeps: true,
+        streams_within: Some(within.clone()),
+        ..SchedulerConfig::default()
+    };
+    let (period, members) = (Nanos::from_secs(1), 12);
+    for places in [1, 2, 5, 12] {
+        let mut disk = scheduler("quantum-atlas-ii", config.clone());
+        let (service, longest) = needs(&disk, &within, places, Op::Read, 512);
+        let params = TaskParams::new(service, period).unwrap();
+        let (task, params) = (TaskId(1), params.in_pieces(longest));
+        disk.join(Time(0), task, params, TaskKind::Sweep, Time(0))
+            .unwrap();
+        let mut id = 0;
+        for member in 0..members {
+            let (class, start) = (Class::Swept(task, member), u64::from(member) * 8_000);
+            let request = request(&mut id, class, Op::Read, Sector(start), 512);
+            disk.submit(Time(0), request).unwrap();
+        }
+        let free = disk.leave(Time(0), task).unwrap();
+        let (mut now, mut last_due) = (Time(0), Time(0));
+        while !disk.is_empty() {
+            match disk.decide(now) {
+                Decision::Issue(dispatch) => {
+                    last_due = dispatch.deadline.unwrap();
+                    now += dispatch.predicted;
+                    assert_eq!(disk.completed(now, dispatch.id).unwrap().lateness, Nanos(0));
+                }
+                Decision::Wait { until } => now = until.unwrap(),
+            }
+        }
+        println!("{places} places: free from {free:?}, served until {now:?}");
+        let jobs = u64::from(members).div_ceil(places);
+        assert_eq!(
+            free,
+            Time(0) + Nanos(period.get() * jobs),
+            "{places} places"
+        );
+        assert!(now <= last_due && last_due <= free, "{places} places");
+    }
+}

@@ -93,7 +93,7 @@ impl Core {
     }
 
     /// The earliest release of a job that arrives now: after the start of what was started now.
-    pub(super) fn earliest_release(&self, now: Time) -> Time {
+    pub(crate) fn earliest_release(&self, now: Time) -> Time {
         self.last_start
             .map_or(now, |start| now.max(start + Nanos(1)))
     }

@@ -95,10 +95,12 @@ impl DiskScheduler {
         if !leaving && is_server {
             self.dissolve(now, id);
         }
-        let free_from = if kind == TaskKind::Sweep {
-            self.sweeps.leave(now, id, &mut self.core)
-        } else {
-            self.core.leave(now, id)
+        let free_from = match &self.streams_within {
+            Some(within) if kind == TaskKind::Sweep => {
+                let where_they_lie = (&self.predictor, within);
+                self.sweeps.leave(now, id, where_they_lie, &mut self.core)
+            }
+            _ => self.core.leave(now, id),
         };
         self.tasks[place].leaving = true;
         if kind == TaskKind::Floor {
