@@ -75,6 +75,7 @@ struct Flight {
 struct Linger {
     service: Service,
     account: u32,
+    since: Time,
     until: Time,
 }
 

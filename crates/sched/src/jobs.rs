@@ -30,6 +30,8 @@ pub(crate) struct Job {
     pub(crate) pieces: u32,
     /// Whether it is a sweep that has begun.
     pub(crate) is_sweep: bool,
+    /// Whether best effort was served in the time by which the job is shorter than the task's C.
+    pub(crate) charged: bool,
     /// What the way back takes after a sweep that has interrupted this one; part of what is left.
     pub(crate) comes_back: Nanos,
 }
@@ -41,6 +43,12 @@ impl Job {
         self.remaining = left.expect("a piece fits in what is left of its job");
         self.touched = true;
         self.pieces += 1;
+    }
+
+    /// Best effort that goes before it takes so much of the time that was promised to it.
+    pub(crate) fn charge(&mut self, cost: Nanos) {
+        self.remaining += cost;
+        self.charged = true;
     }
 }
 
@@ -115,6 +123,7 @@ impl TaskJobs {
             touched: false,
             pieces: 0,
             is_sweep: false,
+            charged: false,
             comes_back: Nanos::ZERO,
         });
         window
@@ -136,7 +145,7 @@ impl TaskJobs {
         let Some(job) = self.queue.remove(index) else {
             return;
         };
-        if index == 0 && job.remaining < self.params.service() {
+        if index == 0 && (job.charged || job.remaining < self.params.service()) {
             self.spent_until = job.window.deadline;
             return;
         }

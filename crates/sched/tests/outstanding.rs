@@ -26,8 +26,8 @@ struct Plan {
 struct State {
     core: Core,
     now: u64,
-    /// What is on the disk, and when it should end.
-    busy: Vec<(Service, u64)>,
+    /// What is on the disk, when it was started, and when it should end.
+    busy: Vec<(Service, Time, u64)>,
     queued: Vec<Option<JobKey>>,
     /// The last deadline of each task.
     last: Vec<u64>,
@@ -80,7 +80,7 @@ impl Search<'_> {
         let mut key = Vec::new();
         state.core.digest(Time(state.now), &mut key);
         let mut busy: Vec<_> = (state.busy.iter())
-            .map(|&(service, until)| (matches!(service, Service::Job(..)), until - state.now))
+            .map(|&(service, _, until)| (matches!(service, Service::Job(..)), until - state.now))
             .collect();
         busy.sort_unstable();
         key.extend(busy.iter().map(|&(job, left)| left << 1 | u64::from(job)));
@@ -143,8 +143,9 @@ impl Search<'_> {
     }
 
     fn begin(&mut self, mut state: State, service: Service, cost: u64) {
-        state.core.start(Time(state.now), service);
-        state.busy.push((service, state.now + cost));
+        let started = Time(state.now);
+        state.core.start(started, service);
+        state.busy.push((service, started, state.now + cost));
         self.decide(&state);
     }
 
@@ -153,13 +154,13 @@ impl Search<'_> {
         state.now += 1;
         for subset in 0..1u32 << state.busy.len() {
             let ends = |place: usize| subset >> place & 1 == 1;
-            if (0..state.busy.len()).any(|place| state.busy[place].1 == state.now && !ends(place)) {
+            if (0..state.busy.len()).any(|place| state.busy[place].2 == state.now && !ends(place)) {
                 continue;
             }
             let mut next = state.clone();
             for place in (0..state.busy.len()).rev().filter(|&place| ends(place)) {
-                let (service, _) = next.busy.remove(place);
-                next.core.finish(Time(next.now), service);
+                let (service, started, _) = next.busy.remove(place);
+                next.core.finish_one(Time(next.now), service, started);
             }
             self.enter(next);
         }

@@ -85,7 +85,7 @@ impl Core {
     /// The first released job pays for what goes before it, and for the way back.
     fn charge_first(&mut self, now: Time, cost: Nanos) {
         if let Some((_, slot)) = self.released.first() {
-            self.tasks[slot as usize].queue[0].remaining += cost;
+            self.tasks[slot as usize].queue[0].charge(cost);
             self.refresh(slot, now);
         }
     }
@@ -119,16 +119,31 @@ impl Core {
         }
     }
 
-    /// The disk is done with it.
+    /// The disk is done with the only service like this that is on it.
     ///
     /// # Panics
-    /// When it was not started.
+    /// When it was not started, or two that are alike are on the disk: see [`Core::finish_one`].
     pub fn finish(&mut self, now: Time, service: Service) {
+        let mut alike = self.in_service.iter().filter(|one| one.service == service);
+        let started = alike.next().map_or(now, |one| one.started);
+        assert!(
+            alike.next().is_none(),
+            "one of several is told by its start"
+        );
+        self.finish_one(now, service, started);
+    }
+
+    /// The disk is done with what was started then. Two that are alike and were started at the same instant are due
+    /// at the same instant, so either may be meant.
+    ///
+    /// # Panics
+    /// When it was not started then.
+    pub fn finish_one(&mut self, now: Time, service: Service, started: Time) {
         self.note_busy(now);
         let place = self
             .in_service
             .iter()
-            .position(|entry| entry.service == service)
+            .position(|entry| entry.service == service && entry.started == started)
             .expect("what finishes was started");
         let done = self.in_service.swap_remove(place);
         if let Some(since) = done.delays_since {

@@ -94,7 +94,7 @@ impl DiskScheduler {
             .position(|flight| flight.dispatch.id == id)?;
         let flight = self.flights.swap_remove(place);
         self.advance_sweeps(now);
-        self.core.finish(now, flight.service);
+        self.core.finish_one(now, flight.service, flight.issued);
         match flight.service {
             Service::Piece(task, ..) => self.servers.settle(task, &self.core),
             Service::Swept(task, ..) => self.sweeps.ended(now, task, &mut self.core),

@@ -13,7 +13,8 @@ use crate::units::{Nanos, Sector, SectorCount, Time};
 impl DiskScheduler {
     /// What to do now. To be asked again after each event and after each `Issue`.
     pub fn decide(&mut self, now: Time) -> Decision {
-        if self.passing.is_some() || self.flights.len() >= self.profile.outstanding() as usize {
+        let on_disk = self.flights.len() + usize::from(self.passing.is_some());
+        if on_disk >= self.profile.outstanding() as usize {
             return Decision::Wait { until: None };
         }
         let next_sweep = self.release_sweeps(now, now + Nanos(1));
@@ -111,7 +112,7 @@ impl DiskScheduler {
     }
 
     /// How much longer than its cost a stream's request takes after this piece.
-    fn away_after(&self, piece: &Dispatch) -> Nanos {
+    pub(super) fn away_after(&self, piece: &Dispatch) -> Nanos {
         self.away(Some(piece.last()))
     }
 
@@ -189,6 +190,7 @@ impl DiskScheduler {
                     self.linger = Some(Linger {
                         service,
                         account,
+                        since: now,
                         until: now + wait,
                     });
                     return Some(Decision::Wait {
@@ -211,7 +213,7 @@ impl DiskScheduler {
             && (now >= linger.until || account == Some(linger.account))
         {
             self.linger = None;
-            self.core.finish(now, linger.service);
+            self.core.finish_one(now, linger.service, linger.since);
             if let Service::Piece(task, ..) = linger.service {
                 self.servers.settle(task, &self.core);
             }

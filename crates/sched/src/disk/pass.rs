@@ -3,9 +3,13 @@
 //! Queueing a request, finding it again as the only one and taking it out costs more than a disk in memory takes
 //! to serve a few kilobytes. Where nothing is queued, nothing is on the disk and nobody has been promised
 //! anything, there is only one decision to be made of it, and whatever its order names has been served.
+//!
+//! The core makes that decision and is told of the start and of the end, as of everything that the disk is given: whoever
+//! joins meanwhile begins when the disk is free in time.
 
 use super::report::Completed;
 use super::{DiskScheduler, TaskKind};
+use crate::core::{Choice, Service};
 use crate::request::{Class, Dispatch, Request, RequestId};
 use crate::units::{SectorCount, Time};
 
@@ -15,6 +19,12 @@ pub(super) struct Passing {
     dispatch: Dispatch,
     class: Class,
     issued: Time,
+}
+
+impl Passing {
+    pub(super) fn id(&self) -> RequestId {
+        self.dispatch.id
+    }
 }
 
 impl DiskScheduler {
@@ -30,9 +40,15 @@ impl DiskScheduler {
             return None;
         }
         let dispatch = self.piece_of(request, SectorCount::ZERO);
-        if dispatch.count != request.count {
+        let need = Some(self.need(&dispatch));
+        if dispatch.count != request.count || self.core.choose(now, need) != Choice::BestEffort {
             return None;
         }
+        let (service, away) = (
+            Service::BestEffort(dispatch.predicted),
+            self.away_after(&dispatch),
+        );
+        self.core.start_ending_away(now, service, away);
         self.passing = Some(Passing {
             dispatch,
             class,
@@ -53,6 +69,8 @@ impl DiskScheduler {
             class,
             issued,
         } = self.passing.take_if(|passing| passing.dispatch.id == id)?;
+        self.core
+            .finish_one(now, Service::BestEffort(dispatch.predicted), issued);
         self.note_head(Some(dispatch.last()));
         if let Some(floor) = self.floor.and_then(|floor| self.task_mut(floor)) {
             floor.completed += u64::from(succeeded);

@@ -2,6 +2,7 @@
 
 use super::DiskScheduler;
 use super::config::{OverPrediction, SubmitError, TaskKind};
+use super::pass::Passing;
 use crate::core::JobKey;
 use crate::request::{Class, Request, RequestId, Urgency};
 use crate::server::PLAIN;
@@ -55,7 +56,8 @@ impl DiskScheduler {
                 capacity,
             });
         }
-        if self.table.find(request.id).is_some() {
+        let passes = |passing: &Passing| passing.id() == request.id;
+        if self.table.find(request.id).is_some() || self.passing.as_ref().is_some_and(passes) {
             return Err(SubmitError::DuplicateId(request.id));
         }
         if self.table.is_full() {

@@ -149,6 +149,84 @@ fn several_places_keep_the_last_one_for_real_time() {
     );
 }
 
+/// Two pieces of 3 out of a container of 6, of which the one that was started first ends first. What was started
+/// before both has ended by then.
+#[test]
+fn equal_pieces_are_told_apart_by_their_starts() {
+    let mut core = Core::new(CoreOptions {
+        outstanding: 3,
+        ..CoreOptions::default()
+    });
+    let (task, job) = (TaskId(0), JobKey(0));
+    core.join(Time(0), task, params((6, 20)), Time(0));
+    let best_effort = Service::BestEffort(Nanos(3));
+    core.start(Time(0), best_effort);
+    core.arrive(Time(1), task, job, Nanos(6)).expect("accepted");
+    let piece = Service::Piece(task, job, Nanos(3));
+    for start in [1, 2] {
+        let choice = core.choose(Time(start), None);
+        assert_eq!(choice, Choice::RealTime(task, job));
+        core.start(Time(start), piece);
+    }
+    core.finish(Time(3), best_effort);
+    core.finish_one(Time(4), piece, Time(1));
+    assert_eq!(
+        core.remaining(task, job),
+        Some(Nanos(0)),
+        "one is on the disk"
+    );
+    core.finish_one(Time(5), piece, Time(2));
+    assert_eq!(core.remaining(task, job), None, "all 6 have been used");
+    let wait = Choice::Wait { until: None };
+    assert_eq!(core.choose(Time(5), None), wait);
+}
+
+/// Of equal best-effort requests, too, the one that has ended is not the one that goes on.
+#[test]
+fn equal_requests_are_told_apart_by_their_starts() {
+    let mut core = Core::new(CoreOptions {
+        outstanding: 3,
+        ..CoreOptions::default()
+    });
+    core.join(Time(0), TaskId(0), params((1, 20)), Time(0));
+    let service = Service::BestEffort(Nanos(9));
+    core.start(Time(0), service);
+    core.start(Time(5), service);
+    core.finish_one(Time(6), service, Time(5));
+    assert_eq!(core.slack(Time(6)), Nanos(20 - 3 - 1), "free from 9 on");
+}
+
+/// A best-effort request of 1 goes in the time by which the first job is shorter than the task's 2. When the job is
+/// withdrawn that time has been used, so its slot is not given back.
+#[test]
+fn a_slot_of_which_best_effort_has_used_a_part_is_not_given_back() {
+    let options = CoreOptions {
+        policy: Policy::DeltaL,
+        gives_over_prediction: true,
+        ..CoreOptions::default()
+    };
+    let task = TaskId(0);
+    let [first, second] = [JobKey(0), JobKey(1)];
+    for served in [false, true] {
+        let mut core = Core::new(options);
+        core.join(Time(0), task, params((2, 2)), Time(0));
+        core.set_delta_l(Time(0), Nanos(0), Nanos(0));
+        core.arrive(Time(0), task, first, Nanos(1))
+            .expect("accepted");
+        core.arrive(Time(0), task, second, Nanos(2))
+            .expect("accepted");
+        let service = Service::BestEffort(Nanos(1));
+        assert_eq!(core.choose(Time(0), Some(Nanos(1))), Choice::BestEffort);
+        core.start(Time(0), service);
+        if served {
+            core.finish(Time(1), service);
+        }
+        assert!(core.withdraw(Time(1), task, first));
+        let window = core.window(task, second).expect("queued");
+        assert_eq!((window.release, window.deadline), (Time(2), Time(4)));
+    }
+}
+
 #[test]
 fn a_misbehaving_stream_leaves_best_effort_its_share() {
     let share = |percent: u8| {

@@ -91,3 +91,70 @@ fn nothing_passes_where_something_else_could_be_decided() {
         refuses(&mut disk, sync(1, 0));
     }
 }
+
+fn solid_state(outstanding: u32) -> DiskScheduler {
+    let shipped = DriveProfile::shipped("conservative-solid-state").unwrap();
+    let mut spec = shipped.spec().clone();
+    spec.outstanding = outstanding;
+    let profile = Arc::new(DriveProfile::new(spec).unwrap());
+    DiskScheduler::new(profile, SchedulerConfig::default())
+}
+
+/// A write of 18.5 ms has passed when a stream of 5.02 in 6.02 ms joins and asks at once.
+#[test]
+fn who_joins_while_something_passes_is_not_late() {
+    let stream = TaskParams::new(Nanos(5_020_000), Nanos(6_020_000)).unwrap();
+    let mut disk = solid_state(1);
+    let write = Request {
+        op: Op::Write,
+        ..request(1, 0, 1_000, Class::BestEffort(Urgency::Sync))
+    };
+    let passed = pass(&mut disk, at(1), &write);
+    assert_eq!(passed.predicted, Nanos(18_533_334));
+    let (joined, ends) = (at(1) + Nanos(1), at(1) + passed.predicted);
+    let release = disk.join(joined, TaskId(1), stream, TaskKind::Stream, joined);
+    let release = release.unwrap();
+    assert!(release > joined, "the disk is not free in time");
+    assert!(release <= ends, "nothing else is owed");
+    let block = request(2, 0, 7, Class::Stream(TaskId(1)));
+    disk.submit(joined, block).unwrap();
+    assert_eq!(disk.decide(joined), Decision::Wait { until: None });
+    assert!(disk.completed(ends, write.id).unwrap().finished);
+    let issued = issued(&mut disk, ends);
+    assert_eq!(issued.id, block.id);
+    let done = disk.completed(ends + issued.predicted, block.id).unwrap();
+    assert_eq!(done.lateness, Nanos::ZERO);
+}
+
+/// With two places what passes has one of them, and the other one is for whoever has joined meanwhile.
+#[test]
+fn what_passes_takes_one_place_of_several() {
+    let mut disk = solid_state(2);
+    pass(&mut disk, at(1), &sync(1, 0));
+    let again = disk.submit(at(1), sync(1, 0));
+    assert_eq!(again, Err(SubmitError::DuplicateId(RequestId(1))));
+    let stream = TaskKind::Stream;
+    disk.join(at(2), TaskId(1), task(6, 20), stream, at(2))
+        .unwrap();
+    let block = request(2, 0, 7, Class::Stream(TaskId(1)));
+    disk.submit(at(2), block).unwrap();
+    disk.submit(at(2), sync(3, 64)).unwrap();
+    assert_eq!(issued(&mut disk, at(2)).id, block.id);
+    assert_eq!(disk.decide(at(2)), Decision::Wait { until: None });
+    disk.completed(at(7), block.id).unwrap();
+    let wait = disk.decide(at(7));
+    assert_eq!(wait, Decision::Wait { until: None }, "for real time only");
+    disk.completed(at(8), RequestId(1)).unwrap();
+    assert_eq!(issued(&mut disk, at(8)).id, RequestId(3));
+}
+
+/// Nothing goes past the floor's containers: what does not fit into the slack beside them is queued, and served from one.
+#[test]
+fn what_does_not_fit_the_slack_does_not_pass() {
+    let mut disk = atlas(SchedulerConfig::default());
+    join(&mut disk, 9, task(95, 100), TaskKind::Floor).unwrap();
+    let one = sync(1, 4_000_000);
+    assert_eq!(disk.pass(at(1), &one), None);
+    disk.submit(at(1), one).unwrap();
+    assert_eq!(issued(&mut disk, at(1)).served, Served::Container);
+}
