@@ -229,14 +229,14 @@ impl DiskScheduler {
     /// Since when at every instant some released real-time request has been queued or on the disk; `None`:
     /// there is none now.
     pub fn busy_since(&mut self, now: Time) -> Option<Time> {
-        self.advance_sweeps(now);
+        self.advance(now);
         self.core.busy_since(now)
     }
 
     /// By how much a real-time request may be late at most, now or later, if from now on the disk is kept
     /// from nothing and takes no longer than predicted. `None`: the scheduler in use cannot tell.
     pub fn shortfall(&mut self, now: Time) -> Option<Nanos> {
-        self.advance_sweeps(now);
+        self.advance(now);
         self.core.shortfall(now)
     }
 
@@ -246,9 +246,10 @@ impl DiskScheduler {
         self.config.sweeps && self.profile.outstanding() == 1
     }
 
-    /// Sweeps whose time came before this instant are released.
-    fn advance_sweeps(&mut self, now: Time) {
+    /// Sweeps whose time came before this instant are released, and containers whose time has come.
+    fn advance(&mut self, now: Time) {
         self.release_sweeps(now, now);
+        self.servers.advance(now, &mut self.core);
     }
 
     /// Sweeps whose time came before `until` are released. When the next one will be.
@@ -259,7 +260,7 @@ impl DiskScheduler {
 
     /// What happened so far and how things stand.
     pub fn report(&mut self, now: Time) -> DiskReport {
-        self.advance_sweeps(now);
+        self.advance(now);
         let utilization: u128 = self.tasks.iter().map(|task| task.utilization_ppb()).sum();
         let slack = self.core.slack(now);
         let [queued_sync, queued_async] = self.queue.queued();

@@ -165,15 +165,17 @@ impl Servers {
             .iter()
             .position(|server| server.account == account)
         {
-            self.refresh(now, place, core);
+            self.refresh(now, now, place, core);
         }
     }
 
-    /// Releases the containers whose time has come. When the next one's will.
+    /// Releases the containers whose time has come, as of when it came. To be called before anything else that happens
+    /// at `now`. When the next one's will.
     pub(crate) fn advance(&mut self, now: Time, core: &mut Core) -> Option<Time> {
         let mut next: Option<Time> = None;
         for place in 0..self.servers.len() {
-            self.refresh(now, place, core);
+            let since = self.servers[place].next_release.min(now);
+            self.refresh(now, since, place, core);
             let server = &self.servers[place];
             if server.container.is_none() && self.ready[server.account as usize] > 0 {
                 next = Some(next.map_or(server.next_release, |next| next.min(server.next_release)));
@@ -182,14 +184,14 @@ impl Servers {
         next
     }
 
-    /// Opens a container that is needed and due, withdraws one that is not needed after all.
-    fn refresh(&mut self, now: Time, place: usize, core: &mut Core) {
+    /// Opens a container that is due and has been needed `since` then, withdraws one that is not needed after all.
+    fn refresh(&mut self, now: Time, since: Time, place: usize, core: &mut Core) {
         let server = &mut self.servers[place];
         let ready = self.ready[server.account as usize];
         match server.container {
             None if ready > 0 && now >= server.next_release => {
                 let key = JobKey(self.containers);
-                if let Ok(window) = core.arrive(now, server.task, key, server.slice) {
+                if let Ok(window) = core.arrived(now, since, server.task, key, server.slice) {
                     self.containers += 1;
                     let deadline = window.deadline;
                     server.container = Some(Container {

@@ -93,7 +93,7 @@ impl DiskScheduler {
             .iter()
             .position(|flight| flight.dispatch.id == id)?;
         let flight = self.flights.swap_remove(place);
-        self.advance_sweeps(now);
+        self.advance(now);
         self.core.finish_one(now, flight.service, flight.issued);
         match flight.service {
             Service::Piece(task, ..) => self.servers.settle(task, &self.core),

@@ -18,6 +18,7 @@ impl DiskScheduler {
             return Decision::Wait { until: None };
         }
         let next_sweep = self.release_sweeps(now, now + Nanos(1));
+        self.servers.advance(now, &mut self.core);
         self.stop_lingering(now, None);
         if let Some(linger) = self.linger {
             return Decision::Wait {

@@ -69,6 +69,7 @@ impl DiskScheduler {
             class,
             issued,
         } = self.passing.take_if(|passing| passing.dispatch.id == id)?;
+        self.advance(now);
         self.core
             .finish_one(now, Service::BestEffort(dispatch.predicted), issued);
         self.note_head(Some(dispatch.last()));

@@ -16,7 +16,7 @@ impl DiskScheduler {
     /// See [`SubmitError`]; nothing is queued then.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError> {
         self.check(&request)?;
-        self.advance_sweeps(now);
+        self.advance(now);
         match request.class {
             Class::Stream(task) => self.submit_stream(now, request, task),
             Class::Swept(task, member) => self.submit_swept(now, request, task, member),
@@ -230,7 +230,7 @@ impl DiskScheduler {
         if self.flights.iter().any(|flight| flight.slot == slot) {
             return false;
         }
-        self.advance_sweeps(now);
+        self.advance(now);
         let request = *self.table.request(slot);
         if let Class::Swept(task, _) = request.class {
             if !self.sweeps.cancel(task, id) {

@@ -58,8 +58,8 @@ impl DiskScheduler {
         if is_server && longest < piece_max {
             return Err(JoinError::PieceTooLong { longest, piece_max });
         }
+        self.advance(now);
         self.stop_lingering(now, None);
-        self.advance_sweeps(now);
         let release = self.core.join(now, id, params, first_release);
         let mut state = TaskState::new(id, kind, params);
         if kind == TaskKind::Floor {
@@ -83,7 +83,7 @@ impl DiskScheduler {
     /// them: cancel before leaving what need not be. A server's requests go on without a
     /// reservation. Returns the instant from which its share is free. `None`: no such task.
     pub fn leave(&mut self, now: Time, id: TaskId) -> Option<Time> {
-        self.advance_sweeps(now);
+        self.advance(now);
         let place = self.task_place(id)?;
         let TaskState {
             kind,

@@ -194,6 +194,33 @@ fn a_server_that_leaves_leaves_its_requests_to_best_effort() {
     assert_eq!(disk.report(at(1)).tasks[0].completed, 5);
 }
 
+/// A container is released when it is due to be, although the disk is busy at that instant.
+#[test]
+fn containers_come_a_period_apart_whatever_is_on_the_disk() {
+    let mut disk = atlas(SchedulerConfig::default());
+    join(&mut disk, 1, task(60, 500), TaskKind::Stream).unwrap();
+    join(&mut disk, 9, task(90, 200), TaskKind::Floor).unwrap();
+    let (mut now, mut id, mut due) = (at(0), 0, Vec::new());
+    while now < at(10_000) {
+        while disk.len() < 10 {
+            id += 1;
+            disk.submit(now, async_(id, id * 777_777 % 8_000_000))
+                .unwrap();
+        }
+        match disk.decide(now) {
+            Decision::Issue(dispatch) => {
+                due.extend(dispatch.deadline);
+                now += dispatch.predicted;
+                disk.completed(now, dispatch.id).unwrap();
+            }
+            Decision::Wait { until } => now = until.unwrap(),
+        }
+    }
+    due.dedup();
+    let expected: Vec<Time> = (1..=50).map(|period| at(200 * period)).collect();
+    assert_eq!(due, expected);
+}
+
 /// A drive of 100 us a request and 500 MB/s.
 fn fast_drive(policy: Policy) -> DiskScheduler {
     let file = DriveProfile::shipped("conservative-file").unwrap();
