@@ -11,7 +11,9 @@
 //! 1. *Aged* requests: those that have waited longer than the limit of their urgency, the one
 //!    that is longest overdue first. After one, [`AGED_EVERY`] others go in position order, so
 //!    that an overloaded disk does not fall back to order of arrival; every request is the
-//!    oldest some day, so none waits for ever.
+//!    oldest some day, so none waits for ever. Each account counts for itself what goes out of its
+//!    containers, and from the last whole piece of its own oldest request on: what goes in slack, or
+//!    out of others' containers, does not put that request off.
 //! 2. Synchronous before asynchronous.
 //! 3. Among those, [`BestEffortOrder`].
 //!
@@ -70,10 +72,20 @@ pub(crate) enum Scope {
 pub(crate) struct Pick {
     pub(crate) slot: u32,
     aged: bool,
+    /// Whether it is the one of its account that is longest overdue, and its whole next piece.
+    is_oldest: bool,
     upwards: bool,
 }
 
 impl Pick {
+    /// Less than its next piece.
+    pub(crate) fn shortened(self) -> Self {
+        Self {
+            is_oldest: false,
+            ..self
+        }
+    }
+
     /// Whether it is its age that it goes by.
     pub(crate) fn is_aged(self) -> bool {
         self.aged
@@ -117,7 +129,10 @@ pub(crate) struct BestEffortQueue {
     by_account: Forest,
     ages: [Ends; 2],
     account_ages: Vec<[Ends; 2]>,
+    /// How many others have been served since an aged request was, or had its try.
     since_aged: u32,
+    /// Of each account, since a whole piece of its oldest aged request was.
+    since_oldest: Vec<u32>,
     upwards: bool,
     queued: [u64; 2],
 }
@@ -149,6 +164,7 @@ impl BestEffortQueue {
             ages: [(NONE, NONE); 2],
             account_ages: vec![[(NONE, NONE); 2]],
             since_aged: AGED_EVERY,
+            since_oldest: vec![AGED_EVERY],
             upwards: true,
             queued: [0; 2],
         }
@@ -159,6 +175,7 @@ impl BestEffortQueue {
         let accounts = account as usize + 1;
         if accounts > self.account_ages.len() {
             self.account_ages.resize(accounts, [(NONE, NONE); 2]);
+            self.since_oldest.resize(accounts, AGED_EVERY);
             self.by_account.grow(2 * accounts);
         }
     }
@@ -264,18 +281,25 @@ impl BestEffortQueue {
         head: Option<Sector>,
         predict: impl Fn(u32) -> Nanos,
     ) -> Option<Pick> {
-        if self.since_aged >= AGED_EVERY
+        let since = match scope {
+            Scope::All => self.since_aged,
+            Scope::Account(account) => self.since_oldest[account as usize],
+        };
+        if since >= AGED_EVERY
             && let Some(slot) = self.aged(scope, now)
         {
+            let account = Scope::Account(self.items[slot as usize].account);
             return Some(Pick {
                 slot,
                 aged: true,
+                is_oldest: scope == account || self.aged(account, now) == Some(slot),
                 upwards: self.upwards,
             });
         }
         let pick = |slot, upwards| Pick {
             slot,
             aged: false,
+            is_oldest: false,
             upwards,
         };
         for urgency in [Urgency::Sync, Urgency::Async] {
@@ -312,11 +336,16 @@ impl BestEffortQueue {
 
     /// The pick is given to the disk.
     pub(crate) fn take(&mut self, pick: Pick) {
-        self.since_aged = if pick.aged {
-            0
-        } else {
-            self.since_aged.saturating_add(1)
+        let after = |since: u32, starts_again| {
+            if starts_again {
+                0
+            } else {
+                since.saturating_add(1)
+            }
         };
+        self.since_aged = after(self.since_aged, pick.aged);
+        let of_account = &mut self.since_oldest[self.items[pick.slot as usize].account as usize];
+        *of_account = after(*of_account, pick.is_oldest);
         self.upwards = pick.upwards;
         self.make_unready(pick.slot);
     }

@@ -39,7 +39,8 @@ impl BestEffortQueue {
         })
     }
 
-    /// An aged request has had its try, without success; the next one comes after some others.
+    /// An aged request has had its try in slack, without success; the next one comes after some others. It keeps
+    /// its place in the containers of its account.
     pub(crate) fn put_off_aged(&mut self) {
         self.since_aged = 0;
     }
@@ -75,10 +76,10 @@ impl BestEffortQueue {
             }
             for (slot, upwards) in sides {
                 if let Some(slot) = slot.filter(|slot| fits(*slot)) {
-                    let aged = false;
                     return Some(Pick {
                         slot,
-                        aged,
+                        aged: false,
+                        is_oldest: false,
                         upwards,
                     });
                 }
@@ -94,11 +95,11 @@ impl BestEffortQueue {
             while slot != NONE {
                 let item = &self.items[slot as usize];
                 if item.ready && accept(slot) {
-                    let (aged, upwards) = (true, self.upwards);
                     return Some(Pick {
                         slot,
-                        aged,
-                        upwards,
+                        aged: true,
+                        is_oldest: false,
+                        upwards: self.upwards,
                     });
                 }
                 slot = item.links[0].1;

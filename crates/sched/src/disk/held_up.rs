@@ -31,7 +31,7 @@ impl DiskScheduler {
             return Instead::Nothing;
         }
         if let Some(piece) = self.cut(pick.slot, room) {
-            return Instead::Piece(pick, piece);
+            return Instead::Piece(pick.shortened(), piece);
         }
         let periods = self.tasks.iter().map(|task| task.params.period());
         let longest = periods.max().unwrap_or_default();
