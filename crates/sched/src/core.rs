@@ -425,6 +425,12 @@ impl Core {
             .map(|(slot, index)| self.tasks[slot as usize].queue[index].window)
     }
 
+    /// Whether a task is there, if only until its last deadline.
+    pub(crate) fn has_task(&mut self, now: Time, id: TaskId) -> bool {
+        self.catch_up(now);
+        self.slot(id).is_some()
+    }
+
     /// A task's period.
     pub(crate) fn period(&self, id: TaskId) -> Option<Nanos> {
         let slot = self.slot(id)?;

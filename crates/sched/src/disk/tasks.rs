@@ -60,6 +60,9 @@ impl DiskScheduler {
         }
         self.advance(now);
         self.stop_lingering(now, None);
+        if self.core.has_task(now, id) {
+            return Err(JoinError::DuplicateTask(id));
+        }
         let release = self.core.join(now, id, params, first_release);
         let mut state = TaskState::new(id, kind, params);
         if kind == TaskKind::Floor {

@@ -74,3 +74,22 @@ fn a_task_that_makes_no_sense_is_refused_by_name() {
         Err(JoinError::Full { max: 3 })
     );
 }
+
+/// A task that has left keeps its id, as its share, until its last deadline.
+#[test]
+fn an_id_is_in_use_until_its_task_has_left() {
+    let mut disk = atlas(SchedulerConfig::default());
+    let id = TaskId(5);
+    let again = |disk: &mut DiskScheduler, now| {
+        let joined = disk.join(now, id, task(200, 1_000), TaskKind::Stream, now);
+        joined.map(drop)
+    };
+    again(&mut disk, at(0)).unwrap();
+    disk.submit(at(0), block(1, 5)).unwrap();
+    let first = issued(&mut disk, at(0));
+    disk.completed(at(50), first.id).unwrap();
+    assert_eq!(disk.leave(at(50), id), Some(at(1_000)));
+    let in_use = Err(JoinError::DuplicateTask(id));
+    assert_eq!(again(&mut disk, at(60)), in_use);
+    assert_eq!(again(&mut disk, at(1_000)), Ok(()));
+}
