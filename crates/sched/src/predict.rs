@@ -18,8 +18,9 @@
 //! head and cylinder switches among the first k; tracks are skewed, so a switch costs its time
 //! rounded up to a sector and no rotation, except into another zone. The two overlap: no sector leaves before it has come, so it
 //! ends at the latest after `max over k of (k m + S(k) + (n - k) b)`, and a sector each. If the bus
-//! is the faster of the two that is at k = n. Otherwise what is gained on a track covers
-//! switches or not, and the maximum is after the first switch or after the last.
+//! is the faster of the two that is at k = n. Otherwise the bus loses on each track, and what it loses on the
+//! tracks of a cylinder covers their switches or not: the maximum is after the first switch, after the last to
+//! another cylinder, or after the last.
 //!
 //! A drive that reads whole tracks (`track_reads`) takes up to a rotation for each track it touches,
 //! however little is wanted of it, and one more when its buffer has run empty and it falls back to
@@ -394,9 +395,10 @@ impl Predictor {
     }
 }
 
+/// So much longer, but not longer than what is never given to a drive.
 fn widened(time: Nanos, percent: u64) -> Nanos {
     if percent == 0 {
-        return time;
+        return time.min(FOREVER);
     }
     let wider = u128::from(time.0) * u128::from(100 + percent);
     Nanos(u64::try_from(wider.div_ceil(100)).map_or(FOREVER.0, |wider| wider.min(FOREVER.0)))

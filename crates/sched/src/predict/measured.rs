@@ -30,8 +30,11 @@ impl Measured {
         let Some(&(from, below)) = index.checked_sub(1).map(|before| &self.points[before]) else {
             return Some(Nanos(above));
         };
+        let more = u128::from(above - below) * u128::from(count - from);
+        let more = more.div_ceil(u128::from(to - from));
+        // The count is no more than that of the point above, and so is the time.
         Some(Nanos(
-            below + ((above - below) * (count - from)).div_ceil(to - from),
+            u64::try_from(more).map_or(above, |more| below + more),
         ))
     }
 }

@@ -188,7 +188,7 @@ impl Mechanics {
     fn switches(&self, layout: Layout) -> u64 {
         let crossings = layout.tracks.saturating_sub(1);
         let longer = self.cylinder_switch - self.head_switch;
-        crossings * (self.head_switch + self.media(1, layout.zone))
+        crossings * self.usual_switch(layout.zone)
             + layout.cylinder_crossings * longer
             + layout.zone_crossings * self.rotation
     }
@@ -196,25 +196,44 @@ impl Mechanics {
     /// From the first sector's passing until the last is across, in order (see the module's header).
     pub(super) fn in_order(&self, layout: Layout) -> u64 {
         let zone = layout.zone;
-        let (media, bus) = (self.media(layout.count, zone), self.bus(layout.count));
         let one_each = self.media(1, zone) + self.bus(1);
-        let switches = self.switches(layout);
-        if bus <= media {
-            return media + switches + one_each;
+        if self.bus_longer(zone) == 0 {
+            return self.media(layout.count, zone) + self.switches(layout) + one_each;
         }
-        // A switch may come at once; each later one comes after a track on which the bus loses.
-        let crossings = layout.tracks.saturating_sub(1);
-        let first = if crossings == 0 {
+        self.bus(layout.count)
+            + self.behind(layout)
+            + layout.zone_crossings * self.rotation
+            + one_each
+    }
+
+    /// How much longer a whole track takes on the bus than under the head.
+    fn bus_longer(&self, zone: Zone) -> u64 {
+        self.bus(zone.sectors_per_track)
+            .saturating_sub(self.rotation)
+    }
+
+    /// A switch to the next head, rounded up to a sector.
+    fn usual_switch(&self, zone: Zone) -> u64 {
+        self.head_switch + self.media(1, zone)
+    }
+
+    /// How far the medium may be behind a bus that is the slower of the two, because of switches. The first may
+    /// come at once, and to another cylinder; each later one comes after a track on which the bus loses. So the most
+    /// is just after the first, after the last to another cylinder, or after the last.
+    fn behind(&self, layout: Layout) -> u64 {
+        let (zone, switches) = (layout.zone, layout.tracks.saturating_sub(1));
+        let longer = self.cylinder_switch - self.head_switch;
+        let after = |switch: u64| {
+            let taken = switch * self.usual_switch(zone) + switch.div_ceil(zone.heads) * longer;
+            taken.saturating_sub(switch.saturating_sub(1) * self.bus_longer(zone))
+        };
+        let to_last_cylinder = switches.saturating_sub(1) / zone.heads * zone.heads + 1;
+        let most = [1, to_last_cylinder, switches].map(after);
+        if switches == 0 {
             0
         } else {
-            self.cylinder_switch + self.media(1, zone)
-        };
-        let first = first + layout.zone_crossings * self.rotation;
-        let per_track = self
-            .bus(zone.sectors_per_track)
-            .saturating_sub(self.rotation);
-        let lost = per_track * crossings.saturating_sub(1);
-        bus + first.max(switches.saturating_sub(lost)) + one_each
+            most.into_iter().max().unwrap_or_default()
+        }
     }
 
     /// Whole tracks into the buffer, and from there across the bus a track behind.
@@ -235,20 +254,29 @@ impl Mechanics {
         };
         let read = media + refill;
         let last_burst = self.bus(count.min(zone.sectors_per_track) + 1);
+        // Where switches are made up for on the next tracks, the bus may be the later one from any of them on.
+        // Elsewhere it is at the first one, or what has been read is still later at the last.
+        let behind = if self.bus_longer(zone) > self.usual_switch(zone) {
+            self.behind(layout)
+        } else if tracks > 1 {
+            self.cylinder_switch + self.media(1, zone)
+        } else {
+            0
+        };
         let begins_track = layout.begins_track && count >= zone.sectors_per_track;
         let first = if place == Place::Known && begins_track {
             // From the end of the first track on the bus is busy, but for what a cylinder takes longer than a head.
             self.rotation + layout.cylinder_crossings * (self.cylinder_switch - self.head_switch)
         } else {
             // Where the bus is the slower one it is busy from the second track at the latest.
-            let switch = if tracks > 1 {
-                self.cylinder_switch + self.media(1, zone)
-            } else {
-                0
-            };
-            tracks.min(2) * self.rotation + switch + layout.zone_crossings * self.rotation
+            tracks.min(2) * self.rotation + behind + layout.zone_crossings * self.rotation
         };
-        let bus = first + self.bus(count + tracks);
+        let caught_up = if is_long && behind >= self.rotation / 2 {
+            self.rotation
+        } else {
+            0
+        };
+        let bus = first + caught_up + self.bus(count + tracks);
         self.media(1, zone) + bus.max(read + last_burst)
     }
 

@@ -7,7 +7,7 @@ use super::mechanics::Layout;
 use super::widened;
 use super::{COUNT_MAX, FOREVER, Model, NANOS_PER_MICRO, Predictor, flat_time};
 use crate::request::Op;
-use crate::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, SectorCount};
+use crate::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Sector, SectorCount};
 
 /// Seconds of a stream in one block: more would make it wait too long for its first, and need more
 /// memory than the disk time saved is worth.
@@ -93,27 +93,28 @@ impl Predictor {
         SectorCount(fitting * unit)
     }
 
-    /// The longest prediction for a piece of [`Predictor::piece_sectors`] in any zone.
+    /// The longest prediction for a piece: of [`Predictor::piece_sectors`] in any zone, or of a physical sector
+    /// that lies in more than one, which is not cut.
     #[must_use]
     pub fn piece_max(&self, limit: Nanos) -> Nanos {
-        let worst = |zone| {
-            let count = self.piece_sectors(zone, limit);
-            let partial = match &self.model {
-                Model::Rotating(mechanics) if self.physical_sectors > 1 => mechanics.rotation,
-                _ => 0,
-            };
-            [Op::Read, Op::Write]
-                .map(|op| {
-                    let partial = widened(Nanos(partial), self.widened_percent);
-                    self.piece_worst(zone, op, count) + partial
-                })
-                .into_iter()
-                .max()
+        let in_part = match &self.model {
+            Model::Rotating(mechanics) if self.physical_sectors > 1 => mechanics.rotation,
+            _ => 0,
         };
-        (0..self.zones.len())
-            .filter_map(worst)
-            .max()
-            .unwrap_or_default()
+        let in_part = widened(Nanos(in_part), self.widened_percent);
+        let unit = self.physical_sectors;
+        let whole = (0..self.zones.len()).map(|zone| {
+            let count = self.piece_sectors(zone, limit);
+            [Op::Read, Op::Write].map(|op| self.piece_worst(zone, op, count))
+        });
+        let ends = self.zones.iter().map(|zone| zone.end);
+        let torn = ends.filter(|end| !end.is_multiple_of(unit) && *end < self.capacity.get());
+        let torn = torn.map(|end| {
+            let start = Sector(end / unit * unit);
+            [Op::Read, Op::Write].map(|op| self.predict(None, op, start, SectorCount(unit)))
+        });
+        let longest = whole.chain(torn).flatten().max();
+        longest.unwrap_or_default() + in_part
     }
 
     /// The slack at which it is worth leaving a real-time burst: a multiple of the two long seeks, and

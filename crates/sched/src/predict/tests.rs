@@ -4,6 +4,8 @@ use crate::random_tests::cases;
 use crate::units::{Bytes, BytesPerSecond};
 use proptest::prelude::*;
 
+mod formula;
+
 fn of(name: &str) -> Predictor {
     Predictor::new(&DriveProfile::shipped(name).unwrap())
 }

@@ -12,8 +12,8 @@ use alloc::string::{String, ToString};
 pub(super) const SECTORS_MAX: u64 = 1 << 48;
 /// No single time in a profile is longer than a minute.
 const US_MAX: u64 = 60_000_000;
-/// Not even a drum takes longer than a second for a rotation.
-const ROTATION_US_MAX: u64 = 1_000_000;
+/// Not even a drum takes longer than a second for a rotation, a switch or a seek.
+const MECHANICAL_US_MAX: u64 = 1_000_000;
 /// No drive moves more than a tebibyte a second.
 const RATE_MAX: u64 = 1 << 40;
 /// No drive is given more requests at a time; queue indices stay small.
@@ -109,21 +109,28 @@ pub(super) fn spec(spec: &ProfileSpec) -> Checked {
 }
 
 fn rotating(spec: &RotatingSpec, capacity: u64) -> Checked {
-    bounded("rotating.rotation_us", spec.rotation_us, 1, ROTATION_US_MAX)?;
+    bounded(
+        "rotating.rotation_us",
+        spec.rotation_us,
+        1,
+        MECHANICAL_US_MAX,
+    )?;
     bounded(
         "rotating.command_overhead_us",
         spec.command_overhead_us,
         0,
         US_MAX,
     )?;
-    bounded("rotating.head_switch_us", spec.head_switch_us, 0, US_MAX)?;
+    let head_switch = spec.head_switch_us;
+    bounded("rotating.head_switch_us", head_switch, 0, MECHANICAL_US_MAX)?;
     bounded(
         "rotating.cylinder_switch_us",
         spec.cylinder_switch_us,
-        spec.head_switch_us,
-        US_MAX,
+        head_switch,
+        MECHANICAL_US_MAX,
     )?;
-    bounded("rotating.write_settle_us", spec.write_settle_us, 0, US_MAX)?;
+    let settle = spec.write_settle_us;
+    bounded("rotating.write_settle_us", settle, 0, MECHANICAL_US_MAX)?;
     bounded(
         "rotating.bus_bytes_per_second",
         spec.bus_bytes_per_second,
@@ -138,7 +145,7 @@ fn rotating(spec: &RotatingSpec, capacity: u64) -> Checked {
             format!("is {capacity}, but the zones hold only {sectors} sectors"),
         ));
     }
-    seek(&spec.seek, cylinders)
+    seek(&spec.seek, cylinders, head_switch)
 }
 
 /// Checks the zones; how many cylinders and sectors they have.
@@ -184,12 +191,13 @@ fn zones(zones: &[ZoneSpec]) -> Result<(u64, u64), ProfileError> {
     Ok((cylinders, sectors))
 }
 
-fn seek(points: &[SeekPoint], cylinders: u64) -> Checked {
+/// Checks the curve: that it falls nowhere, from staying on the cylinder to the full stroke.
+fn seek(points: &[SeekPoint], cylinders: u64, head_switch_us: u64) -> Checked {
     let mut before: Option<SeekPoint> = None;
     for (index, point) in points.iter().enumerate() {
         let at = |key: &str| format!("rotating.seek[{index}].{key}");
         bounded(&at("cylinders"), point.cylinders, 0, GEOMETRY_MAX)?;
-        bounded(&at("us"), point.us, 0, US_MAX)?;
+        bounded(&at("us"), point.us, 0, MECHANICAL_US_MAX)?;
         if let Some(before) = before {
             bounded(
                 &at("cylinders"),
@@ -197,12 +205,19 @@ fn seek(points: &[SeekPoint], cylinders: u64) -> Checked {
                 before.cylinders + 1,
                 GEOMETRY_MAX,
             )?;
-            bounded(&at("us"), point.us, before.us, US_MAX)?;
+            bounded(&at("us"), point.us, before.us, MECHANICAL_US_MAX)?;
         } else if point.cylinders > 1 {
             return Err(wrong(
                 at("cylinders"),
                 "the curve must begin at a distance of 0 or 1",
             ));
+        } else if point.cylinders == 1 && point.us < head_switch_us {
+            let problem = format!(
+                "is {}; to stay on the cylinder takes a head switch, {head_switch_us}, and must not take longer: \
+                 write the longer time here, or what it takes at a distance of 0",
+                point.us
+            );
+            return Err(wrong(at("us"), problem));
         }
         before = Some(*point);
     }

@@ -120,6 +120,21 @@ fn nonsense_mechanics_are_named() {
     rotating(|r| r.seek.truncate(9), "rotating.seek");
     rotating(|r| drop(r.seek.drain(..2)), "rotating.seek[0].cylinders");
     rotating(|r| r.seek[4].us = 0, "rotating.seek[4].us");
+    rotating(
+        |r| {
+            r.seek.remove(0);
+            r.head_switch_us = 3_201;
+            r.cylinder_switch_us = 3_201;
+        },
+        "rotating.seek[0].us",
+    );
+    let longer = 1_000_001;
+    rotating(
+        |r| r.cylinder_switch_us = longer,
+        "rotating.cylinder_switch_us",
+    );
+    rotating(|r| r.write_settle_us = longer, "rotating.write_settle_us");
+    rotating(|r| r.seek[21].us = longer, "rotating.seek[21].us");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::best_effort::BestEffortOrder;
+use crate::units::Bytes;
 
 #[test]
 fn synchronous_requests_go_first_and_each_kind_in_elevator_order() {
@@ -221,15 +222,21 @@ fn a_long_request_is_served_in_pieces_that_keep_to_the_limit() {
     assert!(pieces > 65_536 / 2_048, "{pieces}");
 }
 
-/// Where the pieces of one request begin and end.
-fn pieces_of(profile: DriveProfile, start: u64, count: u64) -> (DiskScheduler, Vec<(u64, u64)>) {
-    let mut disk = DiskScheduler::new(Arc::new(profile), SchedulerConfig::default());
+/// Where the pieces of one request begin and end. None takes longer than the longest of all.
+fn pieces_of(
+    profile: DriveProfile,
+    config: SchedulerConfig,
+    start: u64,
+    count: u64,
+) -> (DiskScheduler, Vec<(u64, u64)>) {
+    let mut disk = DiskScheduler::new(Arc::new(profile), config);
     let class = Class::BestEffort(Urgency::Async);
     disk.submit(at(0), request(1, start, count, class)).unwrap();
     let (mut now, mut pieces) = (at(0), Vec::new());
     loop {
         let piece = issued(&mut disk, now);
         let from = piece.start.get();
+        assert!(piece.predicted <= disk.piece_max(), "{piece:?}");
         pieces.push((from, from + piece.count.get()));
         now += piece.predicted;
         if disk.completed(now, RequestId(1)).unwrap().finished {
@@ -238,25 +245,51 @@ fn pieces_of(profile: DriveProfile, start: u64, count: u64) -> (DiskScheduler, V
     }
 }
 
-#[test]
-fn pieces_end_on_physical_sectors_and_stay_in_their_zone() {
-    let shipped = |name| DriveProfile::shipped(name).unwrap();
-    let mut torn = shipped("quantum-atlas-ii").spec().clone();
+/// A drive with physical sectors of 4 KiB one of which lies in two zones.
+fn torn() -> DriveProfile {
+    let atlas = DriveProfile::shipped("quantum-atlas-ii").unwrap();
+    let mut torn = atlas.spec().clone();
     // A cylinder of 1,790 sectors less.
     let zones = &mut torn.rotating.as_mut().unwrap().zones;
     zones[0].cylinders -= 1;
     zones[1].first_cylinder -= 1;
     zones[1].cylinders += 1;
     torn.capacity_sectors -= 90;
-    torn.physical_sector_bytes = 4_096;
     let torn = DriveProfile::new(torn).unwrap();
-    for (profile, is_whole) in [(shipped("hdd-8tb-7200"), true), (torn, false)] {
+    torn.in_sectors_of(Bytes(4_096)).unwrap()
+}
+
+/// Pieces of one physical sector are never longer than is said, not even where it lies in two zones.
+#[test]
+fn a_piece_over_two_zones_is_not_longer_than_the_longest() {
+    let boundary = Predictor::new(&torn()).zone_range(0).unwrap().end.get();
+    let start = boundary / 8 * 8 - 16;
+    let config = SchedulerConfig {
+        piece_limit: Some(Nanos(1)),
+        ..SchedulerConfig::default()
+    };
+    // From within a physical sector on, so that it is written in part.
+    let (_, pieces) = pieces_of(torn(), config, start + 3, 37);
+    let ends: Vec<u64> = pieces.iter().map(|piece| piece.1 - start).collect();
+    assert_eq!(ends, [8, 16, 24, 32, 40]);
+    assert!(
+        pieces
+            .iter()
+            .any(|piece| piece.0 < boundary && boundary < piece.1)
+    );
+}
+
+#[test]
+fn pieces_end_on_physical_sectors_and_stay_in_their_zone() {
+    let today = DriveProfile::shipped("hdd-8tb-7200").unwrap();
+    for (profile, is_whole) in [(today, true), (torn(), false)] {
         let name = alloc::string::String::from(profile.name());
         // Over the boundary between two zones, which is, or is not, one between physical sectors.
         let boundary = Predictor::new(&profile).zone_range(0).unwrap().end.get();
         assert_eq!(boundary.is_multiple_of(8), is_whole);
         let (start, end) = (boundary / 8 * 8 - 65_544, boundary / 8 * 8 + 65_536);
-        let (disk, pieces) = pieces_of(profile, start, end - start);
+        let config = SchedulerConfig::default();
+        let (disk, pieces) = pieces_of(profile, config, start, end - start);
         assert!(pieces.len() > 6, "{name}: {pieces:?}");
         assert!(pieces.windows(2).all(|two| two[0].1 == two[1].0));
         assert_eq!((pieces[0].0, pieces[pieces.len() - 1].1), (start, end));
