@@ -407,6 +407,11 @@ fn a_trace_is_played_as_it_is_asked_for() {
         slots("trace = { file = \"trace\", took_us = 1500000 }"),
         [(0, 1), (2, 1)]
     );
+    // Where it has the times itself, they are as it says.
+    put(
+        "fio version 3 iolog\n0 f add\n0 f open\n100 f read 0 4096\n2500100 f read 4096 4096\n2500101 f close\n",
+    );
+    assert_eq!(slots("trace = { file = \"trace\" }"), [(0, 1), (2, 1)]);
 }
 
 /// A week of a workstation beside films, as it was and in a twentieth of the time: all of it is served, the streams lose
@@ -495,7 +500,7 @@ fn a_trace_that_cannot_be_played_is_told() {
     );
     says(
         "trace = { file = \"trace\", took_us = 3 }",
-        "disksim has all times",
+        "this one of disksim has all times",
     );
     put("fio version 2 iolog\nf add\nf open\nf read 0 4096\nf close\n");
     says(TRACE, "took_us");

@@ -102,15 +102,15 @@ impl Source<'_> {
     }
 
     /// How long each request took that is not in the times of the trace.
-    fn took(&self, format: Format) -> Result<Nanos, ExperimentError> {
-        match (format.timing(), self.of.took_us) {
+    fn took(&self, format: Format, timing: Timing) -> Result<Nanos, ExperimentError> {
+        match (timing, self.of.took_us) {
             (Timing::Open, None) => Ok(Nanos::ZERO),
             (Timing::Closed, Some(us)) => Ok(Nanos(us * 1_000)),
             (Timing::Closed, None) => Err(self.invalid(format!(
                 "the times of {format} are those between requests alone: say with `took_us` how long each took"
             ))),
             (Timing::Open, Some(_)) => Err(self.invalid(format!(
-                "`took_us` is for traces whose times are those between requests alone, and {format} has all times"
+                "`took_us` is for traces whose times are those between requests alone, and this one of {format} has all times"
             ))),
         }
     }
@@ -120,7 +120,7 @@ impl Source<'_> {
         &self,
         reader: &mut Reader<'_>,
     ) -> Result<(Vec<TraceRequest>, u64), ExperimentError> {
-        let took = self.took(reader.format())?;
+        let took = self.took(reader.format(), reader.timing())?;
         let from = Time::ZERO + Nanos::from_secs(self.of.from_s);
         let end = self
             .of

@@ -9,6 +9,9 @@ const GZIP: [u8; 2] = [0x1F, 0x8B];
 
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// What text in UTF-8 may begin with that says so.
+const UTF_8: &[u8] = b"\xEF\xBB\xBF";
+
 /// Longer than a line of any trace.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 10;
 
@@ -45,6 +48,9 @@ impl<'a> Input<'a> {
         let mut beginning = vec![0; LINE_BYTES_MAX];
         let count = fill(&mut source, &mut beginning)?;
         beginning.truncate(count);
+        if beginning.starts_with(UTF_8) {
+            beginning.drain(..UTF_8.len());
+        }
         let again = Box::new(io::Cursor::new(beginning.clone()).chain(source));
         Ok(Self {
             source: BufReader::with_capacity(BUFFER_BYTES, again),

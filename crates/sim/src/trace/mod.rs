@@ -1,10 +1,10 @@
 //! Traces of requests to disks, as others have recorded them: read as a stream, whichever of the usual
 //! formats they are in and whether compressed or not.
 //!
-//! A reader yields a request for every transfer of the trace, in the order of the file, with times that
-//! begin at zero. What is in a trace and is no transfer (a flush, a discard, an opened file) is counted. What
-//! is no record of the format at all is an error that names the line, or is counted and left out if the
-//! reader is [lenient](Reader::lenient).
+//! A reader yields a request for every transfer of the trace, in order of time, with times that
+//! begin at zero. Requests that are up to a second out of order are put in order. What is in a trace and is no
+//! transfer (a flush, a discard, an opened file) is counted. What is no record of the format at all is an error
+//! that names the line, or is counted and left out if the reader is [lenient](Reader::lenient).
 
 mod formats;
 #[doc(hidden)]
@@ -63,9 +63,10 @@ pub enum Format {
     Msr,
     /// That of the vSCSI traces of CloudPhysics: CSV with times in us and SCSI operation codes.
     Vscsi,
-    /// What `blkparse` prints, of which the requests that are queued (`Q`) count.
+    /// What `blkparse` prints, of which the requests that are queued (`Q`) count, or that are issued (`D`) where
+    /// none is queued.
     Blkparse,
-    /// An I/O log of fio, version 2.
+    /// An I/O log of fio, version 2 or 3.
     Iolog,
 }
 
@@ -90,15 +91,6 @@ impl Format {
             Self::Vscsi => "vscsi",
             Self::Blkparse => "blkparse",
             Self::Iolog => "iolog",
-        }
-    }
-
-    /// What the times of such a trace mean.
-    #[must_use]
-    pub const fn timing(self) -> Timing {
-        match self {
-            Self::Iolog => Timing::Closed,
-            Self::Srt | Self::Disksim | Self::Msr | Self::Vscsi | Self::Blkparse => Timing::Open,
         }
     }
 }

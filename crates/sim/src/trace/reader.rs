@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read};
 
-use sched::units::{Bytes, Nanos, Time};
+use sched::units::{Bytes, Time};
 
 use super::formats::{self, LineFormat, srt};
 use super::input::{Input, LINE_BYTES_MAX, Line};
-use super::{Format, Raw, Record, TraceRequest};
+use super::number::shown;
+use super::{Format, Raw, Record, Timing, TraceRequest};
+use order::Order;
+
+mod order;
 
 /// Where in a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,9 +43,12 @@ pub enum TraceError {
     Empty,
     /// Its beginning is that of no format, and none was named.
     #[error(
-        "the trace is in no known format: expected srt, disksim, msr, vscsi, blkparse or iolog"
+        "the trace is in no known format, which are srt, disksim, msr, vscsi, blkparse and iolog; {what}"
     )]
-    Unknown,
+    Unknown {
+        /// What it is, or how it begins.
+        what: String,
+    },
     /// It cannot be read, or was damaged while it was compressed.
     #[error("after {place} the trace cannot be read: {error}")]
     Read {
@@ -66,13 +73,13 @@ enum Parser {
 }
 
 impl Parser {
-    fn new(format: Format) -> Self {
+    fn new(format: Format, beginning: &[u8]) -> Self {
         Self::Lines(match format {
             Format::Srt => return Self::Srt,
             Format::Disksim => Box::new(formats::disksim::Disksim),
             Format::Msr => Box::new(formats::msr::Msr::default()),
             Format::Vscsi => Box::new(formats::vscsi::Vscsi),
-            Format::Blkparse => Box::new(formats::blkparse::Blkparse),
+            Format::Blkparse => Box::new(formats::blkparse::Blkparse::new(beginning)),
             Format::Iolog => Box::new(formats::iolog::Iolog::default()),
         })
     }
@@ -81,28 +88,17 @@ impl Parser {
 /// What has been learnt from the records so far.
 #[derive(Default)]
 struct Seen {
-    first_ns: Option<u64>,
-    last_ns: u64,
+    order: Order,
     devices: HashMap<String, u32>,
 }
 
 impl Seen {
-    /// The request, its time and device in terms of the trace.
-    fn request(&mut self, raw: &Raw<'_>) -> Result<TraceRequest, String> {
-        if raw.length_bytes == 0 {
-            return Err("it transfers nothing".to_owned());
-        }
+    /// Takes a request whose time and device are in terms of the trace.
+    fn take(&mut self, raw: &Raw<'_>) -> Result<(), String> {
         if raw.start_bytes.checked_add(raw.length_bytes).is_none() {
             return Err("it ends beyond 2^64 bytes".to_owned());
         }
-        if raw.at_ns < self.last_ns {
-            let back = Nanos(self.last_ns - raw.at_ns);
-            return Err(format!(
-                "it is {back} before the one before it: sort the trace by time"
-            ));
-        }
-        let first_ns = *self.first_ns.get_or_insert(raw.at_ns);
-        self.last_ns = raw.at_ns;
+        self.order.has_place(raw.at_ns)?;
         let device = match self.devices.get(raw.device) {
             Some(device) => *device,
             None => {
@@ -111,25 +107,26 @@ impl Seen {
                 device
             }
         };
-        Ok(TraceRequest {
-            at: Time::ZERO + Nanos(raw.at_ns - first_ns),
+        let request = TraceRequest {
+            at: Time::ZERO,
             device,
             op: raw.op,
             start: Bytes(raw.start_bytes),
             length: Bytes(raw.length_bytes),
             urgency: raw.urgency,
-        })
+        };
+        self.order.put(raw.at_ns, request);
+        Ok(())
     }
 }
 
 /// What became of a record.
 enum Step {
-    Request(TraceRequest),
-    Passed,
+    Taken,
     End,
 }
 
-/// Reads a trace as an iterator over its requests. After an error it is at its end.
+/// Reads a trace as an iterator over its requests, in order of time. After an error it is at its end.
 pub struct Reader<'a> {
     input: Input<'a>,
     format: Format,
@@ -162,11 +159,12 @@ impl<'a> Reader<'a> {
         }
         let format = format
             .or_else(|| formats::detect(first))
-            .ok_or(TraceError::Unknown)?;
+            .ok_or_else(|| unknown(first))?;
+        let parser = Parser::new(format, first);
         let mut reader = Self {
             input,
             format,
-            parser: Parser::new(format),
+            parser,
             seen: Seen::default(),
             number: 0,
             line: Vec::new(),
@@ -193,6 +191,17 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// What the times of the trace mean.
+    #[must_use]
+    pub fn timing(&self) -> Timing {
+        match self.format {
+            Format::Iolog => formats::iolog::timing(self.input.beginning()),
+            Format::Srt | Format::Disksim | Format::Msr | Format::Vscsi | Format::Blkparse => {
+                Timing::Open
+            }
+        }
     }
 
     /// How many records were left out because they are wrong.
@@ -272,10 +281,12 @@ impl<'a> Reader<'a> {
                 return Ok(Err(format!("it is longer than {LINE_BYTES_MAX} bytes")));
             }
         }
-        let Ok(line) = std::str::from_utf8(&self.line) else {
-            return Ok(Err("it is not UTF-8".to_owned()));
-        };
-        let record = parser.record(line);
+        // A name that was cut off within a character does no harm.
+        let line = String::from_utf8_lossy(&self.line);
+        if formats::is_passed_over(&line) {
+            return Ok(Ok(Step::Taken));
+        }
+        let record = parser.record(&line);
         Ok(record.and_then(|record| taken(&mut self.seen, &mut self.other, &record)))
     }
 
@@ -297,37 +308,54 @@ impl<'a> Reader<'a> {
 /// Takes a record into account.
 fn taken(seen: &mut Seen, other: &mut u64, record: &Record<'_>) -> Result<Step, String> {
     match record {
-        Record::Request(raw) => Ok(Step::Request(seen.request(raw)?)),
-        Record::Other => {
-            *other += 1;
-            Ok(Step::Passed)
-        }
-        Record::Heading => Ok(Step::Passed),
-        Record::End => Ok(Step::End),
+        Record::Request(raw) if raw.length_bytes > 0 => seen.take(raw)?,
+        Record::Request(_) | Record::Other => *other += 1,
+        Record::Heading => {}
+        Record::End => return Ok(Step::End),
     }
+    Ok(Step::Taken)
+}
+
+fn unknown(beginning: &[u8]) -> TraceError {
+    let what = formats::other(beginning).map_or_else(
+        || {
+            let text = String::from_utf8_lossy(beginning);
+            let first = text.lines().find(|line| !line.trim().is_empty());
+            format!("it begins with `{}`", shown(first.unwrap_or_default()))
+        },
+        str::to_owned,
+    );
+    TraceError::Unknown { what }
 }
 
 impl Iterator for Reader<'_> {
     type Item = Result<TraceRequest, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.is_at_end {
-            match self.step() {
-                Ok(Ok(Step::Request(request))) => return Some(Ok(request)),
-                Ok(Ok(Step::Passed)) => {}
-                Ok(Ok(Step::End)) => self.is_at_end = true,
-                Ok(Err(_)) if self.is_lenient => self.skipped += 1,
-                Ok(Err(problem)) => {
-                    self.is_at_end = true;
-                    return Some(Err(self.wrong(problem)));
-                }
-                Err(error) => {
-                    self.is_at_end = true;
-                    return Some(Err(error));
-                }
+        loop {
+            if let Some(request) = self.seen.order.take(self.is_at_end) {
+                return Some(Ok(request));
             }
+            if self.is_at_end {
+                return None;
+            }
+            let error = match self.step() {
+                Ok(Ok(Step::Taken)) => continue,
+                Ok(Ok(Step::End)) => {
+                    self.is_at_end = true;
+                    continue;
+                }
+                Ok(Err(_)) if self.is_lenient => {
+                    self.skipped += 1;
+                    continue;
+                }
+                Ok(Err(problem)) => self.wrong(problem),
+                Err(error) => error,
+            };
+            self.is_at_end = true;
+            self.seen.order.clear();
+            return Some(Err(error));
         }
-        None
     }
 }
 

@@ -9,14 +9,54 @@ use crate::trace::{Raw, Record};
 
 /// The action of a request that comes to the queue of a disk.
 const QUEUED: &str = "Q";
+/// That of one that is sent to the disk.
+const ISSUED: &str = "D";
+/// That of one that is done.
+const COMPLETED: &str = "C";
 
-pub(in crate::trace) struct Blkparse;
+/// The place of the action in a line.
+const ACTION: usize = 5;
+
+pub(in crate::trace) struct Blkparse {
+    /// The action whose requests count: the same request comes again with others.
+    counts: &'static str,
+}
+
+impl Blkparse {
+    /// Takes what is queued; where nothing is in these first bytes of the trace, what is issued, and where that is not
+    /// there either, what is completed.
+    pub(in crate::trace) fn new(beginning: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(beginning);
+        let has = |action: &&str| {
+            let mut lines = text.lines();
+            lines.any(|line| line.split_ascii_whitespace().nth(ACTION) == Some(*action))
+        };
+        let counts = [QUEUED, ISSUED, COMPLETED].into_iter().find(has);
+        Self {
+            counts: counts.unwrap_or(QUEUED),
+        }
+    }
+
+    /// Whether requests with this action count.
+    fn counts(&self, action: &str) -> Result<bool, String> {
+        match (self.counts, action) {
+            (COMPLETED, COMPLETED) => Err(
+                "it was completed (C), and when is not said it was queued (Q) or issued (D), neither of which the trace \
+                 begins with: trace those too"
+                    .to_owned(),
+            ),
+            (counts, QUEUED) if counts != QUEUED => Err(
+                "it was queued (Q), but nothing was where the trace begins, so that what was issued (D) counts: leave out \
+                 the lines before, or all that were queued"
+                    .to_owned(),
+            ),
+            (counts, action) => Ok(counts == action),
+        }
+    }
+}
 
 impl LineFormat for Blkparse {
     fn record<'a>(&mut self, line: &'a str) -> Result<Record<'a>, String> {
-        if line.trim().is_empty() {
-            return Ok(Record::Heading);
-        }
         if is_summary(line) {
             return Ok(Record::End);
         }
@@ -35,15 +75,25 @@ impl LineFormat for Blkparse {
         if !action.bytes().all(|byte| byte.is_ascii_alphabetic()) {
             return Err(format!("action `{}` is none", shown(action)));
         }
-        // Only what is queued: the same request comes again when it is sent to the disk and when it is done.
-        if action != QUEUED {
+        if !self.counts(action)? {
             return Ok(Record::Other);
         }
         let Some((op, urgency)) = transfer(kind)? else {
             return Ok(Record::Other);
         };
-        let start = whole(field("the sector")?, "sector")?;
-        if field("`+`")? != "+" {
+        // A flush has no sectors, and what is passed to the disk as a command has bytes: the name of the process or the
+        // command follows instead.
+        let is_next = |text: &str| text.starts_with(['[', '(']);
+        let start = field("the sector")?;
+        if is_next(start) {
+            return Ok(Record::Other);
+        }
+        let start = whole(start, "sector")?;
+        let plus = field("`+`")?;
+        if is_next(plus) {
+            return Ok(Record::Other);
+        }
+        if plus != "+" {
             return Err("after the sector `+` and the number of sectors are needed".to_owned());
         }
         let count = whole(field("the number of sectors")?, "number of sectors")?;
@@ -69,14 +119,15 @@ fn is_device(text: &str) -> bool {
 }
 
 /// The direction, and whether somebody waits: of reads all but read-ahead, of writes those that are
-/// synchronous or forced. Not of discards and of flushes without data.
+/// synchronous or forced. Not of discards, of flushes without data, and of what manages zones but appends to one.
 fn transfer(kind: &str) -> Result<Option<(Op, Urgency)>, String> {
-    if !kind.bytes().all(|byte| b"RWDNFSMA".contains(&byte)) {
+    if !kind.bytes().all(|byte| b"RWDNFSMAEZOC".contains(&byte)) {
         return Err(format!("kind of request `{}` is none", shown(kind)));
     }
     let has = |letter| kind.contains(letter);
     let op = match () {
-        () if has('D') => return Ok(None),
+        () if kind.contains("ZA") => Op::Write,
+        () if has('D') || has('Z') => return Ok(None),
         () if has('R') => Op::Read,
         () if has('W') => Op::Write,
         () => return Ok(None),

@@ -3,7 +3,7 @@
 use sched::request::Op;
 
 use super::{LineFormat, blank_separated, sectors};
-use crate::trace::number::{decimal, whole};
+use crate::trace::number::{decimal, shown, whole};
 use crate::trace::{Raw, Record, usual_urgency};
 
 /// The flag of a read.
@@ -15,9 +15,6 @@ pub(in crate::trace) struct Disksim;
 
 impl LineFormat for Disksim {
     fn record<'a>(&mut self, line: &'a str) -> Result<Record<'a>, String> {
-        if line.trim().is_empty() {
-            return Ok(Record::Heading);
-        }
         let [time, device, start, count, flags] = blank_separated(line)?;
         let flags = flags_of(flags)?;
         let op = if flags & READ == 0 {
@@ -42,15 +39,12 @@ impl LineFormat for Disksim {
     }
 }
 
-/// In decimal, or after `0x` in hexadecimal, as `%x` of DiskSim's own reader takes it.
+/// In hexadecimal with or without `0x`, as DiskSim's own reader takes them.
 fn flags_of(text: &str) -> Result<u64, String> {
-    match text.strip_prefix("0x") {
-        None => whole(text, "flags"),
-        Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| {
-            format!(
-                "flags `{}` are no number",
-                crate::trace::number::shown(text)
-            )
-        }),
+    let wrong = || format!("flags `{}` are no hexadecimal number", shown(text));
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    if digits.starts_with('+') {
+        return Err(wrong());
     }
+    u64::from_str_radix(digits, 16).map_err(|_| wrong())
 }

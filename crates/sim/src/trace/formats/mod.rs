@@ -11,8 +11,39 @@ use super::{Format, Record};
 
 /// A format whose records are lines.
 pub(super) trait LineFormat: Send {
-    /// What the line says, or what is wrong with it.
+    /// What the line says, or what is wrong with it. It is none of those that are [passed over](is_passed_over).
     fn record<'a>(&mut self, line: &'a str) -> Result<Record<'a>, String>;
+}
+
+/// Whether this is no record of any format that has lines: an empty line, or a comment.
+pub(super) fn is_passed_over(line: &str) -> bool {
+    line.trim().is_empty() || line.starts_with('#')
+}
+
+/// What others begin with, and what to do about them.
+const OTHERS: [(&[u8], &str); 10] = [
+    (
+        b"fio version ",
+        "it is an I/O log of fio, of another version than 2 and 3",
+    ),
+    (b"\x07tae", BLKTRACE),
+    (b"\x08tae", BLKTRACE),
+    (b"\xFD7zXZ", PACKED),
+    (b"\x28\xB5\x2F\xFD", PACKED),
+    (b"BZh", PACKED),
+    (b"PK\x03\x04", PACKED),
+    (b"7z\xBC\xAF", PACKED),
+    (b"\xFF\xFE", UTF_16),
+    (b"\xFE\xFF", UTF_16),
+];
+const BLKTRACE: &str = "it is of blktrace, in binary: have `blkparse` print it";
+const PACKED: &str = "it is packed, and not by gzip: unpack it first";
+const UTF_16: &str = "it is text in UTF-16: convert it to UTF-8 first";
+
+/// What a trace in none of the formats is that begins like this, if that is known.
+pub(super) fn other(bytes: &[u8]) -> Option<&'static str> {
+    let known = OTHERS.iter().find(|(begins, _)| bytes.starts_with(begins));
+    known.map(|(_, what)| *what)
 }
 
 /// The format whose first bytes these may be.
@@ -21,13 +52,13 @@ pub(super) fn detect(bytes: &[u8]) -> Option<Format> {
         return Some(Format::Srt);
     }
     let text = String::from_utf8_lossy(bytes);
-    // A trace may begin with empty lines, and its only line may be cut off where the bytes end.
-    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    // Its only line may be cut off where the bytes end.
+    let line = text.lines().find(|line| !is_passed_over(line))?;
     let mut formats: [(Format, Box<dyn LineFormat>); 5] = [
         (Format::Iolog, Box::new(iolog::Iolog::default())),
         (Format::Vscsi, Box::new(vscsi::Vscsi)),
         (Format::Msr, Box::new(msr::Msr::default())),
-        (Format::Blkparse, Box::new(blkparse::Blkparse)),
+        (Format::Blkparse, Box::new(blkparse::Blkparse::new(bytes))),
         (Format::Disksim, Box::new(disksim::Disksim)),
     ];
     formats

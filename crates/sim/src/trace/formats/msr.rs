@@ -17,9 +17,6 @@ pub(in crate::trace) struct Msr {
 
 impl LineFormat for Msr {
     fn record<'a>(&mut self, line: &'a str) -> Result<Record<'a>, String> {
-        if line.trim().is_empty() {
-            return Ok(Record::Heading);
-        }
         let [time, host, disk, kind, offset, size, response] = comma_separated(line)?;
         let is_past_heading = std::mem::replace(&mut self.is_past_heading, true);
         if !is_past_heading && time.trim() == HEADING {

@@ -13,9 +13,6 @@ pub(in crate::trace) struct Vscsi;
 
 impl LineFormat for Vscsi {
     fn record<'a>(&mut self, line: &'a str) -> Result<Record<'a>, String> {
-        if line.trim().is_empty() {
-            return Ok(Record::Heading);
-        }
         let [version, time, op, size, block] = comma_separated(line)?;
         if version.trim() == HEADING {
             return Ok(Record::Heading);
@@ -42,7 +39,8 @@ impl LineFormat for Vscsi {
 
 /// What a SCSI operation code (SBC-4, in hexadecimal) transfers, if it does.
 fn op_of(code: &str) -> Result<Option<Op>, String> {
-    let byte = u8::from_str_radix(code.trim(), 16);
+    let code = code.trim();
+    let byte = u8::from_str_radix(code.strip_prefix("0x").unwrap_or(code), 16);
     match byte.map_err(|_| format!("op `{}` is no SCSI operation code", shown(code)))? {
         // READ (6), (10), (12), (16).
         0x08 | 0x28 | 0xA8 | 0x88 => Ok(Some(Op::Read)),

@@ -7,7 +7,8 @@ use flate2::write::GzEncoder;
 use sched::request::{Op, Urgency};
 
 use super::*;
-use crate::trace::Timing;
+
+mod variants;
 
 /// A record of an SRT trace.
 fn srt_record(at: (u32, u32), block: u32, bytes: u32, device: u32, flags: u32) -> Vec<u8> {
@@ -190,20 +191,20 @@ fn disks_are_named_and_what_is_no_transfer_is_counted() {
         assert_eq!(reader.format(), format);
         assert_eq!(reader.devices(), names, "{format}");
         assert_eq!((reader.other(), reader.skipped()), (other, 0), "{format}");
+        let timing = match format {
+            Format::Iolog => Timing::Closed,
+            _ => Timing::Open,
+        };
+        assert_eq!(reader.timing(), timing, "{format}");
     }
-    assert_eq!(Format::Iolog.timing(), Timing::Closed);
-    assert_eq!(Format::Srt.timing(), Timing::Open);
 }
 
-/// The error of a trace that has one, which is after so many requests.
-fn error(trace: &[u8], format: Format, before: usize) -> String {
+/// The error of a trace that has one, before any request that another may still go before.
+fn error(trace: &[u8], format: Format) -> String {
     let mut reader = match Reader::new(trace, Some(format)) {
         Ok(reader) => reader,
         Err(error) => return error.to_string(),
     };
-    for _ in 0..before {
-        reader.next().expect("a request").expect("no error yet");
-    }
     let error = reader.next().expect("an error").expect_err("no request");
     assert!(reader.next().is_none(), "after an error a trace is over");
     error.to_string()
@@ -211,98 +212,72 @@ fn error(trace: &[u8], format: Format, before: usize) -> String {
 
 #[test]
 fn a_wrong_line_is_an_error_that_names_it() {
-    for (format, trace, before, words) in [
+    for (format, trace, words) in [
         (
             Format::Disksim,
             "0 0 0 8 1\n0 0 0 8\n",
-            1,
             ["line 2", "5 values"],
         ),
+        (Format::Disksim, "0 0 0 8 1 1\n", ["line 1", "there are 6"]),
+        (Format::Disksim, "-1 0 0 8 1\n", ["line 1", "time `-1`"]),
+        (Format::Disksim, "0 x 0 8 1\n", ["line 1", "device `x`"]),
+        (Format::Disksim, "0 0 0 8 g\n", ["line 1", "flags `g`"]),
         (
             Format::Disksim,
-            "0 0 0 8 1 1\n",
-            0,
-            ["line 1", "there are 6"],
-        ),
-        (Format::Disksim, "-1 0 0 8 1\n", 0, ["line 1", "time `-1`"]),
-        (Format::Disksim, "0 x 0 8 1\n", 0, ["line 1", "device `x`"]),
-        (
-            Format::Disksim,
-            "0 0 0 0 1\n",
-            0,
-            ["line 1", "transfers nothing"],
-        ),
-        (
-            Format::Disksim,
-            "2 0 0 8 1\n\n1 0 0 8 1\n",
-            1,
+            "2001 0 0 8 1\n\n1000 0 0 8 1\n",
             ["line 3", "sort the trace"],
         ),
         (
             Format::Disksim,
             "0 0 18446744073709551615 8 1\n",
-            0,
             ["line 1", "too large"],
         ),
-        (Format::Msr, "1,h,0,Read,0,512\n", 0, ["line 1", "7 values"]),
-        (Format::Msr, "1,h,0,Trim,0,512,1\n", 0, ["line 1", "`Trim`"]),
+        (Format::Msr, "1,h,0,Read,0,512\n", ["line 1", "7 values"]),
+        (Format::Msr, "1,h,0,Trim,0,512,1\n", ["line 1", "`Trim`"]),
         (
             Format::Msr,
             "1,h,0,Read,18446744073709551615,512,1\n",
-            0,
             ["line 1", "2^64"],
         ),
-        (
-            Format::Vscsi,
-            "3,1,28,512,0\n",
-            0,
-            ["line 1", "version `3`"],
-        ),
-        (Format::Vscsi, "1,1,zz,512,0\n", 0, ["line 1", "`zz`"]),
+        (Format::Vscsi, "3,1,28,512,0\n", ["line 1", "version `3`"]),
+        (Format::Vscsi, "1,1,zz,512,0\n", ["line 1", "`zz`"]),
         (
             Format::Blkparse,
             "8 0 1 0.0 1 Q W 0 + 8\n",
-            0,
             ["line 1", "major,minor"],
         ),
         (
             Format::Blkparse,
             "8,0 0 1 0.0 1 Q W 0 - 8\n",
-            0,
             ["line 1", "`+`"],
         ),
         (
             Format::Blkparse,
             "8,0 0 1 0.0 1 Q W 0\n",
-            0,
             ["line 1", "missing"],
         ),
         (
             Format::Blkparse,
             "8,0 0 1 0.0 1 Q X 0 + 8\n",
-            0,
             ["line 1", "`X`"],
         ),
         (
             Format::Iolog,
-            "fio version 3 iolog\n",
-            0,
-            ["line 1", "version 2"],
+            "fio version 4 iolog\n",
+            ["line 1", "version 3"],
         ),
         (
             Format::Iolog,
             "fio version 2 iolog\na erase 0 512\n",
-            0,
             ["line 2", "`erase`"],
         ),
         (
             Format::Iolog,
             "fio version 2 iolog\na read 512\n",
-            0,
             ["line 2", "offset length"],
         ),
     ] {
-        let error = error(trace.as_bytes(), format, before);
+        let error = error(trace.as_bytes(), format);
         for word in words {
             assert!(error.contains(word), "{error}: {word}");
         }
@@ -317,14 +292,14 @@ fn a_wrong_record_is_an_error_that_names_it() {
     let mut second = srt();
     second[header + 56 + 12..header + 56 + 16].fill(0xFF);
     let cut = srt()[..header + 100].to_vec();
-    for (trace, before, words) in [
-        (kind, 1, ["record 2", "kind 0x40002"]),
-        (second, 1, ["record 2", "more than a second"]),
-        (cut, 1, ["record 2", "after 44 bytes"]),
-        (srt()[..header - 1].to_vec(), 0, ["header", "form feed"]),
-        (b"$$TR".to_vec(), 0, ["header", "$$TR_IOREC"]),
+    for (trace, words) in [
+        (kind, ["record 2", "kind 0x40002"]),
+        (second, ["record 2", "more than a second"]),
+        (cut, ["record 2", "after 44 bytes"]),
+        (srt()[..header - 1].to_vec(), ["header", "form feed"]),
+        (b"$$TR".to_vec(), ["header", "$$TR_IOREC"]),
     ] {
-        let error = error(&trace, Format::Srt, before);
+        let error = error(&trace, Format::Srt);
         for word in words {
             assert!(error.contains(word), "{error}: {word}");
         }
@@ -336,8 +311,9 @@ fn what_is_empty_unknown_or_damaged_is_told_apart() {
     let of = |trace: &[u8]| Reader::new(trace, None).unwrap_err();
     assert!(matches!(of(b""), TraceError::Empty));
     assert!(matches!(of(&packed(b"")), TraceError::Empty));
-    assert!(matches!(of(b"what is this\n"), TraceError::Unknown));
-    assert!(matches!(of(&[0; 100]), TraceError::Unknown));
+    for unknown in [&b"what is this\n"[..], &[0; 100]] {
+        assert!(matches!(of(unknown), TraceError::Unknown { .. }));
+    }
     let mut damaged = packed(DISKSIM.as_bytes());
     let end = damaged.len() - 1;
     damaged[end] ^= 1;
@@ -355,7 +331,7 @@ fn what_is_empty_unknown_or_damaged_is_told_apart() {
 #[test]
 fn a_lenient_reader_counts_what_is_wrong_and_goes_on() {
     let long = "9".repeat(LINE_BYTES_MAX + 1);
-    let trace = format!("0 0 0 8 1\nnonsense\n{long}\n1 0 8 8 1\n0.5 0 0 8 1\n2 0 16 8 1");
+    let trace = format!("0 0 0 8 1\nnonsense\n{long}\n1002 0 8 8 1\n0.5 0 0 8 1\n1003 0 16 8 1");
     let mut reader = Reader::new(trace.as_bytes(), Some(Format::Disksim))
         .unwrap()
         .lenient();
@@ -363,7 +339,7 @@ fn a_lenient_reader_counts_what_is_wrong_and_goes_on() {
         .by_ref()
         .map(|request| request.unwrap().at.get())
         .collect();
-    assert_eq!(times, [0, 1_000_000, 2_000_000]);
+    assert_eq!(times, [0, 1_002_000_000, 1_003_000_000]);
     assert_eq!(reader.skipped(), 3);
     let mut trace = srt();
     trace.truncate(trace.len() - 1);
