@@ -241,9 +241,10 @@ fn the_bound_of_a_slow_bus_is_reached_but_for_a_few_sectors() {
     }
 }
 
-/// Small drives of any mechanics: up to three zones, a bus faster or slower than the medium, tracks read whole or not.
-fn any_profile() -> impl Strategy<Value = DriveProfile> {
-    let zone = (1_u64..4, 1_u64..5, 1_u64..6);
+/// Drives of any mechanics: up to three zones of less than so many cylinders, heads and sectors on a track, a bus faster
+/// or slower than the medium, tracks read whole or not.
+fn any_profile(cylinders: u64, heads: u64, sectors: u64) -> impl Strategy<Value = DriveProfile> {
+    let zone = (1..cylinders, 1..heads, 1..sectors);
     let zones = proptest::collection::vec(zone, 1..4);
     let times = (500_u64..20_000, 0_u64..3_000, 0_u64..6_000, 0_u64..2_000);
     let seek = (0_u64..4_000, 0_u64..9_000);
@@ -293,7 +294,7 @@ proptest! {
     /// Of every request that a small drive can be given: what is predicted is no less than the model takes, no more
     /// than admission counts, and no more than is predicted of a longer one.
     #[test]
-    fn every_request_of_a_small_drive_keeps_to_its_bounds(profile in any_profile()) {
+    fn every_request_of_a_small_drive_keeps_to_its_bounds(profile in any_profile(4, 5, 6)) {
         let predictor = Predictor::new(&profile);
         let model = Model::new(profile.spec().rotating.as_ref().unwrap());
         let (capacity, unit) = (predictor.capacity().get(), predictor.physical_sectors);
@@ -321,10 +322,41 @@ proptest! {
         }
     }
 
+    /// The same of some requests of larger drives, which reach over many cylinders: many from the last sector of one on,
+    /// which is the worst place where the bus is slow.
+    #[test]
+    fn requests_over_many_cylinders_keep_to_their_bounds(
+        profile in any_profile(40, 10, 60),
+        requests in proptest::collection::vec((any::<u64>(), any::<u64>(), 0_u32..4), 100),
+    ) {
+        let predictor = Predictor::new(&profile);
+        let model = Model::new(profile.spec().rotating.as_ref().unwrap());
+        let capacity = predictor.capacity().get();
+        let all = Sector(0)..Sector(capacity);
+        for (place, count, kind) in requests {
+            let begins = model.tracks.iter().rev().find(|track| track.start <= place % capacity).unwrap();
+            let cylinder = model.tracks.iter().find(|track| track.cylinder == begins.cylinder).unwrap();
+            let start = if kind == 0 { place % capacity } else { cylinder.start.saturating_sub(1) };
+            let count = 1 + count % (capacity - start);
+            for op in [Op::Read, Op::Write] {
+                let predicted = predictor.predict(None, op, Sector(start), SectorCount(count));
+                let least = model.longest(op, start, count);
+                prop_assert!(predicted.0 as f64 >= least, "{op:?} {start} {count}: {predicted} < {least}");
+                let worst = predictor.worst_case(Sector(start)..Sector(start + count), op, SectorCount(count));
+                prop_assert!(predicted <= worst, "{op:?} {start} {count}: {predicted} > {worst}");
+                let unit = predictor.physical_sectors;
+                if (start | count).is_multiple_of(unit) {
+                    let anywhere = predictor.worst_case(all.clone(), op, SectorCount(count));
+                    prop_assert!(worst <= anywhere, "{op:?} {start} {count}: {worst} > {anywhere}");
+                }
+            }
+        }
+    }
+
     /// No piece takes longer than the longest, wherever physical sectors lie. A piece is a part of a zone, or the part
     /// of a physical sector that lies in several from where the request begins.
     #[test]
-    fn no_piece_takes_longer_than_the_longest(profile in any_profile(), limit_us in 1_u64..100_000) {
+    fn no_piece_takes_longer_than_the_longest(profile in any_profile(4, 5, 6), limit_us in 1_u64..100_000) {
         let predictor = Predictor::new(&profile);
         let (capacity, unit) = (predictor.capacity().get(), predictor.physical_sectors);
         let limit = Nanos::from_micros(limit_us);
