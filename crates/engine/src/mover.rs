@@ -128,6 +128,8 @@ impl Mover<'_> {
         if let Some(reason) = meta.failed() {
             return Err(PoolError::MetadataFailed(reason.to_owned()));
         }
+        // What is free here may be in use there if another server has opened the pool.
+        meta.verify(self.pool)?;
         let begun = meta.state.begin_move(self.volume.id, self.index, placement);
         let moved = match begun {
             Ok(moved) => moved,

@@ -43,6 +43,16 @@ pub(crate) struct RawWrite<'a> {
     pub(crate) data: &'a [u8],
 }
 
+/// Why the steps of a transaction were not all carried out.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Unperformed {
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// The disk is not this server's any more.
+    #[error("{what}")]
+    TakenOver { disk: usize, what: String },
+}
+
 /// A request in flight.
 struct Flight {
     disk: usize,
@@ -139,9 +149,11 @@ impl RawIo {
     }
 
     /// Carries out the steps of a transaction, as [`volume::transaction`] demands.
-    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), IoFailure> {
-        let alike =
-            |a: &Step, b: &Step| matches!(a, Step::Write { .. }) == matches!(b, Step::Write { .. });
+    ///
+    /// # Errors
+    /// What failed, or whose disk has another owner; no later step has been carried out.
+    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), Unperformed> {
+        let alike = |a: &Step, b: &Step| std::mem::discriminant(a) == std::mem::discriminant(b);
         for group in steps.chunk_by(alike) {
             let _under_way = UnderWay::new(disks, group);
             let mut writes = Vec::new();
@@ -154,12 +166,35 @@ impl RawIo {
                         data,
                     }),
                     Step::Flush { disk } => flushes.push(&disks[usize::from(disk.0)]),
+                    Step::Expect { disk, start, data } => {
+                        self.expect(disks, usize::from(disk.0), *start, data)?;
+                    }
                 }
             }
             self.write(disks, &writes)?;
             sync_all(&flushes)?;
         }
         Ok(())
+    }
+
+    /// Whether a disk holds this.
+    pub(crate) fn expect(
+        &self,
+        disks: &[DiskCore],
+        disk: usize,
+        start: Sector,
+        data: &[u8],
+    ) -> Result<(), Unperformed> {
+        let mut found = vec![0; data.len()];
+        self.read(disks, disk, start, &mut found)?;
+        if found == data {
+            return Ok(());
+        }
+        let (name, why) = (&disks[disk].name, volume::owner::why_not(data, &found));
+        Err(Unperformed::TakenOver {
+            disk,
+            what: format!("{name}: {why}"),
+        })
     }
 
     /// A buffer for a piece, of the one size that all have: whatever others hold, the account has room for
@@ -209,9 +244,9 @@ impl<'a> UnderWay<'a> {
     }
 
     fn disks(&self) -> impl Iterator<Item = &DiskCore> {
-        self.group.iter().map(|step| match step {
-            Step::Write { disk, .. } | Step::Flush { disk } => &self.disks[usize::from(disk.0)],
-        })
+        self.group
+            .iter()
+            .map(|step| &self.disks[usize::from(step.disk().0)])
     }
 }
 

@@ -5,11 +5,12 @@ mod common;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use common::{MIB, Rig, client, volume};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
-use engine::pool::{CreateOptions, OpenOptions, Pool, PoolDisk, PoolError};
+use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, PoolError, VolumeSpec};
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
@@ -189,4 +190,81 @@ fn disks_that_make_no_pool_are_told_apart_by_name() {
     };
     let unknown = Pool::open(memory.clone(), files(&memory, ours), unknown);
     assert!(matches!(unknown, Err(PoolError::NoSuchScheduler(_))));
+}
+
+/// The same disks by other names.
+fn renamed(disks: Vec<PoolDisk>) -> Vec<PoolDisk> {
+    let rename = |disk: PoolDisk| PoolDisk {
+        name: format!("other-{}", disk.name),
+        ..disk
+    };
+    disks.into_iter().map(rename).collect()
+}
+
+#[test]
+fn a_server_whose_disks_another_has_opened_writes_nothing_more() {
+    for durability in [Durability::WriteThrough, Durability::Host] {
+        let (rig, first) = Rig::fresh(2, 64 * MIB, MIB, durability);
+        let kept = volume(&first, "kept", 10 * MIB);
+        let writer = client(&first);
+        writer.write_at(&kept, Bytes::ZERO, &[1; 4096]).unwrap();
+        writer.flush(&kept).unwrap();
+        assert_eq!(first.taken_over(), None);
+        let disks = renamed(rig.disks());
+        let second = Pool::open(rig.memory.clone(), disks, rig.options.clone()).unwrap();
+        volume(&second, "theirs", 10 * MIB);
+        let before = rig.platters[0].writes.load(Ordering::SeqCst);
+        let spec = VolumeSpec {
+            name: "mine".into(),
+            size: Bytes(MIB),
+            placement: Placement::default(),
+        };
+        let refused = first.create_volume(&spec).unwrap_err();
+        let says = "disk0: another server has opened the pool since: the disk is at generation 3, this server at 2";
+        assert!(matches!(refused, PoolError::TakenOver(_)), "{refused}");
+        assert!(refused.to_string().contains(says), "{refused}");
+        // From now on without a look: nobody writes, and nothing is made durable at the end.
+        assert!(matches!(
+            first.create_volume(&spec),
+            Err(PoolError::TakenOver(_))
+        ));
+        let failed = writer.write_at(&kept, Bytes(MIB), &[2; 4096]).unwrap_err();
+        assert!(failed.to_string().contains("another server"), "{failed}");
+        assert!(first.taken_over().unwrap().contains(says));
+        drop((writer, kept));
+        // What it says of what is left undone is not of interest.
+        drop(first.close());
+        assert_eq!(rig.platters[0].writes.load(Ordering::SeqCst), before);
+        second.close().unwrap();
+        let report = Pool::check(&rig.memory, rig.disks()).unwrap();
+        assert_eq!((report.volumes, report.findings), (2, Vec::new()));
+    }
+}
+
+#[test]
+fn a_server_that_changes_nothing_finds_the_other_when_it_looks() {
+    let (rig, first) = Rig::fresh(2, 64 * MIB, MIB, Durability::Fua);
+    let _second = rig.open();
+    let found = first.taken_over().unwrap();
+    assert!(found.contains("stopped writing"), "{found}");
+    let warnings = first.warnings();
+    assert!(warnings.iter().any(|warning| warning.what == found));
+}
+
+#[test]
+fn a_pool_of_one_disk_under_two_names_is_not_made() {
+    let rig = Rig::new(2, 64 * MIB, Durability::WriteThrough);
+    let mut disks = rig.disks();
+    disks.pop();
+    let again = renamed(rig.disks()).remove(0);
+    disks.push(again);
+    let twice = CreateOptions {
+        force: true,
+        ..options()
+    };
+    let refused = Pool::create(&rig.memory, disks, &twice).unwrap_err();
+    let says = "disk0 and other-disk0 are one disk by two names";
+    assert!(refused.to_string().contains(says), "{refused}");
+    let unmade = rig.try_open().unwrap_err().to_string();
+    assert!(unmade.contains("disk0: not a Clockwise disk"), "{unmade}");
 }

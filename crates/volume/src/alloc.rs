@@ -129,16 +129,14 @@ impl FreeMap {
         all - self.bad.len() as u64
     }
 
-    /// An extent for metadata: the last free one of the disk with the most free. There it is out of
-    /// the way of fast zones and of runs.
-    pub(crate) fn take_for_metadata(&mut self) -> Option<Place> {
-        let most = self
-            .disks
-            .iter()
-            .map(|disk| disk.free)
-            .max()
-            .filter(|free| *free > 0)?;
-        let number = self.disks.iter().position(|disk| disk.free == most)?;
+    /// An extent for metadata: the last free one, where it is out of the way of fast zones and of runs, of
+    /// the disk that has the log, so that no other disk holds it up; where that is full, of the disk with
+    /// the most free.
+    pub(crate) fn take_for_metadata(&mut self, log: DiskNumber) -> Option<Place> {
+        let most = |number: &usize| self.disks[*number].free;
+        let number = Some(usize::from(log.0))
+            .filter(|number| most(number) > 0)
+            .or_else(|| (0..self.disks.len()).rev().max_by_key(most))?;
         let disk = &self.disks[number];
         let extent = (0..disk.extents)
             .rev()

@@ -25,7 +25,7 @@ pub struct Summary {
     pub pool: Uuid,
     /// Its disks.
     pub disks: usize,
-    /// How often it has been started, and once more.
+    /// How often it has been started or stopped, and once more.
     pub generation: u64,
     /// The table's generation: how many checkpoints there have been, and the first.
     pub table_generation: u64,

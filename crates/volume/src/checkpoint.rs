@@ -1,26 +1,31 @@
-//! Starting a pool and checkpointing its log.
+//! Starting and stopping a pool, and checkpointing its log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sched::units::Sector;
 
+use crate::disk::Owner;
+use crate::disk::mark::{self, MARK_AT};
 use crate::disk::payload::{BAD_PER_RECORD, Change};
 use crate::disk::superblock::second_copy_at;
 use crate::disk::table::Table;
 use crate::error::VolumeError;
 use crate::image::NodeAt;
 use crate::log::{log_extents_max, measure};
+use crate::owner::expect;
 use crate::place::{Place, VolumeId};
 use crate::plan::{Checkpoint, Draft, Effect, node_at};
 use crate::pool::{Phase, PoolState};
 use crate::transaction::{Step, Transaction};
 
 impl PoolState {
-    /// The first transaction after opening: a new generation of superblocks and table.
+    /// The first transaction after opening: a new generation of superblocks and table, whose owner is
+    /// `owner`, random. The log leaves the extent in which it was found: a server that still takes the
+    /// pool for its own may append there. A pool of format version 1 is one of version 2 then.
     ///
     /// # Errors
     /// Already started, busy or poisoned.
-    pub fn start(&mut self) -> Result<Transaction, VolumeError> {
+    pub fn start(&mut self, owner: Owner) -> Result<Transaction, VolumeError> {
         match self.phase {
             Phase::Poisoned => return Err(VolumeError::Poisoned),
             _ if self.planned.is_some() => return Err(VolumeError::Busy),
@@ -28,34 +33,57 @@ impl PoolState {
             Phase::Opened => {}
         }
         let mut draft = self.draft();
+        draft.owner = owner;
+        self.claim(&mut draft);
+        self.checkpoint_into(&mut draft, false, true)?;
+        draft.effect = Effect::Started;
+        Ok(self.hand_out(draft))
+    }
+
+    /// The last transaction before a clean end: a checkpoint, and a new generation of superblocks and
+    /// table, so that a copy of a disk that was made before is told from the disk. Afterwards the pool
+    /// is as it was when it was opened.
+    ///
+    /// # Errors
+    /// Not started, busy or poisoned.
+    pub fn stop(&mut self) -> Result<Transaction, VolumeError> {
+        self.ready()?;
+        let mut draft = self.draft();
+        self.claim(&mut draft);
+        self.checkpoint_into(&mut draft, false, false)?;
+        draft.effect = Effect::Stopped;
+        Ok(self.hand_out(draft))
+    }
+
+    /// Writes superblocks of the next generation and of the draft's owner, and reads them again: of two
+    /// servers that do this at the same time one goes on at most, and one disk under two names is found.
+    fn claim(&self, draft: &mut Draft) {
         draft.generation += 1;
-        let block = |disk: usize| {
-            let mut superblock = self.superblocks[disk].clone();
+        let mut superblocks = self.superblocks.clone();
+        for superblock in &mut superblocks {
             superblock.generation = draft.generation;
-            superblock.encode()
-        };
+            superblock.owner = draft.owner;
+        }
         let write = |disk: usize, copy: usize| {
-            let superblock = &self.superblocks[disk];
+            let superblock = &superblocks[disk];
             let start = [Sector::ZERO, second_copy_at(superblock.sectors)][copy];
             Step::Write {
                 disk: superblock.number,
                 start,
-                data: block(disk),
+                data: superblock.encode(),
             }
         };
-        let lead = usize::from(self.superblocks[0].table_disk.0);
-        let others: Vec<usize> = (0..self.superblocks.len())
+        let lead = usize::from(superblocks[0].table_disk.0);
+        let others: Vec<usize> = (0..superblocks.len())
             .filter(|disk| *disk != lead)
             .collect();
         let mut steps = vec![write(lead, 0), self.flush(lead), write(lead, 1)];
         steps.extend(others.iter().map(|disk| write(*disk, 0)));
-        steps.extend((0..self.superblocks.len()).map(|disk| self.flush(disk)));
+        steps.extend(self.flush_all());
         steps.extend(others.iter().map(|disk| write(*disk, 1)));
         steps.extend(others.iter().map(|disk| self.flush(*disk)));
+        steps.extend(superblocks.iter().map(expect));
         draft.steps = steps;
-        self.checkpoint_into(&mut draft, false)?;
-        draft.effect = Effect::Started;
-        Ok(self.hand_out(draft))
     }
 
     fn flush(&self, disk: usize) -> Step {
@@ -68,15 +96,18 @@ impl PoolState {
         (0..self.superblocks.len()).map(|disk| self.flush(disk))
     }
 
-    /// Writes the full nodes of changed volumes, or of `all`, and a table that refers to them.
+    /// Writes the full nodes of changed volumes, or of `all`, and a table that refers to them; with
+    /// `leave`, or of all, in the next extent of the log in any case.
     ///
     /// 1. Flush the disks, for nodes say what is written. 2. Append the nodes to the log, in the
     ///    present epoch; flush. A crash here rolls forward over them and finds what it knows. 3. Write
-    ///    the table to the copy that is older; flush. From here on the log's epoch is the new one.
+    ///    the table to the copy that is older; flush. From here on the log's epoch is the new one. 4. Write
+    ///    the mark of that table; flush. What only the table before needs may be overwritten now.
     pub(crate) fn checkpoint_into(
         &mut self,
         draft: &mut Draft,
         all: bool,
+        leave: bool,
     ) -> Result<(), VolumeError> {
         let stale: Vec<VolumeId> = self
             .volumes
@@ -98,9 +129,11 @@ impl PoolState {
                 places: part.to_vec(),
             }));
         }
-        let needed = draft.log.extents_needed(&measure(&changes, self.geometry));
+        let needed = draft
+            .log
+            .extents_needed(&measure(&changes, self.geometry), leave);
         if !all && self.metadata.len() as u64 + needed > log_extents_max(self.rewrite_extents(0)) {
-            return self.checkpoint_into(draft, true);
+            return self.checkpoint_into(draft, true, leave);
         }
         let mut checkpoint = Checkpoint {
             bad_at: self.bad_at.clone(),
@@ -108,7 +141,7 @@ impl PoolState {
         };
         if !changes.is_empty() {
             draft.steps.extend(self.flush_all());
-            let located = self.log_into(draft, &changes, all)?;
+            let located = self.log_into(draft, &changes, all || leave)?;
             let ends = begins.iter().skip(1).copied().chain([bad_begins]);
             for ((id, begin), end) in stale.iter().zip(&begins).zip(ends) {
                 checkpoint.nodes.push((*id, node_at(&located[*begin..end])));
@@ -116,6 +149,8 @@ impl PoolState {
             if bad_list {
                 checkpoint.bad_at = Some(node_at(&located[bad_begins..]));
             }
+        } else if leave {
+            self.with_log(draft, |log, fresh, _| log.leave(fresh))?;
         }
         let table = self.table(draft, &mut checkpoint);
         let generation = table.generation;
@@ -127,7 +162,13 @@ impl PoolState {
             data: table.encode(),
         });
         draft.steps.push(Step::Flush { disk: lead });
-        draft.log.restart(generation);
+        draft.steps.push(Step::Write {
+            disk: lead,
+            start: Sector(MARK_AT),
+            data: mark::encode(&table.pool, generation),
+        });
+        draft.steps.push(Step::Flush { disk: lead });
+        draft.log.restart(generation, draft.owner);
         checkpoint.refers_to.insert(draft.log.at.place);
         draft.checkpoint = Some(checkpoint);
         Ok(())
@@ -158,9 +199,11 @@ impl PoolState {
             pool: draft.log.pool,
             generation: draft.log.epoch + 1,
             pool_generation: draft.generation,
+            owner: draft.owner,
             next_volume: self.next_volume,
             next_sequence: draft.log.sequence,
             log: draft.log.at,
+            next: draft.log.next,
             bad,
             nodes,
         }
@@ -174,9 +217,10 @@ impl PoolState {
     pub fn checkpoint(&mut self) -> Result<Transaction, VolumeError> {
         self.ready()?;
         let rewrite = self.rewrite_extents(0);
-        let all = self.metadata.len() as u64 > rewrite + 1;
+        // The extents of the nodes, that of the log, and the next one.
+        let all = self.metadata.len() as u64 > rewrite + 2;
         let mut draft = self.draft();
-        self.checkpoint_into(&mut draft, all)?;
+        self.checkpoint_into(&mut draft, all, false)?;
         Ok(self.hand_out(draft))
     }
 

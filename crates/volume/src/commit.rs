@@ -29,8 +29,10 @@ impl PoolState {
         let draft = self.planned(&transaction);
         self.log = draft.log;
         self.generation = draft.generation;
+        self.owner = draft.owner;
         for superblock in &mut self.superblocks {
             superblock.generation = draft.generation;
+            superblock.owner = draft.owner;
         }
         if let Some(checkpoint) = draft.checkpoint {
             for (id, node) in checkpoint.nodes {
@@ -42,7 +44,7 @@ impl PoolState {
             self.bad_at = checkpoint.bad_at;
             self.bad_changed = false;
             let mut needed = checkpoint.refers_to;
-            needed.extend(&self.log.extents);
+            needed.extend(self.log.extents.iter().chain(&self.log.next));
             let held = self.metadata.iter().copied().chain(draft.taken_for_log);
             let free: Vec<Place> = held.filter(|place| !needed.contains(place)).collect();
             free.into_iter().for_each(|place| self.free.give(place));
@@ -68,6 +70,7 @@ impl PoolState {
         match effect {
             Effect::None => {}
             Effect::Started => self.phase = Phase::Started,
+            Effect::Stopped => self.phase = Phase::Opened,
             Effect::Create(id, volume) => {
                 let map = Arc::clone(&volume.map);
                 self.next_volume = self.next_volume.max(id.0 + 1);

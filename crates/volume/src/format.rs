@@ -3,12 +3,14 @@
 use sched::units::{Bytes, Sector};
 
 use crate::alloc::FreeMap;
-use crate::disk::Position;
+use crate::disk::mark::{self, MARK_AT};
 use crate::disk::superblock::{Superblock, extents_on, second_copy_at};
 use crate::disk::table::{TABLE_BYTES, TABLES_AT, Table};
+use crate::disk::{Position, first_owner};
 use crate::error::VolumeError;
 use crate::limits::{BLOCK_BYTES, DISK_EXTENTS_MAX, DISKS_MAX, HEADER_BYTES};
 use crate::log::budget;
+use crate::owner::expect;
 use crate::place::{DiskNumber, Geometry};
 use crate::pool::{FormatSpec, PoolState};
 use crate::transaction::Step;
@@ -16,9 +18,10 @@ use crate::transaction::Step;
 impl PoolState {
     /// The steps that make a pool of disks, whatever they held.
     ///
-    /// 1. Wipe both superblocks of every disk. 2. Write the table, wipe its other copy. 3. Write
+    /// 1. Wipe both superblocks of every disk. 2. Write the table and its mark, wipe its other copy. 3. Write
     ///    the superblocks of all disks but the first. 4. Write those of the first. A crash before 4 is
-    ///    done leaves disks that do not open.
+    ///    done leaves disks that do not open. 5. Read the first superblocks again: one disk under two
+    ///    names has one of them only.
     ///
     /// # Errors
     /// Extent size, number or size of the disks out of range.
@@ -30,7 +33,11 @@ impl PoolState {
         );
         // A pool with room for nothing but metadata is of no use.
         let least = budget(1) + 1;
-        let log = free.take_for_metadata().filter(|_| free.good() >= least);
+        let lead = DiskNumber(0);
+        let log = free
+            .take_for_metadata(lead)
+            .filter(|_| free.good() >= least);
+        let next = free.take_for_metadata(lead);
         let log = log.ok_or(VolumeError::PoolTooSmall {
             extents: free.good(),
             least,
@@ -39,33 +46,34 @@ impl PoolState {
             pool: spec.pool,
             generation: 1,
             pool_generation: 1,
+            owner: first_owner(&spec.pool),
             next_volume: 1,
             next_sequence: 1,
             log: Position {
                 place: log,
                 block: 0,
             },
+            next,
             bad: None,
             nodes: Vec::new(),
         };
         let numbers = || (0..superblocks.len()).map(|disk| DiskNumber(disk as u16));
         let flush = |disk| Step::Flush { disk };
-        let zeros = vec![0; BLOCK_BYTES as usize];
-        let mut steps = Vec::new();
-        for superblock in &superblocks {
-            steps.extend(both_copies(superblock, &zeros));
-        }
-        steps.extend(numbers().map(flush));
-        let lead = DiskNumber(0);
+        let mut steps = wipe(&superblocks);
         steps.push(Step::Write {
             disk: lead,
             start: Sector(TABLES_AT[0]),
-            data: zeros,
+            data: vec![0; BLOCK_BYTES as usize],
         });
         steps.push(Step::Write {
             disk: lead,
             start: Sector(TABLES_AT[1]),
             data: table.encode(),
+        });
+        steps.push(Step::Write {
+            disk: lead,
+            start: Sector(MARK_AT),
+            data: mark::encode(&table.pool, table.generation),
         });
         steps.push(flush(lead));
         for superblock in &superblocks[1..] {
@@ -74,8 +82,38 @@ impl PoolState {
         steps.extend(numbers().skip(1).map(flush));
         steps.extend(both_copies(&superblocks[0], &superblocks[0].encode()));
         steps.push(flush(lead));
+        steps.extend(superblocks.iter().map(expect));
         Ok(steps)
     }
+
+    /// The steps that leave nothing of what [`PoolState::format`] writes.
+    #[must_use]
+    pub fn wipe(spec: &FormatSpec) -> Vec<Step> {
+        let Ok(superblocks) = superblocks(spec) else {
+            return Vec::new();
+        };
+        let mut steps = wipe(&superblocks);
+        let disk = DiskNumber(0);
+        steps.extend([MARK_AT, TABLES_AT[0], TABLES_AT[1]].map(|at| Step::Write {
+            disk,
+            start: Sector(at),
+            data: vec![0; BLOCK_BYTES as usize],
+        }));
+        steps.push(Step::Flush { disk });
+        steps
+    }
+}
+
+/// Zeros both superblocks of every disk.
+fn wipe(superblocks: &[Superblock]) -> Vec<Step> {
+    let zeros = vec![0; BLOCK_BYTES as usize];
+    let writes = superblocks
+        .iter()
+        .flat_map(|superblock| both_copies(superblock, &zeros));
+    let flushes = superblocks.iter().map(|superblock| Step::Flush {
+        disk: superblock.number,
+    });
+    writes.chain(flushes).collect()
 }
 
 fn both_copies(superblock: &Superblock, data: &[u8]) -> [Step; 2] {
@@ -122,6 +160,7 @@ fn superblocks(spec: &FormatSpec) -> Result<Vec<Superblock>, VolumeError> {
         }
         Ok(Superblock {
             generation: 1,
+            owner: first_owner(&spec.pool),
             pool: spec.pool,
             number: DiskNumber(number as u16),
             sectors: disk.sectors,

@@ -1,6 +1,7 @@
 //! What the fuzz targets call: any bytes at all go through each parser, and whatever is accepted
 //! must come out of its encoder the same.
 
+use crate::disk::first_owner;
 use crate::disk::payload::Change;
 use crate::disk::record::{Header, PAYLOAD_BYTES_MAX, Record, RecordError};
 use crate::disk::superblock::Superblock;
@@ -62,7 +63,7 @@ pub fn record(data: &[u8]) {
 
 fn round_trip(header: &Header, change: &Change) {
     let mut encoded = Vec::new();
-    let checksum = Record::encode(header, change, geometry(), &mut encoded);
+    let checksum = Record::encode(header, &POOL, change, geometry(), &mut encoded);
     let again = Record::parse(&encoded, &POOL, geometry()).expect("what was encoded parses");
     assert_eq!(
         (again.checksum, &again.header, &again.change),
@@ -80,12 +81,13 @@ pub fn node(data: &[u8]) {
     };
     if payload.len() <= PAYLOAD_BYTES_MAX {
         let header = Header {
-            pool: POOL,
             epoch: 1,
+            owner: first_owner(&POOL),
             sequence: 2,
             transaction: 2,
             previous: 0,
             commit: true,
+            next: None,
         };
         round_trip(&header, &change);
     }

@@ -12,6 +12,7 @@
 //! | [`placement`] | where new extents go |
 //! | [`map`], [`extent`] | from a request on a volume to requests on disks |
 //! | [`moving`] | moving an extent in use |
+//! | [`owner`] | whether the disks are still this server's |
 //! | [`open`], [`check`] | opening, and why it fails; verifying |
 
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ mod medium;
 pub mod moving;
 pub mod name;
 pub mod open;
+pub mod owner;
 pub mod place;
 pub mod placement;
 mod plan;
@@ -49,6 +51,7 @@ mod sync;
 pub mod transaction;
 
 pub use dirty::Mark;
+pub use disk::Owner;
 pub use error::{MapError, Refused, VolumeError};
 pub use map::VolumeMap;
 pub use medium::{Candidate, Medium};

@@ -1,17 +1,19 @@
 //! Appending to the metadata log, and how much room that may take.
 //!
 //! The log is a chain of extents; the last block of each that could be used is kept for the link to
-//! the next. Metadata has a budget, so that it can be rewritten whatever volumes hold: with R the
+//! the next. The next is chosen one ahead: it is taken when the log comes to the extent before it, and
+//! the table and every record name it. Metadata has a budget, so that it can be rewritten whatever volumes hold: with R the
 //! extents that a rewrite of all nodes takes at worst, B = 4 R + 2 extents are never given to volumes.
 //! The log may take up to 2 R + 2 of them; when a transaction would go beyond, everything is first
 //! rewritten (at most R), then the transaction written (at most R, for it says less than the nodes),
-//! and when that is durable the old extents are free. So the log holds at most 2 R then, and B - 2 R
-//! remain for the next time.
+//! and when that is durable the old extents are free. The extent chosen ahead counts as the log's: the
+//! rewrite begins in the one that was chosen before and chooses one anew, so it takes no more for that.
+//! So the log holds at most 2 R + 1 then, and B - (2 R + 1) remain for the next time.
 
-use crate::disk::Position;
 use crate::disk::payload::{Change, words};
 use crate::disk::record::{Header, PAYLOAD_BYTES_MAX, Record, blocks_for};
 use crate::disk::table::Located;
+use crate::disk::{Owner, Position};
 use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
 use crate::place::{Geometry, Place};
 use crate::pool::Uuid;
@@ -32,6 +34,10 @@ pub(crate) struct LogState {
     pub(crate) previous: u64,
     /// The generation of the table that it continues.
     pub(crate) epoch: u64,
+    /// The owner of that table.
+    pub(crate) owner: Owner,
+    /// Where it goes on after this extent; a pool of version 1 has not chosen it yet.
+    pub(crate) next: Option<Place>,
     /// Its extents since that table.
     pub(crate) extents: Vec<Place>,
     /// Blocks since that table.
@@ -93,9 +99,9 @@ impl LogState {
         at + blocks < blocks_per_extent(self.geometry)
     }
 
-    /// The further extents that records of these many blocks need.
-    pub(crate) fn extents_needed(&self, blocks: &[u32]) -> u64 {
-        let (mut at, mut extents) = (self.at.block, 0);
+    /// The further extents that records of these many blocks need, with `leave` in a fresh one in any case.
+    pub(crate) fn extents_needed(&self, blocks: &[u32], leave: bool) -> u64 {
+        let (mut at, mut extents) = if leave { (0, 1) } else { (self.at.block, 0) };
         for blocks in blocks {
             if !self.has_room(at, *blocks) {
                 extents += 1;
@@ -103,11 +109,11 @@ impl LogState {
             }
             at += blocks;
         }
-        extents
+        extents + u64::from(extents > 0 && self.next.is_none())
     }
 
     /// Appends `changes` as one transaction. `fresh` gives further extents; with `leave`, the first
-    /// record goes into a fresh one in any case. Returns where each change is.
+    /// record goes into the next extent in any case. Returns where each change is.
     pub(crate) fn append(
         &mut self,
         changes: &[Change],
@@ -127,14 +133,10 @@ impl LogState {
             .enumerate()
         {
             if !self.has_room(self.at.block, blocks) || (leave && index == 0) {
-                let to = fresh()?;
+                let to = self.choose_next(fresh)?;
                 self.put(&Change::Link { to }, transaction, false, &mut writer.bytes);
                 writer.finish(self.geometry, steps);
-                self.at = Position {
-                    place: to,
-                    block: 0,
-                };
-                self.extents.push(to);
+                self.leave(fresh)?;
                 writer.start = self.at;
             }
             located.push(Located {
@@ -158,26 +160,45 @@ impl LogState {
         Some(located)
     }
 
+    /// Where the log goes on after this extent.
+    fn choose_next(&mut self, fresh: &mut dyn FnMut() -> Option<Place>) -> Option<Place> {
+        if self.next.is_none() {
+            self.next = Some(fresh()?);
+        }
+        self.next
+    }
+
+    /// Goes on in the next extent, and chooses the one after that.
+    pub(crate) fn leave(&mut self, fresh: &mut dyn FnMut() -> Option<Place>) -> Option<()> {
+        let place = self.choose_next(fresh)?;
+        self.at = Position { place, block: 0 };
+        self.extents.push(place);
+        self.next = None;
+        self.choose_next(fresh).map(|_| ())
+    }
+
     fn put(&mut self, change: &Change, transaction: u64, commit: bool, bytes: &mut Vec<u8>) {
         let header = Header {
-            pool: self.pool,
             epoch: self.epoch,
+            owner: self.owner,
             sequence: self.sequence,
             transaction,
             previous: self.previous,
             commit,
+            next: self.next,
         };
         let before = bytes.len();
-        self.previous = Record::encode(&header, change, self.geometry, bytes);
+        self.previous = Record::encode(&header, &self.pool, change, self.geometry, bytes);
         self.sequence += 1;
         let blocks = ((bytes.len() - before) as u64 / BLOCK_BYTES) as u32;
         self.at.block += blocks;
         self.blocks += u64::from(blocks);
     }
 
-    /// After a table of generation `epoch` that says the log goes on here.
-    pub(crate) fn restart(&mut self, epoch: u64) {
+    /// After a table of generation `epoch` and of that owner which says that the log goes on here.
+    pub(crate) fn restart(&mut self, epoch: u64, owner: Owner) {
         self.epoch = epoch;
+        self.owner = owner;
         self.previous = 0;
         self.blocks = 0;
         self.extents = vec![self.at.place];

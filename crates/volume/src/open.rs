@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use sched::units::Sector;
 
+use crate::disk::mark::{self, MARK_AT};
 use crate::disk::superblock::Superblock;
 use crate::disk::table::{Table, TableError};
 use crate::identify::{Found, identify, stale};
@@ -51,6 +52,16 @@ pub(crate) fn read_pool(
         return Err(old);
     }
     let lead = disks[usize::from(newest.table_disk.0)].name.clone();
+    let marked = read_mark(medium, &disks, &newest, &mut notes);
+    let table_lost = || {
+        vec![Problem::TableLost {
+            disk: lead.clone(),
+            generation: table.generation,
+        }]
+    };
+    if marked.is_some_and(|generation| generation > table.generation) {
+        return Err(table_lost());
+    }
     let mut reader = Reader::new(medium, &disks);
     let mut problems = Vec::new();
     let mut image = reader.nodes(&table, &mut problems);
@@ -59,21 +70,21 @@ pub(crate) fn read_pool(
     }
     let mut metadata = image.node_extents();
     let tail = reader
-        .roll_forward(&table, &mut image)
+        .roll_forward(&table, newest.owner, &mut image)
         .map_err(|problem| vec![problem])?;
     if tail.later_epoch {
-        return Err(vec![Problem::TableLost {
-            disk: lead,
-            generation: table.generation,
-        }]);
+        return Err(table_lost());
     }
     if let Some(copy) = also_damaged {
-        notes.push(Problem::OneTableDamaged { disk: lead, copy });
+        notes.push(Problem::OneTableDamaged {
+            disk: lead.clone(),
+            copy,
+        });
     }
     if let Err(what) = image.check_names() {
         return Err(vec![Problem::Inconsistent { what }]);
     }
-    metadata.extend(&tail.extents);
+    metadata.extend(tail.extents.iter().chain(&tail.next));
     Ok(Opened {
         disks,
         table,
@@ -84,7 +95,7 @@ pub(crate) fn read_pool(
     })
 }
 
-fn newest_superblock(disks: &[Found]) -> Superblock {
+pub(crate) fn newest_superblock(disks: &[Found]) -> Superblock {
     let newest = disks.iter().max_by_key(|disk| disk.superblock.generation);
     newest.map_or_else(
         || disks[0].superblock.clone(),
@@ -113,6 +124,29 @@ fn read_tables(
         disk: lead.name.clone(),
     })?;
     Ok((newest, damaged))
+}
+
+/// The generation of the table that was durable last, as its mark says. Without a mark, the tables have to
+/// be believed.
+fn read_mark(
+    medium: &mut dyn Medium,
+    disks: &[Found],
+    superblock: &Superblock,
+    notes: &mut Vec<Problem>,
+) -> Option<u64> {
+    let lead = &disks[usize::from(superblock.table_disk.0)];
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    match medium.read(lead.candidate, Sector(MARK_AT), &mut block) {
+        Ok(()) => mark::parse(&block, &superblock.pool),
+        Err(error) => {
+            notes.push(Problem::Unreadable {
+                disk: lead.name.clone(),
+                at: MARK_AT,
+                reason: error.to_string(),
+            });
+            None
+        }
+    }
 }
 
 fn read_table(

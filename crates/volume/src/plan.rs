@@ -7,6 +7,7 @@ use sched::units::{Bytes, SECTOR_BYTES};
 
 use crate::chunks::ChunkSet;
 use crate::dirty::{Mark, Shared};
+use crate::disk::Owner;
 use crate::disk::payload::Change;
 use crate::disk::table::Located;
 use crate::error::VolumeError;
@@ -36,8 +37,9 @@ pub(crate) struct Draft {
     /// Marks that become durable, and the extents that were taken from the dirty ones for it.
     pub(crate) settled: Vec<(Arc<Shared>, Mark, Vec<u32>)>,
     pub(crate) effect: Effect,
-    /// The superblocks' generation when it is done.
+    /// The superblocks' generation and owner when it is done.
     pub(crate) generation: u64,
+    pub(crate) owner: Owner,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +54,7 @@ pub(crate) struct Checkpoint {
 pub(crate) enum Effect {
     None,
     Started,
+    Stopped,
     Create(VolumeId, Volume),
     Map(VolumeId, Arc<VolumeMap>, Vec<Arc<Extent>>),
     Rename(VolumeId, String),
@@ -81,10 +84,12 @@ impl PoolState {
             settled: Vec::new(),
             effect: Effect::None,
             generation: self.generation,
+            owner: self.owner,
         }
     }
 
     pub(crate) fn hand_out(&mut self, mut draft: Draft) -> Transaction {
+        self.expect_first(&mut draft);
         self.serial += 1;
         let steps = std::mem::take(&mut draft.steps);
         self.planned = Some(draft);
@@ -102,6 +107,23 @@ impl PoolState {
         leave: bool,
     ) -> Result<Vec<Located>, VolumeError> {
         let from = draft.steps.len();
+        let appended = self.with_log(draft, |log, fresh, steps| {
+            log.append(changes, leave, fresh, steps)
+        });
+        let located = appended?;
+        let written: BTreeSet<DiskNumber> = draft.steps[from..].iter().map(Step::disk).collect();
+        draft
+            .steps
+            .extend(written.into_iter().map(|disk| Step::Flush { disk }));
+        Ok(located)
+    }
+
+    /// Has the draft's log do something for which it may need further extents.
+    pub(crate) fn with_log<T>(
+        &mut self,
+        draft: &mut Draft,
+        act: impl FnOnce(&mut LogState, &mut dyn FnMut() -> Option<Place>, &mut Vec<Step>) -> Option<T>,
+    ) -> Result<T, VolumeError> {
         let Draft {
             log,
             steps,
@@ -109,26 +131,17 @@ impl PoolState {
             ..
         } = draft;
         let free = &mut self.free;
+        let disk = log.at.place.disk;
         let mut fresh = || {
-            let place = free.take_for_metadata()?;
+            let place = free.take_for_metadata(disk)?;
             taken_for_log.push(place);
             Some(place)
         };
-        let Some(located) = log.append(changes, leave, &mut fresh, steps) else {
+        act(log, &mut fresh, steps).ok_or_else(|| {
             let taken = std::mem::take(taken_for_log);
             taken.into_iter().for_each(|place| self.free.give(place));
-            return Err(self.no_space(0));
-        };
-        let written: BTreeSet<DiskNumber> = draft.steps[from..]
-            .iter()
-            .map(|step| match step {
-                Step::Write { disk, .. } | Step::Flush { disk } => *disk,
-            })
-            .collect();
-        draft
-            .steps
-            .extend(written.into_iter().map(|disk| Step::Flush { disk }));
-        Ok(located)
+            self.no_space(0)
+        })
     }
 
     /// Logs `changes`, after a rewrite of everything if the log would take too much otherwise.
@@ -139,10 +152,12 @@ impl PoolState {
         changes: &[Change],
         more: u64,
     ) -> Result<Vec<Located>, VolumeError> {
-        let needed = draft.log.extents_needed(&measure(changes, self.geometry));
+        let needed = draft
+            .log
+            .extents_needed(&measure(changes, self.geometry), false);
         let limit = log_extents_max(self.rewrite_extents(more));
         if needed > 0 && self.metadata.len() as u64 + needed > limit {
-            self.checkpoint_into(draft, true)?;
+            self.checkpoint_into(draft, true, false)?;
         }
         self.log_into(draft, changes, false)
     }

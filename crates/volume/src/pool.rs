@@ -7,6 +7,7 @@ use sched::units::{Bytes, SectorCount};
 
 use crate::alloc::FreeMap;
 use crate::dirty::Shared;
+use crate::disk::Owner;
 use crate::disk::payload::Change;
 use crate::disk::superblock::Superblock;
 use crate::error::VolumeError;
@@ -15,7 +16,7 @@ use crate::image::{NodeAt, NodeImage};
 use crate::log::{LogState, budget, extents_for_blocks, log_extents_max, node_blocks};
 use crate::map::VolumeMap;
 use crate::medium::{Candidate, Medium};
-use crate::open::{Opened, check_owners, read_pool};
+use crate::open::{Opened, check_owners, newest_superblock, read_pool};
 use crate::place::{DiskNumber, Geometry, Place, VolumeId};
 use crate::placement::{DiskRange, Placement};
 use crate::plan::Draft;
@@ -91,6 +92,8 @@ pub struct PoolState {
     pub(crate) bad_changed: bool,
     /// The superblocks' generation.
     pub(crate) generation: u64,
+    /// The superblocks' owner.
+    pub(crate) owner: Owner,
     pub(crate) log: LogState,
     pub(crate) free: FreeMap,
     /// Extents that hold metadata which the table on disk or the log after it refers to.
@@ -157,11 +160,8 @@ impl PoolState {
         for place in owned.chain(&metadata) {
             free.take(*place);
         }
-        let generation = disks
-            .iter()
-            .map(|disk| disk.superblock.generation)
-            .max()
-            .unwrap_or(0);
+        let newest = newest_superblock(&disks);
+        let (generation, owner) = (newest.generation, newest.owner);
         let log = LogState {
             pool: table.pool,
             geometry,
@@ -169,6 +169,8 @@ impl PoolState {
             sequence: tail.sequence,
             previous: tail.previous,
             epoch: table.generation,
+            owner: table.owner,
+            next: tail.next,
             extents: tail.extents,
             blocks: tail.blocks,
         };
@@ -189,6 +191,7 @@ impl PoolState {
             bad_at: image.bad_at,
             bad_changed: image.bad_changed,
             generation,
+            owner,
             log,
             free,
             metadata,

@@ -4,24 +4,23 @@ use std::collections::BTreeSet;
 
 use sched::units::{SECTOR_BYTES, SectorCount};
 
-use crate::disk::Position;
 use crate::disk::payload::Change;
 use crate::disk::record::{Record, RecordError};
 use crate::disk::table::{Located, Table};
+use crate::disk::{Owner, Position};
 use crate::identify::Found;
 use crate::image::{Image, NodeAt};
-use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
+use crate::limits::{BLOCK_BYTES, LOG_BLOCKS_DUE, RECORD_BLOCKS_MAX};
 use crate::medium::Medium;
 use crate::place::{Geometry, Place};
 use crate::pool::Uuid;
 use crate::problem::Problem;
 
-/// How far beyond the end of the log to look for records that say it should not have ended: 1 MiB.
-/// A lost record in the middle of a log has its successors right behind it.
-const LOOK_BEYOND_BLOCKS: u32 = 256;
-
 /// Blocks read at once.
 const WINDOW_BLOCKS: u32 = 16;
+
+/// The same where the log has ended, and most likely nothing is found.
+const WINDOW_BLOCKS_BEYOND: u32 = 64;
 
 const _: () = assert!(WINDOW_BLOCKS as u64 >= RECORD_BLOCKS_MAX);
 
@@ -35,6 +34,8 @@ pub(crate) struct Tail {
     pub(crate) previous: u64,
     /// The extents of the log since the table.
     pub(crate) extents: Vec<Place>,
+    /// Where the log goes on after the last of them, if that is chosen.
+    pub(crate) next: Option<Place>,
     /// Blocks since the table.
     pub(crate) blocks: u64,
     /// A record of a later table was found: the table is lost.
@@ -49,6 +50,7 @@ pub(crate) struct Reader<'a> {
     geometry: Geometry,
     window: Vec<u8>,
     window_at: Option<Position>,
+    window_blocks: u32,
 }
 
 impl<'a> Reader<'a> {
@@ -62,6 +64,7 @@ impl<'a> Reader<'a> {
             geometry,
             window: Vec::new(),
             window_at: None,
+            window_blocks: WINDOW_BLOCKS,
         }
     }
 
@@ -89,7 +92,7 @@ impl<'a> Reader<'a> {
             start.place == at.place && start.block <= at.block && need <= end
         };
         if !self.window_at.is_some_and(inside) {
-            let blocks = WINDOW_BLOCKS.min(self.blocks_per_extent() - at.block);
+            let blocks = self.window_blocks.min(self.blocks_per_extent() - at.block);
             self.window
                 .resize(blocks as usize * BLOCK_BYTES as usize, 0);
             self.window_at = None;
@@ -218,10 +221,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Applies the transactions that are in the log beyond the table, up to the first that is not
-    /// complete.
+    /// complete. `owner`: of the newest superblock.
     pub(crate) fn roll_forward(
         &mut self,
         table: &Table,
+        owner: Owner,
         image: &mut Image,
     ) -> Result<Tail, Problem> {
         let mut tail = Tail {
@@ -229,6 +233,7 @@ impl<'a> Reader<'a> {
             sequence: table.next_sequence,
             previous: 0,
             extents: vec![table.log.place],
+            next: table.next,
             blocks: 0,
             later_epoch: false,
         };
@@ -247,6 +252,7 @@ impl<'a> Reader<'a> {
         while let Ok(record) = self.record(ahead.at)? {
             let header = &record.header;
             let is_next = header.epoch == table.generation
+                && header.owner == table.owner
                 && header.sequence == ahead.sequence
                 && header.previous == ahead.previous
                 && header.transaction == tail.sequence
@@ -262,12 +268,14 @@ impl<'a> Reader<'a> {
             ahead.sequence += 1;
             ahead.at.block += record.blocks;
             ahead.blocks += u64::from(record.blocks);
+            ahead.next = header.next;
             if let Change::Link { to } = record.change {
                 ahead.at = Position {
                     place: to,
                     block: 0,
                 };
                 ahead.extents.push(to);
+                ahead.next = None;
             }
             pending.push((record.change, located));
             if header.commit {
@@ -275,39 +283,80 @@ impl<'a> Reader<'a> {
                 tail = ahead.clone();
             }
         }
-        self.look_beyond(table, &mut tail)?;
-        Ok(tail)
-    }
-
-    /// Looks for records that were written after what seems to be the end had been made durable.
-    fn look_beyond(&mut self, table: &Table, tail: &mut Tail) -> Result<(), Problem> {
-        let end = tail
-            .at
-            .block
-            .saturating_add(LOOK_BEYOND_BLOCKS)
-            .min(self.blocks_per_extent());
-        let mut at = tail.at;
-        while at.block < end {
-            let Ok(record) = self.record(at)? else {
-                at.block += 1;
-                continue;
-            };
-            let header = &record.header;
-            if header.epoch > table.generation {
-                tail.later_epoch = true;
-                return Ok(());
-            }
-            if header.epoch == table.generation && header.transaction > tail.sequence {
+        self.window_blocks = WINDOW_BLOCKS_BEYOND;
+        match self.found_beyond(table, owner, &tail)? {
+            None => {}
+            Some(Beyond::LaterEpoch) => tail.later_epoch = true,
+            Some(Beyond::LaterTransaction) => {
                 return Err(Problem::LogDamaged {
                     disk: disk_name(self.disks, tail.at),
                     at: describe(tail.at),
                     sequence: tail.sequence,
                 });
             }
-            at.block += record.blocks;
         }
-        Ok(())
+        Ok(tail)
     }
+
+    /// Looks for records that were written after what seems to be the end had been made durable: in
+    /// this extent, in the one that the log goes on in after it, and so on as long as there are records
+    /// that name another.
+    ///
+    /// In each it looks at the blocks up to one that is [`LOG_BLOCKS_DUE`] behind the last record of this
+    /// log. No transaction begins farther behind the table: the log is checkpointed before. A record
+    /// that is not of this log, by its owner, says nothing, whoever put it there.
+    fn found_beyond(
+        &mut self,
+        table: &Table,
+        owner: Owner,
+        tail: &Tail,
+    ) -> Result<Option<Beyond>, Problem> {
+        let mut looked_at = BTreeSet::from([tail.at.place]);
+        let (mut at, mut next) = (tail.at, tail.next);
+        loop {
+            let mut left = LOG_BLOCKS_DUE;
+            while left > 0 && self.exists(at) {
+                let found = self.record(at)?;
+                let is_of_log = |record: &Record| {
+                    let header = &record.header;
+                    header.epoch >= table.generation
+                        && (header.owner == table.owner || header.owner == owner)
+                        && header.sequence >= tail.sequence
+                };
+                let Some(record) = found.ok().filter(is_of_log) else {
+                    at.block += 1;
+                    left -= 1;
+                    continue;
+                };
+                let header = &record.header;
+                if header.epoch > table.generation {
+                    return Ok(Some(Beyond::LaterEpoch));
+                }
+                if header.transaction > tail.sequence {
+                    return Ok(Some(Beyond::LaterTransaction));
+                }
+                // What there is of the transaction that is not complete.
+                at.block += record.blocks;
+                left = LOG_BLOCKS_DUE;
+                next = match record.change {
+                    Change::Link { to } => Some(to),
+                    _ => header.next.or(next),
+                };
+            }
+            match next.take() {
+                Some(place) if looked_at.insert(place) => at = Position { place, block: 0 },
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+/// What lies beyond the end of a log that should not have ended there.
+enum Beyond {
+    /// A record of a later table.
+    LaterEpoch,
+    /// A record that was written when those before it were durable.
+    LaterTransaction,
 }
 
 fn apply_transaction(

@@ -8,6 +8,9 @@
 //!   (those of earlier steps, and writes of data answered before the transaction was planned) will
 //!   survive a loss of power. On a disk whose writes are durable when they complete it is nothing.
 //! * No write is started before the flushes in front of it are done.
+//! * An [`Step::Expect`] reads. If the disk does not hold what is expected, no later step is carried out,
+//!   the transaction has failed, and nothing more is written to any disk of the pool: somebody else uses
+//!   it. [`crate::owner::why_not`] says who.
 //! * One transaction at a time: until it is committed, cancelled or failed, planning another is
 //!   [`crate::VolumeError::Busy`].
 //! * All steps done: [`crate::PoolState::commit`]. No step started: [`crate::PoolState::cancel`].
@@ -35,6 +38,24 @@ pub enum Step {
         /// The disk.
         disk: DiskNumber,
     },
+    /// Go on only if the disk holds `data` at `start`; a whole block.
+    Expect {
+        /// The disk.
+        disk: DiskNumber,
+        /// The first sector.
+        start: Sector,
+        /// What it must hold.
+        data: Vec<u8>,
+    },
+}
+
+impl Step {
+    /// The disk that it is about.
+    #[must_use]
+    pub fn disk(&self) -> DiskNumber {
+        let (Self::Write { disk, .. } | Self::Flush { disk } | Self::Expect { disk, .. }) = self;
+        *disk
+    }
 }
 
 impl std::fmt::Debug for Step {
@@ -47,6 +68,12 @@ impl std::fmt::Debug for Step {
                 disk.0
             ),
             Self::Flush { disk } => write!(f, "flush disk {}", disk.0),
+            Self::Expect { disk, start, data } => write!(
+                f,
+                "expect {} bytes at {start:?} of disk {}",
+                data.len(),
+                disk.0
+            ),
         }
     }
 }

@@ -48,6 +48,7 @@ fn creating_growing_shrinking_renaming_deleting() {
             .unwrap();
         world.write(d, 5, 300);
         world.flush(d);
+        world.restart();
         world.delete(b).unwrap();
         assert!(world.points > 60 && world.crashes > world.points);
     });
@@ -252,7 +253,7 @@ fn step(world: &mut World) {
     let cells = world.model[&id].cells.len();
     let first = world.random.below(cells as u64) as usize;
     let count = 1 + world.random.below((cells - first).min(40) as u64) as usize;
-    match world.random.below(24) {
+    match world.random.below(25) {
         0 => world.delete(id).unwrap(),
         1 | 2 => {
             let resized = world.resize(id, size);
@@ -266,6 +267,7 @@ fn step(world: &mut World) {
         }
         3 => world.checkpoint(),
         4 => world.power_cut(),
+        24 => world.restart(),
         5..8 => {
             let extent = world.random.below(world.map(id).extents().len() as u64) as u32;
             let moved = world.move_extent(id, extent, &Placement::default(), &mut |world| {

@@ -10,7 +10,10 @@ mod fuzz_targets;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use common::{Disk, EXTENT, Random, execute, on, open, sectors, seed, spec};
+use common::{
+    Disk, EXTENT, Live, OWNER, Random, candidates, execute, for_each_crash, on, open, sectors,
+    seed, spec,
+};
 use sched::units::Bytes;
 use volume::{
     CreateSpec, DiskNumber, Place, Placement, PoolState, Step, Transaction, VolumeId, fuzzing,
@@ -60,7 +63,7 @@ fn small_pool() -> Small {
         pool,
         writes,
     };
-    let start = small.pool.start().unwrap();
+    let start = small.pool.start(OWNER).unwrap();
     small.run(start);
     for (name, size, placement) in [
         ("one", 3 * EXTENT + 512, Placement::default()),
@@ -166,6 +169,86 @@ fn the_bytes_of_a_small_pool() {
     );
 }
 
+/// The disks that a dump is of.
+fn load(text: &str) -> Vec<Disk> {
+    let mut disks = vec![Disk::new(SECTORS); 2];
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let mut word = || words.next().unwrap();
+        let (disk, at, bytes) = (word(), word(), word());
+        let at = usize::from_str_radix(at, 16).unwrap();
+        let disk = &mut disks[disk.parse::<usize>().unwrap()];
+        let mut sector = disk.bytes(at as u64 / 512, 512);
+        for (index, byte) in sector[at % 512..][..16].iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&bytes[2 * index..2 * index + 2], 16).unwrap();
+        }
+        disk.overwrite(at as u64 / 512, &sector);
+    }
+    disks
+}
+
+/// What a pool is, for comparison.
+fn described(pool: &PoolState) -> String {
+    let volume = |(name, map): (&str, &std::sync::Arc<volume::VolumeMap>)| {
+        let written: Vec<_> = map.extents().iter().map(|of| of.written()).collect();
+        let places: Vec<_> = map.places().collect();
+        format!("{name} {:?} {places:?} {written:?}", map.size())
+    };
+    pool.volumes().map(volume).collect()
+}
+
+/// A pool of version 1 opens, and its start makes it one of version 2, whatever of that a crash leaves.
+#[test]
+fn a_pool_of_version_1_becomes_one_of_version_2() {
+    const VERSION_1: &str = include_str!("format-1.hex");
+    let mut random = Random(seed("upgrades that break off", Some(1)));
+    let mut disks = load(VERSION_1);
+    assert_eq!(dump(&disks), VERSION_1);
+    let version = |disks: &[Disk], at: u64| [0, 1].map(|disk: usize| disks[disk].bytes(at, 512)[8]);
+    assert_eq!(version(&disks, 0), [1, 1]);
+    let mut pool = open(&disks).unwrap();
+    let before = described(&pool);
+    assert!(before.starts_with("deux "), "{before}");
+    assert!(pool.find("one").is_none());
+    let start = pool.start(OWNER).unwrap();
+    let mut states = 0;
+    for step in start.steps() {
+        execute(&mut disks, step);
+        for_each_crash(&disks, 256, 32, &mut random, &mut |image| {
+            states += 1;
+            let mut pool = open(image).unwrap_or_else(|error| panic!("after {step:?}: {error}"));
+            assert_eq!(described(&pool), before, "after {step:?}");
+            let report = volume::check::check(&mut Live(image), &candidates(image));
+            assert_eq!(report.problems, [], "after {step:?}");
+            // The next start goes on from there.
+            let mut image = image.to_vec();
+            let again = pool.start([0x77; 8]).unwrap();
+            for step in again.steps() {
+                execute(&mut image, step);
+            }
+            pool.commit(again);
+            assert_eq!(described(&open(&image).unwrap()), before, "after {step:?}");
+        });
+    }
+    assert!(states > 20, "{states}");
+    pool.commit(start);
+    assert_eq!(version(&disks, 0), [2, 2]);
+    assert_eq!(version(&disks, SECTORS - 8), [2, 2]);
+    let create = pool.create(&CreateSpec {
+        name: "three".to_owned(),
+        size: Bytes(EXTENT),
+        placement: Placement::default(),
+    });
+    let create = create.unwrap();
+    for step in create.steps() {
+        execute(&mut disks, step);
+    }
+    pool.commit(create);
+    let again = open(&disks).unwrap();
+    assert_eq!(described(&again), described(&pool));
+    assert_eq!(again.volumes().count(), 2);
+}
+
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
@@ -183,7 +266,7 @@ fn pin_corpus(small: &Small) {
     for write in &small.writes {
         match &write[..8] {
             b"CLKWPOOL" => put("superblock", &format!("disk{}", write[64]), write),
-            b"CLKWTABL" => put("table", &format!("generation{}", write[32]), write),
+            b"CLKWTAB2" => put("table", &format!("generation{}", write[32]), write),
             bytes if bytes.starts_with(b"CLKR") => {
                 for block in write.chunks(4096) {
                     let (kind, length) = (
@@ -206,7 +289,7 @@ fn pin_corpus(small: &Small) {
     put("superblock", "empty", &[]);
     put("superblock", "zeros", &[0; 4096]);
     put("superblock", "short", b"CLKWPOOL");
-    put("table", "short", b"CLKWTABL");
+    put("table", "short", b"CLKWTAB2");
     put("table", "empty", &[]);
 }
 

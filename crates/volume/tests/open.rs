@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::{Disk, EXTENT, Live, candidates, carry_out, execute, format, open, sectors, started};
+use common::{
+    Disk, EXTENT, Live, OWNER, candidates, carry_out, execute, format, open, sectors, started, stop,
+};
 use sched::units::Bytes;
 use volume::check::check;
 use volume::disk::superblock::{FORMAT_VERSION, Superblock};
 use volume::disk::table::TABLES_AT;
-use volume::{CreateSpec, Placement, PoolState, Problem, Step};
+use volume::{CreateSpec, Placement, PoolState, Problem, Step, VolumeError};
 
 const SECTORS: u64 = sectors(10);
 
@@ -153,11 +155,54 @@ fn a_stale_disk() {
     }
 }
 
+/// A copy of a disk that was made while the pool was in use is not the disk once the pool was stopped.
+#[test]
+fn a_stop_leaves_what_was_copied_before_stale() {
+    for behind in 0..3 {
+        let mut disks = pool(1, 3);
+        let mut state = started(&mut disks);
+        create(&mut disks, &mut state, "a");
+        let old = disks[behind].clone();
+        stop(&mut disks, &mut state);
+        let refused = state.checkpoint().unwrap_err();
+        assert_eq!(refused, VolumeError::NotStarted);
+        assert_eq!(open(&disks).unwrap().volumes().count(), 1);
+        disks[behind] = old;
+        let found = problems(&disks);
+        let [
+            Problem::Stale {
+                disk,
+                generation,
+                newest,
+                ..
+            },
+        ] = &found[..]
+        else {
+            panic!("{found:?}")
+        };
+        assert_eq!((disk, *generation, *newest), (&name(behind), 2, 3));
+    }
+}
+
+#[test]
+fn a_stop_that_breaks_off_leaves_no_disk_stale() {
+    let mut disks = pool(1, 3);
+    let mut state = started(&mut disks);
+    let steps = state.stop().unwrap().steps().to_vec();
+    for broken in 0..=steps.len() {
+        let mut disks = disks.clone();
+        steps[..broken]
+            .iter()
+            .for_each(|step| execute(&mut disks, step));
+        open(&disks).unwrap_or_else(|error| panic!("after {broken} steps of a stop: {error}"));
+    }
+}
+
 #[test]
 fn a_start_that_breaks_off_leaves_no_disk_stale() {
     let disks = pool(1, 3);
     let mut state = open(&disks).unwrap();
-    let steps = state.start().unwrap().steps().to_vec();
+    let steps = state.start(OWNER).unwrap().steps().to_vec();
     for broken in 0..=steps.len() {
         let mut disks = disks.clone();
         steps[..broken]
@@ -183,7 +228,7 @@ fn torn_superblocks() {
         );
         let report = check(&mut Live(&disks), &candidates(&disks));
         assert_eq!((report.problems.len(), report.notes.len()), (0, 1));
-        let start = state.start().unwrap();
+        let start = state.start(OWNER).unwrap();
         carry_out(&mut disks, &mut state, start);
         assert!(
             open(&disks).unwrap().notes().is_empty(),
@@ -213,7 +258,7 @@ fn a_newer_version() {
     }
     let found = problems(&disks);
     assert!(
-        matches!(&found[0], Problem::NewerVersion { disk, version: 2 } if *disk == name(1)),
+        matches!(&found[0], Problem::NewerVersion { disk, version: 3 } if *disk == name(1)),
         "{found:?}"
     );
 }
@@ -258,7 +303,7 @@ fn a_volume_opens_whose_name_would_not_be_taken_any_more() {
     let mut state = open(&disks).unwrap();
     let volume = state.find(UNSEEN).unwrap();
     assert_eq!(check(&mut Live(&disks), &candidates(&disks)).problems, []);
-    let start = state.start().unwrap();
+    let start = state.start(OWNER).unwrap();
     carry_out(&mut disks, &mut state, start);
     let deletion = state.delete(volume).unwrap();
     carry_out(&mut disks, &mut state, deletion);
@@ -320,10 +365,11 @@ fn a_log_damaged_in_its_middle_and_a_damaged_node() {
             placement: Placement::default(),
         };
         let transaction = state.create(&spec).unwrap();
-        let Step::Write { start, .. } = &transaction.steps()[0] else {
-            panic!("a record first")
-        };
-        records.push(start.0);
+        let written = transaction.steps().iter().find_map(|step| match step {
+            Step::Write { start, .. } => Some(start.0),
+            _ => None,
+        });
+        records.push(written.expect("a record"));
         carry_out(&mut disks, &mut state, transaction);
     }
     // The last record lost is as if it had not been written: a crash leaves that.
@@ -365,7 +411,7 @@ fn a_check_counts_what_there_is() {
     );
     assert_eq!(
         (summary.extents, summary.in_volumes, summary.in_metadata),
-        (20, 1, 1)
+        (20, 1, 2)
     );
     assert_eq!(summary.records, 2);
 }

@@ -18,7 +18,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use common::{Disk, EXTENT, Random, SECTOR, format, on, open, sectors, stamped};
+use common::{Disk, EXTENT, OWNER, Random, SECTOR, format, on, open, sectors, stamped};
 use sched::units::{Bytes, Sector};
 use volume::limits::HEADER_BYTES;
 use volume::map::Source;
@@ -78,7 +78,7 @@ impl World {
         format(&mut disks, 1);
         let mut pool = open(&disks).unwrap();
         let disks = Mutex::new(disks);
-        let start = pool.start().unwrap();
+        let start = pool.start(OWNER).unwrap();
         run(&disks, &mut pool, start);
         let create = pool
             .create(&CreateSpec {
@@ -274,6 +274,10 @@ fn run(disks: &Mutex<Vec<Disk>>, pool: &mut PoolState, transaction: Transaction)
         match step {
             Step::Write { disk, start, data } => disks[usize::from(disk.0)].write(*start, data),
             Step::Flush { disk } => disks[usize::from(disk.0)].flush(),
+            Step::Expect { disk, start, data } => {
+                let found = disks[usize::from(disk.0)].bytes(start.0, data.len());
+                assert!(found == *data, "{step:?}");
+            }
         }
     }
     let _ = pool.commit(transaction);

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::pool::PoolError;
+use engine::pool::{PoolError, TWO_SERVERS_REMEDY};
 use engine::stream::{Culprit, CulpritKind, DiskRefusal, Refusal};
 use sched::units::{BytesPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
@@ -158,6 +158,7 @@ fn status_of(error: &PoolError) -> StatusCode {
         PoolError::Closed | PoolError::Host { .. } => StatusCode::SERVICE_UNAVAILABLE,
         PoolError::Poisoned { .. }
         | PoolError::MetadataFailed(_)
+        | PoolError::TakenOver(_)
         | PoolError::Disk { .. }
         | PoolError::Missing { .. }
         | PoolError::Metadata(_)
@@ -200,6 +201,7 @@ fn help_of(error: &PoolError) -> String {
         PoolError::Poisoned { .. } | PoolError::MetadataFailed(_) => {
             "restart the server; if it happens again, `clockwise pool check` says more"
         }
+        PoolError::TakenOver(_) => TWO_SERVERS_REMEDY,
         PoolError::NoDisks => "name at least one disk in the configuration",
         PoolError::Occupied { .. } => {
             "see what it is (`lsblk -f`, `file -s`), and name another disk; --force takes it all the same"

@@ -69,8 +69,8 @@ impl Pool {
             result = result.and(flushed);
         }
         let mut meta = core.meta.lock();
-        if result.is_ok() && meta.failed().is_none() {
-            result = meta.checkpoint(core);
+        if result.is_ok() && meta.failed().is_none() && core.still_ours().is_ok() {
+            result = meta.stop(core);
         }
         result
     }

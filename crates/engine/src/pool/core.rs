@@ -13,6 +13,7 @@ use super::admission::Admission;
 use super::disks::DiskCore;
 use super::keeper::Keeper;
 use super::meta::{Committer, Meta};
+use super::ownership::Ownership;
 use crate::buffer::Memory;
 use crate::clock;
 use crate::front::volume_core::VolumeCore;
@@ -42,6 +43,7 @@ pub(crate) struct PoolCore {
     pub(crate) opened: Time,
     window: AtomicU64,
     closed: AtomicBool,
+    pub(crate) ownership: Ownership,
     pub(crate) policy: Policy,
     pub(crate) warnings: Mutex<Vec<Warning>>,
     pub(crate) geometry: Geometry,
@@ -83,6 +85,7 @@ impl PoolCore {
             opened: now,
             window: AtomicU64::new(now.0),
             closed: AtomicBool::new(false),
+            ownership: Ownership::default(),
             policy: parts.policy,
             warnings: Mutex::new(parts.warnings),
         };

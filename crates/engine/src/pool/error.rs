@@ -135,6 +135,9 @@ pub enum PoolError {
     /// and nothing more is changed until the pool is opened anew.
     #[error("the pool's metadata cannot be changed any more: {0}")]
     MetadataFailed(String),
+    /// The disks are not this server's any more: it writes nothing more to them.
+    #[error("{0}; this server has stopped writing to the pool's disks")]
+    TakenOver(String),
     /// A disk failed.
     #[error(transparent)]
     Io(#[from] IoFailure),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use volume::{Committed, PoolState, Transaction, VolumeError, VolumeId};
+use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
 
 use super::core::PoolCore;
 use super::error::PoolError;
 use crate::front::IoFailure;
 use crate::front::rounds::Round;
-use crate::raw::RawIo;
+use crate::raw::{RawIo, Unperformed};
 
 /// The pool's metadata. Its lock is held while a change is carried out, so that there is one at a
 /// time; nothing on the data path takes it.
@@ -53,8 +53,8 @@ impl Meta {
             Err(failure) => {
                 self.state.fail(transaction);
                 let reason = failure.to_string();
-                self.failed.get_or_insert_with(|| reason.clone());
-                Err(PoolError::MetadataFailed(reason))
+                self.failed.get_or_insert(reason);
+                Err(Self::failure(pool, &failure))
             }
         }
     }
@@ -68,6 +68,7 @@ impl Meta {
         pool: &PoolCore,
         plan: impl FnOnce(&mut PoolState) -> Result<Transaction, VolumeError>,
     ) -> Result<Committed, PoolError> {
+        pool.still_ours()?;
         if let Some(reason) = &self.failed {
             return Err(PoolError::MetadataFailed(reason.clone()));
         }
@@ -92,12 +93,18 @@ impl Meta {
         PoolError::from_plan(error, self.state.geometry().extent_bytes())
     }
 
-    /// Writes a checkpoint, so that the next opening has nothing to roll forward.
+    /// Carries out steps of nobody's transaction.
+    pub(super) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
+        self.raw.perform(&pool.disks, steps)
+    }
+
+    /// Writes a checkpoint, so that the next opening has nothing to roll forward, and a new generation,
+    /// so that a copy of a disk made before is known as one.
     ///
     /// # Errors
     /// When it could not be written.
-    pub(crate) fn checkpoint(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
-        self.change(pool, PoolState::checkpoint).map(|_| ())
+    pub(crate) fn stop(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
+        self.change(pool, PoolState::stop).map(|_| ())
     }
 
     /// Makes what changed in these volumes durable.
@@ -109,6 +116,7 @@ impl Meta {
         pool: &PoolCore,
         volumes: &[VolumeId],
     ) -> Result<(), PoolError> {
+        pool.still_ours()?;
         if let Some(reason) = &self.failed {
             return Err(PoolError::MetadataFailed(reason.clone()));
         }

@@ -8,6 +8,7 @@ use sched::predict::Predictor;
 use sched::request::Urgency;
 use sched::task::TaskParams;
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector};
+use volume::disk::superblock::Superblock;
 use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
 
 use super::control::{Pool, host};
@@ -16,11 +17,12 @@ use super::disks::DiskCore;
 use super::error::PoolError;
 use super::meta::Meta;
 use super::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
+use super::ownership::new_owner;
 use super::start::{Service, Started, StartedMedium, start};
 use crate::buffer::Memory;
 use crate::clock;
 use crate::front::worker::Worker;
-use crate::raw::{RawError, RawIo};
+use crate::raw::{RawError, RawIo, Unperformed};
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
 
 /// The extent size where no drive profile asks for a larger one.
@@ -32,6 +34,9 @@ const FLOOR: &str = "the floor";
 /// What to do about a floor that a disk cannot have.
 const FLOOR_REMEDY: &str =
     "give best effort a smaller share, or a longer period, or none of its own";
+
+/// What to do about two servers that have one pool.
+pub const TWO_SERVERS_REMEDY: &str = "find the other server (the disks may have other names there, or be reached from another host), decide which one is to serve the pool, and start only that one";
 
 /// The engine's own transfers, for metadata.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
@@ -69,7 +74,7 @@ pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], PoolError> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -139,7 +144,8 @@ impl Pool {
         // From here on dropping the pool ends everything that has been started.
         core.committer.start(&core);
         core.keeper.start(&core);
-        core.meta.lock().change(&core, PoolState::start)?;
+        let owner = new_owner()?;
+        core.meta.lock().change(&core, |state| state.start(owner))?;
         raise_floors(&core, options.floor)?;
         Ok(pool)
     }
@@ -180,8 +186,46 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
         refuse_pools(raw, started)?;
         refuse_others(raw, started)?;
     }
-    raw.perform(&started.disks, &steps)?;
+    raw.perform(&started.disks, &steps)
+        .map_err(|failure| match failure {
+            Unperformed::Io(failure) => PoolError::Io(failure),
+            Unperformed::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
+        })?;
     Ok(extent_bytes)
+}
+
+/// The failure of a pool that was to be made of one disk under two names: what was written to it as one
+/// disk, and then as the other. It is no disk of a pool afterwards.
+fn given_twice(raw: &RawIo, started: &Started, spec: &FormatSpec, disk: usize) -> PoolError {
+    let mut medium = StartedMedium {
+        raw,
+        disks: &started.disks,
+    };
+    let mut block = vec![0; volume::limits::BLOCK_BYTES as usize];
+    let now = medium.read(disk, Sector::ZERO, &mut block).ok();
+    let now = now.and_then(|()| Superblock::parse(&block).ok());
+    let name = |number: usize| started.candidates[number].name.as_str();
+    let other = now
+        .filter(|now| now.pool == spec.pool)
+        .map(|now| usize::from(now.number.0));
+    let reason = match other.filter(|other| *other != disk && *other < started.candidates.len()) {
+        Some(other) => format!(
+            "{} and {} are one disk by two names",
+            name(disk.min(other)),
+            name(disk.max(other))
+        ),
+        None => format!(
+            "{}: something else wrote to it while the pool was made",
+            name(disk)
+        ),
+    };
+    let remedy = match raw.perform(&started.disks, &PoolState::wipe(spec)) {
+        Ok(()) => "name each disk once, and see that nothing else uses them",
+        Err(_) => {
+            "name each disk once, and see that nothing else uses them; --force is needed now, for there are traces of a pool on them"
+        }
+    };
+    PoolError::Unsuited { reason, remedy }
 }
 
 /// Refuses disks that belong to a pool, whichever it is and whether or not it would open.

@@ -19,7 +19,7 @@ use common::until::until;
 use common::{MIB, OnDrop, Rig, moved_to, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
-use engine::pool::{Placement, Pool, Volume};
+use engine::pool::{CheckFinding, Placement, Pool, Volume};
 use past::{Kind, Past, Tally};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -321,4 +321,45 @@ fn a_power_cut_loses_nothing_that_was_flushed_on_disks_with_forced_writes() {
 #[test]
 fn a_power_cut_loses_nothing_that_was_flushed_on_disks_without_a_cache() {
     run(Durability::WriteThrough);
+}
+
+/// Opening and closing write superblocks, tables and marks; no more of these than one copy is ever torn.
+#[test]
+fn a_power_cut_while_a_pool_is_opened_or_closed_loses_nothing() {
+    for durability in [Durability::Host, Durability::Fua] {
+        let mut rng = seeded("starts and stops");
+        let (rig, pool) = Rig::fresh(2, 16 * MIB, EXTENT, durability);
+        let kept = volume(&pool, "kept", MIB);
+        let client = common::client(&pool);
+        client.write_at(&kept, Bytes::ZERO, &sector(5)).unwrap();
+        client.flush(&kept).unwrap();
+        drop((client, kept));
+        pool.close().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let guard = OnDrop(&stop, true);
+            let server = scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    rig.open().close().unwrap();
+                }
+            });
+            let written = || -> u64 {
+                let writes = rig.platters.iter().map(|of| &of.writes);
+                writes.map(|writes| writes.load(Ordering::SeqCst)).sum()
+            };
+            for _ in 0..CUTS {
+                let enough = written() + rng.random_range(1..16);
+                until("a pool is opened or closed", || written() >= enough);
+                let cut = rig.after_power_cut(&mut rng);
+                let report = Pool::check(&cut.memory, cut.disks()).unwrap();
+                let wrong = |finding: &&CheckFinding| finding.is_error;
+                assert_eq!(report.findings.iter().find(wrong), None);
+                let pool = cut.open();
+                let kept = pool.open_volume("kept").unwrap();
+                assert_eq!(sectors_of(&common::client(&pool), &kept)[..2], [5, 0]);
+            }
+            drop(guard);
+            server.join().unwrap();
+        });
+    }
 }

@@ -11,7 +11,7 @@ use engine::stream::needs::Stretch;
 use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use volume::limits::BLOCK_BYTES;
 use volume::{
-    Candidate, CreateSpec, DiskNumber, FormatSpec, Geometry, Medium, OpenError, Placement,
+    Candidate, CreateSpec, DiskNumber, FormatSpec, Geometry, Medium, OpenError, Owner, Placement,
     PoolState, Step, Transaction, VolumeError,
 };
 
@@ -91,6 +91,9 @@ impl PlacedVolume {
     }
 }
 
+/// Who starts the pool: it has no other server.
+const OWNER: Owner = [1; 8];
+
 /// Disks that hold what was written to them, in memory; zeros elsewhere.
 #[derive(Default)]
 struct Blocks(BTreeMap<(usize, u64), Box<[u8]>>);
@@ -157,7 +160,7 @@ impl Band {
         let mut blocks = Blocks::default();
         blocks.carry_out(&PoolState::format(&spec).map_err(of_band)?);
         let mut pool = PoolState::open(&mut blocks, &candidates)?;
-        let start = pool.start().map_err(of_band)?;
+        let start = pool.start(OWNER).map_err(of_band)?;
         blocks.commit(&mut pool, start);
         let volumes = self.volumes.iter();
         volumes

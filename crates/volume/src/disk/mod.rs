@@ -1,8 +1,9 @@
-//! The bytes on disk: superblock, volume table, log records.
+//! The bytes on disk: superblock, volume table and its mark, log records.
 //!
 //! Every structure is a whole number of 4 KiB blocks, names its pool, and carries a CRC-64/NVME over
 //! itself. All numbers are little-endian. The `parse` functions accept any bytes at all.
 
+pub mod mark;
 pub mod payload;
 pub mod record;
 pub mod superblock;
@@ -13,6 +14,17 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::place::{DiskNumber, Place};
+use crate::pool::Uuid;
+
+/// Which start of the pool wrote something: 64 random bits.
+pub type Owner = [u8; 8];
+
+/// The owner before a start has written anything: what records of version 1 have in the owner's place.
+#[must_use]
+pub fn first_owner(pool: &Uuid) -> Owner {
+    let [.., a, b, c, d, e, f, g, h] = *pool;
+    [a, b, c, d, e, f, g, h]
+}
 
 /// The checksum of `parts` one after the other.
 pub(crate) fn checksum(parts: &[&[u8]]) -> u64 {
@@ -27,6 +39,9 @@ pub(crate) fn checksum(parts: &[&[u8]]) -> u64 {
 pub(crate) fn checksum_around(bytes: &[u8], field: usize) -> u64 {
     checksum(&[&bytes[..field], &[0; 8], &bytes[field + 8..]])
 }
+
+/// A disk's number that stands for no place.
+const NO_DISK: DiskNumber = DiskNumber(u16::MAX);
 
 /// A place in eight bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -55,6 +70,19 @@ impl RawPlace {
             disk: DiskNumber(self.disk.get()),
             extent: self.extent.get(),
         }
+    }
+
+    /// A place, or that there is none.
+    pub(crate) fn new_option(place: Option<Place>) -> Self {
+        let nowhere = Place {
+            disk: NO_DISK,
+            extent: 0,
+        };
+        Self::new(place.unwrap_or(nowhere), 0)
+    }
+
+    pub(crate) fn option(&self) -> Option<Place> {
+        Some(self.place()).filter(|place| place.disk != NO_DISK)
     }
 }
 

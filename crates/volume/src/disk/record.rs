@@ -9,14 +9,20 @@
 //! whole transactions only. Each record also has the number of its transaction's first record: all
 //! before that number was durable when the record was written, so a record found beyond the end of
 //! the log that says more than that was written means that the log is damaged, not that it ended.
+//!
+//! Each record also names the extent in which the log goes on after the extent that it is in. So the
+//! loss of any one record, a link included, leaves another that leads to what follows.
+//!
+//! The owner tells records of this log from all others: it is random, and only the metadata holds it.
+//! What a volume's user writes, or copied when the pool was another, is not taken for this log.
 
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum_around;
 use super::payload::{Change, PayloadError};
-use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
-use crate::place::Geometry;
+use super::{Owner, checksum_around};
+use crate::limits::{BLOCK_BYTES, DISKS_MAX, RECORD_BLOCKS_MAX};
+use crate::place::{DiskNumber, Geometry, Place};
 use crate::pool::Uuid;
 
 /// Flag of a transaction's last record.
@@ -31,12 +37,15 @@ struct Raw {
     magic: [u8; 4],
     kind: u8,
     flags: u8,
-    blocks: U16,
+    blocks: u8,
+    /// The number of that disk and one; 0: no extent, as in version 1.
+    next_disk: u8,
     length: U32,
-    zero: U32,
+    next_extent: U32,
     checksum: U64,
     previous: U64,
-    pool: Uuid,
+    pool: [u8; 8],
+    owner: Owner,
     epoch: U64,
     sequence: U64,
     transaction: U64,
@@ -48,10 +57,10 @@ pub const PAYLOAD_BYTES_MAX: usize = (RECORD_BLOCKS_MAX * BLOCK_BYTES) as usize 
 /// What a record's header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The pool.
-    pub pool: Uuid,
     /// The generation of the table that the log continues.
     pub epoch: u64,
+    /// The owner of that table.
+    pub owner: Owner,
     /// Its number.
     pub sequence: u64,
     /// The number of the first record of its transaction.
@@ -60,6 +69,8 @@ pub struct Header {
     pub previous: u64,
     /// Whether it ends its transaction.
     pub commit: bool,
+    /// Where the log goes on after the extent that the record is in; version 1 does not say.
+    pub next: Option<Place>,
 }
 
 /// A record.
@@ -95,22 +106,36 @@ pub const fn blocks_for(length: usize) -> u32 {
     (size_of::<Raw>() + length).div_ceil(BLOCK_BYTES as usize) as u32
 }
 
+/// What a record has of its pool's identity.
+fn named(pool: &Uuid) -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h, ..] = *pool;
+    [a, b, c, d, e, f, g, h]
+}
+
+const _: () = assert!(DISKS_MAX < u8::MAX as usize && RECORD_BLOCKS_MAX <= u8::MAX as u64);
+
 impl Record {
     /// How many blocks the record that begins with this block says it fills, if it begins one.
     #[must_use]
     pub fn length_in_blocks(block: &[u8]) -> Option<u32> {
         let (raw, _) = Raw::ref_from_prefix(block).ok()?;
-        let blocks = u32::from(raw.blocks.get());
+        let blocks = u32::from(raw.blocks);
         let fits = raw.length.get() as usize <= PAYLOAD_BYTES_MAX
             && blocks_for(raw.length.get() as usize) == blocks;
         (raw.magic == MAGIC && fits).then_some(blocks)
     }
 
-    /// Appends a record's bytes to `out`, whole blocks. Returns its checksum.
+    /// Appends the bytes of a record of `pool` to `out`, whole blocks. Returns its checksum.
     ///
     /// # Panics
     /// When the payload is longer than [`PAYLOAD_BYTES_MAX`].
-    pub fn encode(header: &Header, change: &Change, geometry: Geometry, out: &mut Vec<u8>) -> u64 {
+    pub fn encode(
+        header: &Header,
+        pool: &Uuid,
+        change: &Change,
+        geometry: Geometry,
+        out: &mut Vec<u8>,
+    ) -> u64 {
         let start = out.len();
         out.resize(start + size_of::<Raw>(), 0);
         change.encode(geometry, out);
@@ -123,12 +148,14 @@ impl Record {
             magic: MAGIC,
             kind: change.kind(),
             flags: if header.commit { COMMIT } else { 0 },
-            blocks: U16::new(blocks_for(length) as u16),
+            blocks: blocks_for(length) as u8,
+            next_disk: header.next.map_or(0, |next| next.disk.0 as u8 + 1),
             length: U32::new(length as u32),
-            zero: U32::ZERO,
+            next_extent: U32::new(header.next.map_or(0, |next| next.extent)),
             checksum: U64::ZERO,
             previous: U64::new(header.previous),
-            pool: header.pool,
+            pool: named(pool),
+            owner: header.owner,
             epoch: U64::new(header.epoch),
             sequence: U64::new(header.sequence),
             transaction: U64::new(header.transaction),
@@ -155,21 +182,26 @@ impl Record {
         let Ok((raw, payload)) = Raw::ref_from_prefix(bytes) else {
             return Err(RecordError::NotOne);
         };
-        if raw.pool != *pool {
+        if raw.pool != named(pool) {
             return Err(RecordError::NotOne);
         }
         if checksum_around(bytes, CHECKSUM_AT) != raw.checksum.get() {
             return Err(RecordError::Damaged);
         }
+        let next = raw.next_disk.checked_sub(1).map(|disk| Place {
+            disk: DiskNumber(u16::from(disk)),
+            extent: raw.next_extent.get(),
+        });
         let change = Change::parse(raw.kind, &payload[..raw.length.get() as usize], geometry)?;
         Ok(Self {
             header: Header {
-                pool: raw.pool,
                 epoch: raw.epoch.get(),
+                owner: raw.owner,
                 sequence: raw.sequence.get(),
                 transaction: raw.transaction.get(),
                 previous: raw.previous.get(),
                 commit: raw.flags & COMMIT != 0,
+                next,
             },
             checksum: raw.checksum.get(),
             blocks,

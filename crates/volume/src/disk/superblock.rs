@@ -1,30 +1,36 @@
 //! The superblock: which disk of which pool this is, and where the pool's volume table is.
 //!
 //! Two copies on each disk, in the first block and in the last. Identity and layout never change;
-//! the generation grows each time the pool is started.
+//! the generation grows each time the pool is started or stopped, and the owner is the start that
+//! did that last.
 
 use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum_around;
+use super::{Owner, checksum_around, first_owner};
 use crate::limits::{BLOCK_BYTES, COUNTER_MAX, DISK_EXTENTS_MAX, DISKS_MAX, HEADER_BYTES};
 use crate::place::{DiskNumber, Geometry};
 use crate::pool::Uuid;
 
 /// The version of the format that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The first version with an owner.
+const VERSION_WITH_OWNER: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"CLKWPOOL";
 const CHECKSUM_AT: usize = 16;
 
-/// Magic, version and checksum stay where they are in every version to come.
+/// Magic, version and checksum stay where they are in every version to come. What a start changes lies in
+/// the first sector, which is written whole or not at all: no start leaves a torn copy.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
     magic: [u8; 8],
     version: U32,
-    zero: U32,
+    /// The first half of the owner.
+    owner: [u8; 4],
     checksum: U64,
     generation: U64,
     pool: Uuid,
@@ -36,7 +42,9 @@ struct Raw {
     sectors: U64,
     first_extent: U64,
     table_disk: U16,
-    zero_2: [u8; 6],
+    zero: [u8; 2],
+    /// The second half of the owner.
+    owner_2: [u8; 4],
     tables: [U64; 2],
     table_bytes: U64,
     disks: [Uuid; DISKS_MAX],
@@ -45,12 +53,15 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() as u64 == BLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(Raw, checksum) == CHECKSUM_AT);
+const _: () = assert!(std::mem::offset_of!(Raw, owner_2) < SECTOR_BYTES as usize);
 
 /// What a superblock says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// Grows each time the pool is started for writing.
+    /// Grows each time the pool is started for writing, and each time it is stopped.
     pub generation: u64,
+    /// The start that wrote it; before the first one, and in version 1, what [`first_owner`] says.
+    pub owner: Owner,
     /// The pool.
     pub pool: Uuid,
     /// This disk's number.
@@ -114,12 +125,13 @@ impl Superblock {
     /// Its bytes: one block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let [a, b, c, d, e, f, g, h] = self.owner;
         let mut disks = [[0; 16]; DISKS_MAX];
         disks[..self.disks.len()].copy_from_slice(&self.disks);
         let mut raw = Raw {
             magic: MAGIC,
             version: U32::new(FORMAT_VERSION),
-            zero: U32::ZERO,
+            owner: [a, b, c, d],
             checksum: U64::ZERO,
             generation: U64::new(self.generation),
             pool: self.pool,
@@ -131,7 +143,8 @@ impl Superblock {
             sectors: U64::new(self.sectors.0),
             first_extent: U64::new(HEADER_BYTES / SECTOR_BYTES),
             table_disk: U16::new(self.table_disk.0),
-            zero_2: [0; 6],
+            zero: [0; 2],
+            owner_2: [e, f, g, h],
             tables: self.tables.map(|start| U64::new(start.0)),
             table_bytes: U64::new(self.table_bytes.0),
             disks,
@@ -203,8 +216,15 @@ impl Raw {
         {
             return Err("the tables' addresses");
         }
+        let owner = if self.version.get() < VERSION_WITH_OWNER {
+            first_owner(&self.pool)
+        } else {
+            let ([a, b, c, d], [e, f, g, h]) = (self.owner, self.owner_2);
+            [a, b, c, d, e, f, g, h]
+        };
         Ok(Superblock {
             generation: self.generation.get(),
+            owner,
             pool: self.pool,
             number: DiskNumber(self.number.get()),
             sectors,

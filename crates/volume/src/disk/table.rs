@@ -7,9 +7,9 @@ use sched::units::SECTOR_BYTES;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Position, RawPosition, checksum_around};
+use super::{Owner, Position, RawPlace, RawPosition, checksum_around, first_owner};
 use crate::limits::{BLOCK_BYTES, COUNTER_MAX, HEADER_BYTES, VOLUMES_MAX};
-use crate::place::VolumeId;
+use crate::place::{Place, VolumeId};
 use crate::pool::Uuid;
 
 /// The room for one copy.
@@ -21,11 +21,14 @@ pub const TABLES_AT: [u64; 2] = [
     ((64 << 10) + TABLE_BYTES) / SECTOR_BYTES,
 ];
 
-const _: () = assert!(TABLES_AT[1] * SECTOR_BYTES + TABLE_BYTES <= HEADER_BYTES);
-const _: () =
-    assert!((size_of::<RawHeader>() + VOLUMES_MAX * size_of::<RawEntry>()) as u64 <= TABLE_BYTES);
+const HEADER_BYTES_2: usize = size_of::<RawHeader>() + size_of::<RawMore>();
 
-const MAGIC: [u8; 8] = *b"CLKWTABL";
+const _: () = assert!(TABLES_AT[1] * SECTOR_BYTES + TABLE_BYTES <= HEADER_BYTES);
+const _: () = assert!((HEADER_BYTES_2 + VOLUMES_MAX * size_of::<RawEntry>()) as u64 <= TABLE_BYTES);
+
+const MAGIC: [u8; 8] = *b"CLKWTAB2";
+/// Of version 1, whose header has no [`RawMore`].
+const MAGIC_1: [u8; 8] = *b"CLKWTABL";
 const CHECKSUM_AT: usize = 8;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -43,6 +46,13 @@ struct RawHeader {
     bad_sequence: U64,
     bad_count: U32,
     count: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawMore {
+    owner: Owner,
+    next: RawPlace,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -72,12 +82,16 @@ pub struct Table {
     pub generation: u64,
     /// The superblocks' generation when it was written; no disk may be behind it.
     pub pool_generation: u64,
+    /// The start that wrote it; records of the log that follows carry it, too.
+    pub owner: Owner,
     /// The number of the next volume.
     pub next_volume: u64,
     /// The number of the log's next record.
     pub next_sequence: u64,
     /// Where the log goes on.
     pub log: Position,
+    /// Where the log goes on after that extent; version 1 does not say.
+    pub next: Option<Place>,
     /// How many extents are bad, and where their list is, if there are any.
     pub bad: Option<(u32, Located)>,
     /// The volumes and their nodes.
@@ -101,7 +115,8 @@ impl Table {
     pub fn length(block: &[u8]) -> Option<usize> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         let count = raw.count.get() as usize;
-        (raw.magic == MAGIC && count <= VOLUMES_MAX).then(|| encoded_bytes(count))
+        let header = raw.header_bytes()?;
+        (count <= VOLUMES_MAX).then(|| encoded_bytes(header, count))
     }
 
     /// Its bytes: whole blocks.
@@ -124,8 +139,14 @@ impl Table {
             bad_count: U32::new(self.bad.map_or(0, |(count, _)| count)),
             count: U32::new(self.nodes.len() as u32),
         };
-        let mut bytes = Vec::with_capacity(encoded_bytes(self.nodes.len()));
+        let more = RawMore {
+            owner: self.owner,
+            next: RawPlace::new_option(self.next),
+        };
+        let length = encoded_bytes(HEADER_BYTES_2, self.nodes.len());
+        let mut bytes = Vec::with_capacity(length);
         bytes.extend_from_slice(raw.as_bytes());
+        bytes.extend_from_slice(more.as_bytes());
         for (volume, at) in &self.nodes {
             let (volume, sequence) = (U64::new(volume.0), U64::new(at.sequence));
             let entry = RawEntry {
@@ -136,7 +157,7 @@ impl Table {
             };
             bytes.extend_from_slice(entry.as_bytes());
         }
-        bytes.resize(encoded_bytes(self.nodes.len()), 0);
+        bytes.resize(length, 0);
         let sum = checksum_around(&bytes, CHECKSUM_AT);
         bytes[CHECKSUM_AT..CHECKSUM_AT + 8].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -150,15 +171,17 @@ impl Table {
         let Ok((raw, _)) = RawHeader::ref_from_prefix(bytes) else {
             return Err(TableError::NotOne);
         };
-        if raw.magic != MAGIC || raw.pool != *pool {
+        let Some(header) = raw.header_bytes().filter(|_| raw.pool == *pool) else {
             return Err(TableError::NotOne);
-        }
+        };
         let length = Self::length(bytes).filter(|length| *length <= bytes.len());
         let bytes = &bytes[..length.ok_or(TableError::Damaged)?];
         if checksum_around(bytes, CHECKSUM_AT) != raw.checksum.get() {
             return Err(TableError::Damaged);
         }
-        let entries = &bytes[size_of::<RawHeader>()..];
+        let (more, entries) =
+            bytes[size_of::<RawHeader>()..].split_at(header - size_of::<RawHeader>());
+        let more = RawMore::ref_from_bytes(more).ok();
         let Ok((entries, _)) =
             <[RawEntry]>::ref_from_prefix_with_elems(entries, raw.count.get() as usize)
         else {
@@ -192,16 +215,29 @@ impl Table {
             pool: raw.pool,
             generation: raw.generation.get(),
             pool_generation: raw.pool_generation.get(),
+            owner: more.map_or_else(|| first_owner(pool), |more| more.owner),
             next_volume: raw.next_volume.get(),
             next_sequence: raw.next_sequence.get(),
             log: raw.log.position(),
+            next: more.and_then(|more| more.next.option()),
             bad: (raw.bad_count.get() != 0).then(|| (raw.bad_count.get(), bad)),
             nodes: entries.iter().map(node).collect(),
         })
     }
 }
 
-fn encoded_bytes(count: usize) -> usize {
-    let bytes = size_of::<RawHeader>() + count * size_of::<RawEntry>();
+impl RawHeader {
+    /// How long its version's header is, if it is one.
+    fn header_bytes(&self) -> Option<usize> {
+        match self.magic {
+            MAGIC => Some(HEADER_BYTES_2),
+            MAGIC_1 => Some(size_of::<Self>()),
+            _ => None,
+        }
+    }
+}
+
+fn encoded_bytes(header: usize, count: usize) -> usize {
+    let bytes = header + count * size_of::<RawEntry>();
     bytes.next_multiple_of(BLOCK_BYTES as usize)
 }

@@ -1,7 +1,7 @@
 //! Power cuts at every step of what a pool does, and what must be found after them.
 
 use volume::check::check;
-use volume::{Committed, PoolState, Step, Transaction};
+use volume::{Committed, Owner, PoolState, Step, Transaction};
 
 use super::disks::*;
 use super::model::*;
@@ -92,6 +92,11 @@ fn sound(image: &[Disk], doing: &str) {
     assert!(problems.is_empty(), "while {doing}: {problems:?}");
 }
 
+/// Every start has an owner of its own.
+pub fn random_owner(random: &mut Random) -> Owner {
+    random.next().to_le_bytes()
+}
+
 fn brief(step: &Step) -> String {
     match step {
         Step::Write { disk, start, data } => format!(
@@ -99,7 +104,7 @@ fn brief(step: &Step) -> String {
             data.len(),
             disk.0
         ),
-        Step::Flush { disk } => format!("a flush of disk {}", disk.0),
+        Step::Flush { .. } | Step::Expect { .. } => format!("{step:?}"),
     }
 }
 
@@ -112,7 +117,7 @@ fn recover(
     doing: &str,
 ) {
     let mut disks = image.to_vec();
-    let transaction = pool.start().unwrap();
+    let transaction = pool.start(random_owner(random)).unwrap();
     for step in transaction.steps() {
         execute(&mut disks, step);
         for_each_crash(&disks, 1, 2, random, &mut |again| {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use sched::units::{Bytes, Sector, SectorCount};
 use volume::limits::HEADER_BYTES;
-use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Step, Transaction};
+use volume::{Candidate, FormatSpec, Medium, OpenError, Owner, PoolState, Step, Transaction};
 
 use super::random::Random;
+
+/// Who starts pools here.
+pub const OWNER: Owner = [0x0e; 8];
 
 pub const SECTOR: usize = 512;
 pub const EXTENT: u64 = 64 << 10;
@@ -148,6 +151,10 @@ pub fn execute(disks: &mut [Disk], step: &Step) {
     match step {
         Step::Write { disk, start, data } => disks[usize::from(disk.0)].write(*start, data),
         Step::Flush { disk } => disks[usize::from(disk.0)].flush(),
+        Step::Expect { disk, start, data } => {
+            let found = disks[usize::from(disk.0)].bytes(start.0, data.len());
+            assert!(found == *data, "{step:?}: the pool is its server's alone");
+        }
     }
 }
 
@@ -173,9 +180,15 @@ pub fn open(disks: &[Disk]) -> Result<PoolState, OpenError> {
 /// The pool on these disks, ready for use.
 pub fn started(disks: &mut [Disk]) -> PoolState {
     let mut pool = open(disks).unwrap();
-    let start = pool.start().unwrap();
+    let start = pool.start(OWNER).unwrap();
     carry_out(disks, &mut pool, start);
     pool
+}
+
+/// Ends it as a server does.
+pub fn stop(disks: &mut [Disk], pool: &mut PoolState) {
+    let stop = pool.stop().unwrap();
+    carry_out(disks, pool, stop);
 }
 
 /// Every crash image of `disks`, if there are at most `all`; else the extremes, each sector alone

@@ -9,7 +9,7 @@ use volume::{
     VolumeMap,
 };
 
-use super::crashes::Effort;
+use super::crashes::{Effort, random_owner};
 use super::disks::*;
 use super::model::*;
 use super::random::Random;
@@ -78,8 +78,19 @@ impl World {
     }
 
     pub fn start(&mut self) {
-        let transaction = self.pool.start().unwrap();
+        let owner = random_owner(&mut self.random);
+        let transaction = self.pool.start(owner).unwrap();
         self.run(transaction, self.model.clone(), "starting");
+    }
+
+    /// The server ends and another begins.
+    pub fn restart(&mut self) {
+        let volumes: Vec<_> = self.model.keys().copied().collect();
+        volumes.into_iter().for_each(|volume| self.flush(volume));
+        let transaction = self.pool.stop().unwrap();
+        self.run(transaction, self.model.clone(), "stopping");
+        self.pool = open(&self.disks).unwrap();
+        self.start();
     }
 
     pub fn create(

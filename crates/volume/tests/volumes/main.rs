@@ -1,10 +1,12 @@
-//! Volumes: names and sizes, placement, what becomes of extents, and a volume of many of them. What is
+//! Volumes: names and sizes, placement, what becomes of extents, a volume of many of them, and what a
+//! lost block of metadata leaves. What is
 //! refused, and why.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod extents;
 mod large;
+mod losses;
 mod names_and_sizes;
 mod placement;
 

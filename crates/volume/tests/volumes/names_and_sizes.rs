@@ -4,7 +4,7 @@ use sched::units::Bytes;
 use volume::limits::NAME_BYTES_MAX;
 use volume::{CreateSpec, Placement, VolumeError, VolumeId};
 
-use super::common::{EXTENT, open};
+use super::common::{EXTENT, OWNER, open};
 use super::world;
 
 #[test]
@@ -154,10 +154,10 @@ fn nothing_is_changed_before_the_start_nor_twice_at_once() {
         pool.begin_move(VolumeId(1), 0, &a.placement).unwrap_err(),
         VolumeError::NotStarted
     );
-    let start = pool.start().unwrap();
-    assert_eq!(pool.start().unwrap_err(), VolumeError::Busy);
+    let start = pool.start(OWNER).unwrap();
+    assert_eq!(pool.start(OWNER).unwrap_err(), VolumeError::Busy);
     let _ = pool.commit(start);
-    assert_eq!(pool.start().unwrap_err(), VolumeError::AlreadyStarted);
+    assert_eq!(pool.start(OWNER).unwrap_err(), VolumeError::AlreadyStarted);
     let free = pool.available();
     let create = pool.create(&a).unwrap();
     assert_eq!(pool.checkpoint().unwrap_err(), VolumeError::Busy);

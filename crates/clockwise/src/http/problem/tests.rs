@@ -82,6 +82,7 @@ fn pool_errors() -> Vec<PoolError> {
             disk: text(),
             at: Bytes(1080),
         },
+        PoolError::TakenOver("disk-0: another server has opened the pool since".to_owned()),
     ]
 }
 
@@ -111,6 +112,7 @@ fn number(error: &PoolError) -> usize {
         PoolError::NoSuchScheduler(_) => 20,
         PoolError::Closed => 21,
         PoolError::Occupied { .. } => 22,
+        PoolError::TakenOver(_) => 23,
     }
 }
 

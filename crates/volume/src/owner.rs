@@ -1,0 +1,77 @@
+//! Whether the disks are still this server's.
+//!
+//! Locks keep two servers of one host from one file or device. They cannot where a disk has two names
+//! (a file and a loop device on it) or two hosts. So every start writes an owner of its own, random,
+//! into all superblocks, and before a transaction writes anything, superblocks are read again: those of
+//! all disks before a checkpoint, which needs all disks anyway, that of the table's disk before others.
+//! A server that finds another owner there writes nothing more.
+//!
+//! Only a flush's transaction that stays within the extent of the log goes without. It harms nobody: a
+//! start leaves the extent in which it finds the log, and needs nothing there that is written later.
+
+use sched::units::Sector;
+
+use crate::disk::superblock::Superblock;
+use crate::plan::{Draft, Effect};
+use crate::pool::{Phase, PoolState};
+use crate::transaction::Step;
+
+/// What is wrong with a disk whose superblock should be `expected` and is `found`.
+#[must_use]
+pub fn why_not(expected: &[u8], found: &[u8]) -> String {
+    let Ok(was) = Superblock::parse(expected) else {
+        return "its first block is not what this server wrote".to_owned();
+    };
+    match Superblock::parse(found) {
+        Ok(now) if now.pool != was.pool => {
+            "another pool has been made of it while this server used it".to_owned()
+        }
+        Ok(now) if now.number != was.number => format!(
+            "this is also disk {} of the pool, by another name",
+            now.number.0
+        ),
+        Ok(now) => format!(
+            "another server has opened the pool since: the disk is at generation {}, this server at {}",
+            now.generation, was.generation
+        ),
+        Err(error) => {
+            format!("something else has written over its superblock ({error})")
+        }
+    }
+}
+
+pub(crate) fn expect(superblock: &Superblock) -> Step {
+    Step::Expect {
+        disk: superblock.number,
+        start: Sector::ZERO,
+        data: superblock.encode(),
+    }
+}
+
+impl PoolState {
+    /// What the table's disk holds as long as no other server has opened the pool.
+    #[must_use]
+    pub fn expectation(&self) -> Step {
+        let lead = usize::from(self.superblocks[0].table_disk.0);
+        expect(&self.superblocks[lead])
+    }
+
+    /// Puts the expectations in front of what is planned, where it can harm a server that opened the
+    /// pool later.
+    pub(crate) fn expect_first(&self, draft: &mut Draft) {
+        let is_start = self.phase == Phase::Opened;
+        let only_appends = matches!(draft.effect, Effect::Bits(_))
+            && draft.taken_for_log.is_empty()
+            && draft.checkpoint.is_none();
+        if is_start || only_appends {
+            return;
+        }
+        if draft.checkpoint.is_some() {
+            draft
+                .steps
+                .splice(0..0, self.superblocks.iter().map(expect));
+        } else {
+            draft.steps.insert(0, self.expectation());
+        }
+    }
+}
