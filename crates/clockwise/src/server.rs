@@ -2,6 +2,7 @@
 
 mod api;
 mod data;
+mod ownership;
 mod waits;
 
 use std::path::Path;
@@ -51,6 +52,7 @@ pub struct Server {
     http: Option<std::net::SocketAddr>,
     retention: Retention,
     ending: watch::Sender<bool>,
+    taken_over: watch::Receiver<Option<String>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     sockets: Vec<SocketFile>,
 }
@@ -98,6 +100,7 @@ impl Server {
             tracing::warn!("{}", Warning { what, concerns });
         }
         let (ending, ended) = watch::channel(false);
+        let (taken, taken_over) = watch::channel(None);
         let mut tasks = vec![
             tokio::spawn(api::serve(
                 api,
@@ -116,6 +119,7 @@ impl Server {
                 ended.clone(),
             )),
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
+            tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
         if let Some(listener) = browsers {
             let router = http::media::router(Arc::clone(&app));
@@ -158,6 +162,7 @@ impl Server {
             http,
             retention,
             ending,
+            taken_over,
             tasks,
             sockets: vec![api_file, data_file],
         })
@@ -193,6 +198,12 @@ impl Server {
         self.http
     }
 
+    /// Waits until it is found that another server has opened the pool; how that shows. This one is to be
+    /// closed then.
+    pub async fn taken_over(&self) -> String {
+        ownership::found(self.taken_over.clone()).await
+    }
+
     /// Ends it: no new calls, streams and exports end, everything acknowledged is made durable.
     ///
     /// # Errors
@@ -205,6 +216,7 @@ impl Server {
             http: _,
             retention,
             ending,
+            taken_over: _,
             tasks,
             sockets,
         } = self;

@@ -3,43 +3,18 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::Command;
 
-use common::skip::{have, is_root, skipped};
+use common::loops::Loop;
+use common::skip::have;
 use common::{Site, outcome, pattern, read_text};
-
-/// A block device over a file that goes away with the test.
-struct Loop(String);
-
-impl Loop {
-    fn attach(file: &Path) -> Option<Self> {
-        if !is_root("attaching a block device") || !have("losetup") {
-            return None;
-        }
-        let mut attach = Command::new("losetup");
-        attach.args(["--find", "--show", "--sector-size", "4096"]);
-        let attached = outcome(attach.arg(file));
-        if attached.code != 0 {
-            skipped(&attached.err);
-            return None;
-        }
-        Some(Self(attached.out.trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        outcome(Command::new("losetup").args(["--detach", &self.0]));
-    }
-}
 
 #[test]
 fn sizes_are_whole_sectors_of_the_disks() {
     let site = Site::new(1);
     let file = std::fs::File::create(site.path("medium")).expect("a file");
     file.set_len(64 << 20).expect("it is sparse");
-    let Some(device) = Loop::attach(&site.path("medium")) else {
+    let Some(device) = Loop::attach(&site.path("medium"), &["--sector-size", "4096"]) else {
         return;
     };
     let text = read_text(&site.config())

@@ -4,7 +4,8 @@
 mod common;
 
 use common::damage::{SECOND_COPY, make_newer, tear};
-use common::{DISK_MIB, Site};
+use common::loops::Loop;
+use common::{DISK_MIB, Site, read_text};
 
 /// What is wrong is a check's result, not its failure: it is on standard output.
 #[track_caller]
@@ -283,4 +284,81 @@ fn a_shipped_profile_was_measured_on_no_disk_of_anybody() {
     assert_eq!(concerns, Some([first].as_slice().into()), "{status}");
     assert!(unmeasured.next().is_none(), "{status}");
     assert_eq!(server.terminate().0, Some(0));
+}
+
+/// A device in the configuration, beside what is there.
+fn add_device(site: &Site, device: &Loop) {
+    let text = read_text(&site.config())
+        + &format!("[[disk]]\npath = \"{}\"\nkind = \"block\"\n", device.0);
+    std::fs::write(site.config(), text).expect("the configuration");
+}
+
+const TAKEN_OVER: [&str; 3] = [
+    "disk-0: another server has opened the pool since",
+    "stopped writing",
+    "find the other server",
+];
+
+/// One disk has two names: a file, and a loop device over it. No lock is on both.
+#[test]
+fn of_two_servers_on_one_disk_the_first_stops_and_the_pool_is_whole() {
+    let (site, first) = Site::serving(1);
+    let Some(device) = Loop::attach(&site.path("disk-0"), &[]) else {
+        return;
+    };
+    let create = |site: &Site, name: &str| site.run(&["volume", "create", name, "--size", "3MiB"]);
+    create(&site, "before").done();
+    let other = Site::new(0);
+    add_device(&other, &device);
+    let second = other.serve();
+    create(&other, "after").done();
+    // It may have looked, and ended, before.
+    assert_ne!(create(&site, "lost").code, 0);
+    let (code, log) = first.end();
+    assert_eq!(code, Some(1), "{log}");
+    for words in TAKEN_OVER {
+        assert!(log.contains(words), "no {words:?} in {log}");
+    }
+    create(&other, "later").done();
+    assert_eq!(second.terminate().0, Some(0));
+    let report = other.json(&["pool", "check"]);
+    assert_eq!(report["findings"], serde_json::json!([]), "{report}");
+    assert_eq!(report["volumes"], 3);
+}
+
+/// The first has nothing to write, and ends all the same.
+#[test]
+fn of_two_servers_on_one_disk_the_first_ends_by_itself() {
+    let (site, first) = Site::serving(1);
+    let Some(device) = Loop::attach(&site.path("disk-0"), &[]) else {
+        return;
+    };
+    let other = Site::new(0);
+    add_device(&other, &device);
+    let second = other.serve();
+    let (code, log) = first.end();
+    assert_eq!(code, Some(1), "{log}");
+    for words in TAKEN_OVER {
+        assert!(log.contains(words), "no {words:?} in {log}");
+    }
+    assert_eq!(second.terminate().0, Some(0));
+}
+
+#[test]
+fn no_pool_is_made_of_one_disk_under_two_names() {
+    let site = Site::new(1);
+    let file = std::fs::File::create(site.path("disk-0")).expect("a file");
+    file.set_len(DISK_MIB << 20).expect("it is sparse");
+    let alone = read_text(&site.config());
+    let Some(device) = Loop::attach(&site.path("disk-0"), &[]) else {
+        return;
+    };
+    add_device(&site, &device);
+    let both = format!("disk-0 and {} are one disk by two names", device.0);
+    site.run(&["pool", "create"])
+        .fails(2, &[&both, "name each disk once"]);
+    // What was begun is not in the way.
+    std::fs::write(site.config(), alone).expect("the configuration");
+    site.run(&["pool", "create"]).done();
+    assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
 }

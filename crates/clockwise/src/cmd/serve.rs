@@ -98,6 +98,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
             output.result(&serving, String::new)?;
         }
         let signal = tokio::select! {
+            what = server.taken_over() => return lost(server, what).await,
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
             () = hung_up(&mut hangup) => "SIGHUP",
@@ -110,4 +111,13 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         tracing::info!("ended");
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Ends a server whose disks are another's. It makes nothing durable any more.
+async fn lost(server: Server, what: String) -> Result<ExitCode, Failure> {
+    tracing::error!("{what}; ending");
+    if let Err(error) = server.close().await {
+        tracing::warn!("{}", error.what);
+    }
+    Err(Failure::failed(what).help(engine::pool::TWO_SERVERS_REMEDY))
 }

@@ -10,6 +10,7 @@
 mod bytes;
 pub(crate) mod commands;
 pub(crate) mod damage;
+pub(crate) mod loops;
 mod process;
 #[path = "../../../engine/tests/common/skip.rs"]
 pub(crate) mod skip;
