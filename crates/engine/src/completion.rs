@@ -28,11 +28,9 @@ pub enum IoError {
     /// The disk failed it.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// An earlier write or sync of this disk failed; until it is opened anew it takes no writes.
-    #[error(
-        "an earlier write to this disk failed; it takes no more writes until it is opened anew"
-    )]
-    Poisoned,
+    /// A write that it was to come after failed.
+    #[error("a write that it was to come after failed")]
+    Forerunner,
     /// The disk has not answered for too long; it takes nothing more until it does.
     #[error("the disk did not answer in time")]
     Stalled,

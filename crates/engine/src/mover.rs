@@ -28,7 +28,7 @@ use crate::pool::control::reserved;
 use crate::pool::core::PoolCore;
 use crate::pool::open::raw_failure;
 use crate::pool::{PoolError, Progress};
-use crate::raw::RawIo;
+use crate::raw::{RawIo, sync_all};
 
 /// Passes over an extent in which no write is held back.
 const PASSES_FREE: u32 = 8;
@@ -125,9 +125,7 @@ impl Mover<'_> {
     /// Reserves the new place.
     fn begin(&self, placement: &Placement) -> Result<Begin, PoolError> {
         let mut meta = self.pool.meta.lock();
-        if let Some(reason) = meta.failed() {
-            return Err(PoolError::MetadataFailed(reason.to_owned()));
-        }
+        meta.go_on(self.pool)?;
         // What is free here may be in use there if another server has opened the pool.
         meta.verify(self.pool)?;
         let begun = meta.state.begin_move(self.volume.id, self.index, placement);
@@ -201,6 +199,13 @@ impl Mover<'_> {
                 self.cancel(moved);
                 return Err(error);
             }
+            // The transaction asks again, for what has been written since. It could not be taken back.
+            let ends = [moved.source(), moved.target()];
+            let disks = ends.map(|place| &self.pool.disks[disk_index(place.disk)]);
+            if let Err(failure) = sync_all(&disks) {
+                self.cancel(moved);
+                return Err(failure.into());
+            }
             match self.switch(moved)? {
                 Switch::Done => return Ok(()),
                 Switch::NotYet(back) => moved = back,
@@ -229,10 +234,9 @@ impl Mover<'_> {
     /// Switches if the extent is at rest at this instant, and makes it durable.
     fn switch(&self, moved: Move) -> Result<Switch, PoolError> {
         let mut meta = self.pool.meta.lock();
-        if let Some(reason) = meta.failed() {
-            let failed = PoolError::MetadataFailed(reason.to_owned());
+        if let Err(frozen) = meta.go_on(self.pool) {
             meta.state.cancel_move(moved);
-            return Err(failed);
+            return Err(frozen);
         }
         let admission: MutexGuard<'_, Admission> = self.pool.admission.lock();
         if let Err(error) = self.allowed(&admission, &moved) {

@@ -53,6 +53,14 @@ pub(crate) enum Unperformed {
     TakenOver { disk: usize, what: String },
 }
 
+/// Steps that could not be carried out.
+pub(crate) struct Undone {
+    /// Those before it were.
+    pub(crate) at: usize,
+    /// Why not the others.
+    pub(crate) why: Unperformed,
+}
+
 /// A request in flight.
 struct Flight {
     disk: usize,
@@ -152,27 +160,13 @@ impl RawIo {
     ///
     /// # Errors
     /// What failed, or whose disk has another owner; no later step has been carried out.
-    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), Unperformed> {
+    pub(crate) fn perform(&self, disks: &[DiskCore], steps: &[Step]) -> Result<(), Undone> {
         let alike = |a: &Step, b: &Step| std::mem::discriminant(a) == std::mem::discriminant(b);
+        let mut at = 0;
         for group in steps.chunk_by(alike) {
-            let _under_way = UnderWay::new(disks, group);
-            let mut writes = Vec::new();
-            let mut flushes = Vec::new();
-            for step in group {
-                match step {
-                    Step::Write { disk, start, data } => writes.push(RawWrite {
-                        disk: usize::from(disk.0),
-                        start: *start,
-                        data,
-                    }),
-                    Step::Flush { disk } => flushes.push(&disks[usize::from(disk.0)]),
-                    Step::Expect { disk, start, data } => {
-                        self.expect(disks, usize::from(disk.0), *start, data)?;
-                    }
-                }
-            }
-            self.write(disks, &writes)?;
-            sync_all(&flushes)?;
+            let done = self.perform_group(disks, group);
+            done.map_err(|why| Undone { at, why })?;
+            at += group.len();
         }
         Ok(())
     }
@@ -195,6 +189,28 @@ impl RawIo {
             disk,
             what: format!("{name}: {why}"),
         })
+    }
+
+    fn perform_group(&self, disks: &[DiskCore], group: &[Step]) -> Result<(), Unperformed> {
+        let _under_way = UnderWay::new(disks, group);
+        let mut writes = Vec::new();
+        let mut flushes = Vec::new();
+        for step in group {
+            match step {
+                Step::Write { disk, start, data } => writes.push(RawWrite {
+                    disk: usize::from(disk.0),
+                    start: *start,
+                    data,
+                }),
+                Step::Flush { disk } => flushes.push(&disks[usize::from(disk.0)]),
+                Step::Expect { disk, start, data } => {
+                    self.expect(disks, usize::from(disk.0), *start, data)?;
+                }
+            }
+        }
+        self.write(disks, &writes)?;
+        sync_all(&flushes)?;
+        Ok(())
     }
 
     /// A buffer for a piece, of the one size that all have: whatever others hold, the account has room for

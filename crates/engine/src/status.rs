@@ -1,6 +1,7 @@
 //! What is promised and what happened, as plain values for people and programs. Times are in
 //! nanoseconds.
 
+pub(crate) mod health;
 mod shares;
 mod waits;
 
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::disk::Durability;
-use crate::dispatcher::{DispatcherReport, Health};
+use crate::dispatcher::DispatcherReport;
 use crate::pool::core::PoolCore;
 use crate::pool::disks::DiskCore;
 use crate::pool::volumes;
@@ -126,14 +127,72 @@ pub struct DiskStatus {
     pub written_bytes: u64,
     /// Best-effort latency in the window.
     pub best_effort: Latency,
-    /// Errors the disk reported.
+    /// Requests that failed on it.
     pub errors: u64,
-    /// For how long it has not answered, if that is so long that it counts as stalled; 0 otherwise.
+    /// Reads among them.
+    pub read_errors: u64,
+    /// Writes among them.
+    pub write_errors: u64,
+    /// What the last of them failed of.
+    pub last_error: Option<String>,
+    /// For how long it, or the host for it, has not answered, if that is so long that it counts as stalled; 0
+    /// otherwise.
     pub stalled_ns: u64,
     /// How often it has stalled.
     pub stalls: u64,
-    /// Why it is not served any more, if it is not.
+    /// How often it has answered again after that.
+    pub comebacks: u64,
+    /// How often it was given up, because it had stalled for too long.
+    pub given_ups: u64,
+    /// Why it is not served any more, or nothing on it can be made durable, if that is so.
     pub failed: Option<String>,
+}
+
+/// The pool's metadata: what volumes there are, where they lie, and what of them has been written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct MetadataStatus {
+    /// Why it is frozen, if it is: a disk does not take a write of it.
+    pub frozen: Option<String>,
+    /// For how long it has been frozen.
+    pub frozen_ns: u64,
+    /// Whether it goes on by itself when the disk takes that write; otherwise when the server is started again.
+    pub goes_on: bool,
+    /// How often it was frozen.
+    pub freezes: u64,
+    /// How often it has gone on.
+    pub resumes: u64,
+}
+
+/// What is wrong with one disk, or was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DiskHealth {
+    /// Its name.
+    pub name: String,
+    /// For how long it, or the host for it, has not answered; 0 unless that counts as stalled.
+    pub stalled_ns: u64,
+    /// How often it has stalled.
+    pub stalls: u64,
+    /// How often it has answered again after that.
+    pub comebacks: u64,
+    /// How often it was given up.
+    pub given_ups: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// What the last of them failed of.
+    pub last_error: Option<String>,
+    /// Why it is not served any more, or nothing on it can be made durable.
+    pub failed: Option<String>,
+}
+
+/// What is wrong with a pool, or was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PoolHealth {
+    /// Of each disk.
+    pub disks: Vec<DiskHealth>,
+    /// Of the metadata.
+    pub metadata: MetadataStatus,
 }
 
 /// A stream's part of one disk.
@@ -240,6 +299,8 @@ pub struct PoolStatus {
     pub allocated_bytes: u64,
     /// Bytes that volumes could have.
     pub free_bytes: u64,
+    /// Its metadata.
+    pub metadata: MetadataStatus,
     /// Its disks.
     pub disks: Vec<DiskStatus>,
     /// Its open streams.
@@ -287,6 +348,7 @@ pub(crate) fn pool(core: &PoolCore) -> PoolStatus {
         extent_bytes: core.extent_bytes().0,
         allocated_bytes: allocated * core.extent_bytes().0,
         free_bytes: core.free_bytes(),
+        metadata: health::metadata(core, now),
         disks,
         streams: streams.iter().map(|stream| stream.status()).collect(),
         reservations: shares(core),
@@ -323,6 +385,7 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         )
     };
     let report = disk.handle.report().ok();
+    let health = health::disk(disk);
     let mut status = DiskStatus {
         name: disk.name.clone(),
         size_bytes: disk.capacity.bytes().0,
@@ -354,14 +417,18 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         read_bytes: disk.read_bytes.load(Relaxed),
         written_bytes: disk.written_bytes.load(Relaxed),
         best_effort: disk.latency.summary(),
-        errors: disk.errors.load(Relaxed),
-        stalled_ns: 0,
-        stalls: 0,
-        failed: None,
+        errors: health.read_errors + health.write_errors,
+        read_errors: health.read_errors,
+        write_errors: health.write_errors,
+        last_error: health.last_error,
+        stalled_ns: health.stalled_ns,
+        stalls: health.stalls,
+        comebacks: health.comebacks,
+        given_ups: health.given_ups,
+        failed: health.failed,
     };
-    match report {
-        Some(report) => fill(&mut status, disk, &report),
-        None => status.failed = Some("it is not served any more".to_owned()),
+    if let Some(report) = report {
+        fill(&mut status, disk, &report);
     }
     status
 }
@@ -397,11 +464,6 @@ fn fill(status: &mut DiskStatus, disk: &DiskCore, report: &DispatcherReport) {
     status.actual_over_predicted_max = counters.took_permille_max as f64 / 1e3;
     status.host_late_count = counters.host_late.count;
     status.host_late_max_ns = counters.host_late.max.0;
-    if report.health.stalled {
-        status.stalled_ns = report.silent.0;
-    }
-    status.stalls = report.health.stalls;
-    status.failed = failure(&report.health, disk);
 }
 
 fn ratio(part: Nanos, whole: Nanos) -> f64 {
@@ -409,26 +471,6 @@ fn ratio(part: Nanos, whole: Nanos) -> f64 {
         return 0.0;
     }
     part.0 as f64 / whole.0 as f64
-}
-
-fn failure(health: &Health, disk: &DiskCore) -> Option<String> {
-    let because = || {
-        let last = health.last_error.map(|error| error.to_string());
-        last.or_else(|| disk.last_error())
-            .map_or_else(String::new, |error| format!(": {error}"))
-    };
-    if let Some(error) = health.gone {
-        Some(error.to_string())
-    } else if health.given_up {
-        Some("it did not answer in time".to_owned())
-    } else if health.poisoned {
-        Some(format!(
-            "it takes no more writes after a failure{}",
-            because()
-        ))
-    } else {
-        None
-    }
 }
 
 fn durability_name(durability: Durability) -> &'static str {

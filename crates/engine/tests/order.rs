@@ -176,6 +176,19 @@ fn after_a_failed_request_the_others_go_on_and_after_a_failed_write_no_write_doe
     );
     assert!(ends[0].result.is_err() && ends[1].result.is_err() && ends[2].result.is_ok());
     assert!(buffer.with(|bytes| bytes[..4096] == [2; 4096]).unwrap());
+
+    // So does none that waits for it before it comes to a disk.
+    bench.stall();
+    let failed = bench.write(2 * MIB, 3, &[]);
+    let discarded = bench.request(VolumeOp::Discard, MIB, None, &[failed]);
+    bench.go_on();
+    bench.finish().result.unwrap();
+    let ends = [bench.finish(), bench.finish()];
+    assert_eq!([ends[0].tag, ends[1].tag], [failed, discarded]);
+    assert!(ends.iter().all(|end| end.result.is_err()), "{ends:?}");
+    let (_, buffer) = bench.read(MIB, &[]);
+    bench.finish().result.unwrap();
+    assert!(buffer.with(|bytes| bytes[..4096] == [2; 4096]).unwrap());
 }
 
 #[test]

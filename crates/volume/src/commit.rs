@@ -128,7 +128,14 @@ impl PoolState {
         }
     }
 
-    /// No step has been started: as if it had not been planned. A transaction of
+    /// Whether the transaction that is under way could be [cancelled](Self::cancel): that of a move could not.
+    #[must_use]
+    pub fn can_cancel(&self) -> bool {
+        let effect = self.planned.as_ref().map(|draft| &draft.effect);
+        !matches!(effect, Some(Effect::Moved(_)))
+    }
+
+    /// No step has written anything: as if it had not been planned. A transaction of
     /// [`PoolState::finish_move`] cannot be taken back, for its extent has switched already; it
     /// counts as failed.
     ///
@@ -158,7 +165,8 @@ impl PoolState {
         error
     }
 
-    /// A step has failed: no change is possible until the pool is opened again.
+    /// A step has failed, and doing it again would not help: no change is possible until the pool is opened
+    /// again.
     ///
     /// # Panics
     /// When the transaction is not the one that is under way.

@@ -13,9 +13,12 @@
 //!   it. [`crate::owner::why_not`] says who.
 //! * One transaction at a time: until it is committed, cancelled or failed, planning another is
 //!   [`crate::VolumeError::Busy`].
-//! * All steps done: [`crate::PoolState::commit`]. No step started: [`crate::PoolState::cancel`].
-//!   A step failed: [`crate::PoolState::fail`], which poisons the pool, for what a disk holds after
-//!   a failed write is unknown until it is opened again.
+//! * All steps done: [`crate::PoolState::commit`]. No write started: [`crate::PoolState::cancel`].
+//! * A write failed: the disk holds the old, a torn or the new there. Carry out that write again, and what
+//!   comes after it, until all is done; nothing else of the metadata may be written before. The transaction
+//!   stays under way meanwhile. So also after a flush that was not answered.
+//! * A flush failed after writes: [`crate::PoolState::fail`], which poisons the pool. What was written before it
+//!   may be lost although a later flush succeeds.
 
 use sched::units::Sector;
 

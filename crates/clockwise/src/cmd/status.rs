@@ -14,7 +14,7 @@ use super::picture::picture;
 use super::{Output, block_on, warnings};
 use crate::client::ApiClient;
 use crate::failure::{Failure, host_failure};
-use crate::http::view::{LatencyView, StatusView};
+use crate::http::view::{LatencyView, MetadataView, StatusView};
 use crate::quantity::{Rate, Size, Span, parse_time};
 
 /// What to show.
@@ -118,6 +118,7 @@ pub fn render(status: &StatusView) -> String {
     }
     let names = status.disks.iter().map(|disk| disk.name.as_str());
     text += &warnings::lines(&status.warnings, names);
+    text += &frozen(&status.metadata);
     for disk in &status.disks {
         if disk.leaving_ns > 0 {
             let _ = writeln!(
@@ -136,6 +137,16 @@ pub fn render(status: &StatusView) -> String {
                 text,
                 "STALLED {}: no answer for {silent}; what it was asked waits",
                 disk.name
+            );
+        }
+        if disk.errors > 0 {
+            let _ = writeln!(
+                text,
+                "ERRORS {}: reads that failed: {}, writes: {}; the last failure: {}",
+                disk.name,
+                disk.read_errors,
+                disk.write_errors,
+                disk.last_error.as_deref().unwrap_or("unknown")
             );
         }
     }
@@ -158,6 +169,23 @@ pub fn render(status: &StatusView) -> String {
         );
     }
     text
+}
+
+/// What is held up while the metadata is frozen.
+fn frozen(metadata: &MetadataView) -> String {
+    let Some(reason) = &metadata.frozen else {
+        return String::new();
+    };
+    let until = if metadata.goes_on {
+        "until the disk takes it"
+    } else {
+        "until the server is started again"
+    };
+    format!(
+        "FROZEN metadata, for {}, {until}: {reason}; no volume can be made, changed or deleted, and no flush of newly \
+         written chunks succeeds; all else goes on\n",
+        span(metadata.frozen_ns)
+    )
 }
 
 /// Whether a number of misses has one in brackets beside it, which wants a word.

@@ -155,7 +155,9 @@ fn status_of(error: &PoolError) -> StatusCode {
         | PoolError::NoDisks
         | PoolError::Unsuited { .. }
         | PoolError::NoSpace { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        PoolError::Closed | PoolError::Host { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        PoolError::Closed | PoolError::Host { .. } | PoolError::MetadataFrozen { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         PoolError::Poisoned { .. }
         | PoolError::MetadataFailed(_)
         | PoolError::TakenOver(_)
@@ -202,6 +204,9 @@ fn help_of(error: &PoolError) -> String {
             "restart the server; if it happens again, `clockwise pool check` says more"
         }
         PoolError::TakenOver(_) => TWO_SERVERS_REMEDY,
+        PoolError::MetadataFrozen { .. } => {
+            "make room on that disk, or mend it: the metadata goes on by itself then, without a restart (`clockwise status` shows it)"
+        }
         PoolError::NoDisks => "name at least one disk in the configuration",
         PoolError::Occupied { .. } => {
             "see what it is (`lsblk -f`, `file -s`), and name another disk; --force takes it all the same"

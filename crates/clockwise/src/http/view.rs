@@ -144,14 +144,49 @@ view! {
         written_bytes: u64,
         /// Best-effort latency in the window.
         best_effort: LatencyView,
-        /// Errors the disk reported.
+        /// Requests that failed on it.
         errors: u64,
-        /// For how long it has not answered, if that is so long that it counts as stalled; 0 otherwise.
+        /// Reads among them.
+        #[serde(default)]
+        read_errors: u64,
+        /// Writes among them.
+        #[serde(default)]
+        write_errors: u64,
+        /// What the last of them failed of.
+        #[serde(default)]
+        last_error: Option<String>,
+        /// For how long it, or the host for it, has not answered, if that is so long that it counts as
+        /// stalled; 0 otherwise.
         stalled_ns: u64,
         /// How often it has stalled.
         stalls: u64,
-        /// Why it is not served any more, if it is not.
+        /// How often it has answered again after that.
+        #[serde(default)]
+        comebacks: u64,
+        /// How often it was given up, because it had stalled for too long.
+        #[serde(default)]
+        given_ups: u64,
+        /// Why it is not served any more, or nothing on it can be made durable, if that is so.
         failed: Option<String>,
+    }
+}
+
+view! {
+    /// The pool's metadata: what volumes there are, where they lie, and what of them has been written.
+    #[derive(Eq, Default)]
+    MetadataView from engine::status::MetadataStatus {
+        /// Why it is frozen, if it is: a disk does not take a write of it. No volume can be made, changed or
+        /// deleted then, and no flush of newly written chunks succeeds; all else goes on.
+        frozen: Option<String>,
+        /// For how long it has been frozen.
+        frozen_ns: u64,
+        /// Whether it goes on by itself when the disk takes that write; otherwise when the server is started
+        /// again.
+        goes_on: bool,
+        /// How often it was frozen.
+        freezes: u64,
+        /// How often it has gone on.
+        resumes: u64,
     }
 }
 
@@ -371,6 +406,9 @@ view! {
         allocated_bytes: u64,
         /// Bytes that volumes could have.
         free_bytes: u64,
+        /// Its metadata.
+        #[serde(default)]
+        metadata: MetadataView,
         /// Memory for buffers in all.
         memory_bytes: u64,
         /// Best-effort latency of all disks in the window.

@@ -8,7 +8,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, SectorCount, Time};
 
 use super::request::{Io, Reason, Rejected};
-use super::{Control, ControlError, DispatcherReport, Shared, Stopped};
+use super::{Control, ControlError, DispatcherReport, Health, Shared, Stopped};
 
 /// The way to a dispatcher. Clones are the same way.
 #[derive(Clone)]
@@ -153,17 +153,21 @@ impl DispatcherHandle {
         });
     }
 
-    /// Says that a sync of this disk has failed: it takes no more writes.
-    pub fn poison(&self) {
-        self.control(Control::Poison);
-    }
-
     /// How things stand.
     ///
     /// # Errors
     /// When the dispatcher has stopped.
     pub fn report(&self) -> Result<DispatcherReport, Stopped> {
         self.ask(Control::Report)
+    }
+
+    /// What is wrong with the disk, and for how long it has held requests without completing one. It costs the
+    /// disk's thread less than a report.
+    ///
+    /// # Errors
+    /// When the dispatcher has stopped.
+    pub fn health(&self) -> Result<(Health, Nanos), Stopped> {
+        self.ask(Control::Health)
     }
 
     fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Control) -> Result<T, Stopped> {

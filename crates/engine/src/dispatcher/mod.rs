@@ -142,8 +142,9 @@ enum Control {
         published: Nanos,
     },
     Cancel(RequestId),
-    Poison,
     Report(oneshot::Sender<DispatcherReport>),
+    /// What is wrong, and for how long nothing has been completed.
+    Health(oneshot::Sender<(Health, Nanos)>),
     Stop {
         drain: bool,
     },

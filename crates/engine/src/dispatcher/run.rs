@@ -161,8 +161,8 @@ impl Runner {
                 published,
             } => self.state.set_delta_l(now, corrected, published),
             Control::Cancel(id) => self.state.cancel(now, id),
-            Control::Poison => self.state.poison(now),
             Control::Report(reply) => tell(reply, self.state.report(now)),
+            Control::Health(reply) => tell(reply, self.state.health(now)),
             Control::Stop { drain } => self.state.stop(now, drain),
         }
     }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sched::disk::{DiskReport, DiskScheduler};
-use sched::request::{Class, Decision, Dispatch, Op, Request, RequestId};
+use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId};
 use sched::task::TaskId;
 use sched::units::{Nanos, SECTOR_BYTES, SectorCount, Time};
 
@@ -56,11 +56,10 @@ pub struct Answer {
 /// What is wrong with a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
-    /// A write or sync has failed; there will be no more writes.
-    pub poisoned: bool,
     /// It does not answer at the moment; what is queued waits.
     pub stalled: bool,
-    /// It has not answered for so long that everything it was asked has failed.
+    /// It has not answered for so long that everything it was asked has failed, and it has not yet answered for
+    /// all that was on it then.
     pub given_up: bool,
     /// It is gone for good; the error it left with.
     pub gone: Option<DiskError>,
@@ -68,6 +67,10 @@ pub struct Health {
     pub last_error: Option<DiskError>,
     /// How often it has stalled.
     pub stalls: u64,
+    /// How often it was given up.
+    pub given_ups: u64,
+    /// How often it has answered again after it had stalled.
+    pub comebacks: u64,
 }
 
 /// How things stand with a disk.
@@ -102,6 +105,7 @@ struct Entry {
     op: Op,
     count: SectorCount,
     class: Class,
+    order: Order,
     durable: bool,
     /// `None` while all of it is on the disk.
     segments: Option<Segments>,
@@ -126,6 +130,8 @@ pub struct DispatcherState {
     /// How many pieces the disk is given at a time.
     disk_places: usize,
     answers: VecDeque<Answer>,
+    /// The writes that failed last, as many as there are places: what is to come after one may be on its way.
+    failed_writes: VecDeque<RequestId>,
     /// What the scheduler has let pass and the disk has not been given.
     passing: Option<Dispatch>,
     leaving: Vec<(TaskId, LeaveReply)>,
@@ -188,6 +194,7 @@ impl DispatcherState {
             // Each request is answered once, and a place is used again only after that has been queued:
             // twice the places covers what may be queued between two rounds of actions.
             answers: VecDeque::with_capacity(2 * total),
+            failed_writes: VecDeque::with_capacity(total),
             passing: None,
             leaving: Vec::new(),
             ending: Vec::new(),
@@ -256,6 +263,7 @@ impl DispatcherState {
             op: io.op,
             count: io.count,
             class: io.class,
+            order: io.order,
             durable: io.durable,
             segments: Some(io.segments),
             target: Some(io.target),
@@ -264,7 +272,9 @@ impl DispatcherState {
             phase: Phase::Queued,
         });
         self.live += 1;
-        if let Some(error) = self.refusal(request.op, request.class) {
+        let forerunner = self.is_after_failed(request.op, &request.order);
+        let refusal = self.refusal(request.class);
+        if let Some(error) = refusal.or(forerunner.then_some(IoError::Forerunner)) {
             self.finish(id, Err(error), now);
             return None;
         }
@@ -294,8 +304,6 @@ impl DispatcherState {
         self.counters.busy += at.saturating_since(self.progress);
         self.on_disk -= 1;
         self.progress = at;
-        self.health.stalled = false;
-        self.health.given_up = false;
         let due = Time(at.0.saturating_sub(done.host_late.0));
         self.host_took(due, at);
         self.entry_mut(id).timing.host_late = self.debt.owed();
@@ -303,6 +311,7 @@ impl DispatcherState {
             Ok(()) => self.succeeded(id, at, done.host_late),
             Err(error) => self.failed(id, at, error),
         }
+        self.answers_again();
         self.limit_debt(at);
         self.retry_leaves(at);
     }
@@ -337,7 +346,7 @@ impl DispatcherState {
         if error.is_gone() {
             self.gone(at, error);
         } else if wrote {
-            self.poison(at);
+            self.fail_followers(at, id);
         }
     }
 

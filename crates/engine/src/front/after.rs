@@ -22,7 +22,8 @@
 //! (an extent was moved meanwhile), that part is withheld until then. Nothing can wait in a circle: the
 //! earlier one needs nothing more but its disk.
 //!
-//! A request that fails counts as complete. After a failed write its disk fails the later ones.
+//! A request that fails counts as complete, but a change that was to come after a failed change fails too:
+//! whoever names an earlier write relies on it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +32,7 @@ use sched::request::{ORDER_AFTER_MAX, Order, RequestId};
 use smallvec::SmallVec;
 
 use super::client::ClientCore;
-use super::issue::Ready;
+use super::issue::{self, Ready};
 use super::op::{Active, Hold, Op};
 use super::request::{Tag, VolumeOp, VolumeRequest};
 use super::worker::{Feed, Job, Worker};
@@ -45,8 +46,12 @@ pub(crate) enum Dependent {
 }
 
 impl Dependent {
-    /// What it came after is complete.
-    pub(super) fn release(self, worker: &Worker) {
+    /// What it came after is complete, or a change that has failed.
+    pub(super) fn release(self, is_failed: bool, worker: &Worker) {
+        if is_failed {
+            let (Self::Waits(op) | Self::Follows(op)) = &self;
+            op.is_after_failed.store(true, Ordering::Release);
+        }
         match self {
             Self::Waits(op) => {
                 if op.waited() {
@@ -243,7 +248,12 @@ pub(super) fn followed(op: &Arc<Op>, feed: Feed) {
     let withheld = {
         let mut state = op.state.lock();
         let active = state.active.as_mut().expect("it waits for this to end");
-        let follow = active.follow.take();
+        let mut follow = active.follow.take();
+        if issue::is_doomed(op, active.kind) {
+            active.failure.get_or_insert(issue::FORERUNNER);
+            // What is dropped is answered.
+            follow = None;
+        }
         op.unit_done(&mut state);
         follow.map(|follow| follow.withheld).unwrap_or_default()
     };

@@ -7,6 +7,7 @@
 //! about to change place, is parked and begins later ([`retry`]).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sched::request::{Op as Direction, Order};
 use sched::units::SECTOR_BYTES;
@@ -32,6 +33,15 @@ pub(super) type Ready = SmallVec<[(usize, Io); 2]>;
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",
 };
+
+pub(super) const FORERUNNER: IoFailure = IoFailure::Cancelled {
+    reason: "a change that it was to come after failed",
+};
+
+/// Whether an op is to change nothing any more, for a change that it was to come after has failed.
+pub(super) fn is_doomed(op: &Op, kind: VolumeOp) -> bool {
+    kind.is_change() && op.is_after_failed.load(Ordering::Acquire)
+}
 
 /// Begins an op.
 pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
@@ -128,6 +138,9 @@ impl Plan<'_> {
         if self.active.failure.is_some() {
             return;
         }
+        if is_doomed(self.op, self.active.kind) {
+            return self.failed(FORERUNNER);
+        }
         let map = self.active.volume.map();
         if self.active.kind.is_change() || self.active.kind == VolumeOp::Flush {
             self.active.failure = self.active.volume.poison_failure();
@@ -210,6 +223,9 @@ impl Plan<'_> {
     }
 
     fn span(&mut self, span: WriteSpan, zeros: bool, whole: bool) {
+        if is_doomed(self.op, self.active.kind) {
+            return self.failed(FORERUNNER);
+        }
         match span.begin() {
             Ok(piece) => self.write(piece, zeros, whole),
             Err(Refused::Busy) => self.parked.push(Parked {

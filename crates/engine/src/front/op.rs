@@ -9,7 +9,7 @@
 //! not enough, as after everything that needs more than a few steps, the pool's worker does the rest
 //! ([`super::worker`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -100,6 +100,8 @@ pub(crate) struct Op {
     /// Requests that it follows on their disk and that are not complete, and one while it is being
     /// handed over.
     pub(crate) follows: AtomicU32,
+    /// A change that it was to come after has failed. It changes nothing then.
+    pub(crate) is_after_failed: AtomicBool,
     pub(crate) state: Mutex<OpState>,
     pub(crate) finished: Condvar,
 }
@@ -112,6 +114,7 @@ impl Op {
             slot,
             waits: AtomicU32::new(0),
             follows: AtomicU32::new(0),
+            is_after_failed: AtomicBool::new(false),
             state: Mutex::new(OpState {
                 generation: 0,
                 telling: false,
@@ -177,13 +180,9 @@ impl Op {
             }
             Err(error) => {
                 drop(hold);
-                let failure = disk.failure(is_write, start, count, error);
-                // What was refused or not asked for any more has not been begun.
-                let is_begun = !matches!(error, IoError::Stopped | IoError::Refused(_));
-                if is_write && is_begun {
-                    active.volume.poison(&failure);
-                }
-                active.failure.get_or_insert(failure);
+                active
+                    .failure
+                    .get_or_insert(disk.failure(is_write, start, count, error));
             }
         }
         let timing = &completion.timing;
@@ -255,8 +254,9 @@ impl Op {
             self.client.finished(self);
         }
         // Its completion is in the queue before anything that came after it can be.
+        let is_failed = active.kind.is_change() && active.failure.is_some();
         for dependent in active.dependents.drain(..) {
-            dependent.release(worker);
+            dependent.release(is_failed, worker);
         }
         if active.volume.leave() {
             worker.post(Job::Gate(Arc::clone(&active.volume)));

@@ -261,6 +261,13 @@ pub enum IoFailure {
         /// What failed.
         reason: String,
     },
+    /// What was asked is done, but cannot be made durable at the moment: the pool's metadata is frozen, or the
+    /// host does not answer. It is not lost, and a later flush tries again.
+    #[error("cannot be made durable now: {reason}; a later flush tries again")]
+    NotNow {
+        /// Why not.
+        reason: String,
+    },
     /// The pool was closed, the volume shrunk below the request, or the time of its stream was over, while
     /// it waited.
     #[error("cancelled: {reason}")]

@@ -86,6 +86,10 @@ fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
         let round = Arc::clone(&round);
         pool.disks[disk].sync(Box::new(move |result| {
             round.unsynced.lock().retain(|other| *other != disk);
+            if result.is_err() {
+                // Not asked to the end: the next round asks again.
+                round.volume.set_unsynced(disk);
+            }
             round.disk_done(result);
         }));
     }
@@ -96,7 +100,7 @@ impl Round {
     /// A disk's data is durable, or cannot be made so.
     fn disk_done(self: &Arc<Self>, result: Result<(), IoFailure>) {
         if let Err(failure) = result {
-            self.volume.poison(&failure);
+            self.volume.not_durable(&failure);
             self.failure.lock().get_or_insert(failure);
         }
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -64,6 +64,7 @@ pub(crate) fn submit(
     // one for the gate, which it takes its place at now: a barrier that comes later waits for it
     // even while it waits for others.
     op.waits.store(2, Ordering::Release);
+    op.is_after_failed.store(false, Ordering::Release);
     let volume = request.volume.core();
     if !request.after.is_empty() {
         let follow = Follow::after(client, &op, &request);

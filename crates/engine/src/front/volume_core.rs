@@ -72,6 +72,8 @@ pub(crate) struct VolumeCore {
     /// asked to make durable.
     unsynced: Box<[AtomicBool]>,
     poisoned: OnceLock<Arc<str>>,
+    /// Where it ends when frozen metadata goes on, if it is being cut.
+    cut_at: AtomicU64,
     pub(crate) users: Mutex<Users>,
 }
 
@@ -92,6 +94,7 @@ impl VolumeCore {
             rounds: Mutex::default(),
             unsynced: (0..disks).map(|_| AtomicBool::new(false)).collect(),
             poisoned: OnceLock::new(),
+            cut_at: AtomicU64::new(u64::MAX),
             users: Mutex::default(),
         })
     }
@@ -109,8 +112,19 @@ impl VolumeCore {
         self.map.read().size()
     }
 
+    /// How much of it streams may reserve.
+    pub(crate) fn reservable(&self) -> Bytes {
+        Bytes(self.size().0.min(self.cut_at.load(Ordering::SeqCst)))
+    }
+
+    /// It ends here as soon as that can be recorded.
+    pub(crate) fn will_be_cut(&self, at: Bytes) {
+        self.cut_at.store(at.0, Ordering::SeqCst);
+    }
+
     pub(crate) fn install(&self, map: Arc<VolumeMap>) {
         *self.map.write() = map;
+        self.cut_at.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Whether bits or places have changed that are not durable, or that cannot be told now.
@@ -134,6 +148,14 @@ impl VolumeCore {
     pub(crate) fn poison(&self, reason: &dyn std::fmt::Display) {
         self.poisoned
             .get_or_init(|| Arc::from(reason.to_string().as_str()));
+    }
+
+    /// Data of it could not be made durable. If the host has said that it failed, what was acknowledged may be
+    /// lost.
+    pub(crate) fn not_durable(&self, failure: &IoFailure) {
+        if matches!(failure, IoFailure::Disk { .. }) {
+            self.poison(failure);
+        }
     }
 
     /// The failure of whoever would change it, if it is poisoned.

@@ -18,7 +18,7 @@ use crate::front::{
     BestEffortReservation, Client, ClientOptions, ReservedShare, VolumeOp, VolumeRequest,
 };
 use crate::mover;
-use crate::status::{self, PoolStatus, WaitStatus, Warning};
+use crate::status::{self, PoolHealth, PoolStatus, WaitStatus, Warning};
 use crate::stream::{self, Refusal, Stream, StreamSpec};
 
 /// Disks that are served together. See the [module](super).
@@ -69,10 +69,14 @@ impl Pool {
             result = result.and(flushed);
         }
         let mut meta = core.meta.lock();
-        if result.is_ok() && meta.failed().is_none() && core.still_ours().is_ok() {
+        if result.is_ok() && core.still_ours().is_ok() {
             result = meta.stop(core);
         }
-        result
+        // There is no later.
+        match core.meta_watch.frozen() {
+            Some(frozen) => Err(PoolError::MetadataFailed(frozen.reason.to_string())),
+            None => result,
+        }
     }
 
     /// The pool's name.
@@ -269,7 +273,11 @@ impl Pool {
         }
         // No stream may come in between. The record is written under the lock: a cut is rare, and
         // a reservation can wait for it.
-        meta.change(&self.core, |state| state.shrink(volume.id, size))?;
+        let shrunk = meta.change(&self.core, |state| state.shrink(volume.id, size));
+        if is_pending(&shrunk) {
+            volume.will_be_cut(size);
+        }
+        shrunk?;
         drop(admission);
         drop(meta);
         Ok(volumes::info(&self.core, &volume))
@@ -313,7 +321,8 @@ impl Pool {
                 users,
             })?;
         let deleted = meta.change(&self.core, |state| state.delete(volume.id));
-        if deleted.is_err() {
+        // One that is frozen on its way is deleted when the metadata goes on.
+        if deleted.is_err() && !is_pending(&deleted) {
             volume.users.lock().deleted = false;
         }
         deleted.map(|_| ())
@@ -392,6 +401,12 @@ impl Pool {
         status::pool(&self.core)
     }
 
+    /// What is wrong with its disks and its metadata, and how often it was.
+    #[must_use]
+    pub fn health(&self) -> PoolHealth {
+        status::health::pool(&self.core)
+    }
+
     /// The flushes that wait for a disk that does not answer.
     #[must_use]
     pub fn waits(&self) -> Vec<WaitStatus> {
@@ -416,6 +431,17 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Pool").field(&self.core.name).finish()
     }
+}
+
+/// Whether a change is made as soon as the metadata goes on.
+fn is_pending<T>(changed: &Result<T, PoolError>) -> bool {
+    matches!(
+        changed,
+        Err(PoolError::MetadataFrozen {
+            is_pending: true,
+            ..
+        })
+    )
 }
 
 pub(crate) fn host(what: &'static str, error: std::io::Error) -> PoolError {

@@ -11,6 +11,7 @@ use volume::{Committed, Geometry, PoolState};
 
 use super::admission::Admission;
 use super::disks::DiskCore;
+use super::frozen::MetaWatch;
 use super::keeper::Keeper;
 use super::meta::{Committer, Meta};
 use super::ownership::Ownership;
@@ -35,6 +36,7 @@ pub(crate) struct PoolCore {
     pub(crate) committer: Committer,
     pub(crate) keeper: Keeper,
     pub(crate) meta: Mutex<Meta>,
+    pub(crate) meta_watch: MetaWatch,
     pub(crate) admission: Mutex<Admission>,
     /// By name.
     pub(crate) volumes: RwLock<BTreeMap<String, Arc<VolumeCore>>>,
@@ -80,6 +82,7 @@ impl PoolCore {
             committer: Committer::default(),
             keeper: Keeper::default(),
             meta: Mutex::new(parts.meta),
+            meta_watch: MetaWatch::default(),
             volumes: RwLock::default(),
             latency: Histogram::new(),
             opened: now,

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use sched::disk::TaskKind;
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
@@ -15,12 +14,13 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 use crate::clock;
 use crate::completion::IoError;
 use crate::disk::{Durability, HostSync};
-use crate::dispatcher::{Dispatcher, DispatcherHandle};
+use crate::dispatcher::{Dispatcher, DispatcherHandle, Patience};
 use crate::front::IoFailure;
 use crate::front::worker::Feeder;
 use crate::latency::Histogram;
 
 use super::Pool;
+use super::syncer::{SyncDone, SyncHealth, Syncer};
 
 /// A disk of an open pool.
 pub(crate) struct DiskCore {
@@ -39,7 +39,9 @@ pub(crate) struct DiskCore {
     pub(crate) latency: Histogram,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
-    pub(crate) errors: AtomicU64,
+    /// Requests that failed on it: reads, and writes.
+    pub(crate) read_errors: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
     /// How many groups of metadata are on their way to it or being made durable on it.
     pub(crate) metadata: AtomicU64,
     last_error: Mutex<Option<String>>,
@@ -53,6 +55,7 @@ pub(crate) struct DiskParts {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) durability: Durability,
     pub(crate) host_sync: Option<Arc<dyn HostSync>>,
+    pub(crate) patience: Patience,
     pub(crate) profile: Arc<DriveProfile>,
     pub(crate) profile_is_measured: bool,
     pub(crate) capacity: SectorCount,
@@ -69,7 +72,7 @@ impl DiskCore {
         let handle = parts.dispatcher.handle();
         let syncer = parts
             .host_sync
-            .map(|sync| Syncer::new(parts.name.clone(), sync));
+            .map(|sync| Syncer::new(parts.name.clone(), sync, parts.patience));
         Self {
             feeder: Feeder::new(handle.clone()),
             handle,
@@ -84,7 +87,8 @@ impl DiskCore {
             latency: Histogram::new(),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
             metadata: AtomicU64::new(0),
             last_error: Mutex::new(None),
             window: Mutex::new((clock::now(), Nanos::ZERO)),
@@ -115,14 +119,20 @@ impl DiskCore {
         error: IoError,
     ) -> IoFailure {
         let reason = error.to_string();
-        // What the scheduler refuses has not come to the disk.
-        if !matches!(error, IoError::Stopped | IoError::Refused(_)) {
-            self.errors.fetch_add(1, Relaxed);
-            *self.last_error.lock() = Some(reason.clone());
+        let op = if is_write { "write" } else { "read" };
+        // The others have not come to the disk.
+        if matches!(error, IoError::Disk(_) | IoError::Stalled) {
+            let errors = if is_write {
+                &self.write_errors
+            } else {
+                &self.read_errors
+            };
+            errors.fetch_add(1, Relaxed);
+            *self.last_error.lock() = Some(format!("{op}: {reason}"));
         }
         IoFailure::Disk {
             disk: self.name.clone(),
-            op: if is_write { "write" } else { "read" },
+            op,
             sector: start.0,
             sectors,
             reason,
@@ -164,6 +174,18 @@ impl DiskCore {
             Some(syncer) => syncer.post(done),
             None => done(Ok(())),
         }
+    }
+
+    /// Whether it serves what it is asked: it is not gone, and not given up.
+    pub(crate) fn answers(&self) -> bool {
+        let health = self.handle.health();
+        let is_well = health.is_ok_and(|(health, _)| health.gone.is_none() && !health.given_up);
+        is_well && !self.sync_health().given_up
+    }
+
+    /// How it stands with making its data durable, where the host does that.
+    pub(crate) fn sync_health(&self) -> SyncHealth {
+        self.syncer.as_ref().map(Syncer::health).unwrap_or_default()
     }
 
     /// Has an admitted task join.
@@ -220,104 +242,5 @@ impl Pool {
     #[must_use]
     pub fn learned_profile(&self, number: usize) -> Option<LearnedProfile> {
         self.core.disks.get(number)?.learned_profile()
-    }
-}
-
-/// Is told whether the data is durable.
-pub(crate) type SyncDone = Box<dyn FnOnce(Result<(), IoFailure>) + Send>;
-
-/// What comes too late to be made durable is told.
-const ENDED: IoFailure = IoFailure::Cancelled {
-    reason: "the pool is being closed",
-};
-
-#[derive(Default)]
-struct SyncQueue {
-    waiting: Vec<SyncDone>,
-    stopping: bool,
-}
-
-/// The thread on which the host makes a disk's data durable: outside the disk's schedule, for as
-/// long as it takes. All that ask while it runs are served by the next run.
-///
-/// After a failure nothing may be assumed of any write since the last success, and the kernel tells
-/// of it only once: so every later call fails too.
-struct Syncer {
-    shared: Arc<(Mutex<SyncQueue>, Condvar)>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Syncer {
-    fn new(disk: String, sync: Arc<dyn HostSync>) -> Self {
-        let shared = Arc::new((Mutex::new(SyncQueue::default()), Condvar::new()));
-        let theirs = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || run_syncer(&disk, &*sync, &theirs));
-        Self {
-            shared,
-            thread: Mutex::new(Some(thread)),
-        }
-    }
-
-    /// Serves those that wait, and ends. The disk is not in use any more when it returns.
-    fn end(&self) {
-        self.shared.0.lock().stopping = true;
-        self.shared.1.notify_one();
-        let thread = self.thread.lock().take();
-        // Whoever it served last may have been the last user of the pool, and end it from there.
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread has been reported by the panic hook.
-            let _ = thread.join();
-        }
-    }
-
-    /// Has `done` told of the next sync, or at once that there is none any more.
-    fn post(&self, done: SyncDone) {
-        let mut queue = self.shared.0.lock();
-        if queue.stopping {
-            drop(queue);
-            done(Err(ENDED));
-            return;
-        }
-        queue.waiting.push(done);
-        drop(queue);
-        self.shared.1.notify_one();
-    }
-}
-
-fn run_syncer(disk: &str, sync: &dyn HostSync, shared: &(Mutex<SyncQueue>, Condvar)) {
-    let mut failed: Option<IoFailure> = None;
-    loop {
-        let waiting = {
-            let mut queue = shared.0.lock();
-            while queue.waiting.is_empty() && !queue.stopping {
-                shared.1.wait(&mut queue);
-            }
-            if queue.waiting.is_empty() {
-                return;
-            }
-            std::mem::take(&mut queue.waiting)
-        };
-        if failed.is_none()
-            && let Err(error) = sync.sync()
-        {
-            failed = Some(IoFailure::Disk {
-                disk: disk.to_owned(),
-                op: "sync",
-                sector: 0,
-                sectors: SectorCount::ZERO,
-                reason: error.to_string(),
-            });
-        }
-        for done in waiting {
-            done(failed.clone().map_or(Ok(()), Err));
-        }
-    }
-}
-
-impl Drop for Syncer {
-    fn drop(&mut self) {
-        self.end();
     }
 }

@@ -131,13 +131,21 @@ pub enum PoolError {
         /// What failed.
         reason: String,
     },
-    /// The metadata could not be written: what was asked may or may not be there after a restart,
+    /// The metadata could not be made durable: what was asked may or may not be there after a restart,
     /// and nothing more is changed until the pool is opened anew.
     #[error("the pool's metadata cannot be changed any more: {0}")]
     MetadataFailed(String),
     /// The disks are not this server's any more: it writes nothing more to them.
     #[error("{0}; this server has stopped writing to the pool's disks")]
     TakenOver(String),
+    /// A disk does not take the metadata at the moment.
+    #[error("the pool's metadata is frozen, because it could not be written: {reason}; {}", pending(*.is_pending))]
+    MetadataFrozen {
+        /// What failed.
+        reason: String,
+        /// Whether what was asked is done as soon as the disk takes it; otherwise nothing was changed.
+        is_pending: bool,
+    },
     /// A disk failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
@@ -160,11 +168,27 @@ pub enum PoolError {
     Closed,
 }
 
+fn pending(is_pending: bool) -> &'static str {
+    if is_pending {
+        "what was asked is done as soon as the disk takes it, unless the server ends before"
+    } else {
+        "nothing was changed"
+    }
+}
+
 fn size(extents: u64, extent: Bytes) -> Bytes {
     Bytes(extents.saturating_mul(extent.0))
 }
 
 impl PoolError {
+    /// A pool that cannot be started is not waited for.
+    pub(crate) fn of_start(self) -> Self {
+        match self {
+            Self::MetadataFrozen { reason, .. } => Self::MetadataFailed(reason),
+            other => other,
+        }
+    }
+
     /// What the plan of a change says, in the pool's terms. `extent_bytes` is the pool's extent size.
     pub(crate) fn from_plan(error: VolumeError, extent_bytes: Bytes) -> Self {
         let extents = |bytes: Bytes| bytes.0 / extent_bytes.0.max(1);

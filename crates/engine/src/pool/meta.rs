@@ -3,22 +3,39 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
 
 use super::core::PoolCore;
+use super::disks::DiskCore;
 use super::error::PoolError;
 use crate::front::IoFailure;
 use crate::front::rounds::Round;
-use crate::raw::{RawIo, Unperformed};
+use crate::raw::{RawIo, Undone, Unperformed};
+
+/// How often what froze the metadata is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The pool's metadata. Its lock is held while a change is carried out, so that there is one at a
 /// time; nothing on the data path takes it.
+///
+/// # Frozen
+///
+/// A disk that does not take a write of the metadata *freezes* it. The write may have changed any part of its
+/// place, or may yet, so nothing else is written before it has been: the transaction stays under way and is tried
+/// again from that write on, with the same bytes at the same places, by whoever has a change to make and by the
+/// committer each [`RETRY_AFTER`]. What reads, writes, and has nothing new to record goes on meanwhile.
+///
+/// After a host sync that failed this does not help: what was written before it may be lost although a later
+/// sync succeeds. Where that comes before the transaction has written anything, the transaction is taken back.
+/// Otherwise the metadata takes no more changes until the pool is opened anew.
 pub(crate) struct Meta {
     pub(crate) state: PoolState,
     raw: RawIo,
-    failed: Option<String>,
+    /// What is to be done again, from the step of that number on.
+    pending: Option<(Transaction, usize)>,
 }
 
 impl Meta {
@@ -26,37 +43,113 @@ impl Meta {
         Self {
             state,
             raw,
-            failed: None,
+            pending: None,
         }
-    }
-
-    /// Why nothing can be changed any more, if so.
-    pub(crate) fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
     }
 
     /// Carries out a transaction and makes it take effect.
     ///
     /// # Errors
-    /// When a step failed; the metadata takes no more changes then.
+    /// When a step failed: nothing was changed, or the metadata is frozen.
     pub(crate) fn carry_out(
         &mut self,
         pool: &PoolCore,
         transaction: Transaction,
     ) -> Result<Committed, PoolError> {
-        match self.raw.perform(&pool.disks, transaction.steps()) {
+        self.carry_out_from(pool, transaction, 0)
+    }
+
+    fn carry_out_from(
+        &mut self,
+        pool: &PoolCore,
+        transaction: Transaction,
+        from: usize,
+    ) -> Result<Committed, PoolError> {
+        match self.raw.perform(&pool.disks, &transaction.steps()[from..]) {
             Ok(()) => {
                 let committed = self.state.commit(transaction);
                 pool.install(&self.state, &committed);
+                pool.meta_watch.resume();
                 Ok(committed)
             }
-            Err(failure) => {
-                self.state.fail(transaction);
-                let reason = failure.to_string();
-                self.failed.get_or_insert(reason);
-                Err(Self::failure(pool, &failure))
-            }
+            Err(Undone { at, why }) => Err(self.undone(pool, transaction, from + at, why)),
         }
+    }
+
+    /// The steps of a transaction from `at` on could not be carried out.
+    fn undone(
+        &mut self,
+        pool: &PoolCore,
+        transaction: Transaction,
+        at: usize,
+        why: Unperformed,
+    ) -> PoolError {
+        let failure = match why {
+            Unperformed::Io(failure) => failure,
+            Unperformed::TakenOver { what, .. } => {
+                self.state.fail(transaction);
+                pool.meta_watch.freeze(&what, false);
+                return pool.lose(&what);
+            }
+        };
+        let is_write = |step: &Step| matches!(step, Step::Write { .. });
+        let steps = transaction.steps();
+        let has_written = steps[..=at].iter().any(is_write);
+        if !has_written && self.state.can_cancel() {
+            self.state.cancel(transaction);
+            return PoolError::Io(failure);
+        }
+        let is_flush = matches!(steps[at], Step::Flush { .. });
+        let is_lost = is_flush && matches!(failure, IoFailure::Disk { .. });
+        let reason = failure.to_string();
+        pool.meta_watch.freeze(&reason, !is_lost);
+        if is_lost {
+            self.state.fail(transaction);
+            return PoolError::MetadataFailed(reason);
+        }
+        self.pending = Some((transaction, at));
+        pool.committer.wake();
+        PoolError::MetadataFrozen {
+            reason,
+            is_pending: true,
+        }
+    }
+
+    /// Does again what could not be done, if there is such a thing.
+    ///
+    /// # Errors
+    /// When the metadata stays frozen, or the disks are another server's.
+    pub(crate) fn go_on(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
+        pool.still_ours()?;
+        let Some(frozen) = pool.meta_watch.frozen() else {
+            return Ok(());
+        };
+        let answers = |(transaction, at): &(Transaction, usize)| {
+            let disk = |step: &Step| &pool.disks[usize::from(step.disk().0)];
+            transaction.steps()[*at..]
+                .iter()
+                .all(|step| disk(step).answers())
+        };
+        // A disk that has been given up may still hold the buffers of what it was asked.
+        let Some((transaction, at)) = self.pending.take_if(|pending| answers(pending)) else {
+            return Err(frozen.refusal());
+        };
+        // Another server may have opened the pool meanwhile.
+        let is_expected = |step: &&Step| matches!(step, Step::Expect { .. });
+        let expected = transaction.steps()[..at].iter().filter(is_expected);
+        let expected: Vec<Step> = expected.cloned().collect();
+        let done = match self.perform(pool, &expected) {
+            Ok(()) => self.carry_out_from(pool, transaction, at).map(drop),
+            Err(Unperformed::Io(_)) => {
+                self.pending = Some((transaction, at));
+                return Err(frozen.refusal());
+            }
+            Err(taken) => Err(self.undone(pool, transaction, at, taken)),
+        };
+        done.map_err(|_| match (pool.still_ours(), pool.meta_watch.frozen()) {
+            (Err(taken), _) => taken,
+            (Ok(()), frozen) => frozen.map_or(PoolError::Closed, |frozen| frozen.refusal()),
+        })
     }
 
     /// Plans a change and carries it out; a checkpoint follows when one is due.
@@ -68,25 +161,24 @@ impl Meta {
         pool: &PoolCore,
         plan: impl FnOnce(&mut PoolState) -> Result<Transaction, VolumeError>,
     ) -> Result<Committed, PoolError> {
-        pool.still_ours()?;
-        if let Some(reason) = &self.failed {
-            return Err(PoolError::MetadataFailed(reason.clone()));
-        }
+        self.go_on(pool)?;
         let transaction = plan(&mut self.state).map_err(|error| self.refused(error))?;
         let committed = self.carry_out(pool, transaction)?;
-        self.checkpoint_if_due(pool)?;
+        self.checkpoint_if_due(pool);
         Ok(committed)
     }
 
-    fn checkpoint_if_due(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
-        if self.state.wants_checkpoint() {
-            let transaction = self
-                .state
-                .checkpoint()
-                .map_err(|error| self.refused(error))?;
-            self.carry_out(pool, transaction)?;
+    /// Writes a checkpoint if one is due. It says what is written on all disks, so there is none while the data
+    /// of one of them cannot be made durable. What came before it is durable whether it can be written or not:
+    /// the next change meets what it failed of.
+    fn checkpoint_if_due(&mut self, pool: &PoolCore) {
+        let is_durable = |disk: &DiskCore| disk.sync_health().failed.is_none();
+        if self.state.wants_checkpoint()
+            && pool.disks.iter().all(is_durable)
+            && let Ok(transaction) = self.state.checkpoint()
+        {
+            let _: Result<Committed, PoolError> = self.carry_out(pool, transaction);
         }
-        Ok(())
     }
 
     fn refused(&self, error: VolumeError) -> PoolError {
@@ -95,7 +187,8 @@ impl Meta {
 
     /// Carries out steps of nobody's transaction.
     pub(super) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
-        self.raw.perform(&pool.disks, steps)
+        let done = self.raw.perform(&pool.disks, steps);
+        done.map_err(|undone| undone.why)
     }
 
     /// Writes a checkpoint, so that the next opening has nothing to roll forward, and a new generation,
@@ -116,14 +209,11 @@ impl Meta {
         pool: &PoolCore,
         volumes: &[VolumeId],
     ) -> Result<(), PoolError> {
-        pool.still_ours()?;
-        if let Some(reason) = &self.failed {
-            return Err(PoolError::MetadataFailed(reason.clone()));
-        }
+        self.go_on(pool)?;
         let planned = self.state.settle(volumes);
         if let Some(transaction) = planned.map_err(|error| self.refused(error))? {
             self.carry_out(pool, transaction)?;
-            self.checkpoint_if_due(pool)?;
+            self.checkpoint_if_due(pool);
         }
         Ok(())
     }
@@ -158,6 +248,13 @@ impl Committer {
         self.changed.notify_all();
     }
 
+    /// Has it look at how things stand.
+    fn wake(&self) {
+        // After the lock it has seen it, or sleeps.
+        drop(self.queue.lock());
+        self.changed.notify_all();
+    }
+
     /// Waits until the rounds posted before have ended.
     pub(crate) fn fence(&self) {
         let mut queue = self.queue.lock();
@@ -182,7 +279,18 @@ impl Committer {
             let rounds = {
                 let mut queue = self.queue.lock();
                 while queue.rounds.is_empty() && !queue.stopping {
-                    self.changed.wait(&mut queue);
+                    if pool
+                        .meta_watch
+                        .frozen()
+                        .is_some_and(|frozen| frozen.goes_on)
+                    {
+                        let timed_out = self.changed.wait_for(&mut queue, RETRY_AFTER).timed_out();
+                        if timed_out {
+                            MutexGuard::unlocked(&mut queue, || Self::retry(pool));
+                        }
+                    } else {
+                        self.changed.wait(&mut queue);
+                    }
                 }
                 if queue.rounds.is_empty() {
                     return;
@@ -191,21 +299,23 @@ impl Committer {
                 std::mem::take(&mut queue.rounds)
             };
             let result = Self::commit(pool, &rounds);
+            let is_shared = rounds.len() > 1 && matches!(result, Err(PoolError::Io(_)));
             for round in rounds {
-                if let Err(error) = &result {
-                    round.volume.poison(error);
-                }
-                let result = result
-                    .as_ref()
-                    .copied()
-                    .map_err(|error| IoFailure::Poisoned {
-                        volume: round.volume.name.clone(),
-                        reason: error.to_string(),
-                    });
-                round.end(result);
+                // The data of one of them cannot be made durable, and nothing was changed: it is that one's alone.
+                let alone = is_shared.then(|| Self::commit(pool, std::slice::from_ref(&round)));
+                let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
+                round.end(ended.map_err(|error| not_settled(&round, error)));
             }
             self.queue.lock().busy = false;
             self.changed.notify_all();
+        }
+    }
+
+    /// Has frozen metadata go on, unless somebody is at it.
+    fn retry(pool: &PoolCore) {
+        if let Some(mut meta) = pool.meta.try_lock() {
+            // Whether it does is told to those who look.
+            let _: Result<(), PoolError> = meta.go_on(pool);
         }
     }
 
@@ -222,5 +332,18 @@ impl Committer {
             return Ok(());
         }
         meta.settle(pool, &volumes)
+    }
+}
+
+/// What the flushes of a round are told whose bits and places could not be made durable.
+fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
+    match error {
+        PoolError::Io(failure) => {
+            round.volume.not_durable(failure);
+            failure.clone()
+        }
+        error => IoFailure::NotNow {
+            reason: error.to_string(),
+        },
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod control;
 pub(crate) mod core;
 pub(crate) mod disks;
 mod error;
+pub(crate) mod frozen;
 pub(crate) mod keeper;
 pub(crate) mod meta;
 mod notices;
@@ -19,6 +20,7 @@ mod ownership;
 mod placement;
 mod proposal;
 mod start;
+pub(crate) mod syncer;
 pub(crate) mod volumes;
 
 pub use crate::dispatcher::Patience;

@@ -145,7 +145,11 @@ impl Pool {
         core.committer.start(&core);
         core.keeper.start(&core);
         let owner = new_owner()?;
-        core.meta.lock().change(&core, |state| state.start(owner))?;
+        let started = core
+            .meta
+            .lock()
+            .change(&core, |state| state.start(owner));
+        started.map_err(PoolError::of_start)?;
         raise_floors(&core, options.floor)?;
         Ok(pool)
     }
@@ -186,11 +190,11 @@ fn format(raw: &RawIo, started: &Started, options: &CreateOptions) -> Result<Byt
         refuse_pools(raw, started)?;
         refuse_others(raw, started)?;
     }
-    raw.perform(&started.disks, &steps)
-        .map_err(|failure| match failure {
-            Unperformed::Io(failure) => PoolError::Io(failure),
-            Unperformed::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
-        })?;
+    let written = raw.perform(&started.disks, &steps);
+    written.map_err(|undone| match undone.why {
+        Unperformed::Io(failure) => PoolError::Io(failure),
+        Unperformed::TakenOver { disk, .. } => given_twice(raw, started, &spec, disk),
+    })?;
     Ok(extent_bytes)
 }
 

@@ -26,7 +26,7 @@ impl PoolCore {
     }
 
     /// The disks are another server's: no volume takes a change from now on.
-    fn lose(&self, what: &str) -> PoolError {
+    pub(super) fn lose(&self, what: &str) -> PoolError {
         let error = PoolError::TakenOver(what.to_owned());
         if self.ownership.0.set(what.to_owned()).is_ok() {
             let what = error.to_string();
@@ -41,14 +41,6 @@ impl PoolCore {
 }
 
 impl Meta {
-    /// What a transaction that was not carried out means for the pool.
-    pub(super) fn failure(pool: &PoolCore, failure: &Unperformed) -> PoolError {
-        match failure {
-            Unperformed::TakenOver { what, .. } => pool.lose(what),
-            Unperformed::Io(failure) => PoolError::MetadataFailed(failure.to_string()),
-        }
-    }
-
     /// Looks whether the table's disk is still this server's.
     ///
     /// # Errors
@@ -58,7 +50,7 @@ impl Meta {
         let steps: [Step; 1] = [self.state.expectation()];
         self.perform(pool, &steps).map_err(|failure| match failure {
             Unperformed::Io(failure) => PoolError::Io(failure),
-            taken @ Unperformed::TakenOver { .. } => Self::failure(pool, &taken),
+            Unperformed::TakenOver { what, .. } => pool.lose(&what),
         })
     }
 }

@@ -146,6 +146,7 @@ fn start_one(
         dispatcher,
         durability,
         host_sync,
+        patience: service.patience,
         profile,
         profile_is_measured,
         capacity,

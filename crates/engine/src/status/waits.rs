@@ -6,11 +6,11 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use sched::units::{Nanos, Time};
+use sched::units::Nanos;
 use serde::Serialize;
 
+use super::health;
 use crate::clock;
-use crate::dispatcher::Patience;
 use crate::front::rounds::Round;
 use crate::pool::core::PoolCore;
 
@@ -48,7 +48,7 @@ pub(crate) fn waits(core: &PoolCore) -> Vec<WaitStatus> {
         let Some(round) = round.filter(|round| round.began() < now) else {
             continue;
         };
-        for (disk, stalled) in stalled_disks(core, &round, now) {
+        for (disk, stalled) in stalled_disks(core, &round) {
             waits.push(WaitStatus {
                 volume: volume.name.clone(),
                 disk: core.disks[disk].name.clone(),
@@ -61,7 +61,7 @@ pub(crate) fn waits(core: &PoolCore) -> Vec<WaitStatus> {
 }
 
 /// The disks that a round waits for and that do not answer, each with for how long not.
-fn stalled_disks(core: &PoolCore, round: &Round, now: Time) -> Vec<(usize, Nanos)> {
+fn stalled_disks(core: &PoolCore, round: &Round) -> Vec<(usize, Nanos)> {
     let unsynced = round.unsynced();
     let in_the_way = |index: &usize| {
         if unsynced.is_empty() {
@@ -71,13 +71,8 @@ fn stalled_disks(core: &PoolCore, round: &Round, now: Time) -> Vec<(usize, Nanos
         }
     };
     let stalled = |index: usize| {
-        let report = core.disks[index].handle.report().ok()?;
-        let silent = report.health.stalled.then_some(report.silent);
-        // The host makes data durable beside the disk's queue, and says nothing meanwhile.
-        let waited = now.saturating_since(round.began());
-        let host = !unsynced.is_empty() && waited >= Patience::default().stalled_after;
-        let stalled = silent.or(host.then_some(waited))?;
-        Some((index, stalled))
+        let stalled = Nanos(health::disk(&core.disks[index]).stalled_ns);
+        (!stalled.is_zero()).then_some((index, stalled))
     };
     (0..core.disks.len())
         .filter(in_the_way)

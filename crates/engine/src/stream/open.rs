@@ -242,7 +242,7 @@ fn check_range(
     volume: &VolumeCore,
     range: &std::ops::Range<u64>,
 ) -> Result<(), Refusal> {
-    let size = volume.map().size().0;
+    let size = volume.reservable().0;
     let grain = pool.block_bytes.max(SECTOR_BYTES);
     if range.start >= range.end || range.end > size {
         let reason = format!(
@@ -269,11 +269,11 @@ fn check_range(
 /// What a stream needs of the disks as the volume is now, which may have become shorter since the stream was checked.
 fn needs_now(pool: &Arc<PoolCore>, volume: &VolumeCore, path: &Path) -> Result<Vec<Need>, Refusal> {
     let map = volume.map();
-    if path.range.end > map.size().0 {
+    let size = volume.reservable().min(map.size());
+    if path.range.end > size.0 {
         let reason = format!(
-            "{} reaches past the volume's end, which has just become {}",
+            "{} reaches past the volume's end, which has just become {size}",
             described(&path.range),
-            map.size()
         );
         return Err(invalid("the range", reason, RANGE_REMEDY));
     }

@@ -82,6 +82,8 @@ struct Flushing {
     covers: Option<u64>,
     /// When the next may begin.
     next_at: Time,
+    /// There is none after it.
+    is_last: bool,
 }
 
 /// A block on its way.
@@ -475,6 +477,7 @@ impl<'a> Session<'a> {
                 if self.written() == self.report.durable_bytes {
                     return Ok(());
                 }
+                self.flushing.is_last = true;
                 self.flush()?;
             }
             self.wait()?;
@@ -515,6 +518,8 @@ impl<'a> Session<'a> {
                 self.report.durable_bytes = covers;
                 self.stream.set_durable(covers);
             }
+            // What is written is not lost, and is said of none of it to be durable. The next one tries again.
+            Err(IoFailure::NotNow { .. }) if !self.flushing.is_last => {}
             Err(failure) => {
                 self.failed.get_or_insert(PaceError::Flush(failure));
             }

@@ -12,7 +12,7 @@ use sched::units::{Bytes, Nanos};
 use super::common::{MIB, Rig, WRITE, client, filled, volume, volume_on};
 
 #[test]
-fn a_failed_write_poisons_its_volume_and_no_other() {
+fn a_failed_write_fails_alone_and_the_next_one_is_tried() {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let bad = volume_on(&pool, "bad", 1, 2 * MIB);
     let good = volume_on(&pool, "good", 0, 2 * MIB);
@@ -21,19 +21,30 @@ fn a_failed_write_poisons_its_volume_and_no_other() {
     client.flush(&bad).unwrap();
     rig.platters[1].fail_writes.store(true, Ordering::SeqCst);
     assert!(client.write_at(&bad, Bytes(4096), &[2; 512]).is_err());
-    assert!(bad.poisoned().unwrap().contains("disk1"));
-    let (_buffer, memory) = filled(&client, &[3; 512]);
-    let refused = client.submit(VolumeRequest::transfer(&bad, WRITE, Bytes(0), memory));
-    assert!(matches!(refused, Err(SubmitError::Poisoned { .. })));
-    assert!(client.flush(&bad).is_err());
+    client.flush(&bad).unwrap();
     let mut data = [0; 512];
     client.read_at(&bad, Bytes(0), &mut data).unwrap();
     assert_eq!(data, [1; 512]);
     client.write_at(&good, Bytes(0), &[4; 512]).unwrap();
     client.flush(&good).unwrap();
+    rig.platters[1].fail_reads.store(true, Ordering::SeqCst);
+    assert!(client.read_at(&bad, Bytes(0), &mut data).is_err());
     let status = pool.status();
-    assert!(status.disks[1].errors > 0 && status.disks[0].errors == 0);
-    assert!(status.disks[1].failed.is_some());
+    let [well, ill] = status.disks.as_slice() else {
+        panic!("{status:?}");
+    };
+    assert_eq!((well.errors, well.last_error.as_deref()), (0, None));
+    assert_eq!((ill.errors, ill.write_errors, ill.read_errors), (2, 1, 1));
+    let last = ill.last_error.as_ref().unwrap();
+    assert!(last.starts_with("read: Input/output error"), "{last}");
+    assert!(ill.failed.is_none() && bad.poisoned().is_none());
+    for fault in [&rig.platters[1].fail_writes, &rig.platters[1].fail_reads] {
+        fault.store(false, Ordering::SeqCst);
+    }
+    client.write_at(&bad, Bytes(4096), &[2; 512]).unwrap();
+    client.flush(&bad).unwrap();
+    client.read_at(&bad, Bytes(4096), &mut data).unwrap();
+    assert_eq!(data, [2; 512]);
 }
 
 #[test]
@@ -47,6 +58,21 @@ fn a_failed_sync_fails_every_later_flush_of_what_is_on_that_disk() {
     rig.platters[1].fail_syncs.store(false, Ordering::SeqCst);
     assert!(client.flush(&volume).is_err());
     assert!(volume.poisoned().is_some());
+    let (_buffer, memory) = filled(&client, &[3; 512]);
+    let refused = client.submit(VolumeRequest::transfer(&volume, WRITE, Bytes(0), memory));
+    assert!(matches!(refused, Err(SubmitError::Poisoned { .. })));
+    // What lies elsewhere goes on, and so does the metadata: what is not durable is not in it.
+    let good = volume_on(&pool, "good", 0, 2 * MIB);
+    client.write_at(&good, Bytes(0), &[4; 512]).unwrap();
+    client.flush(&good).unwrap();
+    let status = pool.status();
+    assert_eq!(status.metadata.frozen, None);
+    let failed = status.disks[1].failed.as_ref().unwrap();
+    assert!(
+        failed.contains("until the server is started again"),
+        "{failed}"
+    );
+    assert_eq!(status.disks[0].failed, None);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod frozen;
 mod real;
 mod slow;
 

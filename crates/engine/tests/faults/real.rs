@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::front::{SubmitError, VolumeRequest};
-use engine::pool::{CreateOptions, OpenOptions, Pool, PoolDisk};
+use engine::pool::{CreateOptions, OpenOptions, Pool, PoolDisk, PoolError, VolumeSpec};
 use engine::stream::{Recorder, Stop};
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile};
@@ -15,7 +15,8 @@ use sched::units::{Bytes, SectorCount};
 
 use super::common::host::{Indirect, Loop, Tmpfs};
 use super::common::skip::is_root;
-use super::common::{MIB, WRITE, client, filled, volume, volume_on};
+use super::common::until::until;
+use super::common::{MIB, WRITE, client, filled, on_disk, volume, volume_on};
 use super::{record_until_it_fails, stream, works};
 
 /// Bytes per second that a file of unknown speed is trusted with.
@@ -91,28 +92,27 @@ fn a_disk_whose_file_system_is_full_fails_writes_and_keeps_what_it_acknowledged(
     );
     let told = recorder.status();
     assert!(told.failed.unwrap().contains("No space left") && told.errors > 0);
-    let (_buffer, segments) = filled(&writer, &[1; 512]);
-    let refused = writer.submit(VolumeRequest::transfer(&video, WRITE, Bytes(0), segments));
-    assert!(
-        matches!(refused, Err(SubmitError::Poisoned { .. })),
-        "{refused:?}"
-    );
     let status = pool.status();
-    assert!(status.disks[0].failed.is_none());
+    assert_eq!(status.disks[0].last_error, None);
+    let told = status.disks[1].last_error.as_ref().unwrap();
     assert!(
-        status.disks[1]
-            .failed
-            .as_ref()
-            .unwrap()
-            .contains("No space left")
+        told.starts_with("write: ") && told.contains("No space left"),
+        "{told}"
     );
+    assert!(status.disks[1].write_errors > 0 && status.disks[1].failed.is_none());
     works(&pool, &well, 3);
     let mut back = [0; 512];
     writer.read_at(&video, Bytes(0), &mut back).unwrap();
 
-    // Room is made, and the pool is opened anew: what was flushed is there, and it takes writes again.
-    drop((recorder, writer, well, video, pool));
+    // Room is made: it takes writes again.
     full.resize(128 * MIB);
+    writer
+        .write_at(&video, Bytes(30 * MIB), &[8; 65536])
+        .unwrap();
+    writer.flush(&video).unwrap();
+
+    // The pool is opened anew: what was flushed is there.
+    drop((recorder, writer, well, video, pool));
     let pool = open(&memory, paths);
     let (well, video) = (
         pool.open_volume("well").unwrap(),
@@ -124,7 +124,61 @@ fn a_disk_whose_file_system_is_full_fails_writes_and_keeps_what_it_acknowledged(
     // The recording has gone over the first block, or has not: it is one or the other.
     client(&pool).read_at(&video, Bytes(0), &mut back).unwrap();
     assert!(back == [7; 65536] || back == [0; 65536]);
+    let mut later = [0; 65536];
+    client(&pool)
+        .read_at(&video, Bytes(30 * MIB), &mut later)
+        .unwrap();
+    assert!(later == [8; 65536]);
     works(&pool, &video, 9);
+}
+
+#[test]
+fn metadata_on_a_full_file_system_is_frozen_until_there_is_room() {
+    if !is_root("a file system that is full") {
+        return;
+    }
+    let (Some(full), Some(roomy)) = (Tmpfs::mount(16 * MIB), Tmpfs::mount(64 * MIB)) else {
+        return;
+    };
+    let memory = memory();
+    let files = [full.file("disk0", 64 * MIB), roomy.file("disk1", 64 * MIB)];
+    let paths = [files[0].as_path(), files[1].as_path()];
+    let pool = create(&memory, paths);
+    let well = volume_on(&pool, "well", 1, 4 * MIB);
+    works(&pool, &well, 1);
+    full.fill_up(0);
+    let spec = |number: u32| VolumeSpec {
+        name: format!("v{number}"),
+        size: Bytes(MIB),
+        placement: on_disk(1),
+    };
+    let made = |number| pool.create_volume(&spec(number)).map(drop);
+    let (last, frozen) = (0..64)
+        .map(|number| (number, made(number)))
+        .find(|(_, made)| made.is_err())
+        .expect("the log comes to where the file has no room");
+    let Err(PoolError::MetadataFrozen { reason, is_pending }) = frozen else {
+        panic!("{frozen:?}");
+    };
+    assert!(
+        is_pending && reason.contains("disk0") && reason.contains("No space left"),
+        "{reason}"
+    );
+    works(&pool, &well, 2);
+    let metadata = pool.status().metadata;
+    assert!(metadata.goes_on && metadata.freezes == 1, "{metadata:?}");
+    full.resize(128 * MIB);
+    until("the metadata goes on", || {
+        pool.status().metadata.frozen.is_none()
+    });
+    assert_eq!(pool.status().metadata.resumes, 1);
+    made(last + 1).unwrap();
+    drop(well);
+    pool.close().unwrap();
+    drop(pool);
+    let pool = open(&memory, paths);
+    assert_eq!(pool.volumes().len() as u32, 1 + last + 2);
+    works(&pool, &pool.open_volume("well").unwrap(), 3);
 }
 
 #[test]
@@ -174,7 +228,7 @@ fn a_device_that_loses_its_medium_is_told_of_and_holds_up_nobody() {
     works(&pool, &good, 2);
     let status = pool.status();
     assert!(status.disks[0].failed.is_none() && status.disks[0].errors == 0);
-    assert!(status.disks[1].failed.is_some() && status.disks[1].errors > 0);
+    assert!(status.disks[1].last_error.is_some() && status.disks[1].errors > 0);
 }
 
 #[test]

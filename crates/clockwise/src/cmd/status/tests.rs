@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::view::{ByClassView, CompletedView, DiskView, StreamView};
+use crate::http::view::{ByClassView, CompletedView, DiskView, MetadataView, StreamView};
 
 /// Every column, each with a number of its own.
 #[test]
@@ -163,4 +163,35 @@ fn who_waits_for_which_disk_is_said() {
         last,
         "WAITS flush of volume x waits for disk y (stalled for 3.20 s)"
     );
+}
+
+#[test]
+fn frozen_metadata_and_failed_requests_are_said() {
+    let status = |goes_on| StatusView {
+        metadata: MetadataView {
+            frozen: Some("disk sda: no room".to_owned()),
+            frozen_ns: 3_200_000_000,
+            goes_on,
+            freezes: 1,
+            resumes: 0,
+        },
+        disks: vec![DiskView {
+            name: "sda".to_owned(),
+            errors: 5,
+            read_errors: 2,
+            write_errors: 3,
+            last_error: Some("write: No space left on device".to_owned()),
+            ..DiskView::default()
+        }],
+        ..StatusView::default()
+    };
+    let text = render(&status(true));
+    let wanted = [
+        "FROZEN metadata, for 3.20 s, until the disk takes it: disk sda: no room; no volume can be made, changed or \
+         deleted, and no flush of newly written chunks succeeds; all else goes on",
+        "ERRORS sda: reads that failed: 2, writes: 3; the last failure: write: No space left on device",
+    ];
+    let last: Vec<&str> = text.lines().rev().take(2).collect();
+    assert_eq!([last[1], last[0]], wanted, "{text}");
+    assert!(render(&status(false)).contains("until the server is started again"));
 }

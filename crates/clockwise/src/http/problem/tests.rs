@@ -83,6 +83,10 @@ fn pool_errors() -> Vec<PoolError> {
             at: Bytes(1080),
         },
         PoolError::TakenOver("disk-0: another server has opened the pool since".to_owned()),
+        PoolError::MetadataFrozen {
+            reason: "disk cam: no room".to_owned(),
+            is_pending: true,
+        },
     ]
 }
 
@@ -113,6 +117,7 @@ fn number(error: &PoolError) -> usize {
         PoolError::Closed => 21,
         PoolError::Occupied { .. } => 22,
         PoolError::TakenOver(_) => 23,
+        PoolError::MetadataFrozen { .. } => 24,
     }
 }
 

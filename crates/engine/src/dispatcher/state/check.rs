@@ -20,9 +20,8 @@ impl DispatcherState {
                     .filter(|entry| entry.phase == Phase::OnDisk)
                     .count()
             );
-            let queued_gone = entries().any(|entry| {
-                entry.phase == Phase::Queued && self.refusal(entry.op, entry.class).is_some()
-            });
+            let queued_gone = entries()
+                .any(|entry| entry.phase == Phase::Queued && self.refusal(entry.class).is_some());
             assert!(
                 !queued_gone || self.stopping,
                 "a request waits for what will not come"

@@ -6,7 +6,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 
 use super::super::counters::TaskCounters;
-use super::{DispatcherReport, DispatcherState, Entry, LeaveReply, Phase};
+use super::{DispatcherReport, DispatcherState, Entry, Health, LeaveReply, Phase};
 use crate::completion::IoError;
 
 impl DispatcherState {
@@ -111,21 +111,28 @@ impl DispatcherState {
         self.scheduler.set_delta_l(now, corrected, published);
     }
 
-    /// How things stand.
-    pub fn report(&mut self, now: Time) -> DispatcherReport {
-        let now = self.event(now);
-        let mut counters = self.counters.clone();
+    /// What is wrong, and for how long pieces have been on the disk without one being completed.
+    #[must_use]
+    pub fn health(&self, now: Time) -> (Health, Nanos) {
         let silent = if self.on_disk > 0 {
             now.saturating_since(self.progress)
         } else {
             Nanos::ZERO
         };
+        (self.health, silent)
+    }
+
+    /// How things stand.
+    pub fn report(&mut self, now: Time) -> DispatcherReport {
+        let now = self.event(now);
+        let mut counters = self.counters.clone();
+        let (health, silent) = self.health(now);
         counters.busy += silent;
         DispatcherReport {
             at: now,
             scheduler: self.scheduler.report(now),
             counters,
-            health: self.health,
+            health,
             requests: self.live,
             on_disk: self.on_disk,
             silent,

@@ -2,18 +2,18 @@
 //!
 //! | what | then |
 //! |---|---|
-//! | a read fails | it answers the error; nothing else changes |
-//! | a write or a sync fails | it answers the error; the disk is *poisoned*: queued and later writes fail, reads go on |
+//! | a transfer fails | it answers the error; of those queued, writes that were to come after a failed write fail too |
 //! | the disk is gone | everything queued or submitted fails |
 //! | no completion for `stalled_after` | the disk is *stalled*: its requests wait, and reports say so |
-//! | no completion for `give_up_after` | it is *given up*: everything queued, on the disk, or submitted fails; when the disk completes something after all it is served again, poisoned if a write was given up |
+//! | no completion for `give_up_after` | it is *given up*: everything queued, on the disk, or submitted fails; when the disk has completed all that was on it after all, it is served again |
 //! | the dispatcher stops | everything queued fails or is served, as asked; what is on the disk is waited for |
 //!
 //! A request that is given up while it is on the disk keeps its place and its memory until the disk
-//! lets go of them.
+//! lets go of them. Nothing else is given to the disk before: a write that was given up would otherwise go over
+//! what was written there since.
 
 use sched::disk::SubmitError;
-use sched::request::{Class, Op, RequestId};
+use sched::request::{Class, Op, Order, RequestId};
 use sched::units::{Nanos, Time};
 
 use super::super::Patience;
@@ -24,7 +24,7 @@ use crate::disk::DiskError;
 
 impl DispatcherState {
     /// Why a request is not even queued.
-    pub(super) fn refusal(&self, op: Op, class: Class) -> Option<IoError> {
+    pub(super) fn refusal(&self, class: Class) -> Option<IoError> {
         if self.stopping {
             return Some(IoError::Stopped);
         }
@@ -33,9 +33,6 @@ impl DispatcherState {
         }
         if self.health.given_up {
             return Some(IoError::Stalled);
-        }
-        if self.health.poisoned && op == Op::Write {
-            return Some(IoError::Poisoned);
         }
         if let Some(task) = class.of_stream()
             && self.leaving.iter().any(|(leaving, _)| *leaving == task)
@@ -51,14 +48,51 @@ impl DispatcherState {
         if entry.target.is_none() {
             return Some(IoError::Cancelled);
         }
-        self.refusal(entry.op, entry.class)
+        self.refusal(entry.class)
     }
 
-    /// A write or a sync of this disk has failed: no more writes.
-    pub fn poison(&mut self, now: Time) {
-        let now = self.event(now);
-        self.health.poisoned = true;
-        self.fail_queued(now, IoError::Poisoned, |entry| entry.op == Op::Write);
+    /// The write `id` has failed: so do the queued writes that were to come after it, and those after them.
+    pub(super) fn fail_followers(&mut self, now: Time, id: RequestId) {
+        let mut failed = vec![id];
+        while let Some(id) = failed.pop() {
+            if self.failed_writes.len() == self.entries.len() {
+                self.failed_writes.pop_front();
+            }
+            self.failed_writes.push_back(id);
+            let follows = |entry: &&Entry| {
+                entry.phase == Phase::Queued
+                    && entry.op == Op::Write
+                    && entry.order.after.contains(&Some(id))
+            };
+            let followers: Vec<RequestId> = (self.entries.iter().flatten())
+                .filter(follows)
+                .map(|entry| entry.id)
+                .collect();
+            for follower in followers {
+                self.scheduler.cancel(now, follower);
+                self.finish(follower, Err(IoError::Forerunner), now);
+                failed.push(follower);
+            }
+        }
+        self.retry_leaves(now);
+    }
+
+    /// Whether a request is a write that was to come after one that has failed.
+    pub(super) fn is_after_failed(&self, op: Op, order: &Order) -> bool {
+        let mut named = order.after.iter().flatten();
+        op == Op::Write && named.any(|id| self.failed_writes.contains(id))
+    }
+
+    /// The disk has completed something. One that was given up is served again only when it has completed all
+    /// that was on it then.
+    pub(super) fn answers_again(&mut self) {
+        let is_abandoned = |entry: &Entry| entry.phase == Phase::OnDisk && entry.target.is_none();
+        let owes = self.health.given_up && self.entries.iter().flatten().any(is_abandoned);
+        if self.health.stalled && !owes {
+            self.health.stalled = false;
+            self.health.given_up = false;
+            self.health.comebacks += 1;
+        }
     }
 
     /// The disk is gone.
@@ -136,6 +170,7 @@ impl DispatcherState {
             return;
         }
         self.health.given_up = true;
+        self.health.given_ups += 1;
         self.fail_queued(now, IoError::Stalled, |_| true);
         self.give_up_on_disk(now, IoError::Stalled);
     }
@@ -162,14 +197,12 @@ impl DispatcherState {
 
     /// Answers what is on the disk, without getting back what the disk holds.
     pub(super) fn give_up_on_disk(&mut self, now: Time, error: IoError) {
-        let mut wrote = false;
         for entry in self
             .entries
             .iter_mut()
             .flatten()
             .filter(|entry| entry.phase == Phase::OnDisk)
         {
-            wrote |= entry.op == Op::Write;
             entry.timing.completed = now;
             if let Some(target) = entry.target.take() {
                 self.answers.push_back(Answer {
@@ -178,10 +211,6 @@ impl DispatcherState {
                     timing: entry.timing,
                 });
             }
-        }
-        if wrote {
-            // Whether it was written nobody knows.
-            self.health.poisoned = true;
         }
         // Who leaves does not wait for what may never come back.
         self.retry_leaves(now);

@@ -93,7 +93,6 @@ proptest! {
                 }
                 8 => state.cancel(now, ids[start as usize % ids.len()]),
                 9 => now = now.saturating_add(Nanos::from_millis(count * 100)),
-                10 if count < 4 => state.poison(now),
                 12 => state.end_span(now, TaskId(1), now.saturating_add(Nanos::from_millis(start * 10))),
                 11 if count < 2 => state.gone(now, DiskError::Gone { errno: libc::ENODEV }),
                 _ => {}

@@ -171,7 +171,7 @@ fn gather(parts: &[Part]) -> Result<Segments, String> {
 
 fn errno_of(failure: &IoFailure) -> Errno {
     match failure {
-        IoFailure::Disk { .. } | IoFailure::Poisoned { .. } => Errno::Io,
+        IoFailure::Disk { .. } | IoFailure::Poisoned { .. } | IoFailure::NotNow { .. } => Errno::Io,
         IoFailure::Cancelled { .. } => Errno::Shutdown,
     }
 }

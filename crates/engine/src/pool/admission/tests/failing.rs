@@ -21,7 +21,11 @@ use crate::test_rig::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
 
 /// Two disks that have promised nobody anything.
 pub(super) fn rig() -> (Rig, Arc<Pool>) {
-    let mut rig = Rig::new(2, 64 * MIB, Durability::WriteThrough);
+    rig_of(Durability::WriteThrough)
+}
+
+fn rig_of(durability: Durability) -> (Rig, Arc<Pool>) {
+    let mut rig = Rig::new(2, 64 * MIB, durability);
     rig.options.floor = Floor::None;
     rig.create(MIB);
     let pool = rig.open();
@@ -121,14 +125,16 @@ fn a_stream_whose_change_fails_holds_what_it_had_to_its_last_deadline() {
 
 #[test]
 fn what_is_refused_before_the_books_are_asked_reserves_nothing() {
-    let (rig, pool) = rig();
+    let (rig, pool) = rig_of(Durability::Host);
     let volume = volume_on_two(&pool, "v");
     let before = [known(&pool, 0), known(&pool, 1)];
     let spec = |block| stream_spec(&volume, Op::Write, 1 << 20, block);
     let memory = pool.reserve(spec(16 * MIB));
     assert!(matches!(memory, Err(Refusal::Memory { .. })), "{memory:?}");
-    rig.platters[1].fail_writes.store(true, SeqCst);
-    let failed = client(&pool).write_at(&volume, Bytes(MIB), &[7; 512]);
+    rig.platters[1].fail_syncs.store(true, SeqCst);
+    let writer = client(&pool);
+    writer.write_at(&volume, Bytes(MIB), &[7; 512]).unwrap();
+    let failed = writer.flush(&volume);
     assert!(failed.is_err(), "{failed:?}");
     let poisoned = pool.reserve(spec(65536));
     assert!(
