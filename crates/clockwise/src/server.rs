@@ -2,6 +2,8 @@
 
 mod api;
 mod data;
+mod ending;
+mod health;
 mod ownership;
 mod waits;
 
@@ -30,8 +32,13 @@ use crate::media::{self, archives::Archives};
 use crate::places::Places;
 use crate::socket::{self, SocketFile};
 
+use ending::Ending;
+
 /// How long clients have to end their requests when the server does.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often the health of the disks is looked at.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often reservations are looked at that nobody has connected to.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,6 +61,8 @@ pub struct Server {
     ending: watch::Sender<bool>,
     taken_over: watch::Receiver<Option<String>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// Tells of disks until the pool is closed.
+    watching: tokio::task::JoinHandle<()>,
     sockets: Vec<SocketFile>,
 }
 
@@ -121,6 +130,7 @@ impl Server {
             tokio::spawn(expire(Arc::clone(&app), ended.clone())),
             tokio::spawn(ownership::watch(Arc::clone(&app), ended.clone(), taken)),
         ];
+        let watching = tokio::spawn(watch_disks(Arc::clone(&app.pool)));
         if let Some(listener) = browsers {
             let router = http::media::router(Arc::clone(&app));
             let origins = config.http.as_ref().and_then(|http| http.origins.as_ref());
@@ -164,6 +174,7 @@ impl Server {
             ending,
             taken_over,
             tasks,
+            watching,
             sockets: vec![api_file, data_file],
         })
     }
@@ -218,24 +229,34 @@ impl Server {
             ending,
             taken_over: _,
             tasks,
+            watching,
             sockets,
         } = self;
         drop(sockets);
         ending.send_replace(true);
+        let stage = Ending::default();
+        let telling = tokio::spawn(stage.clone().tell(Arc::clone(&app.pool)));
         let closing = Arc::clone(&app);
         let closed = tokio::task::spawn_blocking(move || {
+            stage.waits_for("streams to end");
             closing.close();
+            stage.waits_for("cameras and their recordings to be closed");
             closing.sources.close();
             // Its recordings are closed then.
             drop(rtsp);
             drop(retention);
             if let Some(nbd) = nbd {
+                stage.waits_for("requests of block exports");
                 nbd.shutdown(SHUTDOWN_WITHIN);
             }
+            stage.waits_for("what was written to be durable");
             closing.pool.close()
         })
-        .await
-        .map_err(|error| Failure::bug(format!("ending the pool failed: {error}")))?;
+        .await;
+        telling.abort();
+        watching.abort();
+        let closed =
+            closed.map_err(|error| Failure::bug(format!("ending the pool failed: {error}")))?;
         for task in tasks {
             let abort = task.abort_handle();
             if tokio::time::timeout(SHUTDOWN_WITHIN, task).await.is_err() {
@@ -374,22 +395,38 @@ async fn end_of(mut ended: watch::Receiver<bool>) {
 
 async fn expire(app: Arc<App>, ended: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(EXPIRY_INTERVAL);
-    let mut told = waits::Told::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = end_of(ended.clone()) => return,
         }
         let looking = Arc::clone(&app);
-        let looked = tokio::task::spawn_blocking(move || {
-            looking.sessions.expire();
-            looking.pool.waits()
-        });
-        match looked.await {
-            Ok(waits) => told.news(&waits).for_each(|wait| tracing::warn!("{wait}")),
-            Err(_) => {
-                tracing::error!("looking for expired reservations and stalled flushes failed")
-            }
+        let looked = tokio::task::spawn_blocking(move || looking.sessions.expire());
+        if looked.await.is_err() {
+            tracing::error!("looking for expired reservations failed");
         }
+    }
+}
+
+/// Tells of what becomes of the disks, and of the flushes that wait for one.
+async fn watch_disks(pool: Arc<Pool>) {
+    let mut ticks = tokio::time::interval(HEALTH_INTERVAL);
+    let (mut health, mut waits) = (health::Told::default(), waits::Told::default());
+    loop {
+        ticks.tick().await;
+        let looking = Arc::clone(&pool);
+        let looked = tokio::task::spawn_blocking(move || (looking.health(), looking.waits()));
+        let Ok((of_disks, of_flushes)) = looked.await else {
+            tracing::error!("looking at the disks failed");
+            continue;
+        };
+        let now = std::time::Instant::now();
+        health
+            .news(of_disks, now)
+            .iter()
+            .for_each(health::News::log);
+        waits
+            .news(&of_flushes)
+            .for_each(|wait| tracing::warn!("{wait}"));
     }
 }

@@ -245,3 +245,79 @@ fn sigterm_ends_streams_and_clients_in_good_order() {
     assert!(wire.read_range(0, 4 * 65536) == recorded);
     assert_eq!(server.terminate().0, Some(0));
 }
+
+/// A drive that takes so long for each sector it reads and writes, and what it is a configuration of.
+fn with_a_slow_drive(site: &Site, read_ns: u64, write_ns: u64) {
+    let plant = include_str!("../../sim/plants/quantum-atlas-ii.toml");
+    let slow = plant
+        .replacen(
+            "bus_sector_ns = 50_900",
+            &format!("bus_sector_ns = {read_ns}"),
+            1,
+        )
+        .replacen(
+            "bus_sector_ns = 52_000",
+            &format!("bus_sector_ns = {write_ns}"),
+            1,
+        );
+    std::fs::write(site.path("plant.toml"), slow).expect("it can be written");
+    let drive = "[patience]\nstalled_after = \"100ms\"\n[[disk]]\npath = \"drive\"\nkind = \"emulated\"\n\
+                 plant = \"plant.toml\"\nprofile = \"quantum-atlas-ii\"\n";
+    site.configure(&[]);
+    let text = common::read_text(&site.config()) + drive;
+    std::fs::write(site.config(), text).expect("it can be written");
+}
+
+/// The exit status of a server that SIGTERM has ended at once.
+const ENDED_AT_ONCE: Option<i32> = Some(128 + 15);
+
+#[test]
+fn a_signal_ends_a_server_whose_disks_take_long_to_open() {
+    let site = Site::new(0);
+    with_a_slow_drive(&site, 50_900, 52_000);
+    site.run(&["pool", "create"]).done();
+    // Half an hour for what is read of it first.
+    with_a_slow_drive(&site, 100_000_000_000, 52_000);
+    let mut command = common::clockwise();
+    command.arg("--config").arg(site.config()).arg("serve");
+    let mut serve = common::Process::captured(&mut command);
+    let opened = format!("/proc/{}/fd", serve.id());
+    let drive = site.path("drive");
+    until("it has opened the drive", || {
+        let open = std::fs::read_dir(&opened).expect("the server is there");
+        open.flatten()
+            .any(|of| std::fs::read_link(of.path()).is_ok_and(|file| file == drive))
+    });
+    let pid = rustix::process::Pid::from_child(&serve);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+    assert_eq!(serve.wait().code(), ENDED_AT_ONCE);
+}
+
+#[test]
+fn a_second_signal_ends_a_server_that_waits_for_a_disk_and_stalls_are_in_its_log() {
+    let site = Site::new(0);
+    with_a_slow_drive(&site, 50_900, 52_000);
+    site.run(&["pool", "create"]).done();
+    // A block of metadata takes 160 ms, which is a stall here, and a mebibyte of data 40 s.
+    with_a_slow_drive(&site, 50_900, 20_000_000);
+    let server = site.serve();
+    site.run(&["volume", "create", "v", "4MiB"]).done();
+    let mut wire = Wire::simple(&site.path("nbd.sock"), "v");
+    wire.send(&Wire::header(cmd::WRITE, 0, 0, 0, 1 << 20));
+    wire.send(&vec![1; 1 << 20]);
+    until("the drive is at it", || {
+        let disk = &site.json(&["status"])["disks"][0];
+        disk["queued"].as_u64() > Some(0) && disk["stalls"].as_u64() > Some(0)
+    });
+    server.tell_to_end();
+    until("it is ending", || !site.path("api.sock").exists());
+    let (code, log) = server.terminate();
+    assert_eq!(code, ENDED_AT_ONCE, "{log}");
+    for line in [
+        "drive\" has stalled",
+        "drive\" answers again",
+        "a second signal",
+    ] {
+        assert!(log.contains(line), "{line:?} in {log}");
+    }
+}

@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{Cli, Output};
-use crate::config::EXAMPLE;
+use crate::config::{Config, EXAMPLE};
 use crate::failure::{Failure, host_failure};
 use crate::server::Server;
 
@@ -48,6 +48,52 @@ async fn hung_up(hangup: &mut Option<Signal>) {
     }
 }
 
+/// A signal that ends the server.
+#[derive(Clone, Copy)]
+struct Told {
+    name: &'static str,
+    kind: SignalKind,
+}
+
+impl Told {
+    /// The exit status where it ends the server at once: that of a process that it killed, to a shell.
+    fn exit_code(self) -> ExitCode {
+        ExitCode::from(128_u8.saturating_add(u8::try_from(self.kind.as_raw_value()).unwrap_or(0)))
+    }
+}
+
+/// The signals that end the server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| host_failure("wait for signals", &error));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            // A terminal that is closed ends it like the others, unless it was told to outlive that.
+            hangup: if ignores_hangup() {
+                None
+            } else {
+                Some(listen(SignalKind::hangup())?)
+            },
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        let (name, kind) = tokio::select! {
+            _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
+            _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
+            () = hung_up(&mut self.hangup) => ("SIGHUP", SignalKind::hangup()),
+        };
+        Told { name, kind }
+    }
+}
+
 pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     if args.print_example {
         return output.whole(EXAMPLE.as_bytes(), "example");
@@ -59,58 +105,80 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         .enable_all()
         .build()
         .map_err(|error| host_failure("start the server's threads", &error))?;
-    runtime.block_on(async {
-        let unavailable = |error: std::io::Error| host_failure("wait for signals", &error);
-        let mut terminate = signal(SignalKind::terminate()).map_err(unavailable)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(unavailable)?;
-        // A terminal that is closed ends it like the others, unless it was told to outlive that.
-        let mut hangup = if ignores_hangup() {
-            None
-        } else {
-            Some(signal(SignalKind::hangup()).map_err(unavailable)?)
-        };
-        let opening = output.spinner("opening the pool");
-        let server = Server::start(&config).await;
-        opening.finish_and_clear();
-        let server = server?;
-        tracing::info!(
-            pool = server.app().pool.name(),
-            api = %config.api.display(),
-            nbd_unix = config.nbd_unix.as_ref().map(|path| path.display().to_string()),
-            nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
-            rtsp = server.rtsp().map(|address| address.to_string()),
-            http = server.http().map(|address| address.to_string()),
-            rtsps = server.rtsps().map(|address| address.to_string()),
-            "serving"
-        );
-        if output.is_json() {
-            // Who waits for it to be ready need not read the log.
-            let serving = serde_json::json!({
-                "pool": server.app().pool.name(),
-                "api": config.api,
-                "data": config.data,
-                "nbd_unix": config.nbd_unix,
-                "nbd_tcp": server.nbd_tcp(),
-                "rtsp": server.rtsp(),
-                "http": server.http(),
-                "rtsps": server.rtsps(),
-            });
-            output.result(&serving, String::new)?;
+    let ended = runtime.block_on(serve(&config, output));
+    // What still waits for a disk that does not answer is not waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(config: &Config, output: &Output) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
+    let opening = output.spinner("opening the pool");
+    let started = tokio::select! {
+        started = Server::start(config) => Ok(started),
+        told = signals.next() => Err(told),
+    };
+    opening.finish_and_clear();
+    let server = match started {
+        Ok(server) => server?,
+        Err(told) => {
+            tracing::warn!(signal = told.name, "ended while the pool was being opened");
+            return Ok(told.exit_code());
         }
-        let signal = tokio::select! {
-            what = server.taken_over() => return lost(server, what).await,
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-            () = hung_up(&mut hangup) => "SIGHUP",
-        };
-        tracing::info!(
-            signal,
-            "ending: streams end, what was acknowledged is made durable"
-        );
-        server.close().await?;
-        tracing::info!("ended");
-        Ok(ExitCode::SUCCESS)
-    })
+    };
+    announce(&server, config, output)?;
+    let told = tokio::select! {
+        what = server.taken_over() => return lost(server, what).await,
+        told = signals.next() => told,
+    };
+    tracing::info!(
+        signal = told.name,
+        "ending: streams end, what was acknowledged is made durable"
+    );
+    let mut closing = Box::pin(server.close());
+    tokio::select! {
+        closed = &mut closing => closed?,
+        told = signals.next() => {
+            tracing::warn!(
+                signal = told.name,
+                "ended at once by a second signal, as by a crash: what was acknowledged by a flush is there"
+            );
+            // It may hold what waits for a disk when it is dropped.
+            std::mem::forget(closing);
+            return Ok(told.exit_code());
+        }
+    }
+    tracing::info!("ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells that and where it serves.
+fn announce(server: &Server, config: &Config, output: &Output) -> Result<(), Failure> {
+    tracing::info!(
+        pool = server.app().pool.name(),
+        api = %config.api.display(),
+        nbd_unix = config.nbd_unix.as_ref().map(|path| path.display().to_string()),
+        nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
+        rtsp = server.rtsp().map(|address| address.to_string()),
+        http = server.http().map(|address| address.to_string()),
+        rtsps = server.rtsps().map(|address| address.to_string()),
+        "serving"
+    );
+    if output.is_json() {
+        // Who waits for it to be ready need not read the log.
+        let serving = serde_json::json!({
+            "pool": server.app().pool.name(),
+            "api": config.api,
+            "data": config.data,
+            "nbd_unix": config.nbd_unix,
+            "nbd_tcp": server.nbd_tcp(),
+            "rtsp": server.rtsp(),
+            "http": server.http(),
+            "rtsps": server.rtsps(),
+        });
+        output.result(&serving, String::new)?;
+    }
+    Ok(())
 }
 
 /// Ends a server whose disks are another's. It makes nothing durable any more.
