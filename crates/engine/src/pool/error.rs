@@ -32,10 +32,12 @@ pub enum PoolError {
         disk: String,
     },
     /// A disk that a pool is to be made of is not empty.
-    #[error("{disk}: there is something on it, {at} from its beginning, which would be lost")]
+    #[error("{disk}: there is {what} on it, {at} from its beginning, which would be lost")]
     Occupied {
         /// The disk, by the name it was given with.
         disk: String,
+        /// What it is, as far as that is known.
+        what: &'static str,
         /// The first byte that was found, where file systems, partitions and their likes leave their marks.
         at: Bytes,
     },

@@ -15,6 +15,7 @@ use super::control::{Pool, host};
 use super::core::{CoreParts, PoolCore};
 use super::disks::DiskCore;
 use super::error::PoolError;
+use super::marks::mark_of;
 use super::meta::Meta;
 use super::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
 use super::ownership::new_owner;
@@ -276,8 +277,10 @@ fn refuse_others(raw: &RawIo, started: &Started) -> Result<(), PoolError> {
                 .read(0, Sector(start / SECTOR_BYTES), &mut buffer)
                 .map_err(|error| host("the beginning and end of a disk", error))?;
             if let Some(at) = buffer.iter().position(|byte| *byte != 0) {
+                let beginning = if start == 0 { &buffer[..] } else { &[] };
                 return Err(PoolError::Occupied {
                     disk: disk.name.clone(),
+                    what: mark_of(beginning).unwrap_or("something"),
                     at: Bytes(start + at as u64),
                 });
             }

@@ -80,6 +80,7 @@ fn pool_errors() -> Vec<PoolError> {
         PoolError::Closed,
         PoolError::Occupied {
             disk: text(),
+            what: "something",
             at: Bytes(1080),
         },
         PoolError::TakenOver("disk-0: another server has opened the pool since".to_owned()),
