@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use sched::request::{Op as Direction, Urgency};
+use sched::request::Op as Direction;
 use sched::units::SectorCount;
 use volume::{DiskNumber, Move, Place, Placement, VolumeError};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(
     placement: &Placement,
     progress: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<(), PoolError> {
-    let raw = RawIo::new(&pool.memory, "move", Urgency::Async).map_err(raw_failure)?;
+    let raw = RawIo::for_copies(&pool.memory, "move").map_err(raw_failure)?;
     let total = volume.map().extents().len() as u64;
     for index in 0..total {
         let at = Progress { done: index, total };

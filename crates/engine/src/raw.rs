@@ -20,6 +20,11 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Requests in flight at a time.
 const WINDOW: usize = 4;
 
+/// The most bytes of one request of a copy, the largest that there is memory for: a disk with platters goes to and fro
+/// once for each. It is served in pieces like any request of best effort, so others wait no longer for it. The last of
+/// them is as much memory as other transfers take.
+const COPY_BYTES: [usize; 3] = [4 << 20, 2 << 20, PIECE_BYTES * WINDOW];
+
 /// Why the engine's own transfers could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RawError {
@@ -34,6 +39,7 @@ pub(crate) struct RawIo {
     account: Account,
     queue: CompletionQueue,
     urgency: Urgency,
+    piece_bytes: usize,
 }
 
 /// A stretch of a disk and what goes there.
@@ -76,6 +82,26 @@ impl RawIo {
             account: memory.open_account_for(name, PIECE_BYTES, WINDOW as u64)?,
             queue: CompletionQueue::new(WINDOW)?,
             urgency,
+            piece_bytes: PIECE_BYTES,
+        })
+    }
+
+    /// For copies, one request at a time and as long as there is memory for it, that nobody waits for.
+    pub(crate) fn for_copies(memory: &Memory, name: &str) -> Result<Self, RawError> {
+        let mut sizes = COPY_BYTES.into_iter();
+        let (account, piece_bytes) = loop {
+            let bytes = sizes.next().unwrap_or(PIECE_BYTES);
+            match memory.open_account_for(name, bytes, 1) {
+                Ok(account) => break (account, bytes),
+                Err(MemoryError::TooMuch { .. }) if bytes > PIECE_BYTES => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(Self {
+            account,
+            queue: CompletionQueue::new(WINDOW)?,
+            urgency: Urgency::Async,
+            piece_bytes,
         })
     }
 
@@ -88,7 +114,7 @@ impl RawIo {
         let mut window = Window::new(self, disks);
         for write in writes {
             let mut at = write.start;
-            for piece in write.data.chunks(PIECE_BYTES) {
+            for piece in write.data.chunks(self.piece_bytes) {
                 // Before the buffer: it may have to be one of those in flight.
                 window.make_room();
                 let mut buffer = self.buffer()?;
@@ -118,7 +144,7 @@ impl RawIo {
         out: &mut [u8],
     ) -> Result<(), IoFailure> {
         let mut at = start;
-        for piece in out.chunks_mut(PIECE_BYTES) {
+        for piece in out.chunks_mut(self.piece_bytes) {
             let count = SectorCount(piece.len() as u64 / SECTOR_BYTES);
             let buffer = self.buffer()?;
             let buffer = self.one(disks, disk, at, count, Direction::Read, buffer)?;
@@ -140,7 +166,7 @@ impl RawIo {
         count: SectorCount,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<bool, IoFailure> {
-        let step = SectorCount(PIECE_BYTES as u64 / SECTOR_BYTES);
+        let step = SectorCount(self.piece_bytes as u64 / SECTOR_BYTES);
         let mut done = SectorCount::ZERO;
         while done < count {
             if !go_on() {
@@ -217,7 +243,7 @@ impl RawIo {
     /// as many as may be in flight.
     fn buffer(&self) -> Result<Buffer, IoFailure> {
         self.account
-            .allocate_wait(PIECE_BYTES, None)
+            .allocate_wait(self.piece_bytes, None)
             .map_err(|_| NO_MEMORY)
     }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use common::{MIB, Rig, client, on_disk, volume_on};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
-use engine::pool::{Placement, Pool, PoolError};
+use engine::pool::{Placement, Pool, PoolError, VolumeSpec};
+use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::Bytes;
 
@@ -136,4 +137,35 @@ fn an_extent_on_its_way_is_neither_cut_off_nor_moved_by_another() {
     assert!(refused > 0);
     assert_eq!(by_disk(&pool), [("disk0".to_owned(), 4)]);
     pool.shrink("v", Bytes(MIB)).unwrap();
+}
+
+/// A disk with platters goes to and fro once for each request of a copy.
+#[test]
+fn a_copy_goes_to_and_fro_seldom() {
+    let profile = DriveProfile::shipped("hdd-8tb-7200").unwrap();
+    let rig = Rig::of_drives(1, profile, Durability::WriteThrough);
+    rig.create(8 * MIB);
+    let pool = rig.open();
+    let spec = VolumeSpec {
+        name: "v".to_owned(),
+        size: Bytes(8 * MIB),
+        placement: on_disk(0),
+    };
+    pool.create_volume(&spec).unwrap();
+    let volume = pool.open_volume("v").unwrap();
+    let data = vec![7; 8 << 20];
+    client(&pool).write_at(&volume, Bytes(0), &data).unwrap();
+    let reads = &rig.platters[0].reads;
+    let before = reads.load(Ordering::SeqCst);
+    let elsewhere = Placement {
+        bytes: Some(1 << 40..2 << 40),
+        ..on_disk(0)
+    };
+    pool.move_extents("v", &elsewhere, &mut |_| true).unwrap();
+    // In requests of 4 MiB, each in a piece or two, and not in 32 of 256 KiB.
+    let requests = reads.load(Ordering::SeqCst) - before;
+    assert!((2..=4).contains(&requests), "{requests}");
+    let mut back = vec![0; 8 << 20];
+    client(&pool).read_at(&volume, Bytes(0), &mut back).unwrap();
+    assert!(back == data);
 }
