@@ -17,11 +17,12 @@ use engine::pool::PoolDisk;
 use engine::uring::UringDisk;
 use rustix::fs::FallocateFlags;
 use sched::profile::{DriveKind, DriveProfile};
-use sched::units::SectorCount;
+use sched::units::{Bytes, SectorCount};
 use sim::emulator::{DriveOptions, EmulatedDrive};
 
 use crate::config::{Config, DiskConfig, DiskKind};
-use crate::failure::{Failure, Wrong};
+use crate::failure::{Failure, Wrong, host_help};
+use crate::quantity::Size;
 
 /// Whether files of the configuration that are not there are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,60 @@ pub fn open(config: &Config, absent: Absent) -> Result<OpenDisks, Failure> {
     Ok(opened)
 }
 
+/// Something of the configuration that counts when a pool or its file is made, and is not as it was then.
+#[derive(Debug)]
+pub struct Ignored {
+    /// On which disk, if on one.
+    pub disk: Option<String>,
+    /// What.
+    pub what: String,
+}
+
+/// What to do about it.
+pub const IGNORED_REMEDY: &str = "correct the configuration, or make the pool anew (`clockwise pool create --force`), by which all that is in it is lost";
+
+impl std::fmt::Display for Ignored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(disk) = &self.disk {
+            write!(f, "{disk}: ")?;
+        }
+        write!(f, "{}: {IGNORED_REMEDY}", self.what)
+    }
+}
+
+/// What of the configuration does not count any more, as the pool has extents of this size and its files are there.
+#[must_use]
+pub fn ignored(config: &Config, extent: Bytes) -> Vec<Ignored> {
+    let wanted = config.extent.filter(|wanted| *wanted != extent);
+    let of_pool = wanted.map(|wanted| Ignored {
+        disk: None,
+        what: format!(
+            "`extent` is {} in the configuration and does not count, as the pool was made with {}",
+            Size(wanted),
+            Size(extent)
+        ),
+    });
+    let of_disks = config.disks.iter().filter_map(|disk| {
+        let (wanted, has) = another_size(disk)?;
+        Some(Ignored {
+            disk: Some(disk.path.display().to_string()),
+            what: format!(
+                "`size` is {} in the configuration and does not count, as the file was made with {}",
+                Size(wanted),
+                Size(has)
+            ),
+        })
+    });
+    of_pool.into_iter().chain(of_disks).collect()
+}
+
+/// The size that the configuration says and the one that a disk's file has, where these differ.
+fn another_size(disk: &DiskConfig) -> Option<(Bytes, Bytes)> {
+    let has = Bytes(std::fs::metadata(&disk.path).ok()?.len());
+    let wanted = disk.size.filter(|wanted| *wanted != has)?;
+    Some((wanted, has))
+}
+
 fn wrong(disk: &DiskConfig, what: impl std::fmt::Display) -> Wrong {
     Failure::bad_input(format!("disk {}: {what}", disk.path.display())).at(disk.place.clone())
 }
@@ -109,8 +164,9 @@ fn unusable(disk: &DiskConfig, error: &io::Error) -> Failure {
         .help("end that server, or unmount it; `lsblk` shows who holds a device"),
         ErrorKind::Unsupported => wrong(disk, error)
             .help("correct `durability`, or leave it out: the server finds out what the disk does"),
-        ErrorKind::PermissionDenied => wrong(disk, error)
-            .help("run this as root, or as a member of the group that owns the disk"),
+        ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::ExecutableFileBusy => wrong(disk, error).help(host_help(error)),
         ErrorKind::InvalidData => {
             wrong(disk, error).help("name the `plant` that it was made with, or another file")
         }
@@ -150,6 +206,18 @@ fn prepare(disk: &DiskConfig, absent: Absent, made: &mut Made) -> Result<bool, F
     };
     if !is_as_said {
         return Err(unlike(disk, kind, is_block));
+    }
+    if absent == Absent::Make
+        && let Some((wanted, has)) = another_size(disk)
+    {
+        let what = format!(
+            "it is there with {}, and `size` says {}",
+            Size(has),
+            Size(wanted)
+        );
+        return Err(wrong(disk, what).help(
+            "take `size` out to use the file as it is, or take the file away: it is made anew then",
+        ));
     }
     Ok(false)
 }
@@ -206,8 +274,11 @@ fn make_file(disk: &DiskConfig) -> Result<(), Failure> {
 }
 
 fn not_made(disk: &DiskConfig, error: &io::Error) -> Failure {
-    wrong(disk, format!("cannot make it: {error}"))
-        .help("see that its folder is there, may be written and has room for `size`")
+    let help = match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => host_help(error),
+        _ => "see that its folder is there, may be written and has room for `size`",
+    };
+    wrong(disk, format!("cannot make it: {error}")).help(help)
 }
 
 fn open_one(

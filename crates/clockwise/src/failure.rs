@@ -183,11 +183,27 @@ impl Failure {
     }
 }
 
+/// What to do about something that is not allowed: what helps others does not help root.
+fn denied_help(error: &io::Error, is_root: bool) -> &'static str {
+    let is_eperm = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
+    match (is_eperm, is_root) {
+        (true, _) => {
+            "it cannot be written even by its owner: it is immutable or append-only (`lsattr` shows that, `chattr -i -a` takes it away), or a security policy forbids it"
+        }
+        (false, true) => {
+            "root may not either: it is read-only (`blockdev --getro`, `mount`), on a server that does not trust root, or a security policy forbids it"
+        }
+        (false, false) => {
+            "do it as somebody who may, such as root or a member of the group that owns it, or change who may"
+        }
+    }
+}
+
 /// What to do about an error of the operating system.
-fn host_help(error: &io::Error) -> &'static str {
+pub(crate) fn host_help(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "check the path: a part of it is not there",
-        ErrorKind::PermissionDenied => "do it as somebody who may, such as root, or change who may",
+        ErrorKind::PermissionDenied => denied_help(error, rustix::process::geteuid().is_root()),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "make room there, or name a place with more"
         }
@@ -195,7 +211,12 @@ fn host_help(error: &io::Error) -> &'static str {
         ErrorKind::IsADirectory => "name a file; this is a folder",
         ErrorKind::NotADirectory => "check the path: a part of it is no folder",
         ErrorKind::AddrInUse => "end what listens there, or name another address",
-        ErrorKind::ReadOnlyFilesystem => "name a place that can be written",
+        ErrorKind::ReadOnlyFilesystem => {
+            "it is read-only: mount it so that it can be written (`mount -o remount,rw`), or name another place"
+        }
+        ErrorKind::ExecutableFileBusy => {
+            "it runs as a program, or is used as swap space (`swapon --show`): end that, or name another file"
+        }
         _ => {
             "that is the operating system's reason; `dmesg` may say more, and `ulimit -a` which limits there are"
         }
@@ -277,6 +298,23 @@ mod tests {
         let text = failure.render(false);
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert_eq!(text.matches("\\u{1b}[31m").count(), 3, "{text}");
+    }
+
+    #[test]
+    fn root_is_not_told_to_be_root() {
+        use rustix::io::Errno;
+        let help = |errno: Errno, is_root| denied_help(&errno.into(), is_root);
+        assert!(help(Errno::ACCESS, false).contains("such as root"));
+        for (errno, is_root, says) in [
+            (Errno::PERM, true, "chattr -i"),
+            (Errno::PERM, false, "chattr -i"),
+            (Errno::ACCESS, true, "read-only"),
+        ] {
+            let help = help(errno, is_root);
+            assert!(help.contains(says) && !help.contains("as root"), "{help}");
+        }
+        assert!(host_help(&Errno::ROFS.into()).contains("remount,rw"));
+        assert!(host_help(&Errno::TXTBSY.into()).contains("swap"));
     }
 
     #[test]

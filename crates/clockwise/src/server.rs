@@ -80,6 +80,9 @@ impl Server {
         let (api, api_file) = listen(&config.api, config.permissions)?;
         let options = config.open.clone();
         let pool = apart(move || open_pool(disks, options)).await?;
+        for ignored in disks::ignored(config, pool.extent()) {
+            pool.warn(ignored.to_string());
+        }
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
         let archives = Arc::new(Archives::new(Arc::clone(&pool), config.sources.block));

@@ -362,3 +362,38 @@ fn no_pool_is_made_of_one_disk_under_two_names() {
     site.run(&["pool", "create"]).done();
     assert!(site.run(&["pool", "check"]).done().out.contains("sound"));
 }
+
+#[test]
+fn what_counts_only_when_a_pool_is_made_is_told_where_it_is_changed_later() {
+    let site = Site::new(1);
+    site.run(&["pool", "create"]).done();
+    let text = read_text(&site.config());
+    let text = text.replace("extent = \"1MiB\"", "extent = \"4MiB\"");
+    let text = text.replace("size = \"64MiB\"", "size = \"128MiB\"");
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    let told = [
+        "`extent` is 4 MiB in the configuration and does not count, as the pool was made with 1 MiB",
+        "`size` is 128 MiB in the configuration and does not count, as the file was made with 64 MiB",
+        "correct the configuration, or make the pool anew",
+    ];
+    let server = site.serve();
+    let status = site.run(&["status"]).done().out;
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    let checked = site.run(&["pool", "check"]).done().out;
+    for said in [&status, &log, &checked] {
+        for words in told {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+    }
+    // A file that is there has the size that it has.
+    let words = ["disk-0", "it is there with 64 MiB, and `size` says 128 MiB"];
+    site.run(&["pool", "create", "--force"]).fails(2, &words);
+    std::fs::remove_file(site.path("disk-0")).expect("it is there");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    assert_eq!(site.json(&["pool", "show"])["extent_bytes"], 4 << 20);
+    let status = site.run(&["status"]).done().out;
+    assert!(!status.contains("does not count"), "{status}");
+    assert_eq!(server.terminate().0, Some(0));
+}

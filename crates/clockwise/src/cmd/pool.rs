@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use engine::pool::{CreateOptions, Pool};
+use engine::pool::{CheckFinding, CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
 
 use super::output::{counted, list};
@@ -99,6 +99,15 @@ fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
         let opened = disks::open(&config, Absent::Refuse)?;
         Pool::check(&opened.memory, opened.disks).map_err(pool_failure)
     })?;
+    let extent = report.extent_bytes.map(Bytes).or(config.extent);
+    let ignored = extent.map(|extent| disks::ignored(&config, extent));
+    let ignored = ignored.into_iter().flatten();
+    report.findings.extend(ignored.map(|of| CheckFinding {
+        disk: of.disk,
+        what: of.what,
+        remedy: disks::IGNORED_REMEDY,
+        is_error: false,
+    }));
     // Disks know their pool by a number; what people call it is in the configuration.
     report.name = config.open.name;
     let errors = report

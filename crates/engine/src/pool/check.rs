@@ -31,6 +31,8 @@ pub struct CheckReport {
     pub volumes: u64,
     /// Metadata records examined.
     pub records: u64,
+    /// The size of an extent, if that much could be read.
+    pub extent_bytes: Option<u64>,
     /// What is wrong; empty is sound.
     pub findings: Vec<CheckFinding>,
 }
@@ -56,6 +58,7 @@ impl Pool {
             name: summary.map_or_else(String::new, |of| hex(&of.pool)),
             volumes: summary.map_or(0, |of| of.volumes as u64),
             records: summary.map_or(0, |of| of.records),
+            extent_bytes: summary.map(|of| of.extent_bytes.0),
             findings: findings.chain(notes).collect(),
         })
     }
