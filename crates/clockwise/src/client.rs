@@ -2,7 +2,8 @@
 //!
 //! One connection per call: calls are few and a connection to a unix socket costs microseconds.
 //! A server that was started just before is waited for: it listens soon, and answers when its pool is
-//! open. One that is not there is an error that says how to start it. Deliberately absent: repeated calls.
+//! open. One that is not there is an error that says how to start it. A call may take as long as its work does, as long as
+//! the server answers meanwhile: one that has been stopped or hangs is an error. Deliberately absent: repeated calls.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, FailureKind};
 use crate::http::{MISSING_BLOCKS, Problem};
+use crate::socket;
 
 /// What to do about a server that is not understood.
 const STRANGER: &str = "the server and this command are probably of different versions, or something else listens there";
@@ -36,6 +38,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest time between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// After so long without an answer the server is asked whether it answers at all, and has as long to say so.
+const ANSWERS_OTHERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What it is asked then: nothing is there, which is said without a look at the pool or a disk.
+const ANYTHING: &str = "/v1";
+
 /// How long something that is no control socket may take to say what it is.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -45,6 +53,7 @@ pub struct ApiClient {
     socket: PathBuf,
     /// There was a server: one that goes away is not waited for, and another may not know what it knew.
     was_there: Arc<AtomicBool>,
+    patience: Duration,
 }
 
 /// What was read that is no JSON.
@@ -66,7 +75,14 @@ impl ApiClient {
         Self {
             socket: socket.into(),
             was_there: Arc::default(),
+            patience: ANSWERS_OTHERS_WITHIN,
         }
+    }
+
+    /// The same, which asks after so long whether a server answers at all, and waits as long for that.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The socket.
@@ -146,7 +162,7 @@ impl ApiClient {
         body: Vec<u8>,
     ) -> Answer<(StatusCode, Bytes)> {
         let (stream, request) = self.ready(method, path, body).await?;
-        match answer(stream, request).await {
+        match self.patiently(answer(stream, request)).await? {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.lost(&error).await),
         }
@@ -185,20 +201,20 @@ impl ApiClient {
         let (stream, mut request) = self.ready(Method::GET, path, Vec::new()).await?;
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
-        let begun = begin(stream, request).await;
+        let begun = self.patiently(begin(stream, request)).await?;
         let (status, mut body, _driver) = match begun {
             Ok(begun) => begun,
             Err(error) => return Err(self.lost(&error).await),
         };
         if !status.is_success() {
-            let text = match body.collect().await {
+            let text = match self.patiently(body.collect()).await? {
                 Ok(text) => text.to_bytes(),
                 Err(error) => return Err(self.lost(&error).await),
             };
             return Err(refused(status, &text));
         }
         let mut got = Downloaded::default();
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = self.patiently(body.frame()).await? {
             match frame.map(hyper::body::Frame::into_data) {
                 Ok(Ok(piece)) => {
                     got.bytes += piece.len() as u64;
@@ -222,6 +238,44 @@ impl ApiClient {
         Ok(got)
     }
 
+    /// Waits for `work` as long as the server answers.
+    async fn patiently<T>(&self, work: impl Future<Output = T>) -> Answer<T> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                answers = self.goes_on() => if !answers {
+                    return Err(self.silent());
+                },
+            }
+        }
+    }
+
+    /// After a while, whether the server answers. One that is gone says so to whoever waits for something.
+    async fn goes_on(&self) -> bool {
+        tokio::time::sleep(self.patience).await;
+        let asked = async {
+            let stream = self.connect().await?;
+            let request = Request::get(ANYTHING).header("host", "clockwise");
+            let request = request.body(Full::default()).map_err(io::Error::other)?;
+            answer(stream, request).await.map_err(io::Error::other)
+        };
+        match tokio::time::timeout(self.patience, asked).await {
+            Ok(Err(error)) => error.kind() != ErrorKind::TimedOut,
+            Ok(Ok(_)) => true,
+            Err(_) => false,
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::failed(format!(
+            "the server at {} does not answer: nothing for {:?}",
+            self.socket.display(),
+            self.patience * 2
+        ))
+        .help("it was stopped (`kill -CONT` lets it go on), hangs, or has not opened its pool yet: its log says more; what was asked may still be done")
+    }
+
     /// What to tell of a connection that ended before the answer did.
     async fn lost(&self, error: &hyper::Error) -> Failure {
         let socket = self.socket.clone();
@@ -238,11 +292,12 @@ impl ApiClient {
     async fn connect(&self) -> io::Result<tokio::net::UnixStream> {
         let socket = self.socket.clone();
         let was_there = Arc::clone(&self.was_there);
+        let patience = self.patience;
         let connect = move || {
             let stream = if was_there.load(Relaxed) {
-                UnixStream::connect(&socket)?
+                socket::connect(&socket, patience)?
             } else {
-                connect_to_one_that_begins(&socket)?
+                connect_to_one_that_begins(&socket, patience)?
             };
             was_there.store(true, Relaxed);
             Ok::<_, io::Error>(stream)
@@ -265,6 +320,7 @@ impl ApiClient {
     fn unreachable(&self, error: &io::Error) -> Failure {
         let socket = self.socket.display();
         let (what, help) = match error.kind() {
+            ErrorKind::TimedOut => return self.silent(),
             _ if is_nobody(error) => (
                 format!("no server answers at {socket}"),
                 "start one with `clockwise serve --config clockwise.toml`, or name its socket with --socket or --config",
@@ -333,7 +389,7 @@ async fn answer(
 /// Whether what listens at a socket answers, but not in HTTP, as those of byte streams and NBD do.
 fn speaks_something_else(socket: &Path) -> bool {
     const HTTP: &[u8] = b"HTTP/";
-    let Ok(mut connection) = UnixStream::connect(socket) else {
+    let Ok(mut connection) = socket::connect(socket, ANSWERS_WITHIN) else {
         return false;
     };
     let asked = connection
@@ -357,12 +413,12 @@ fn is_nobody(error: &io::Error) -> bool {
 }
 
 /// Connects to a server that listens, or is about to.
-fn connect_to_one_that_begins(socket: &Path) -> io::Result<UnixStream> {
+fn connect_to_one_that_begins(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
     let until = Instant::now() + LISTENS_WITHIN;
     let mut pause = FIRST_PAUSE;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match UnixStream::connect(socket) {
+        match socket::connect(socket, patience) {
             Err(error) if is_nobody(&error) && !left.is_zero() => {}
             connected => return connected,
         }

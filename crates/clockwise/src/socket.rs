@@ -5,14 +5,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::failure::{Failure, io_failure};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// How long a server that listens may take to accept another one, which only looks whether it is there.
+const ACCEPTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A socket file that goes away with its owner.
 #[derive(Debug)]
@@ -23,6 +29,21 @@ impl Drop for SocketFile {
         // If somebody else took it away there is nothing left to do.
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Connects to a socket, waiting so long for a server that has others to accept first, or accepts nobody.
+pub(crate) fn connect(path: &Path, within: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket: OwnedFd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(within))?;
+    rustix::net::connect(&socket, &address).map_err(|error| match error {
+        Errno::AGAIN => io::Error::from(ErrorKind::TimedOut),
+        other => other.into(),
+    })?;
+    let stream = UnixStream::from(socket);
+    stream.set_write_timeout(None)?;
+    Ok(stream)
 }
 
 /// Listens at `path`, without ever waiting, making its folder if there is none. Its file never has more
@@ -79,11 +100,14 @@ fn clear(path: &Path) -> Result<(), Failure> {
                 .help("name another path for the socket in the configuration"),
         );
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(
+    match connect(path, ACCEPTS_WITHIN) {
+        // One that accepts nobody, as it was stopped, is there as well.
+        Err(error) if error.kind() != ErrorKind::TimedOut => {
+            std::fs::remove_file(path).map_err(|error| io_failure("replace", path, &error))
+        }
+        _ => Err(
             Failure::failed(format!("another server listens at {}", path.display()))
                 .help("end it first, or name other sockets in the configuration"),
         ),
-        Err(_) => std::fs::remove_file(path).map_err(|error| io_failure("replace", path, &error)),
     }
 }

@@ -178,6 +178,53 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     site.run(&["pool", "check"]).done();
 }
 
+/// How many bodies are sent by halves, and how long each says that it is.
+const HALVES: usize = 300;
+const BODY_BYTES: usize = 2_000_000;
+
+/// What a server may have more of memory because of them: what 300 calls may have on their way, and twice that.
+const MORE_KIB: u64 = 2 * HALVES as u64 * 64;
+
+#[test]
+fn bodies_that_are_sent_by_halves_take_little_memory_and_keep_nobody_out() {
+    let (site, server) = Site::serving(1);
+    let resident_kib = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        number.and_then(|text| text.parse().ok()).expect("a number")
+    };
+    let before = resident_kib();
+    let head = format!(
+        "POST /v1/volumes HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {BODY_BYTES}\r\n\r\n"
+    );
+    let half = [head.as_bytes(), &vec![b' '; BODY_BYTES / 2]].concat();
+    let kept: Vec<UnixStream> = (0..HALVES)
+        .map(|_| {
+            let mut connection = common::connect(&site.path("api.sock"));
+            // A server that has read enough answers, and closes.
+            let _ = connection.write_all(&half);
+            connection
+        })
+        .collect();
+    let more = resident_kib().saturating_sub(before);
+    assert!(more < MORE_KIB, "{more} KiB more");
+    site.run(&["volume", "create", "v", "--size", "1MiB"])
+        .done();
+    for mut connection in kept {
+        let mut answer = Vec::new();
+        // What it has not read makes the connection end as one that is broken.
+        let _ = connection.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.starts_with("HTTP/1.1 413") || answer.starts_with("HTTP/1.1 503"),
+            "{answer}"
+        );
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
 /// Clients that are denied, and how many of them there are.
 const DENIED: usize = 200;
 

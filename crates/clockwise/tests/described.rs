@@ -307,7 +307,7 @@ fn too_long_a_body_and_too_little_memory_are_told_as_described() {
     let (_, description) = call(&site, "GET", "/v1/openapi.json", "");
     let post = |path: &str, body: &str| call_with(&site, "POST", path, "application/json", body);
     // One more than the server reads, so that there is nothing that it leaves unread.
-    let long = " ".repeat((2 << 20) + 1);
+    let long = " ".repeat((64 << 10) + 1);
     let sent = post("/v1/volumes", &long);
     is_described(&description, 413, "POST", "/v1/volumes", &sent);
     let volume = json!({ "name": "v", "size_bytes": 8 << 20 }).to_string();

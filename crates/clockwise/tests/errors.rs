@@ -182,3 +182,64 @@ fn pools_that_are_none() {
     is_told(2, run, &["pool", "create", "--force"]);
     assert_eq!(server.terminate().0, Some(0));
 }
+
+#[test]
+fn help_and_version_are_json_for_programs() {
+    let site = Site::new(1);
+    for (arguments, member) in [
+        (&["--version", "--json"][..], "version"),
+        (&["--json", "-V"], "version"),
+        (&["volume", "--version", "--json"], "version"),
+        (&["--json", "--help"], "help"),
+        (&["--json", "help", "volume"], "help"),
+        (&["volume", "move", "-h", "--json"], "help"),
+    ] {
+        let said = site.run(arguments).done();
+        assert!(said.json()[member].is_string(), "{arguments:?}: {said:?}");
+        assert_eq!(said.err, "", "{arguments:?}");
+    }
+    assert_eq!(
+        site.run(&["--version", "--json"]).json()["version"],
+        env!("CARGO_PKG_VERSION")
+    );
+}
+
+/// A file that nobody may write, until this is dropped.
+struct Immutable(String);
+
+impl Immutable {
+    /// `None`: the file system has no such files, or this user may not make one.
+    fn new(path: String) -> Option<Self> {
+        let made = outcome(std::process::Command::new("chattr").args(["+i", &path]));
+        (made.code == 0).then_some(Self(path))
+    }
+}
+
+impl Drop for Immutable {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("chattr")
+            .args(["-i", &self.0])
+            .status();
+    }
+}
+
+#[test]
+fn nobody_is_told_to_be_root_of_a_file_that_root_may_not_write() {
+    if !common::skip::have("chattr") {
+        return;
+    }
+    let site = Site::new(1);
+    site.run(&["pool", "create"]).done();
+    let Some(_immutable) = Immutable::new(site.path("disk-0").display().to_string()) else {
+        return;
+    };
+    for command in [
+        &["serve"][..],
+        &["pool", "check"],
+        &["pool", "create", "--force"],
+    ] {
+        let said = site.run(command);
+        said.fails(2, &["disk-0", "chattr -i"]);
+        assert!(!said.err.contains("as root"), "{said:?}");
+    }
+}

@@ -132,7 +132,7 @@ fn of_a_part_whose_blocks_have_gone_nothing_is_sent_that_is_not_there() {
 fn of_times_that_were_overwritten_it_says_that_there_is_nothing() {
     let (site, serve, address) = serving("");
     let number = record(&site, address, 1_000);
-    site.run(&["recording", "keep", "cam", "--size", "320KiB"])
+    site.run(&["recording", "keep", "cam", "--size", "320KiB", "--force"])
         .done();
     let to = site.path("out.s16be").display().to_string();
     let first = ["--from", "0s", "--until", "5s"];

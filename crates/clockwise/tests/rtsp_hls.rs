@@ -348,6 +348,7 @@ fn a_file_begins_with_what_is_there() {
             "cam",
             "--size",
             &format!("{}KiB", 64 * kept),
+            "--force",
         ])
         .done();
         let said = index();

@@ -261,7 +261,7 @@ fn what_is_too_old_goes_also_of_a_recording_that_goes_on() {
     let mut client = publisher(address, TCP);
     send(&mut client, 0..300, 1);
     until("blocks are written", || blocks(&site) > 3);
-    let kept = site.json(&["recording", "keep", "cam", "--for", "1s"]);
+    let kept = site.json(&["recording", "keep", "cam", "--for", "1s", "--force"]);
     assert_eq!(kept["keep_for_ns"], 1_000_000_000);
     // Nothing more comes, and all that is there becomes too old.
     until("what was recorded is gone", || blocks(&site) == 0);
@@ -669,14 +669,71 @@ fn bytes_are_not_recorded_over_recordings() {
     // Also while one is made, and when all of them are gone: others may be made.
     let client = publisher(address, TCP);
     site.run(&over).fails(1, &["holds recordings"]);
+    // What is being recorded is not destroyed by force either.
+    let forced = [&over[..], &["--force"]].concat();
+    site.run(&forced)
+        .fails(1, &["being recorded or played over RTSP", "session list"]);
     drop(client);
+    until("the recording is closed", || {
+        recordings(&site)
+            .iter()
+            .all(|of| of["is_recorded"] == false)
+    });
     plays(address, 1, 120);
     site.run(&["recording", "delete", "cam", "1"]).done();
-    site.run(&over).fails(1, &["holds recordings"]);
+    site.run(&over)
+        .fails(1, &["holds recordings (0 now)", "--force"]);
     site.run(&["volume", "create", "bytes", "--size", "4MiB"])
         .done();
     let mut other = over;
     other[3] = "bytes";
     site.run(&other).done();
+    until("nobody looks at the recordings any more", || {
+        site.json(&["volume", "show", "cam"])["open_count"] == 0
+    });
+    site.run(&forced).done();
+    assert!(recordings(&site).is_empty());
+    server.terminate();
+}
+
+#[test]
+fn what_is_recorded_is_neither_cut_off_nor_let_go_of_by_the_way() {
+    let (site, server, address) = serving("");
+    record(&site, address, 500);
+    let all = blocks(&site);
+    assert!(all > 5, "{all}");
+    // The archive is as long as its volume, wherever its recordings lie.
+    let size = volume_mib(&site) - 1;
+    let ask = format!("{{\"size_bytes\":{}}}", size * MIB);
+    let (status, problem) = call(&site, "PATCH", "/v1/volumes/cam", &ask);
+    assert_eq!(status, 409, "{problem}");
+    let what = problem["what"].as_str().unwrap_or_default();
+    assert!(what.contains("holds recordings (1 now)"), "{what}");
+    // Five blocks of 64 KiB are kept, and the others would go.
+    let lost = format!("{} KiB of what is recorded", (all - 5) * 64);
+    let keep = |more: &[&str]| site.run(&[&["recording", "keep", "cam"], more].concat());
+    keep(&["--size", "320KiB"]).fails(1, &[&lost, "at once", "--force"]);
+    assert_eq!(blocks(&site), all);
+    keep(&["--for", "1d"]).done();
+    keep(&["--size", "320KiB", "--force"]).done();
+    assert_eq!(blocks(&site), 5);
+    // What is kept already is no reason to refuse what is kept further.
+    keep(&["--size", "320KiB", "--for", "2d"]).done();
+    server.terminate();
+}
+
+/// Who has attached a blank volume is about to write to it.
+#[test]
+fn nothing_is_recorded_in_a_blank_volume_that_an_nbd_client_has_open() {
+    let (site, server, address) = serving("");
+    let client = Wire::simple(&site.path("nbd.sock"), "cam");
+    let mut camera = Client::connect(address);
+    let said = camera.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(403);
+    assert!(said.body.contains("NBD client"), "{said:?}");
+    drop(client);
+    until("the client has gone", || {
+        site.json(&["volume", "show", "cam"])["open_count"] == 0
+    });
+    camera.ask("ANNOUNCE", "cam", SDP_TYPE, &sdp(800)).is(200);
     server.terminate();
 }

@@ -1,13 +1,20 @@
 //! A server from its start to its end: volumes, bad calls, restarts, SIGTERM, SIGKILL.
 
 mod common;
+mod nbd_support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use clockwise::client::ApiClient;
 use common::skip::have;
 use common::{Outcome, Process, Site, call, clockwise, outcome, pattern};
+use nbd_support::Wire;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 
 fn nbd(site: &Site, volume: &str) -> String {
@@ -327,6 +334,189 @@ fn a_volume_in_use_is_not_deleted() {
         .0,
         200
     );
+    site.run(&["volume", "delete", "v"]).done();
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// Shorter than anybody waits, and longer than a server takes to say that there is nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_server_that_is_stopped_is_not_waited_for() {
+    let (site, server) = Site::serving(1);
+    let client = ApiClient::new(site.path("api.sock")).patient(PATIENCE);
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let list = || runtime.block_on(client.get::<Value>("/v1/volumes"));
+    assert_eq!(list(), Ok(json!([])));
+    server.stop();
+    let failure = list().expect_err("nobody answers");
+    assert!(failure.what.contains("does not answer"), "{failure:?}");
+    assert!(failure.help.contains("kill -CONT"), "{failure:?}");
+    // So many wait for it that no more are taken.
+    let waiting: Vec<_> = std::iter::from_fn(|| unaccepted(&site))
+        .take(10_000)
+        .collect();
+    let failure = list().expect_err("nobody answers");
+    assert!(failure.what.contains("does not answer"), "{failure:?}");
+    drop(waiting);
+    server.go_on();
+    assert_eq!(list(), Ok(json!([])));
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// A connection that nobody has accepted; `None`: there is no room for one.
+fn unaccepted(site: &Site) -> Option<OwnedFd> {
+    let address = SocketAddrUnix::new(site.path("api.sock")).expect("a path");
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::NONBLOCK, None);
+    let socket = socket.expect("a socket");
+    rustix::net::connect(&socket, &address).ok()?;
+    Some(socket)
+}
+
+#[test]
+fn what_takes_long_is_waited_for_while_the_server_answers() {
+    let site = Site::new(0);
+    let socket = site.path("slow.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let serving = std::thread::spawn(move || {
+        // The call is answered when the server was asked twice meanwhile whether it answers.
+        let (mut first, _) = listener.accept().expect("the call");
+        let answer = |connection: &mut UnixStream, status: &str| {
+            let mut request = BufReader::new(&*connection).lines();
+            let head = request.next().expect("a request").expect("text");
+            while !request.next().expect("its head").expect("text").is_empty() {}
+            let text =
+                format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n[]");
+            connection.write_all(text.as_bytes()).expect("it waits");
+            head
+        };
+        for _ in 0..2 {
+            let (mut meanwhile, _) = listener.accept().expect("another call");
+            let asked = answer(&mut meanwhile, "404 Not Found");
+            assert!(asked.starts_with("GET /v1 "), "{asked}");
+        }
+        answer(&mut first, "200 OK");
+    });
+    let client = ApiClient::new(&socket).patient(PATIENCE);
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let list = runtime.block_on(client.get::<Value>("/v1/volumes"));
+    assert_eq!(list, Ok(json!([])));
+    serving.join().expect("it has answered");
+}
+
+#[test]
+fn a_move_is_listed_and_stopped_by_the_name_of_its_volume() {
+    // On drives that take their time, each extent with a record of its own.
+    let (site, server) = Site::serving_drives(2);
+    site.run(&["volume", "create", "large", "--size", "4GiB"])
+        .done();
+    let mut command = clockwise();
+    command.arg("--config").arg(site.config());
+    command.args(["volume", "move", "large", "--zone", "9"]);
+    let moving = Process::captured(&mut command);
+    let shown = || site.json(&["volume", "show", "large"])["moving"].clone();
+    common::until("the move is under way", || shown().is_object());
+    // It goes on when its command is killed, and can be stopped all the same.
+    drop(moving);
+    let listed = site.json(&["volume", "list"]);
+    assert!(listed[0]["moving"]["total"].is_u64(), "{listed}");
+    let text = site.run(&["volume", "list"]).done().out;
+    assert!(text.contains("volume large is being moved: "), "{text}");
+    assert!(
+        text.contains("`clockwise volume move large --stop`"),
+        "{text}"
+    );
+    let stop = ["volume", "move", "large", "--stop"];
+    let at = site.json(&stop);
+    assert!(at["done"].as_u64() < at["total"].as_u64(), "{at}");
+    common::until("the move has ended", || shown().is_null());
+    site.run(&stop).fails(2, &["large", "not being moved"]);
+    site.run(&[&stop[..], &["--zone", "1"]].concat())
+        .fails(2, &["--zone"]);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+/// A file with these bytes at these places, and zeros elsewhere.
+fn marked(site: &Site, marks: &[(usize, &[u8])]) -> String {
+    let mut content = vec![0; 128 << 10];
+    for (at, bytes) in marks {
+        content[*at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    common::told::file(site, "marked", &content)
+}
+
+#[test]
+fn what_would_be_destroyed_is_told_and_spared_unless_it_is_forced() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
+    // The marks of ext4: its magic number, and sizes and a revision that it has.
+    let ext4 = marked(
+        &site,
+        &[(0x438, &[0x53, 0xef]), (0x418, &[2]), (0x44c, &[1])],
+    );
+    let record = |from: &str, more: &[&str]| {
+        let how = ["--rate", "500KB/s", "--block", "64KiB"];
+        let what = ["stream", "record", "--volume", "v", "--from", from];
+        site.run(&[&what[..], &how, more].concat())
+    };
+    record(&ext4, &[]).done();
+    // It is a file system now, which is neither recorded over nor cut.
+    let data = common::told::file(&site, "data", &pattern(5, 128 << 10));
+    record(&data, &[]).fails(1, &["volume \"v\" holds a file system (ext2", "--force"]);
+    let shrink = |size: &str, more: &[&str]| {
+        site.run(&[&["volume", "shrink", "v", "--size", size][..], more].concat())
+    };
+    shrink("2MiB", &[]).fails(1, &["a file system", "--force"]);
+    let patch = |body: Value| call(&site, "PATCH", "/v1/volumes/v", &body.to_string());
+    for direction in [Value::Null, json!("shrink")] {
+        let (status, problem) = patch(json!({ "size_bytes": 2 << 20, "direction": direction }));
+        assert_eq!(status, 409, "{problem}");
+        assert_eq!(problem["where"], "volume", "{problem}");
+    }
+    record(&data, &["--force"]).done();
+    // Bytes without a mark are recorded over, and not cut off.
+    record(&data, &["--offset", "2MiB"]).done();
+    shrink("2MiB", &[]).fails(1, &["128 KiB of written data past 2 MiB"]);
+    let (status, problem) = patch(json!({ "size_bytes": 2 << 20 }));
+    assert_eq!(status, 409, "{problem}");
+    let asked = json!({ "volume": "v", "op": "play", "rate_bytes_per_second": 500_000, "offset_bytes": 2 << 20 });
+    let (status, reserved) = call(&site, "POST", "/v1/streams", &asked.to_string());
+    assert_eq!(status, 201, "{reserved}");
+    let stream = format!("/v1/streams/{}", reserved["id"]);
+    assert_eq!(call(&site, "DELETE", &stream, "").0, 200);
+    shrink("3MiB", &[]).done();
+    shrink("2MiB", &["--force"]).done();
+    shrink("1MiB", &[]).done();
+    assert_eq!(site.json(&["volume", "show", "v"])["size_bytes"], 1 << 20);
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn what_an_nbd_client_has_open_is_spared_unless_it_is_forced() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
+    let client = Wire::simple(&site.path("nbd.sock"), "v");
+    let from = common::told::file(&site, "data", &pattern(5, 64 << 10));
+    let record = [
+        "stream", "record", "--volume", "v", "--rate", "1MB/s", "--from", &from,
+    ];
+    let shrink = ["volume", "shrink", "v", "--size", "2MiB"];
+    let said = ["in use through its export by 1 NBD client", "--force"];
+    for arguments in [&record[..], &shrink] {
+        site.run(arguments).fails(1, &said);
+        site.run(&[arguments, &["--force"]].concat()).done();
+    }
+    // It is not deleted even so.
+    site.run(&["volume", "delete", "v"])
+        .fails(1, &["in use by an NBD client"]);
+    drop(client);
+    common::until("the client has gone", || {
+        site.json(&["volume", "show", "v"])["open_count"] == 0
+    });
+    site.run(&record).done();
     site.run(&["volume", "delete", "v"]).done();
     assert_eq!(server.terminate().0, Some(0));
 }

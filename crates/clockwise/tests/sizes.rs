@@ -4,7 +4,7 @@
 mod common;
 
 use common::{DISK_MIB, Site, call};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Sizes as they may stand in a body, and what the problem must say of each.
 const SIZES: [(&str, &[&str]); 14] = [
@@ -125,4 +125,60 @@ fn resizing_a_volume_to_a_size_that_is_none() {
     assert_eq!(resize("{\"size_bytes\":2097152}").0, 200);
     assert_eq!(server.terminate().0, Some(0));
     site.run(&["pool", "check"]).done();
+}
+
+/// Sizes of volumes below, at and past a sector, what recordings begin with, and a chunk.
+const SMALL: [u64; 11] = [
+    1, 511, 512, 513, 1_024, 3_584, 4_095, 4_096, 4_608, 65_535, 65_537,
+];
+
+#[test]
+fn volumes_of_every_small_size_are_answered_for() {
+    let (site, server) = Site::serving(1);
+    let ask = |method: &str, path: &str, body: Value| {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        call(&site, method, path, &body)
+    };
+    for size in SMALL {
+        let volume = format!("/v1/volumes/v{size}");
+        let made = json!({ "name": format!("v{size}"), "size_bytes": size });
+        assert_eq!(ask("POST", "/v1/volumes", made).0, 201, "{size}");
+        let recordings = ask("GET", &format!("{volume}/recordings"), Value::Null);
+        assert_eq!(recordings, (200, json!([])), "{size}");
+        let retention = format!("{volume}/retention");
+        let (status, problem) = ask("GET", &retention, Value::Null);
+        assert_eq!(status, 409, "{size}: {problem}");
+        let (status, problem) = ask("PATCH", &retention, json!({ "keep_for_ns": 1 }));
+        assert_eq!(status, 422, "{size}: {problem}");
+        let what = problem["what"].as_str().unwrap_or_default();
+        assert!(
+            what.contains("too small for recordings"),
+            "{size}: {problem}"
+        );
+        for op in ["record", "play"] {
+            let stream =
+                json!({ "volume": format!("v{size}"), "op": op, "rate_bytes_per_second": 100_000 });
+            let (status, reserved) = ask("POST", "/v1/streams", stream);
+            assert_eq!(status, 201, "{size} {op}: {reserved}");
+            let stream = format!("/v1/streams/{}", reserved["id"]);
+            assert_eq!(ask("DELETE", &stream, Value::Null).0, 200, "{size} {op}");
+        }
+    }
+    // All of the smallest one, and what is in it then.
+    let data = common::pattern(1, 512);
+    let from = common::told::file(&site, "data", &data);
+    let to = site.path("back").display().to_string();
+    let stream = ["--volume", "v1", "--rate", "100KB/s"];
+    site.run(&[&["stream", "record", "--from", &from][..], &stream].concat())
+        .done();
+    site.run(&[&["stream", "play", "--to", &to][..], &stream].concat())
+        .done();
+    assert!(common::read(&site.path("back")) == data);
+    let (status, problem) = ask("GET", "/v1/volumes/v1/recordings", Value::Null);
+    assert_eq!(status, 409, "{problem}");
+    assert_eq!(server.terminate().0, Some(0));
 }

@@ -21,9 +21,11 @@ const PIECE_BYTES: usize = 256 << 10;
 const WINDOW: usize = 4;
 
 /// The most bytes of one request of a copy, the largest that there is memory for: a disk with platters goes to and fro
-/// once for each. It is served in pieces like any request of best effort, so others wait no longer for it. The last of
-/// them is as much memory as other transfers take.
-const COPY_BYTES: [usize; 3] = [4 << 20, 2 << 20, PIECE_BYTES * WINDOW];
+/// once for each. It is served in pieces like any request of best effort, so others wait no longer for it.
+const COPY_BYTES: [usize; 2] = [4 << 20, 2 << 20];
+
+/// The same where there is no more memory than other transfers take.
+const COPY_BYTES_LEAST: usize = PIECE_BYTES * WINDOW;
 
 /// Why the engine's own transfers could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -90,10 +92,11 @@ impl RawIo {
     pub(crate) fn for_copies(memory: &Memory, name: &str) -> Result<Self, RawError> {
         let mut sizes = COPY_BYTES.into_iter();
         let (account, piece_bytes) = loop {
-            let bytes = sizes.next().unwrap_or(PIECE_BYTES);
+            let bytes = sizes.next().unwrap_or(COPY_BYTES_LEAST);
             match memory.open_account_for(name, bytes, 1) {
                 Ok(account) => break (account, bytes),
-                Err(MemoryError::TooMuch { .. }) if bytes > PIECE_BYTES => {}
+                Err(MemoryError::TooMuch { .. } | MemoryError::NotNow)
+                    if bytes > COPY_BYTES_LEAST => {}
                 Err(error) => return Err(error.into()),
             }
         };

@@ -194,6 +194,23 @@ fn usage_failure(error: &clap::Error) -> Failure {
     }
 }
 
+/// The help or the version, for programs.
+fn asked_about(answer: &clap::Error) -> ExitCode {
+    let text = answer.render().to_string();
+    let value = match answer.kind() {
+        ErrorKind::DisplayVersion => serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }),
+        _ => serde_json::json!({ "help": text }),
+    };
+    let output = Output::new(true);
+    match output.result(&value, String::new) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            failure.kind.exit_code()
+        }
+    }
+}
+
 /// The command line. An empty variable of the environment is one that is not set.
 fn parsed() -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
@@ -221,8 +238,10 @@ pub fn main() -> ExitCode {
                 ExitCode::SUCCESS
             };
             let wants_json = std::env::args_os().any(|argument| argument == "--json");
-            if error.use_stderr() && wants_json {
+            if wants_json && error.use_stderr() {
                 Output::new(true).failure(&usage_failure(&error));
+            } else if wants_json {
+                return asked_about(&error);
             } else {
                 // A reader that has gone does not want to know.
                 let _ = error.print();

@@ -122,6 +122,9 @@ pub struct KeepArgs {
     /// Keep everything until the volume is full.
     #[arg(long, conflicts_with_all = ["age", "size"])]
     everything: bool,
+    /// Do it although something that is recorded goes at once by that, for good.
+    #[arg(long)]
+    force: bool,
 }
 
 /// What was exported.
@@ -428,13 +431,18 @@ fn kept_for(age_ns: u64) -> String {
 fn keep(client: &ApiClient, args: &KeepArgs, output: &Output) -> Result<ExitCode, Failure> {
     let path = format!("{}/retention", super::volume::path(&args.volume)?);
     let none = args.everything.then_some(0);
-    let change = ChangeRetention {
+    let asked = ChangeRetention {
         keep_for_ns: args.age.map(Nanos::get).or(none),
         keep_bytes: args.size.map(Bytes::get).or(none),
         grow_to_bytes: args.grow_to.map(Bytes::get),
         pool_free_bytes: args.free.map(Bytes::get),
+        force: false,
     };
-    let kept: RetentionView = match change == ChangeRetention::default() {
+    let change = ChangeRetention {
+        force: args.force,
+        ..asked
+    };
+    let kept: RetentionView = match asked == ChangeRetention::default() {
         true => block_on(client.get(&path))?,
         false => block_on(client.patch(&path, &change))?,
     };

@@ -97,23 +97,31 @@ pub enum VolumeCommand {
         #[command(flatten)]
         placement: PlacementArgs,
     },
-    /// Take space from the end of a volume, in use or not; what was there is lost.
+    /// Take space from the end of a volume, in use or not, where nothing is lost by that.
     Shrink {
         /// Its name.
         name: String,
         /// The new size.
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
+        /// Shrink it although something is lost: recordings, a file system, written data past the new
+        /// size, or what an NBD client has open.
+        #[arg(long)]
+        force: bool,
     },
-    /// Move a volume's extents elsewhere, in use or not, in the time that streams leave.
+    /// Move a volume's extents elsewhere, in use or not, in the time that streams leave. A move goes on when
+    /// this command is killed.
     Move {
         /// Its name.
         name: String,
+        /// Stop the move that is under way instead; what has moved stays where it is.
+        #[arg(long, conflicts_with_all = ["disk", "zone", "from_byte", "to_byte", "run"])]
+        stop: bool,
         /// Where they go.
         #[command(flatten)]
         placement: PlacementArgs,
     },
-    /// Delete a volume.
+    /// Delete a volume that nobody uses, with all that is in it.
     Delete {
         /// Its name.
         name: String,
@@ -184,18 +192,39 @@ pub(super) fn run(
             size,
             placement,
         } => {
-            let placement = placement.ask(client)?;
-            output.during("growing the volume", || {
-                resize(client, name, *size, Direction::Grow, placement)
-            })?
+            let ask = ResizeVolume {
+                size_bytes: size.get(),
+                direction: Some(Direction::Grow),
+                placement: placement.ask(client)?,
+                force: false,
+            };
+            output.during("growing the volume", || resize(client, name, &ask))?
         }
-        VolumeCommand::Shrink { name, size } => output.during("shrinking the volume", || {
-            let nowhere = PlacementAsk::default();
-            resize(client, name, *size, Direction::Shrink, nowhere)
-        })?,
-        VolumeCommand::Move { name, placement } => {
-            move_extents(client, name, placement.ask(client)?, output)?
+        VolumeCommand::Shrink { name, size, force } => {
+            let ask = ResizeVolume {
+                size_bytes: size.get(),
+                direction: Some(Direction::Shrink),
+                placement: PlacementAsk::default(),
+                force: *force,
+            };
+            output.during("shrinking the volume", || resize(client, name, &ask))?
         }
+        VolumeCommand::Move {
+            name, stop: true, ..
+        } => {
+            let at: MoveProgress = block_on(client.delete(&format!("{}/move", path(name)?)))?;
+            output.result(&at, || {
+                let MoveProgress { done, total } = at;
+                format!(
+                    "the move of volume {} stops: {done} of {total} extents are done\n",
+                    shown(name)
+                )
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        VolumeCommand::Move {
+            name, placement, ..
+        } => move_extents(client, name, placement.ask(client)?, output)?,
         VolumeCommand::Delete { name } => {
             let path = path(name)?;
             let last: VolumeView =
@@ -223,19 +252,8 @@ fn places(client: &ApiClient, volume: &str) -> Result<Vec<PlaceView>, Failure> {
     }
 }
 
-fn resize(
-    client: &ApiClient,
-    name: &str,
-    size: Bytes,
-    direction: Direction,
-    placement: PlacementAsk,
-) -> Result<VolumeView, Failure> {
-    let ask = ResizeVolume {
-        size_bytes: size.get(),
-        direction: Some(direction),
-        placement,
-    };
-    block_on(client.patch(&path(name)?, &ask))
+fn resize(client: &ApiClient, name: &str, ask: &ResizeVolume) -> Result<VolumeView, Failure> {
+    block_on(client.patch(&path(name)?, ask))
 }
 
 fn move_extents(
@@ -329,6 +347,12 @@ fn volumes_text(volumes: &[VolumeView]) -> String {
             let name = shown(&volume.name);
             text += &format!("NO MORE WRITES to volume {name}: {reason}\n");
         }
+        if let Some(MoveProgress { done, total }) = volume.moving {
+            let name = shown(&volume.name);
+            text += &format!(
+                "volume {name} is being moved: {done} of {total} extents are done; `clockwise volume move {name} --stop` stops it\n"
+            );
+        }
     }
     text
 }
@@ -356,6 +380,9 @@ fn volume_text(volume: &VolumeView) -> String {
             },
         ),
     ];
+    if let Some(MoveProgress { done, total }) = volume.moving {
+        pairs.push(("moved", format!("{done} of {total} extents so far")));
+    }
     if let Some(reason) = &volume.poisoned {
         pairs.push(("takes no writes", reason.clone()));
     }
@@ -377,6 +404,7 @@ mod tests {
             users: Vec::new(),
             poisoned: poisoned.map(str::to_owned),
             extents_by_disk: Vec::new(),
+            moving: None,
         };
         let well = volumes_text(&[volume("a\nb", None)]);
         assert_eq!(well.lines().count(), 2, "{well}");

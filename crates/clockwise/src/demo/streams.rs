@@ -155,6 +155,7 @@ impl Stage<'_> {
             starts_in_ms: None,
             ends_in_ms: None,
             connect_within_ms: Some(RESERVATION_WAIT_MS),
+            force: false,
         };
         self.runtime.block_on(serving.api.post("/v1/streams", &ask))
     }

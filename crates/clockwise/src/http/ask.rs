@@ -48,19 +48,23 @@ pub struct CreateVolume {
     pub placement: PlacementAsk,
 }
 
-/// A volume's new size: larger grows it, smaller shrinks it.
+/// A volume's new size: larger grows it, smaller shrinks it where nothing is lost by that.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeVolume {
     /// The new size; rounded up to whole sectors of 512 bytes.
     pub size_bytes: u64,
     /// What is to happen: `grow`, `shrink`, or either when absent. A size on the other side of the
-    /// present one is then an error, not a loss of data.
+    /// present one is an error.
     #[serde(default)]
     pub direction: Option<Direction>,
     /// Where new extents go; an error when it shrinks, which makes none.
     #[serde(default)]
     pub placement: PlacementAsk,
+    /// Whether it shrinks although something is lost: recordings, a file system, written data past the
+    /// new size, or what an NBD client has open.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// Which way a volume's size may change.
@@ -94,6 +98,9 @@ pub struct ReserveStream {
     pub volume: String,
     /// Which way.
     pub op: StreamOp,
+    /// Whether it records over recordings, a file system, or what an NBD client has open.
+    #[serde(default)]
+    pub force: bool,
     /// Its rate.
     pub rate_bytes_per_second: u64,
     /// The size of a block; proposed by the pool when absent.

@@ -18,7 +18,7 @@ fn meaning(status: &str) -> &'static str {
         "422" => "What is asked for makes no sense, or is more than there is",
         "500" => "The server or a disk failed at this call",
         "503" => {
-            "The server is ending, or its host has no memory, descriptors or threads left for this"
+            "The server is ending, its host has no memory, descriptors or threads left for this, or too many long bodies are on their way"
         }
         "507" => "There is not so much memory to be guaranteed",
         _ => "It was not done",

@@ -28,8 +28,10 @@
 //! here, see [`crate::session`].
 
 pub mod ask;
+mod body;
 mod disks;
 mod errors;
+mod losses;
 pub mod media;
 mod problem;
 pub mod recordings;
@@ -45,9 +47,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::{Json, Router};
@@ -114,6 +115,8 @@ impl App {
     pub fn status(&self) -> StatusView {
         let mut status = StatusView::from(self.pool.status());
         status.planned = self.sessions.planned(engine::clock::now());
+        let volumes = std::mem::take(&mut status.volumes).into_iter();
+        status.volumes = volumes.map(|of| volumes::moving(self, of)).collect();
         for export in &self.reserved_exports {
             if !status.volumes.iter().any(|volume| volume.name == *export) {
                 status.warnings.push(WarningView {
@@ -145,13 +148,21 @@ impl App {
 type Shared = Arc<App>;
 type Answer<T> = Result<Json<T>, Problem>;
 
-/// A JSON body, or a problem that says what is wrong with it.
-struct Body<T>(T);
+/// The most bytes of a body: names, numbers, and the disks of a placement.
+const BODY_BYTES_MAX: usize = 64 << 10;
 
-impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> {
+/// A JSON body of at most so many bytes, or a problem that says what is wrong with it.
+struct Body<T, const BYTES_MAX: usize = BODY_BYTES_MAX>(T);
+
+impl<S, T, const BYTES_MAX: usize> FromRequest<S> for Body<T, BYTES_MAX>
+where
+    S: Send + Sync,
+    T: serde::de::DeserializeOwned,
+{
     type Rejection = Problem;
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        read_body(request, state, BODY_WITHIN).await.map(Self)
+        let read = body::read(request, state, BYTES_MAX, body::WITHIN);
+        read.await.map(Self)
     }
 }
 
@@ -176,35 +187,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersOf<T> {
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
         T::deserialize(MapAccessDeserializer::new(members)).map(Object)
     }
-}
-
-/// How long the body of a request may take to come.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-
-async fn read_body<S: Send + Sync, T: serde::de::DeserializeOwned>(
-    request: Request,
-    state: &S,
-    within: Duration,
-) -> Result<T, Problem> {
-    match tokio::time::timeout(within, Json::<Object<T>>::from_request(request, state)).await {
-        Ok(Ok(Json(Object(value)))) => Ok(value),
-        Ok(Err(rejection)) => Err(bad_body(&rejection)),
-        Err(_) => Err(Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            format!("the body has not come to its end within {within:?}"),
-            "send as many bytes as `content-length` says",
-        )
-        .at("the request's body")),
-    }
-}
-
-fn bad_body(rejection: &JsonRejection) -> Problem {
-    Problem::new(
-        rejection.status(),
-        rejection.body_text(),
-        "GET /v1/openapi.json describes what each call takes",
-    )
-    .at("the request's body")
 }
 
 /// A part of the path, or a problem that says what is wrong with it.
@@ -378,49 +360,4 @@ fn with_fallbacks(router: Router<Shared>) -> Router<Shared> {
                 "GET /v1/openapi.json lists what there is",
             )
         })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
-
-    use hyper::body::{Body as Bytewise, Bytes, Frame};
-
-    use super::*;
-
-    /// A body that begins and never ends.
-    struct Endless(bool);
-
-    impl Bytewise for Endless {
-        type Data = Bytes;
-        type Error = std::convert::Infallible;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-            if std::mem::replace(&mut self.0, true) {
-                return Poll::Pending;
-            }
-            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{")))))
-        }
-    }
-
-    #[test]
-    fn half_a_body_is_not_waited_for() {
-        let request = axum::http::Request::builder()
-            .header("content-type", "application/json")
-            .body(axum::body::Body::new(Endless(false)))
-            .unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let moment = Duration::from_millis(50);
-        let read = runtime.block_on(read_body::<(), serde_json::Value>(request, &(), moment));
-        let problem = read.unwrap_err();
-        assert_eq!(problem.status, 408);
-        assert!(problem.what.contains("within 50ms"), "{}", problem.what);
-    }
 }

@@ -262,6 +262,14 @@ impl From<OpenError> for Problem {
                         StatusCode::UNPROCESSABLE_ENTITY,
                         "keep at least that much, or delete the volume",
                     ),
+                    ArchiveError::WouldGo { .. } => (
+                        StatusCode::CONFLICT,
+                        "keep more; --force (`force` in the API) does it all the same",
+                    ),
+                    ArchiveError::Exported(_) => (
+                        StatusCode::CONFLICT,
+                        "disconnect that client, or name another volume",
+                    ),
                     ArchiveError::Small { .. } => (
                         StatusCode::UNPROCESSABLE_ENTITY,
                         "grow the volume: `clockwise volume grow`",
@@ -330,6 +338,8 @@ pub struct ChangeRetention {
     pub grow_to_bytes: Option<u64>,
     /// So much of the pool's space is left to others; 0: it takes what there is.
     pub pool_free_bytes: Option<u64>,
+    /// Whether it is changed although something that is recorded goes at once by that.
+    pub force: bool,
 }
 
 /// How much of what is recorded in a volume is kept.
@@ -381,8 +391,8 @@ fn check_growth(app: &App, name: &str, ask: &ChangeRetention) -> Result<(), Prob
     }
 }
 
-/// Changes that, durably and at once: what is too old or too much goes, and does not come back. A volume that nothing was
-/// written to is made one for recordings.
+/// Changes that, durably and at once. What is too old or too much then goes and does not come back; it is refused if that
+/// is something now, unless it is forced. A volume that nothing was written to is made one for recordings.
 #[utoipa::path(patch, path = "/v1/volumes/{name}/retention", params(("name" = String, Path)),
     request_body = ChangeRetention,
     responses((status = 200, body = RetentionView), (status = 404, body = Problem),
@@ -394,7 +404,7 @@ async fn change_retention(
 ) -> Answer<RetentionView> {
     answer(state.0, move |app| {
         check_growth(app, &name, &ask)?;
-        let changed = app.archives.set_retention(&name, |mut keep| {
+        let changed = app.archives.set_retention(&name, ask.force, |mut keep| {
             if let Some(age) = ask.keep_for_ns {
                 keep.age = Some(Nanos(age)).filter(|age| !age.is_zero());
             }

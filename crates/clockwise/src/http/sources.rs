@@ -206,13 +206,16 @@ fn spec(ask: AddSource) -> Result<SourceSpec, Problem> {
     })
 }
 
+/// The most bytes of a source's description: a bundle of all certificates that are commonly believed has a quarter of that.
+const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
+
 /// Adds a source: it is remembered when the answer comes, and its camera is connected to then.
 #[utoipa::path(post, path = "/v1/sources", request_body = AddSource,
     responses((status = 201, body = SourceView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
 async fn add(
     state: State<Shared>,
-    Body(ask): Body<AddSource>,
+    Body(ask): Body<AddSource, CERTIFICATES_BYTES_MAX>,
 ) -> Result<(StatusCode, Json<SourceView>), Problem> {
     let added = answer(state.0, move |app| {
         let spec = spec(ask)?;

@@ -17,9 +17,10 @@ use utoipa_axum::routes;
 use volume::name::flaw;
 
 use super::ask::{ChangeRate, ReserveStream, StreamOp};
+use super::losses::{self, Harm};
 use super::problem::NAME_HELP;
 use super::view::StreamView;
-use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, answer};
+use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, answer};
 use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionKey, SessionView};
 
 /// Memory at most for a stream whose block size the pool is to propose: what a recorder has to spare for
@@ -72,7 +73,9 @@ async fn reserve(
 ) -> Result<(StatusCode, Json<Reserved>), Problem> {
     let reserved = answer(state.0, move |app| {
         let spec = spec(&app.pool, &ask)?;
-        spares_recordings(app, &spec)?;
+        if spec.op == Op::Write {
+            losses::refuse(app, &spec.volume, Harm::Overwrites, ask.force)?;
+        }
         let stream = app
             .pool
             .reserve(spec.clone())
@@ -100,22 +103,6 @@ async fn reserve(
     })
     .await?;
     Ok((StatusCode::CREATED, reserved))
-}
-
-/// Bytes are not recorded over what was recorded over RTSP.
-fn spares_recordings(app: &App, spec: &StreamSpec) -> Result<(), Problem> {
-    if spec.op == Op::Read || !app.archives.are_in(&spec.volume)? {
-        return Ok(());
-    }
-    let volume = spec.volume.name();
-    Err(Problem::new(
-        StatusCode::CONFLICT,
-        format!("volume {volume:?} holds recordings, which a stream of bytes would destroy"),
-        format!(
-            "record to another volume, or, if nobody needs them, `clockwise volume delete {volume}` and create it anew"
-        ),
-    )
-    .at("volume"))
 }
 
 fn spec(pool: &Pool, ask: &ReserveStream) -> Result<StreamSpec, Problem> {

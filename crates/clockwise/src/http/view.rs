@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ask::MoveProgress;
+
 /// A wire form of a plain value of the engine, field by field; what is said besides is not from there.
 macro_rules! view {
     (
@@ -298,6 +300,10 @@ view! {
     lists {
         /// Where they lie.
         extents_by_disk: ExtentsOnDisk,
+    }
+    besides {
+        /// How far a move of its extents is, while there is one.
+        moving: Option<MoveProgress>,
     }
 }
 

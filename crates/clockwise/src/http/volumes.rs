@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use engine::pool::VolumeSpec;
+use engine::pool::{VolumeInfo, VolumeSpec};
 use sched::units::Bytes;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -14,6 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ask::{CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume};
+use super::losses::{self, Harm};
 use super::view::{PlaceView, VolumeView};
 use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, answer};
 
@@ -54,12 +55,8 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 #[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<VolumeView>)))]
 async fn list(state: State<Shared>) -> Answer<Vec<VolumeView>> {
     answer(state.0, |app| {
-        Ok(app
-            .pool
-            .volumes()
-            .into_iter()
-            .map(VolumeView::from)
-            .collect())
+        let volumes = app.pool.volumes().into_iter();
+        Ok(volumes.map(|info| moving(app, info.into())).collect())
     })
     .await
 }
@@ -88,9 +85,15 @@ async fn create(
     responses((status = 200, body = VolumeView), (status = 404, body = Problem)))]
 async fn show(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {
     answer(state.0, move |app| {
-        Ok(VolumeView::from(app.pool.volume_info(&name)?))
+        Ok(moving(app, app.pool.volume_info(&name)?.into()))
     })
     .await
+}
+
+/// A volume, with how far its move is if it is being moved.
+pub(super) fn moving(app: &App, volume: VolumeView) -> VolumeView {
+    let moving = moves(app).get(&volume.name).map(|of| of.progress());
+    VolumeView { moving, ..volume }
 }
 
 /// Where to begin.
@@ -117,7 +120,7 @@ async fn places(
     .await
 }
 
-/// Grows or shrinks a volume, in use or not.
+/// Grows or shrinks a volume, in use or not. It shrinks only where nothing is lost by that, unless it is forced.
 #[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume,
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem)))]
@@ -143,13 +146,28 @@ async fn resize(
         let size = Bytes(ask.size_bytes);
         Ok(VolumeView::from(match direction {
             Direction::Grow => app.pool.grow(&name, size, &ask.placement.placement())?,
-            Direction::Shrink => app.pool.shrink(&name, size)?,
+            Direction::Shrink => shrink(app, &name, size, ask.force)?,
         }))
     })
     .await
 }
 
-/// Deletes a volume that nobody uses.
+/// Shrinks a volume; what is lost by that is lost only by force.
+fn shrink(app: &App, name: &str, size: Bytes, is_forced: bool) -> Result<VolumeInfo, Problem> {
+    let volume = app.pool.open_volume_for(name, "somebody who shrinks it")?;
+    // Of a size that is none the pool tells what is wrong with it, and cuts nothing.
+    if size > Bytes::ZERO && size < volume.size() {
+        let whole = size
+            .get()
+            .checked_next_multiple_of(volume.alignment().get());
+        let size = whole.map_or(size, Bytes);
+        losses::refuse(app, &volume, Harm::Cuts(size), is_forced)?;
+    }
+    drop(volume);
+    Ok(app.pool.shrink(name, size)?)
+}
+
+/// Deletes a volume that nobody uses. It is asked for by its name, and whatever is in it goes.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)),
     responses((status = 200, body = VolumeView), (status = 404, body = Problem), (status = 409, body = Problem)))]
 async fn delete(state: State<Shared>, PathPart(name): PathPart<String>) -> Answer<VolumeView> {

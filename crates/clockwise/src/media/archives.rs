@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use engine::clock;
 use engine::front::{Client, ClientOptions};
 use engine::pool::{Pool, PoolError, Volume};
 use engine::stream::Refusal;
@@ -14,6 +15,8 @@ use super::description::Description;
 use super::keeping::{Keep, Kept};
 use super::retention::Looks;
 use super::roster::Roster;
+use super::wall;
+use crate::export::nbd;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 pub(super) const DESCRIBED_WITHIN: usize = 4;
@@ -180,11 +183,15 @@ impl Archives {
         }
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
+        let known = |kept: &Kept| self.known(volume, kept);
+        let is_exported = nbd::clients_of(&self.pool.volume_info(volume)?) > 0;
         let archive = match creates {
-            Some(block) => Archive::open_or_create_again(&client, opened, block, |kept| {
-                self.known(volume, kept)
-            }),
-            None => Archive::open_again(&client, opened, |kept| self.known(volume, kept)),
+            Some(_) if is_exported => match Archive::open_again(&client, opened, known) {
+                Err(ArchiveError::Empty(volume)) => Err(ArchiveError::Exported(volume)),
+                other => other,
+            },
+            Some(block) => Archive::open_or_create_again(&client, opened, block, known),
+            None => Archive::open_again(&client, opened, known),
         };
         let mut archive = archive?;
         archive.looked_at_by(Arc::clone(&self.looks));
@@ -204,13 +211,18 @@ impl Archives {
         Ok(archive)
     }
 
+    /// Whether somebody records or plays what is in a volume, or looks at it at this moment.
+    pub fn is_open(&self, volume: &str) -> bool {
+        let place = locked(&self.places).get(volume).map(Arc::clone);
+        place.is_some_and(|place| locked(&place).strong_count() > 0)
+    }
+
     /// Whether there are recordings in a volume, or were: whoever writes anything else there destroys them.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn are_in(&self, volume: &Volume) -> Result<bool, OpenError> {
-        let place = locked(&self.places).get(volume.name()).map(Arc::clone);
-        if place.is_some_and(|place| locked(&place).strong_count() > 0) {
+        if self.is_open(volume.name()) {
             return Ok(true);
         }
         Ok(Archive::is_in(&*self.client()?, volume)?)
@@ -387,10 +399,12 @@ impl Archives {
     /// Changes how much of what is recorded in a volume is kept, also where nothing has been yet; how much it is then.
     ///
     /// # Errors
-    /// When it holds something else, it is too little, or cannot be written.
+    /// When it holds something else, it is too little, or cannot be written; and when something would go at once by that,
+    /// unless it is forced.
     pub fn set_retention(
         &self,
         volume: &str,
+        is_forced: bool,
         change: impl Fn(Keep) -> Keep,
     ) -> Result<Keep, OpenError> {
         let archive = match self.open(volume, None) {
@@ -403,6 +417,14 @@ impl Archives {
         };
         let client = self.client()?;
         let keep = change(archive.retention());
+        let now = wall::Instant {
+            unix_ns: wall::now_unix_ns(),
+            at: clock::now(),
+        };
+        if !is_forced && let Some(bytes) = archive.would_go(&client, keep, now)? {
+            let volume = volume.to_owned();
+            return Err(ArchiveError::WouldGo { volume, bytes }.into());
+        }
         archive.set_retention(&client, keep)?;
         self.looks.look_at(volume);
         Ok(keep)

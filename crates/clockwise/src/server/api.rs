@@ -20,6 +20,9 @@ use crate::seldom::Seldom;
 /// How long the head of a request may take to come, and a connection to say nothing.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
 
+/// The most bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// The pause after a connection that could not be taken, for want of a descriptor as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
@@ -111,6 +114,7 @@ async fn one<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_within)
+        .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(connection);
     let served = tokio::select! {

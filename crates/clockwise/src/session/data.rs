@@ -11,6 +11,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use crate::socket;
+
+/// How long a server may take to answer the first line, which needs no disk.
+const GRANTS_WITHIN: Duration = Duration::from_secs(20);
 
 const GREETING: &str = "clockwise-stream ";
 
@@ -111,13 +115,21 @@ fn greet(connection: &mut UnixStream, token: &str) -> io::Result<String> {
 ///
 /// # Errors
 /// When the server is not there or denies it.
-pub fn connect(socket: &Path, token: &str) -> Result<UnixStream, Failure> {
+pub fn connect(path: &Path, token: &str) -> Result<UnixStream, Failure> {
     let failed = |error: io::Error| {
-        Failure::failed(format!("the data socket {}: {error}", socket.display()))
+        Failure::failed(format!("the data socket {}: {error}", path.display()))
             .help("see that you may use it, as `permissions` in the server's configuration says, and that the server still runs")
     };
-    let mut connection = UnixStream::connect(socket).map_err(failed)?;
-    match greet(&mut connection, token).map_err(failed)?.as_str() {
+    let mut connection = socket::connect(path, GRANTS_WITHIN).map_err(failed)?;
+    connection
+        .set_read_timeout(Some(GRANTS_WITHIN))
+        .map_err(failed)?;
+    let answer = greet(&mut connection, token).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => failed(ErrorKind::TimedOut.into()),
+        _ => failed(error),
+    })?;
+    connection.set_read_timeout(None).map_err(failed)?;
+    match answer.as_str() {
         "ok" => Ok(connection),
         answer => Err(
             Failure::failed(answer.strip_prefix("error ").unwrap_or(answer)).help(

@@ -15,13 +15,13 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::{Output, block_on};
 use crate::client::ApiClient;
 use crate::failure::Failure;
-use crate::http::ask::ChangeRate;
+use crate::http::ask::{ChangeRate, ReserveStream};
 use crate::http::view::StreamView;
 use crate::quantity::{Rate, parse_position, parse_rate, parse_seconds, parse_size, parse_time};
 use crate::session::SessionView;
 use peer::{Peer, Sink, Source};
 use report::{report_text, sessions_text};
-use session::session;
+use session::{ask, session};
 
 /// What both directions take.
 #[derive(clap::Args, Clone, Debug)]
@@ -75,6 +75,9 @@ pub enum StreamCommand {
         /// Go on at the beginning of the volume's range when its end is reached.
         #[arg(long)]
         wrap: bool,
+        /// Record although that destroys recordings, a file system, or what an NBD client has open.
+        #[arg(long)]
+        force: bool,
     },
     /// Play a byte stream from a volume at a guaranteed rate.
     Play {
@@ -116,12 +119,24 @@ pub(super) fn run(
             from,
             repeat,
             wrap,
+            force,
         } => {
-            let source = Source::open(from, *repeat)?;
-            session(client, common, Peer::Source(source), *wrap, output)
+            let peer = Peer::Source(Source::open(from, *repeat)?);
+            let ask = ReserveStream {
+                force: *force,
+                ..ask(common, peer.op(), *wrap)
+            };
+            session(client, common, ask, peer, output)
         }
         StreamCommand::Play { common, to, repeat } => {
-            session(client, common, Peer::Sink(Sink::open(to)?), *repeat, output)
+            let peer = Peer::Sink(Sink::open(to)?);
+            session(
+                client,
+                common,
+                ask(common, peer.op(), *repeat),
+                peer,
+                output,
+            )
         }
         StreamCommand::List => {
             let sessions: Vec<SessionView> = block_on(client.get("/v1/streams"))?;

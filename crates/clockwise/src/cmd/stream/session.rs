@@ -39,11 +39,10 @@ fn in_ms(time: Nanos) -> u64 {
 pub(super) fn session(
     client: &ApiClient,
     common: &Common,
+    ask: ReserveStream,
     peer: Peer,
-    wraps: bool,
     output: &Output,
 ) -> Result<ExitCode, Failure> {
-    let ask = ask(common, peer.op(), wraps);
     let is_to_stdout = peer.is_to_stdout();
     let log = common.blocks.as_deref().map(BlockLog::open).transpose()?;
     if let (Some(log), Some((file, option))) = (log.as_ref().and_then(BlockLog::file), peer.file())
@@ -74,7 +73,7 @@ pub(super) fn session(
 }
 
 /// The reservation that the command line asks for.
-fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
+pub(super) fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
     let rate = common.rate.get();
     ReserveStream {
         name: common.name.clone(),
@@ -89,6 +88,7 @@ fn ask(common: &Common, op: StreamOp, wraps: bool) -> ReserveStream {
         starts_in_ms: common.starts_in.map(in_ms),
         ends_in_ms: common.ends_in.map(in_ms),
         connect_within_ms: None,
+        force: false,
     }
 }
 
@@ -128,6 +128,8 @@ async fn run(
         begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
         called_off: None,
         interrupts,
+        output,
+        is_silent: false,
     };
     let moved = company.until_end(moving, &handle, ask.op, &bar).await;
     bar.finish_and_clear();
@@ -200,9 +202,34 @@ struct Company<'a> {
     called_off: Option<SessionView>,
     /// Ctrl-C.
     interrupts: Signal,
+    output: &'a Output,
+    /// It was said that the server does not answer.
+    is_silent: bool,
 }
 
 impl Company<'_> {
+    /// Shows a report, or says once that there is none: the stream goes on when the server does.
+    fn hear(&mut self, report: Result<SessionView, Failure>, bar: &ProgressBar) {
+        let is_silent = report.is_err();
+        let note = match report {
+            Ok(report) => {
+                let pace = &report.pace;
+                bar.set_position(pace.bytes);
+                bar.set_message(format!(
+                    "{} blocks, {} late, {} underruns",
+                    pace.blocks, pace.misses, pace.underruns
+                ));
+                self.last = Some(report);
+                "the server answers again".to_owned()
+            }
+            Err(failure) => format!("{}; the stream waits, Ctrl-C ends it", failure.what),
+        };
+        if is_silent != self.is_silent {
+            bar.suspend(|| self.output.note(&note));
+        }
+        self.is_silent = is_silent;
+    }
+
     /// Writes how the blocks fared that are done. Of a stream that is called off nobody knows any more.
     async fn write_blocks(&mut self) {
         if self.called_off.is_some() {
@@ -254,11 +281,8 @@ impl Company<'_> {
                     };
                 }
                 _ = ticks.tick() => {
-                    if let Ok(report) = self.client.get::<SessionView>(self.path).await {
-                        bar.set_position(report.pace.bytes);
-                        bar.set_message(format!("{} blocks, {} late, {} underruns", report.pace.blocks, report.pace.misses, report.pace.underruns));
-                        self.last = Some(report);
-                    }
+                    let report = self.client.get::<SessionView>(self.path).await;
+                    self.hear(report, bar);
                     self.write_blocks().await;
                 }
                 _ = self.interrupts.recv() => {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use engine::front::{Client, ClientOptions};
-use engine::pool::Volume;
+use engine::pool::{Volume, VolumeInfo};
 use sched::units::Bytes;
 
 use super::negotiate::Exports;
@@ -23,6 +23,14 @@ const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
     | flags::SEND_WRITE_ZEROES
     | flags::SEND_FAST_ZERO
     | flags::CAN_MULTI_CONN;
+
+/// Who uses a volume that is exported, as the pool tells it.
+const USER: &str = "an NBD client";
+
+/// How many clients use a volume through its export.
+pub(crate) fn clients_of(volume: &VolumeInfo) -> usize {
+    volume.users.iter().filter(|user| *user == USER).count()
+}
 
 /// The exports that one connection can choose from, and the one that it chose.
 pub(super) struct PoolExports {
@@ -91,7 +99,7 @@ impl Exports for PoolExports {
         let volume = self
             .shared
             .pool
-            .open_volume_for(name, "an NBD client")
+            .open_volume_for(name, USER)
             .map_err(|error| (RefusalKind::Unknown, error.to_string()))?;
         let options = ClientOptions {
             fixed: Bytes(FIXED_BYTES as u64),

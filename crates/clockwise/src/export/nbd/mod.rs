@@ -33,4 +33,5 @@ mod stats;
 mod worker;
 
 pub use config::{ExportReservation, NbdConfig, NbdStatus, StartError};
+pub(crate) use exports::clients_of;
 pub use server::Server;

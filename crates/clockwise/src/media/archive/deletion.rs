@@ -110,6 +110,32 @@ impl Archive {
         self.write(client, &mut kept, changed)
     }
 
+    /// How much of what is there would go at once if so much were kept; `None`: nothing.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn would_go(
+        &self,
+        client: &Client,
+        keep: Keep,
+        now: wall::Instant,
+    ) -> Result<Option<Bytes>, ArchiveError> {
+        let by_age = match keep.age {
+            Some(age) => self.younger(client, now, age.get())?.0,
+            None => 0,
+        };
+        let state = self.state();
+        let by_size = blocks_of(keep, &self.header);
+        let by_size = by_size.map_or(0, |most| state.gone.oldest_of(state.next, most));
+        let until = by_age.max(by_size);
+        let there = state.recordings.iter().filter_map(|of| state.there(of));
+        let blocks: u64 = there
+            .map(|of| until.clamp(of.first, of.end) - of.first)
+            .sum();
+        drop(state);
+        Ok((blocks > 0).then_some(Bytes(blocks * self.header.block_bytes)))
+    }
+
     /// Lets go of what is older or more than is kept now; when the next of it will be too old, in nanoseconds since 1970,
     /// if that is known.
     ///

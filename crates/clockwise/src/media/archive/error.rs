@@ -87,6 +87,19 @@ pub enum ArchiveError {
         /// The least.
         least: Bytes,
     },
+    /// Less would be kept than is there.
+    #[error("{bytes} of what is recorded in volume {volume:?} would go at once, and not come back")]
+    WouldGo {
+        /// The volume.
+        volume: String,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Nothing was written to it yet, and somebody else is about to.
+    #[error(
+        "nothing was written to volume {0:?} yet, and an NBD client has it open: recordings and what that client writes would destroy each other"
+    )]
+    Exported(String),
     /// It could not be read or written.
     #[error("volume {volume:?}: {error}")]
     Io {

@@ -39,8 +39,12 @@ impl Archive {
         Ok(bytes)
     }
 
+    /// Of a volume that has less there are zeros behind its end, so that it is not taken for an archive.
     fn read_head(client: &Client, volume: &Volume, to: &mut [u8]) -> Result<(), ArchiveError> {
-        let read = client.read_at(volume, Bytes::ZERO, to);
+        let (size, alignment) = (volume.size().get(), volume.alignment().get());
+        let whole = usize::try_from(size - size % alignment).unwrap_or(usize::MAX);
+        let there = to.len().min(whole);
+        let read = client.read_at(volume, Bytes::ZERO, &mut to[..there]);
         read.map_err(|error| ArchiveError::Io {
             volume: volume.name().to_owned(),
             error,

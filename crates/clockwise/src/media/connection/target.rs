@@ -102,7 +102,10 @@ pub(super) fn unopened(request: &Asked, error: &OpenError) -> Answer {
     let status = match error {
         OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
         OpenError::Archive(
-            ArchiveError::Foreign(_) | ArchiveError::Small { .. } | ArchiveError::Busy(_),
+            ArchiveError::Foreign(_)
+            | ArchiveError::Exported(_)
+            | ArchiveError::Small { .. }
+            | ArchiveError::Busy(_),
         ) => StatusCode::Forbidden,
         OpenError::Archive(_) => StatusCode::InternalServerError,
         OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. })

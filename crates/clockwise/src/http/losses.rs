@@ -1,0 +1,148 @@
+//! What a call would destroy, and the one rule about that: the call is refused and told what is there, unless it is forced.
+//!
+//! The rule is for calls by which something is lost that they do not name: bytes that are recorded over what is in a volume,
+//! a volume that is cut, a retention that lets go of recordings at once. Deleting names what goes, so it is not asked about.
+//! Neither is one recording of bytes over another one: bytes without a mark are nobody's that could be told.
+
+use axum::http::StatusCode;
+use engine::pool::{MARKED_BYTES, Volume, mark_of};
+use sched::units::Bytes;
+
+use super::{App, Problem};
+use crate::export::nbd;
+use crate::media::archives::OpenError;
+use crate::quantity::Size;
+
+/// Runs of written and of unwritten bytes that are looked at together.
+const RUNS: usize = 4_096;
+
+/// What a call does to a volume.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Harm {
+    /// It writes somewhere in it.
+    Overwrites,
+    /// It cuts off what lies past so many bytes.
+    Cuts(Bytes),
+}
+
+/// Refuses a call that would destroy something in a volume, unless it is `forced`. What is recorded or played over RTSP at
+/// this moment is not destroyed even then.
+pub(super) fn refuse(
+    app: &App,
+    volume: &Volume,
+    harm: Harm,
+    is_forced: bool,
+) -> Result<(), Problem> {
+    let name = volume.name();
+    if is_forced {
+        return match app.archives.is_open(name) {
+            false => Ok(()),
+            true => Err(in_use(name)),
+        };
+    }
+    let found = found(app, volume, harm)?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let (doing, instead) = match harm {
+        Harm::Overwrites => ("recording bytes there", "record to another volume"),
+        Harm::Cuts(_) => ("shrinking it", "leave it as long as it is"),
+    };
+    Err(destroyed(
+        name,
+        &found,
+        doing,
+        &format!(
+            "{instead}, or, if nobody needs that any more, `clockwise volume delete {name}` and create it anew"
+        ),
+    ))
+}
+
+/// The problem of a call that would destroy what was `found`.
+pub(super) fn destroyed(volume: &str, found: &[String], doing: &str, instead: &str) -> Problem {
+    let found = found.join(", and ");
+    Problem::new(
+        StatusCode::CONFLICT,
+        format!("volume {volume:?} {found}: {doing} would destroy that"),
+        format!("{instead}; --force (`force` in the API) does it all the same"),
+    )
+    .at("volume")
+}
+
+fn in_use(volume: &str) -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        format!("what is in volume {volume:?} is being recorded or played over RTSP"),
+        "end that first (`clockwise session list`, `clockwise source list`), then do this again",
+    )
+    .at("volume")
+}
+
+/// What of a volume would be destroyed, in words that follow its name.
+fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem> {
+    let mut found = Vec::new();
+    let clients = nbd::clients_of(&app.pool.volume_info(volume.name())?);
+    if clients > 0 {
+        let clients = counted(clients as u64, "NBD client");
+        found.push(format!("is in use through its export by {clients}"));
+    }
+    if app.archives.are_in(volume)? {
+        found.push(format!("holds {}", recordings(app, volume)?));
+    } else if let Some(mark) = mark(app, volume)? {
+        found.push(format!("holds {mark}"));
+    }
+    if let Harm::Cuts(size) = harm {
+        let written = written_past(volume, size);
+        if written > Bytes::ZERO {
+            let (written, size) = (Size(written), Size(size));
+            found.push(format!("has {written} of written data past {size}"));
+        }
+    }
+    Ok(found)
+}
+
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// How many recordings there are in an archive, of one that can be opened.
+fn recordings(app: &App, volume: &Volume) -> Result<String, Problem> {
+    match app.archives.open(volume.name(), None) {
+        Ok(archive) => Ok(format!("recordings ({} now)", archive.recordings().len())),
+        // Damaged ones may be mended.
+        Err(OpenError::Archive(_)) => Ok("recordings (which cannot be listed)".to_owned()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What its beginning tells of a volume.
+fn mark(app: &App, volume: &Volume) -> Result<Option<&'static str>, Problem> {
+    let whole = volume.size().get() - volume.size().get() % volume.alignment().get();
+    let mut beginning = vec![0; whole.min(MARKED_BYTES as u64) as usize];
+    let client = app.archives.client()?;
+    client
+        .read_at(volume, Bytes::ZERO, &mut beginning)
+        .map_err(|error| {
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("what volume {:?} holds cannot be read: {error}", volume.name()),
+                "`clockwise status` shows what its disks do; --force (`force` in the API) does not look",
+            )
+        })?;
+    Ok(mark_of(&beginning))
+}
+
+/// How many bytes past so many were written, to whole chunks.
+fn written_past(volume: &Volume, size: Bytes) -> Bytes {
+    let end = volume.size().get();
+    let (mut at, mut written) = (size.get(), 0);
+    while at < end {
+        let runs = volume.block_status(at..end, RUNS);
+        let Some(last) = runs.last() else { break };
+        at = last.bytes.end;
+        let data = runs.iter().filter(|run| !run.hole);
+        written += data.map(|run| run.bytes.end - run.bytes.start).sum::<u64>();
+    }
+    Bytes(written)
+}
