@@ -12,7 +12,9 @@ pub mod disks;
 pub mod export;
 pub mod failure;
 pub mod http;
+mod log;
 pub mod media;
+mod panics;
 mod places;
 pub mod quantity;
 #[cfg(test)]

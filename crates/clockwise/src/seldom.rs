@@ -1,5 +1,6 @@
-//! Warnings that clients may cause as often as they like, told once in a while.
+//! Lines of the log that clients may cause as often as they like: once in a while, or a few at a time.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long nothing more is told after a warning.
@@ -25,6 +26,61 @@ impl Seldom {
     }
 }
 
+/// The most lines of a kind in a minute that are a few.
+const LINES_MAX: u32 = 20;
+
+/// The same for whoever cannot keep one: so many lines of a kind are told in each minute, and the others counted.
+pub(crate) struct Sparing {
+    lines_max: u32,
+    minute: Mutex<Minute>,
+}
+
+struct Minute {
+    begun: Option<Instant>,
+    told: u32,
+    untold: u64,
+}
+
+impl Sparing {
+    /// One line in a minute, of what is no news after the first.
+    pub(crate) const fn one() -> Self {
+        Self::of(1)
+    }
+
+    /// A few, each of which tells of somebody else.
+    pub(crate) const fn few() -> Self {
+        Self::of(LINES_MAX)
+    }
+
+    const fn of(lines_max: u32) -> Self {
+        Self {
+            lines_max,
+            minute: Mutex::new(Minute {
+                begun: None,
+                told: 0,
+                untold: 0,
+            }),
+        }
+    }
+
+    /// Counts one more. If it is to be told: how many were not before it, if any.
+    pub(crate) fn turn(&self, now: Instant) -> Option<Option<u64>> {
+        // Numbers are numbers after any panic.
+        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |begun: Instant| now.saturating_duration_since(begun) >= SILENT_FOR;
+        if minute.begun.is_none_or(is_over) {
+            (minute.begun, minute.told) = (Some(now), 0);
+        }
+        if minute.told == self.lines_max {
+            minute.untold += 1;
+            return None;
+        }
+        minute.told += 1;
+        let untold = std::mem::take(&mut minute.untold);
+        Some((untold > 0).then_some(untold))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +94,22 @@ mod tests {
         assert_eq!([60, 119].map(&mut at), [Some(2), None]);
         // Those of long ago are told with the next, whenever that comes.
         assert_eq!([500, 560].map(&mut at), [Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn a_few_are_told_in_each_minute_and_the_others_counted() {
+        let begin = Instant::now();
+        let sparing = Sparing::few();
+        let mut told = |seconds, count: u32| {
+            let now = begin + Duration::from_secs(seconds);
+            let turns = (0..count).filter_map(|_| sparing.turn(now));
+            turns.collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, 19), [None; 19]);
+        assert_eq!(told(59, 300), [None; 1]);
+        assert_eq!(told(60, 2), [Some(299), None]);
+        assert_eq!(told(119, 18), [None; 18]);
+        assert_eq!(told(119, 1), []);
+        assert_eq!(told(600, 1), [Some(1)]);
     }
 }

@@ -246,3 +246,72 @@ fn clients_that_are_denied_do_not_fill_the_log() {
     let told = log.matches("is denied: the first line is no").count();
     assert!((1..=most).contains(&told), "{told} of {DENIED}: {log}");
 }
+
+/// Lines of a log about something, of which one a minute may be told, or so many.
+#[track_caller]
+fn are_told_sparingly(log: &str, begun: Instant, words: &str, a_minute: usize) {
+    let most = (1 + begun.elapsed().as_secs() as usize / 60) * a_minute;
+    let told = log.matches(words).count();
+    assert!((1..=most).contains(&told), "{told} times {words:?}: {log}");
+}
+
+/// What a health check does, also half-way through a handshake.
+#[test]
+fn clients_that_look_at_the_block_export_and_leave_do_not_fill_the_log() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "1MiB"])
+        .done();
+    let begun = Instant::now();
+    for number in 0..300 {
+        let mut connection = common::connect(&site.path("nbd.sock"));
+        let said: &[u8] = [b"", &b"\0\0\0\x03"[..], b"\0\0\0\x03IHAV"][number % 3];
+        connection.write_all(said).expect("it is taken");
+    }
+    // Others break the protocol, which is told.
+    for _ in 0..30 {
+        let mut connection = common::connect(&site.path("nbd.sock"));
+        connection.write_all(&[9; 64]).expect("it is taken");
+        let mut rest = Vec::new();
+        // It may be cut off with bytes of ours unread.
+        let _ = connection.read_to_end(&mut rest);
+    }
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    are_told_sparingly(&log, begun, "block export connection", 1);
+}
+
+#[test]
+fn clients_that_are_refused_over_rtsp_do_not_fill_the_log() {
+    let site = Site::new(1);
+    let text = common::read_text(&site.config()) + "[rtsp]\nlisten = \"0\"\n";
+    std::fs::write(site.config(), text).expect("the configuration can be written");
+    site.run(&["pool", "create"]).done();
+    let server = site.serve();
+    let (_, address) = server.ready.split_once("rtsp=\"").expect("an address");
+    let (address, _) = address.split_once('"').expect("its end");
+    let port = address.rsplit_once(':').expect("a port").1;
+    let port: u16 = port.parse().expect("a number");
+    let begun = Instant::now();
+    for _ in 0..DENIED {
+        let connection = std::net::TcpStream::connect(("127.0.0.1", port));
+        let mut connection = connection.expect("it listens");
+        connection.set_read_timeout(Some(WITHIN)).expect("it can");
+        let text = b"DESCRIBE rtsp://h/nowhere RTSP/1.0\r\nCSeq: 1\r\n\r\nnonsense\r\n\r\n";
+        connection.write_all(text).expect("it is taken");
+        let mut answer = [0; 12];
+        connection.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"RTSP/1.0 404");
+        let nothing_more = connection.shutdown(std::net::Shutdown::Write);
+        nothing_more.expect("it is open");
+        let mut rest = Vec::new();
+        let _ = connection.read_to_end(&mut rest);
+    }
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    are_told_sparingly(&log, begun, "a request is refused", 20);
+    assert!(
+        log.matches("an RTSP connection ended").count()
+            <= 20 * (1 + begun.elapsed().as_secs() as usize / 60),
+        "{log}"
+    );
+}

@@ -2,6 +2,8 @@
 
 mod common;
 mod nbd_support;
+#[path = "server_support/unheard.rs"]
+mod unheard;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;

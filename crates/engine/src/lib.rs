@@ -5,6 +5,7 @@
 //! | [`clock`] | the time |
 //! | [`event`] | waking a thread that sleeps in the kernel |
 //! | [`rt`] | real-time threads, as far as the host permits |
+//! | [`panics`] | which panics a program survives |
 //! | [`buffer`] | memory for data on its way between socket and disk |
 //! | [`completion`] | how a client learns that its request has ended |
 //! | [`disk`] | what a dispatcher needs of a disk |
@@ -25,6 +26,7 @@ pub mod front;
 mod handoff;
 mod latency;
 mod mover;
+pub mod panics;
 pub mod pool;
 mod raw;
 pub mod rt;

@@ -16,6 +16,7 @@ mod stream;
 mod volume;
 mod warnings;
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,7 +32,6 @@ use crate::failure::{Failure, FailureKind, host_failure, io_failure};
 pub use output::Output;
 pub(crate) use output::{missed, percent, printable, short, table};
 pub(crate) use picture::wrapped;
-pub(crate) use serve::start_log;
 pub use status::{latency as latency_text, render as render_status};
 pub(crate) use warnings::lines as warning_lines;
 
@@ -212,7 +212,7 @@ fn asked_about(answer: &clap::Error) -> ExitCode {
 }
 
 /// The command line. An empty variable of the environment is one that is not set.
-fn parsed() -> Result<Cli, clap::Error> {
+fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     for (argument, variable) in [
         ("socket", "CLOCKWISE_SOCKET"),
@@ -222,13 +222,19 @@ fn parsed() -> Result<Cli, clap::Error> {
             command = command.mut_arg(argument, |argument| argument.env(Resettable::Reset));
         }
     }
-    Cli::from_arg_matches_mut(&mut command.try_get_matches()?)
+    Cli::from_arg_matches_mut(&mut command.try_get_matches_from(arguments)?)
 }
 
-/// The whole program.
+/// The whole program, with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match parsed() {
+    run_as(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// The same with other arguments, of which the first is its name.
+#[must_use]
+pub fn run_as(arguments: &[OsString]) -> ExitCode {
+    let cli = match parsed(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are not errors, and go to standard output.
@@ -237,7 +243,7 @@ pub fn main() -> ExitCode {
             } else {
                 ExitCode::SUCCESS
             };
-            let wants_json = std::env::args_os().any(|argument| argument == "--json");
+            let wants_json = arguments.iter().any(|argument| argument == "--json");
             if wants_json && error.use_stderr() {
                 Output::new(true).failure(&usage_failure(&error));
             } else if wants_json {

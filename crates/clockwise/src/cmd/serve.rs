@@ -1,14 +1,19 @@
 //! `clockwise serve`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use super::{Cli, Output};
 use crate::config::{Config, EXAMPLE};
 use crate::failure::{Failure, host_failure};
+use crate::log;
+use crate::panics::{self, Panics};
 use crate::server::Server;
+
+/// How long the server may take for its end after a thread has panicked: what that thread held, nobody gives back.
+const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// How the server is run.
 #[derive(clap::Args, Debug)]
@@ -16,18 +21,6 @@ pub struct Args {
     /// Print a configuration with every key, and do nothing else.
     #[arg(long)]
     print_example: bool,
-}
-
-/// Messages go to standard error, where a service manager collects them; `RUST_LOG` chooses them.
-pub(crate) fn start_log(default: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    // Only a second call can fail, and the first log is as good.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_target(false)
-        .try_init();
 }
 
 /// Whether whoever started this has had it ignore SIGHUP, as `nohup` does.
@@ -99,23 +92,30 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         return output.whole(EXAMPLE.as_bytes(), "example");
     }
     let config = cli.configuration()?;
-    start_log("info");
+    let log = log::start("info")?;
+    let mut panics = panics::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| host_failure("start the server's threads", &error))?;
-    let ended = runtime.block_on(serve(&config, output));
-    // What still waits for a disk that does not answer is not waited for.
+    let served = runtime.block_on(serve(&config, output, &mut panics));
+    // What still waits for a disk that does not answer, or for a thread that panicked, is not waited for.
     runtime.shutdown_background();
-    ended
+    match served {
+        // Nobody reads standard error: to say why there would wait without end.
+        Err(failure) if !log.flush() => Ok(failure.kind.exit_code()),
+        served => served,
+    }
 }
 
-async fn serve(config: &Config, output: &Output) -> Result<ExitCode, Failure> {
+/// Serves until it is told to end.
+async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let opening = output.spinner("opening the pool");
     let started = tokio::select! {
         started = Server::start(config) => Ok(started),
+        () = panics.happened() => Ok(Err(panicked(panics))),
         told = signals.next() => Err(told),
     };
     opening.finish_and_clear();
@@ -126,18 +126,54 @@ async fn serve(config: &Config, output: &Output) -> Result<ExitCode, Failure> {
             return Ok(told.exit_code());
         }
     };
-    announce(&server, config, output)?;
-    let told = tokio::select! {
-        what = server.taken_over() => return lost(server, what).await,
-        told = signals.next() => told,
+    announce(&server, config, output);
+    let taken_over = tokio::select! {
+        what = server.taken_over() => {
+            tracing::error!("{what}; ending");
+            Some(Failure::failed(what).help(engine::pool::TWO_SERVERS_REMEDY))
+        }
+        told = signals.next() => {
+            tracing::info!(
+                signal = told.name,
+                "ending: streams end, what was acknowledged is made durable"
+            );
+            None
+        }
+        () = panics.happened() => None,
     };
-    tracing::info!(
-        signal = told.name,
-        "ending: streams end, what was acknowledged is made durable"
-    );
+    let closed = close(server, panics, &mut signals).await;
+    match (taken_over, closed) {
+        // It makes nothing durable any more.
+        (Some(taken_over), closed) => {
+            if let Err(failure) = closed {
+                tracing::warn!("{}", failure.what);
+            }
+            Err(taken_over)
+        }
+        (None, Ok(None)) => {
+            tracing::info!("ended");
+            Ok(ExitCode::SUCCESS)
+        }
+        (None, Ok(Some(at_once))) => Ok(at_once),
+        (None, Err(failure)) => Err(failure),
+    }
+}
+
+/// Ends the server; at once, with an exit status, if it is told again. If a thread has panicked, or does so meanwhile,
+/// that is a failure, and not waited for without end.
+async fn close(
+    server: Server,
+    panics: &mut Panics,
+    signals: &mut Signals,
+) -> Result<Option<ExitCode>, Failure> {
     let mut closing = Box::pin(server.close());
-    tokio::select! {
-        closed = &mut closing => closed?,
+    let left = async {
+        panics.happened().await;
+        tokio::time::sleep(END_WITHIN).await;
+    };
+    let closed = tokio::select! {
+        closed = &mut closing => Some(closed),
+        () = left => None,
         told = signals.next() => {
             tracing::warn!(
                 signal = told.name,
@@ -145,15 +181,31 @@ async fn serve(config: &Config, output: &Output) -> Result<ExitCode, Failure> {
             );
             // It may hold what waits for a disk when it is dropped.
             std::mem::forget(closing);
-            return Ok(told.exit_code());
+            return Ok(Some(told.exit_code()));
         }
+    };
+    if closed.is_none() {
+        std::mem::forget(closing);
     }
-    tracing::info!("ended");
-    Ok(ExitCode::SUCCESS)
+    if panics.first().is_some() {
+        match closed {
+            Some(Ok(())) => tracing::warn!("ended: what was acknowledged is durable"),
+            Some(Err(failure)) => tracing::error!("{}", failure.what),
+            None => tracing::error!(
+                "the server has not ended within {END_WITHIN:?}, and is left as by a crash"
+            ),
+        }
+        return Err(panicked(panics));
+    }
+    closed.unwrap_or(Ok(())).map(|()| None)
 }
 
-/// Tells that and where it serves.
-fn announce(server: &Server, config: &Config, output: &Output) -> Result<(), Failure> {
+fn panicked(panics: &Panics) -> Failure {
+    Failure::bug(panics.first().unwrap_or_default())
+}
+
+/// Tells people and programs where it serves.
+fn announce(server: &Server, config: &Config, output: &Output) {
     tracing::info!(
         pool = server.app().pool.name(),
         api = %config.api.display(),
@@ -176,16 +228,8 @@ fn announce(server: &Server, config: &Config, output: &Output) -> Result<(), Fai
             "http": server.http(),
             "rtsps": server.rtsps(),
         });
-        output.result(&serving, String::new)?;
+        if let Err(failure) = output.result(&serving, String::new) {
+            tracing::warn!("nobody is told that the server is ready: {}", failure.what);
+        }
     }
-    Ok(())
-}
-
-/// Ends a server whose disks are another's. It makes nothing durable any more.
-async fn lost(server: Server, what: String) -> Result<ExitCode, Failure> {
-    tracing::error!("{what}; ending");
-    if let Err(error) = server.close().await {
-        tracing::warn!("{}", error.what);
-    }
-    Err(Failure::failed(what).help(engine::pool::TWO_SERVERS_REMEDY))
 }

@@ -76,7 +76,7 @@ pub struct Args {
 
 /// The command.
 pub(crate) fn run(args: &Args, output: &Output) -> Result<ExitCode, Failure> {
-    crate::cmd::start_log("error");
+    let _log = crate::log::start("error")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -63,8 +63,10 @@ pub use disks::ProfileView;
 pub use media::MISSING_BLOCKS;
 pub use problem::{Problem, RefusalView};
 
+use crate::log;
 use crate::media::archives::Archives;
 use crate::media::sources::Sources;
+use crate::panics;
 use crate::session::Sessions;
 use view::{PoolView, StatusView, WarningView};
 
@@ -127,6 +129,7 @@ impl App {
                 });
             }
         }
+        status.warnings.extend(of_the_process());
         status
     }
 
@@ -143,6 +146,27 @@ impl App {
         self.media.close();
         self.sessions.close();
     }
+}
+
+/// What is wrong with the process itself.
+fn of_the_process() -> impl Iterator<Item = WarningView> {
+    let lost = match log::lost() {
+        0 => None,
+        lost => Some(format!(
+            "lines of the log that could not be written: {lost}"
+        )),
+    };
+    let survived = match panics::survived() {
+        0 => None,
+        count => Some(format!(
+            "calls, connections and cameras that ended in a panic: {count}; please report them with the log"
+        )),
+    };
+    let concerning_nothing = |what| WarningView {
+        what,
+        concerns: Vec::new(),
+    };
+    lost.into_iter().chain(survived).map(concerning_nothing)
 }
 
 type Shared = Arc<App>;
@@ -266,16 +290,15 @@ async fn apart<T: Send + 'static>(
     app: Shared,
     work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    match tokio::task::spawn_blocking(move || work(&app)).await {
-        Ok(result) => result,
-        Err(error) => {
-            tracing::error!(%error, "a call of the API panicked");
-            Err(Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the server failed at this call",
-                "its log says more; please report it",
-            ))
-        }
+    let work = move || engine::panics::survive(|| work(&app));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(result)) => result,
+        // The log has it from the panic itself.
+        Ok(Err(_)) | Err(_) => Err(Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the server failed at this call",
+            "its log says more; please report it",
+        )),
     }
 }
 

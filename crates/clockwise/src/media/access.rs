@@ -10,6 +10,7 @@ mod users;
 mod visitor;
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use sched::units::{Nanos, Time};
 
@@ -21,6 +22,11 @@ pub use users::{REALM, UsersError};
 use users::{Secret, Users};
 use visitor::Nonces;
 pub use visitor::{Turned, Visitor};
+
+use crate::seldom::Sparing;
+
+/// Logins that are refused, which anybody may try.
+static REFUSED: Sparing = Sparing::few();
 
 /// What somebody may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
@@ -121,22 +127,27 @@ impl std::fmt::Debug for Access {
 impl Refused {
     /// Why, in words; what may be somebody who guesses is in the log.
     pub(super) fn told(&self, peer: SocketAddr) -> &'static str {
-        match self {
-            Self::Nobody => "this needs a user and a password",
-            Self::Stale => "the nonce is used up: here is another one",
-            Self::Syntax(what) => {
-                tracing::warn!(%peer, what, "a login is refused: Authorization makes no sense");
-                what
-            }
-            Self::Wrong(user) => {
-                tracing::warn!(%peer, ?user, "a login is refused: a wrong password, or no such user");
-                "there is no such user, or the password is another one"
-            }
-            Self::Other(user) => {
-                tracing::warn!(%peer, ?user, "a login is refused: the connection is somebody else's");
-                "somebody else has logged in on this connection: open another one"
-            }
+        let (why, user, told) = match self {
+            Self::Nobody => return "this needs a user and a password",
+            Self::Stale => return "the nonce is used up: here is another one",
+            Self::Syntax(what) => ("Authorization makes no sense", None, *what),
+            Self::Wrong(user) => (
+                "a wrong password, or no such user",
+                Some(user),
+                "there is no such user, or the password is another one",
+            ),
+            Self::Other(user) => (
+                "the connection is somebody else's",
+                Some(user),
+                "somebody else has logged in on this connection: open another one",
+            ),
+        };
+        if let Some(untold) = REFUSED.turn(Instant::now()) {
+            let user = user.map(tracing::field::debug);
+            let what = user.is_none().then_some(told);
+            tracing::warn!(%peer, user, what, untold, "a login is refused: {why}");
         }
+        told
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::event::EventFd;
 use engine::front::Client;
+use engine::panics;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::access::Access;
@@ -18,10 +19,13 @@ use super::link::Link;
 use super::poll::Wait;
 use super::tls::{self, TlsConfig, TlsError};
 use crate::places::{Denials, Held, Places};
-use crate::seldom::Seldom;
+use crate::seldom::{Seldom, Sparing};
 
 /// The pause after a connection that could not be taken, for want of a descriptor as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that end as they should not, of which anybody may have as many as they like.
+static ENDED: Sparing = Sparing::few();
 
 /// How the RTSP server works.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -285,9 +289,12 @@ fn spawn(
     std::thread::Builder::new()
         .name("rtsp-session".to_owned())
         .spawn(move || {
-            let ended = Connection::new(&shared, link, local, peer).serve();
-            if let Err(error) = ended {
-                tracing::info!(%peer, %error, "an RTSP connection ended");
+            let connection = Connection::new(&shared, link, local, peer);
+            // Of a panic all is in the log already; what it recorded or played ends as when a peer is gone.
+            if let Ok(Err(error)) = panics::survive(|| connection.serve())
+                && let Some(untold) = ENDED.turn(Instant::now())
+            {
+                tracing::info!(%peer, %error, untold, "an RTSP connection ended");
             }
             drop(place);
         })

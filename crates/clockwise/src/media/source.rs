@@ -19,9 +19,9 @@ mod reach;
 mod said;
 mod session;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{io, panic};
 
 use engine::clock;
 use engine::event::EventFd;
@@ -466,7 +466,7 @@ impl Ready {
 /// Does what ends with an error, also where the server fails at it: a camera is called again whatever it has said.
 fn surviving(work: impl FnOnce() -> SourceError) -> SourceError {
     // What it has changed is its own, or is as it was for whoever looks.
-    panic::catch_unwind(panic::AssertUnwindSafe(work)).unwrap_or(SourceError::Failed)
+    engine::panics::survive(work).unwrap_or(SourceError::Failed)
 }
 
 #[cfg(test)]

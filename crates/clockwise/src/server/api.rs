@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use engine::panics;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -79,7 +80,8 @@ pub(super) async fn serve<L: Listener>(
                     match of.map(|(places, peer)| places.take(peer.ip())).transpose() {
                         Ok(place) => {
                             let router = router(peer);
-                            connections.spawn(one(stream, place, router, head_within, ended.clone()));
+                            let served = one(stream, place, router, head_within, ended.clone());
+                            connections.spawn(panics::surviving(served));
                         }
                         Err(full) => {
                             if let Some(untold) = denials.turn(full, Instant::now()) {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::panics;
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -79,7 +80,8 @@ pub(super) async fn serve(
                     let claimed = sessions.claim(&connection, limits.within);
                     drop(place);
                     match claimed {
-                        Ok(session) => session.serve(connection),
+                        // Of a panic all is in the log already; its stream ends as when a client is gone.
+                        Ok(session) => drop(panics::survive(|| session.serve(connection))),
                         Err(reason) => {
                             warn(&denials, &reason);
                             data::deny(&mut connection, &reason);

@@ -172,13 +172,18 @@ impl Site {
 
     /// Serves the pool with `--json`; returns when the server says that it is ready.
     pub(crate) fn serve_json(&self) -> Ready {
+        self.serve_json_to(Stdio::null())
+    }
+
+    /// The same with a log that goes there.
+    pub(crate) fn serve_json_to(&self, stderr: Stdio) -> Ready {
         let mut serve = clockwise();
         serve
             .arg("--config")
             .arg(self.config())
             .args(["--json", "serve"])
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(stderr);
         let mut child = Process::spawn(&mut serve);
         let mut rest =
             serde_json::Deserializer::from_reader(child.heard_now_and_then()).into_iter();

@@ -22,10 +22,9 @@
 //! again on leaving and then looks once more for work. Whoever submits meanwhile either finds the
 //! runner, or an armed bell, or somebody who is going to look.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::Shared;
 use super::run::Runner;
+use crate::panics;
 
 /// How often a borrower looks again for what others have submitted meanwhile.
 const LOOKS_MAX: usize = 4;
@@ -57,7 +56,7 @@ pub(super) fn help(shared: &Shared) -> bool {
     while let Some(mut runner) = shared.idle.take() {
         shared.bell.disarm();
         looks += 1;
-        let Ok(is_busy) = catch_unwind(AssertUnwindSafe(|| runner.help(shared))) else {
+        let Ok(is_busy) = panics::shared(|| runner.help(shared)) else {
             // The panic has been reported. As when the thread panics: the end, with answers for all.
             shared.close();
             drop(runner);

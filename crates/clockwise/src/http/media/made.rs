@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use engine::panics;
 use hyper::body::{Bytes, Frame};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -18,6 +19,13 @@ use super::{
     MISSING_BLOCKS, MISSING_BLOCKS_NAME, PIECE_BYTES, PIECES_AHEAD, Shared, TAKEN_WITHIN, plain,
 };
 use crate::media::export::{Emit, ExportError, Source};
+use crate::seldom::Sparing;
+
+/// Exports of damaged recordings, which anybody may ask for as often as they like.
+static DAMAGED: Sparing = Sparing::few();
+
+/// Exports that are not taken to their ends.
+static CUT: Sparing = Sparing::few();
 
 /// What is made of a file, in order.
 pub(super) enum Piece {
@@ -61,27 +69,35 @@ impl Made {
                 true => outlet.end(ExportError::Unwanted),
                 false => outlet.put(bytes),
             };
-            let made = make(&mut source, &mut emit);
+            // Of a panic all is in the log already.
+            let made = panics::survive(|| make(&mut source, &mut emit))
+                .unwrap_or(Err(ExportError::Unwanted));
             let made = outlet.cut.take().map_or(made, Err);
             let (of, missing) = (source.recording(), source.missing_blocks());
             let volume = source.volume();
-            if missing > 0 {
+            if missing > 0
+                && let Some(untold) = DAMAGED.turn(Instant::now())
+            {
                 let left_out = source.left_out;
                 tracing::warn!(
                     volume,
                     recording = of.number,
                     missing,
                     left_out,
+                    untold,
                     "blocks of an export are damaged or gone"
                 );
             }
             if let Err(error) = &made
                 && outlet.is_begun
+                && let Some(untold) = CUT.turn(Instant::now())
             {
-                tracing::warn!(volume, recording = of.number, %error, "an export ends before its end");
+                tracing::warn!(volume, recording = of.number, %error, untold, "an export ends before its end");
             }
-            if let Err(error) = outlet.finish(made.map(|()| Piece::End(missing))) {
-                tracing::warn!(volume, recording = of.number, %error, "the end of an export is not taken");
+            if let Err(error) = outlet.finish(made.map(|()| Piece::End(missing)))
+                && let Some(untold) = CUT.turn(Instant::now())
+            {
+                tracing::warn!(volume, recording = of.number, %error, untold, "the end of an export is not taken");
             }
         });
         Self {

@@ -1,18 +1,22 @@
 //! What requests are answered.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSION, TypedHeader};
 use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
 use super::Asked;
+use crate::seldom::Sparing;
 
 /// What can be asked for.
 const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 
 /// So many characters of what somebody else wrote are in a line of the log.
 const LOGGED_MAX: usize = 200;
+
+/// Requests that are refused, which anybody may send.
+static REFUSED: Sparing = Sparing::few();
 
 /// An answer on its way.
 pub(super) struct Answer {
@@ -98,6 +102,9 @@ impl Answer {
         if !is_no || !begins || self.is_logged {
             return self;
         }
+        let Some(untold) = REFUSED.turn(Instant::now()) else {
+            return self.logged();
+        };
         let method: &str = request.method().into();
         let path = request.request_uri().map_or("*", |uri| uri.path());
         let path: String = path.chars().take(LOGGED_MAX).collect();
@@ -106,7 +113,7 @@ impl Answer {
             false => String::from_utf8_lossy(&self.body).into_owned(),
         };
         let reason: String = why.trim_end().chars().take(LOGGED_MAX).collect();
-        tracing::info!(%peer, method, path, status = u16::from(self.status), reason, "a request is refused");
+        tracing::info!(%peer, method, path, status = u16::from(self.status), reason, untold, "a request is refused");
         self.logged()
     }
 

@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use engine::stream::{Change, Granted, Refusal, Wish};
 use rtsp_types::{Method, StatusCode};
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::answer::{Answer, answer};
-use super::setup::refused;
+use super::setup::{UNCARRIED, refused};
 use super::target::target;
 use super::{Asked, Connection, Part, Role};
 use crate::media::roster::Member;
@@ -127,7 +128,9 @@ fn changed(
         }
         Err(refusal) => {
             let session = member.number();
-            tracing::info!(session, %refusal, "what a session asks for is refused");
+            if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+                tracing::info!(session, %refusal, untold, "what a session asks for is refused");
+            }
             refused(request, &refusal)
         }
     }

@@ -1,6 +1,7 @@
 //! ANNOUNCE, DESCRIBE and SETUP: what a session is about, and whether the disks carry it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use engine::stream::{Refusal, Stream, StreamSpec};
 use rtsp_types::StatusCode;
@@ -17,6 +18,10 @@ use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::description::{self, Description};
 use crate::media::roster::{About, Does};
 use crate::media::transport::{Transport, transports};
+use crate::seldom::Sparing;
+
+/// What the disks do not carry, which anybody may ask for.
+pub(super) static UNCARRIED: Sparing = Sparing::few();
 
 /// A player reads a block at least as often, so that playing begins that soon: GStreamer waits for 5 s by UDP.
 const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
@@ -246,7 +251,9 @@ impl Connection<'_> {
         let reserved = self
             .reserve(&archive, &name, rate, Op::Read)
             .map_err(|refusal| {
-                tracing::info!(peer = %self.peer, volume, %refusal, "a player is refused");
+                if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+                    tracing::info!(peer = %self.peer, volume, %refusal, untold, "a player is refused");
+                }
                 refused(request, &refusal).logged()
             })?;
         let about = About {
@@ -339,7 +346,9 @@ impl Connection<'_> {
             .reserve(archive, &name, rate, Op::Write)
             .map_err(|refusal| {
                 let volume = archive.volume().name();
-                tracing::info!(peer = %self.peer, volume, %refusal, "a recording is refused");
+                if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+                    tracing::info!(peer = %self.peer, volume, %refusal, untold, "a recording is refused");
+                }
                 refused(request, &refusal).logged()
             })?;
         let about = About {

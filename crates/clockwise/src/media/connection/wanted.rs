@@ -1,10 +1,13 @@
 //! What a PLAY asks for: from where to where, how fast, and which way.
 
+use std::time::Instant;
+
 use engine::stream::Refusal;
 use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed};
 use sched::units::Nanos;
 
 use super::range::{self, clock_text, from_ns, npt, seconds, utc};
+use super::setup::UNCARRIED;
 use super::{Asked, Connection, Part};
 use crate::media::archive::{ArchiveError, Recording};
 use crate::media::archives::OpenError;
@@ -327,7 +330,9 @@ impl Connection<'_> {
         let Err(refusal) = changed else {
             return speed;
         };
-        tracing::info!(peer = %self.peer, %refusal, "a Speed is refused");
+        if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+            tracing::info!(peer = %self.peer, %refusal, untold, "a Speed is refused");
+        }
         for part in parts {
             if change(part, Permille::ONE).is_err() {
                 // What it had it keeps, and that is enough.
