@@ -75,6 +75,23 @@ fn nbdinfo_lists_and_describes_the_volumes() {
 }
 
 #[test]
+fn nbdinfo_lists_as_many_volumes_as_there_are() {
+    if !have("nbdinfo") {
+        return;
+    }
+    let names: Vec<String> = (0..140).map(|number| format!("volume-{number}")).collect();
+    let volumes: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let rig = Rig::new(&volumes);
+    let list = run("nbdinfo", &["--list", "--json", &rig.uri("")]);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let listed = list["exports"].as_array().unwrap();
+    assert_eq!(listed.len(), names.len());
+    for export in listed {
+        assert_eq!(export["export-size"], 1 << 20, "{export}");
+    }
+}
+
+#[test]
 fn nbdcopy_copies_in_and_out_over_several_connections() {
     if !have("nbdcopy") {
         return;

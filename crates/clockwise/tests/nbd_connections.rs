@@ -6,7 +6,7 @@ mod nbd_support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clockwise::export::nbd::NbdConfig;
 use nbd_support::{Rig, Wire, cmd, pattern, until};
@@ -222,4 +222,70 @@ fn shutting_down_answers_what_is_in_flight() {
     assert!(!rig.socket.exists());
     let rig = rig.restart();
     assert!(Wire::structured(&rig.socket, "v").read_range(0, 1 << 20) == data);
+}
+
+/// What a client asks about one volume, as `nbdinfo --list` does: three options.
+fn questions(volume: &str) -> Vec<u8> {
+    let name = [&(volume.len() as u32).to_be_bytes(), volume.as_bytes()].concat();
+    let option = |code: u32, rest: &[u8]| {
+        let length = (name.len() + rest.len()) as u32;
+        let head = [&b"IHAVEOPT"[..], &code.to_be_bytes(), &length.to_be_bytes()].concat();
+        [&head, &name, rest].concat()
+    };
+    let context = [&[0, 0, 0, 1, 0, 0, 0, 15], &b"base:allocation"[..]].concat();
+    [
+        option(10, &context),
+        option(6, &[0, 1, 0, 3]),
+        option(9, &[0, 0, 0, 0]),
+    ]
+    .concat()
+}
+
+/// Takes the replies to as many options.
+fn take_acknowledgements(wire: &mut Wire, mut count: usize) {
+    while count > 0 {
+        let (option, kind, data) = wire.option_reply();
+        assert!(
+            kind < 1 << 31,
+            "option {option}: {}",
+            String::from_utf8_lossy(&data)
+        );
+        count -= usize::from(kind == 1);
+    }
+}
+
+#[test]
+fn a_client_may_ask_about_thousands_of_volumes_in_one_handshake() {
+    let rig = Rig::new(&[("v", 8)]);
+    let mut wire = Wire::connect(&rig.socket);
+    wire.option(8, &[]);
+    wire.option(3, &[]);
+    take_acknowledgements(&mut wire, 2);
+    for _ in 0..8_192 / 64 {
+        wire.send(&questions("v").repeat(64));
+        take_acknowledgements(&mut wire, 3 * 64);
+    }
+    wire.try_go("v").unwrap();
+    assert_eq!(wire.read_range(0, 512), [0; 512]);
+    assert_eq!(rig.server().status().broken, 0);
+}
+
+#[test]
+fn a_handshake_may_go_on_for_as_long_as_it_goes_on() {
+    let within = Duration::from_secs(2);
+    let config = NbdConfig {
+        handshake_within: within,
+        ..NbdConfig::default()
+    };
+    let rig = Rig::with(&[("v", 8)], config, Bytes::from_mib(256));
+    let mut wire = Wire::connect(&rig.socket);
+    wire.option(8, &[]);
+    take_acknowledgements(&mut wire, 1);
+    let begun = Instant::now();
+    while begun.elapsed() < within + within / 4 {
+        wire.send(&questions("v"));
+        take_acknowledgements(&mut wire, 3);
+    }
+    wire.try_go("v").unwrap();
+    assert_eq!(rig.server().status().broken, 0);
 }

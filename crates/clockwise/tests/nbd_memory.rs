@@ -3,6 +3,7 @@
 mod nbd_support;
 
 use clockwise::export::nbd::NbdConfig;
+use engine::front::ClientOptions;
 use nbd_support::{Rig, Wire, cmd, pattern, until};
 use sched::units::Bytes;
 
@@ -105,4 +106,46 @@ fn clients_that_take_no_replies_keep_nobody_out() {
     assert!(newcomer.simple_reply(4096).data == [(0, data[..4096].to_vec())]);
     drop(stuck);
     assert!(other.read_range(8 * MIB, 6 << 20) == data);
+}
+
+#[test]
+fn idle_clients_leave_half_of_the_memory_to_others() {
+    let rig = Rig::with(&[("v", 64)], NbdConfig::default(), Bytes::from_mib(8));
+    // 64 KiB for each.
+    let memory = rig.pool.memory().promisable();
+    let count = memory.0 / 2 / (64 << 10);
+    let idle: Vec<_> = (0..count)
+        .map(|_| Wire::structured(&rig.socket, "v"))
+        .collect();
+    let told = Wire::connect(&rig.socket).try_go("v").unwrap_err();
+    let connections = format!("{count} connections");
+    for words in [&connections, "half of its memory", "`total` in [memory]"] {
+        assert!(told.contains(words), "no {words:?} in {told}");
+    }
+    let left = rig.pool.memory().promisable();
+    assert!(
+        left.0 >= memory.0 / 2 && left < memory,
+        "{left} of {memory}"
+    );
+    drop(idle);
+}
+
+#[test]
+fn a_connection_for_which_streams_leave_no_memory_is_told_so() {
+    let rig = Rig::with(&[("v", 64)], NbdConfig::default(), Bytes::from_mib(8));
+    let options = ClientOptions {
+        fixed: rig.pool.memory().promisable(),
+        ..ClientOptions::default()
+    };
+    let streams = rig.pool.client("streams", options).unwrap();
+    let told = Wire::connect(&rig.socket).try_go("v").unwrap_err();
+    for words in [
+        "a connection needs 64 KiB",
+        "leave 0 B",
+        "`total` in [memory]",
+    ] {
+        assert!(told.contains(words), "no {words:?} in {told}");
+    }
+    drop(streams);
+    Wire::structured(&rig.socket, "v");
 }

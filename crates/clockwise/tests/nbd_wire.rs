@@ -2,9 +2,10 @@
 
 mod nbd_support;
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 
 use nbd_support::{Reply, Rig, Wire, cmd, pattern, until};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use sched::units::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -250,6 +251,47 @@ fn requests_that_make_no_sense_are_refused_and_the_connection_goes_on() {
     }
     assert_eq!(wire.write(0, 0, &[]).error, 0);
     assert!(wire.read_range(0, 8 << 20).iter().all(|byte| *byte == 0));
+    assert_eq!(rig.server().status().broken, 0);
+}
+
+/// Many a client, libnbd for one, takes no answer to what it is still sending.
+#[test]
+fn a_refused_write_is_answered_when_all_of_it_has_come() {
+    let rig = Rig::new(&[("v", 8)]);
+    let end = 8 * MIB;
+    // A payload that is on its way is more than the socket holds.
+    let room = 16 << 10;
+    for (offset, length, error) in [
+        (end, 256 << 10, ENOSPC),
+        (end - 512, 1 << 20, ENOSPC),
+        (3, 256 << 10, EINVAL),
+        (0, (32 << 20) + 512, ENOSPC),
+    ] {
+        for is_structured in [true, false] {
+            let mut wire = match is_structured {
+                true => Wire::structured(&rig.socket, "v"),
+                false => Wire::simple(&rig.socket, "v"),
+            };
+            set_socket_send_buffer_size(&wire.stream, room).unwrap();
+            wire.request(cmd::WRITE, 0, 1, offset, length);
+            let payload = vec![1; length as usize];
+            let (most, rest) = payload.split_at(payload.len() - 512);
+            wire.send(most);
+            // What the socket does not hold of it the server has taken.
+            wire.stream.set_nonblocking(true).unwrap();
+            let early = wire.stream.read(&mut [0]).map_err(|error| error.kind());
+            assert_eq!(early, Err(ErrorKind::WouldBlock), "{length} at {offset}");
+            wire.stream.set_nonblocking(false).unwrap();
+            wire.send(rest);
+            let reply = match is_structured {
+                true => wire.structured_reply(),
+                false => wire.simple_reply(0),
+            };
+            assert_eq!((reply.error, reply.cookie), (error, 1));
+            wire.request(cmd::DISC, 0, 2, 0, 0);
+            assert!(wire.is_closed());
+        }
+    }
     assert_eq!(rig.server().status().broken, 0);
 }
 

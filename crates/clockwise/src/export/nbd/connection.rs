@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use sched::units::Time;
+use engine::clock;
+use sched::units::{Nanos, Time};
 
 use super::handshake::{Handshake, Progress};
 use super::session::{Broken, Outcome, Session, Verdict};
@@ -12,7 +13,8 @@ use super::session::{Broken, Outcome, Session, Verdict};
 pub(super) struct Connection {
     socket: OwnedFd,
     phase: Phase,
-    /// Until when the handshake has to be done.
+    /// How long the client has for the next step of its handshake, and until when.
+    handshake_within: Nanos,
     handshake_until: Time,
     /// Whether it waits for its turn.
     pub(super) queued: bool,
@@ -37,15 +39,21 @@ pub(super) struct TurnEnd {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, handshake: Handshake, handshake_until: Time) -> Self {
+    pub(super) fn new(socket: OwnedFd, handshake: Handshake, handshake_within: Nanos) -> Self {
         Self {
             socket,
             phase: Phase::Handshake(Box::new(handshake)),
-            handshake_until,
+            handshake_within,
+            handshake_until: clock::now() + handshake_within,
             queued: false,
             next_look: None,
             draining: false,
         }
+    }
+
+    /// Until when the handshake has to go on.
+    pub(super) fn handshake_until(&self) -> Time {
+        self.handshake_until
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -103,7 +111,11 @@ impl Connection {
                     began,
                 });
             }
-            match handshake.turn(self.socket.as_fd())? {
+            let progress = handshake.turn(self.socket.as_fd())?;
+            if handshake.has_advanced() {
+                self.handshake_until = clock::now() + self.handshake_within;
+            }
+            match progress {
                 Progress::Still(outcome) => return Ok(TurnEnd { outcome, began }),
                 Progress::Done(session) => {
                     self.phase = Phase::Session(session);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use engine::front::{Client, ClientOptions};
 use engine::pool::{Volume, VolumeInfo};
+use engine::stream::Refusal;
 use sched::units::Bytes;
 
 use super::negotiate::Exports;
@@ -110,9 +111,22 @@ impl Exports for PoolExports {
             .shared
             .pool
             .client(&self.name, options)
-            .map_err(|error| (RefusalKind::Policy, error.to_string()))?;
+            .map_err(|refusal| (RefusalKind::Policy, told(&refusal)))?;
         *self.opened.borrow_mut() = Some((client, volume));
         Ok(())
+    }
+}
+
+/// Why a connection gets no client of the pool.
+fn told(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Memory { needed, available } => format!(
+            "a connection needs {} of memory of its own, and streams and other connections leave {}; close some, or have the server's \
+             operator set `total` in [memory] higher",
+            Bytes(*needed),
+            Bytes(*available)
+        ),
+        refusal => refusal.to_string(),
     }
 }
 

@@ -8,6 +8,9 @@ use super::input::{BULK_BYTES, Received};
 use super::negotiate::{Negotiation, Start, Step};
 use super::session::{Broken, Outcome, Session};
 
+/// How many options one turn may have before other connections have theirs.
+const OPTIONS_PER_TURN: usize = 16;
+
 /// A connection in its handshake.
 #[derive(Debug)]
 pub(super) struct Handshake {
@@ -19,6 +22,8 @@ pub(super) struct Handshake {
     /// How much of `out` has been sent.
     sent: usize,
     then: Then,
+    /// The client has sent something whole, and taken what it was answered before.
+    has_advanced: bool,
 }
 
 /// What follows when everything has been sent.
@@ -47,12 +52,18 @@ impl Handshake {
             out,
             sent: 0,
             then: Then::Listen,
+            has_advanced: false,
         }
+    }
+
+    /// Whether the client has got further since this was last asked.
+    pub(super) fn has_advanced(&mut self) -> bool {
+        std::mem::take(&mut self.has_advanced)
     }
 
     /// Does what can be done without waiting.
     pub(super) fn turn(&mut self, socket: BorrowedFd<'_>) -> Result<Progress, Broken> {
-        loop {
+        for _ in 0..OPTIONS_PER_TURN {
             if !self.send(socket)? {
                 return Ok(Progress::Still(Outcome::Sleep));
             }
@@ -78,12 +89,15 @@ impl Handshake {
                 self.negotiation
                     .receive(&self.input, &self.exports, &mut self.out)?;
             self.input.drain(..taken);
+            // Each option has an answer.
+            self.has_advanced |= !self.out.is_empty();
             match step {
                 Step::More => {}
                 Step::Transmit(start) => self.then = Then::Transmit(start),
                 Step::Close => self.then = Then::Close,
             }
         }
+        Ok(Progress::Still(Outcome::Again))
     }
 
     /// Sends what there is; whether nothing is left.

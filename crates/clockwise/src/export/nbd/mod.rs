@@ -10,6 +10,7 @@
 //! | `connection` | one connection: first `handshake`, then `session` |
 //! | `exports` | the pool's volumes as exports |
 //! | `pending`, `input` | requests without a reply, bytes without a request |
+//! | `logged` | what the log says of connections |
 //! | `spare`, `ahead` | buffers kept for the next request, writes received together |
 //!
 //! The protocol is the fixed newstyle one of the NBD project's `doc/proto.md`, without TLS.
@@ -23,6 +24,7 @@ pub mod fuzzing;
 mod handshake;
 mod input;
 mod linger;
+mod logged;
 pub mod negotiate;
 mod pending;
 pub mod proto;

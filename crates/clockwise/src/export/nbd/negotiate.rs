@@ -15,7 +15,7 @@ use super::proto::option::{
 };
 use super::proto::request::Agreed;
 use super::proto::{
-    Fatal, OPTION_BYTES_MAX, OPTION_COUNT_MAX, OPTION_SKIP_BYTES_MAX, transmission_flags,
+    Fatal, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, OPTIONS_BYTES_MAX, transmission_flags,
 };
 
 /// The exports that a client can choose from.
@@ -66,7 +66,8 @@ pub struct Negotiation {
     expect: Expect,
     collected: Vec<u8>,
     no_zeroes: bool,
-    options: u32,
+    /// How many bytes of options have come.
+    options_bytes: u64,
     structured: bool,
     /// The canonical name of the export for which `base:allocation` is selected.
     block_status_of: Option<String>,
@@ -81,7 +82,7 @@ impl Negotiation {
             expect: Expect::ClientFlags,
             collected: Vec::new(),
             no_zeroes: false,
-            options: 0,
+            options_bytes: 0,
             structured: false,
             block_status_of: None,
         }
@@ -166,9 +167,9 @@ impl Negotiation {
 
     fn expect_data(&mut self, header: OptionHeader) -> Result<Expect, Fatal> {
         let OptionHeader { code, length } = header;
-        self.options += 1;
-        if self.options > OPTION_COUNT_MAX {
-            return Err(Fatal::OptionCount);
+        self.options_bytes += option::OPTION_HEADER_BYTES as u64 + u64::from(length);
+        if self.options_bytes > OPTIONS_BYTES_MAX {
+            return Err(Fatal::OptionsLength);
         }
         if length <= OPTION_BYTES_MAX {
             Ok(Expect::Data(header))

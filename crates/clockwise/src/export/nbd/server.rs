@@ -5,6 +5,7 @@
 //! closed.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -20,12 +21,14 @@ use engine::front::ReservedShare;
 use engine::pool::Pool;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use sched::units::Nanos;
+use sched::units::{Bytes, Nanos};
 
 use crate::descriptors;
 use crate::socket::{self, SocketFile};
 
 use super::config::{ExportReservation, NbdConfig, NbdStatus, StartError};
+use super::logged;
+use super::session::FIXED_BYTES;
 use super::stats::Stats;
 use super::worker::{Mailbox, NewConnection, Shared, Worker};
 
@@ -122,7 +125,10 @@ impl Server {
             shared: Arc::clone(&server.shared),
             mailboxes: server.mailboxes.clone(),
             stop: Arc::clone(&server.accept_stop),
-            connections_max: connections_possible(config.connections_max),
+            limit: Limit::of(
+                config.connections_max,
+                server.shared.pool.memory().promisable(),
+            ),
             numbers: 0,
         };
         server.acceptor = Some(
@@ -229,6 +235,43 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
+/// How many connections there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Limit {
+    connections_max: usize,
+    /// It is so many because of the memory that each has of its own, of so much for all clients.
+    of_memory: Option<Bytes>,
+}
+
+impl Limit {
+    /// As many as are wanted, as the process can have descriptors for, and as have room in half of the memory: streams
+    /// get the other half, however many connections are idle.
+    fn of(wanted: usize, memory: Bytes) -> Self {
+        let possible = connections_possible(wanted);
+        let room = usize::try_from(memory.get() / 2).unwrap_or(usize::MAX) / FIXED_BYTES;
+        Self {
+            connections_max: possible.min(room.max(1)),
+            of_memory: (room < possible).then_some(memory),
+        }
+    }
+}
+
+/// Why there is not one more.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.connections_max;
+        write!(f, "the server has {most} connections, the most ")?;
+        match self.of_memory {
+            None => write!(f, "it may have; try again later"),
+            Some(memory) => write!(
+                f,
+                "that half of its memory is enough for, which is {memory}; close some, or have the server's operator \
+                 set `total` in [memory] higher"
+            ),
+        }
+    }
+}
+
 /// As many of `wanted` connections as the process can have descriptors for.
 fn connections_possible(wanted: usize) -> usize {
     let descriptors = descriptors::raise();
@@ -253,7 +296,7 @@ struct Acceptor {
     shared: Arc<Shared>,
     mailboxes: Vec<Arc<Mailbox>>,
     stop: Arc<(EventFd, AtomicBool)>,
-    connections_max: usize,
+    limit: Limit,
     numbers: u64,
 }
 
@@ -270,8 +313,8 @@ impl Acceptor {
             if let Err(error) = rustix::event::poll(&mut fds, None)
                 && error != Errno::INTR
             {
-                tracing::error!(%error, "the block export cannot wait for connections");
-                return;
+                // Only a broken descriptor table does this; the server ends, as it takes no more connections.
+                panic!("the block export cannot wait for connections: {error}");
             }
             drop(fds);
             for index in 0..self.listeners.len() {
@@ -288,7 +331,7 @@ impl Acceptor {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
                     // Out of descriptors or memory: the connection stays in the kernel's queue.
-                    tracing::warn!(%error, "cannot accept a block export connection");
+                    logged::unserved(&error);
                     let until = engine::clock::now() + Nanos(ACCEPT_PAUSE.as_nanos() as u64);
                     self.stop.0.wait(Some(until));
                     return;
@@ -301,15 +344,12 @@ impl Acceptor {
         let stats = &self.shared.stats;
         let open = stats.connections.load(Ordering::Relaxed) as usize;
         let mut refused = None;
-        if open >= self.connections_max {
+        if open >= self.limit.connections_max {
             stats.refused.fetch_add(1, Ordering::Relaxed);
-            if open >= self.connections_max + TOLD_MAX {
+            if open >= self.limit.connections_max + TOLD_MAX {
                 return;
             }
-            refused = Some(format!(
-                "the server has {} connections, the most it may have; try again later",
-                self.connections_max
-            ));
+            refused = Some(self.limit.to_string());
         }
         stats.connections.fetch_add(1, Ordering::Relaxed);
         stats.accepted.fetch_add(1, Ordering::Relaxed);

@@ -21,6 +21,7 @@ use sched::units::{Nanos, Time};
 use super::connection::Connection;
 use super::exports::PoolExports;
 use super::handshake::Handshake;
+use super::logged;
 use super::session::{Outcome, Verdict};
 use super::stats::Stats;
 
@@ -165,9 +166,8 @@ impl Worker {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         loop {
             if let Err(error) = self.wait(&mut events) {
-                // Only a broken descriptor table does this; without events nothing can be served.
-                tracing::error!(%error, "the block export cannot wait for events");
-                return;
+                // Only a broken descriptor table does this; without events nothing can be served, and the server ends.
+                panic!("the block export cannot wait for events: {error}");
             }
             for event in events.drain(..) {
                 self.note(event);
@@ -260,9 +260,10 @@ impl Worker {
     }
 
     fn admit(&mut self, arrival: NewConnection) {
-        let until = clock::now() + self.shared.handshake_within;
         let exports = PoolExports::new(Arc::clone(&self.shared), arrival.name, arrival.refused);
-        let mut connection = Connection::new(arrival.socket, Handshake::new(exports), until);
+        let within = self.shared.handshake_within;
+        let mut connection = Connection::new(arrival.socket, Handshake::new(exports), within);
+        let until = connection.handshake_until();
         if self.draining {
             connection.drain();
         }
@@ -285,7 +286,7 @@ impl Worker {
         );
         place.connection = Some(connection);
         if let Err(error) = added {
-            tracing::warn!(%error, "cannot watch a block export connection");
+            logged::unserved(&error);
             self.remove(token);
             return;
         }
@@ -316,14 +317,17 @@ impl Worker {
         };
         connection.queued = false;
         let result = connection.turn();
-        if let Some(session) = connection.session() {
-            let mut turn = std::mem::take(&mut session.turn);
+        let turn = connection
+            .session()
+            .map(|session| std::mem::take(&mut session.turn));
+        let has_export = turn.is_some();
+        if let Some(mut turn) = turn {
             self.shared.stats.add(&mut turn);
         }
         let end = match result {
             Ok(end) => end,
             Err(error) => {
-                tracing::info!(%error, "a block export connection ended");
+                logged::ended(&error, has_export);
                 self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
                 self.remove(token);
                 return;
@@ -379,7 +383,8 @@ impl Worker {
                 Verdict::Fine => self.enqueue(token),
                 Verdict::LookAt(at) => self.look_at(at, token),
                 Verdict::Overdue => {
-                    tracing::info!("a block export connection ran out of time");
+                    let had_export = connection.session().is_some();
+                    logged::ended(&"it ran out of time", had_export);
                     self.shared.stats.broken.fetch_add(1, Ordering::Relaxed);
                     self.remove(token);
                 }

@@ -182,9 +182,33 @@ fn enormous_options_and_endless_ones_end_the_connection() {
     };
     assert_eq!(run(&pool, &input, 64), Err(fatal));
 
+    // As many as there may be, and one more.
     let mut input = vec![0, 0, 0, 3];
-    for _ in 0..=OPTION_COUNT_MAX {
-        input.extend(option_bytes(code::LIST, &[]));
-    }
-    assert_eq!(run(&pool, &input, 64), Err(Fatal::OptionCount));
+    let longest = option_bytes(77, &vec![1; OPTION_BYTES_MAX as usize]);
+    let count = OPTIONS_BYTES_MAX as usize / longest.len();
+    input.extend(longest.repeat(count));
+    assert!(run(&pool, &input, 1 << 16).is_ok());
+    input.extend(&longest);
+    assert_eq!(run(&pool, &input, 1 << 16), Err(Fatal::OptionsLength));
+}
+
+#[test]
+fn a_client_may_ask_about_every_volume_there_can_be() {
+    let pool = Pool(vec!["a"]);
+    let mut input = vec![0, 0, 0, 3];
+    input.extend(option_bytes(code::STRUCTURED_REPLY, &[]));
+    input.extend(option_bytes(code::LIST, &[]));
+    let name = "v".repeat(255);
+    let info = |code| {
+        let mut bytes = go(&name);
+        bytes[8..12].copy_from_slice(&u32::to_be_bytes(code));
+        bytes
+    };
+    let mut list = select(&name);
+    list[8..12].copy_from_slice(&code::LIST_META_CONTEXT.to_be_bytes());
+    let of_one = [select(&name), info(code::INFO), list].concat();
+    input.extend(of_one.repeat(8_192));
+    input.extend(go("a"));
+    let (step, ..) = run(&pool, &input, 1 << 16).unwrap();
+    assert!(matches!(step, Step::Transmit(_)));
 }

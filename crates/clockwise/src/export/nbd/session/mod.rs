@@ -101,8 +101,8 @@ enum Next {
     Header,
     /// A request has been read and waits for memory or a place for its next part.
     Parts(Parts),
-    /// The payload of a refused write, thrown away.
-    Skip(u32),
+    /// The payload of a write that has failed: it is thrown away, so many bytes of it, before the answer.
+    Skip(PendingId, u32),
     /// Nothing more is taken.
     Nothing,
 }
@@ -270,12 +270,14 @@ impl Session {
 
     /// Takes no more requests; what is in flight is still answered.
     pub(super) fn close_input(&mut self) {
-        if let Next::Parts(parts) = std::mem::replace(&mut self.next, Next::Nothing) {
-            let pending = self.pending.get(parts.id);
-            pending.fail(Errno::Shutdown, "the server is shutting down".to_owned());
-            pending.complete = true;
-            self.finish_if_done(parts.id);
-        }
+        let id = match std::mem::replace(&mut self.next, Next::Nothing) {
+            Next::Parts(Parts { id, .. }) | Next::Skip(id, _) => id,
+            Next::Header | Next::Nothing => return,
+        };
+        let pending = self.pending.get(id);
+        pending.fail(Errno::Shutdown, "the server is shutting down".to_owned());
+        pending.complete = true;
+        self.finish_if_done(id);
     }
 
     /// Does what can be done without waiting.

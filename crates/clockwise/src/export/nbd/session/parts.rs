@@ -54,11 +54,12 @@ impl Session {
     pub(super) fn abandon(&mut self, parts: &Parts, text: String) {
         let pending = self.pending.get(parts.id);
         pending.fail(Errno::NoMemory, text);
+        if parts.op != VolumeOp::Read {
+            self.next = Next::Skip(parts.id, parts.left as u32);
+            return;
+        }
         pending.complete = true;
-        self.next = match parts.op {
-            VolumeOp::Read => Next::Header,
-            _ => Next::Skip(parts.left as u32),
-        };
+        self.next = Next::Header;
         self.finish_if_done(parts.id);
     }
 

@@ -13,6 +13,7 @@ use sched::request::Op;
 use super::{BATCH_REQUESTS, Broken, Next, PART_BYTES, Parts, Session};
 use crate::export::nbd::ahead::{self, AHEAD_BYTES_MAX, AHEAD_MAX, STREAK_MIN};
 use crate::export::nbd::input::Received;
+use crate::export::nbd::pending::PendingId;
 use crate::export::nbd::proto::request::RequestHeader;
 use crate::export::nbd::spare::Spare;
 
@@ -54,9 +55,8 @@ impl Session {
                     }
                     self.receive_headers(socket)?;
                 }
-                Next::Skip(left) => {
-                    self.next = Next::Skip(left);
-                    if !self.skip(socket, left)? {
+                Next::Skip(id, left) => {
+                    if !self.skip(socket, id, left)? {
                         return Ok(false);
                     }
                 }
@@ -232,8 +232,14 @@ impl Session {
         buffers.for_each(|buffer| self.spare.keep(buffer));
     }
 
-    /// Throws away payload. False if there is none to throw away now.
-    pub(super) fn skip(&mut self, socket: BorrowedFd<'_>, left: u32) -> Result<bool, Broken> {
+    /// Throws away payload, and answers its request after the last of it: many a client takes no answer while it sends.
+    /// False if there is none to throw away now.
+    pub(super) fn skip(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        id: PendingId,
+        left: u32,
+    ) -> Result<bool, Broken> {
         let mut left = left as usize;
         let there = self.input.filled().len().min(left);
         self.input.consume(there);
@@ -247,12 +253,14 @@ impl Session {
                 Received::End => return Err(Broken::Gone),
             }
         }
-        self.next = if left > 0 {
-            Next::Skip(left as u32)
-        } else {
-            Next::Header
-        };
-        Ok(left == 0 || self.readable)
+        if left > 0 {
+            self.next = Next::Skip(id, left as u32);
+            return Ok(self.readable);
+        }
+        self.next = Next::Header;
+        self.pending.get(id).complete = true;
+        self.finish_if_done(id);
+        Ok(true)
     }
 }
 

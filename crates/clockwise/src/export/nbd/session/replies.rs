@@ -6,6 +6,7 @@ use sched::request::Op;
 use sched::units::Bytes;
 
 use super::Session;
+use crate::export::nbd::logged;
 use crate::export::nbd::pending::{Answer, Part, PendingId};
 use crate::export::nbd::proto::Errno;
 use crate::export::nbd::proto::reply;
@@ -22,8 +23,7 @@ impl Session {
         if let Err(failure) = &completion.result {
             // Once for a connection: what comes after it fails likewise.
             if !std::mem::replace(&mut self.has_failed, true) {
-                let volume = self.volume.name();
-                tracing::warn!(volume, %failure, "a request to the block export failed");
+                logged::failed(self.volume.name(), failure);
             }
             pending.fail(errno_of(failure), failure.to_string());
         }

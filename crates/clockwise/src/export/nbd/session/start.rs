@@ -21,15 +21,16 @@ impl Session {
         };
         match request::check(&header, &self.agreed) {
             Ok(command) => self.start(&header, command),
-            Err(refusal) => {
-                self.refuse(header.cookie, refusal);
-                if payload > PAYLOAD_SKIP_BYTES_MAX {
-                    return Err(Fatal::PayloadLength(payload).into());
-                }
-                if payload > 0 {
-                    self.next = Next::Skip(payload);
-                }
+            Err(_) if payload > PAYLOAD_SKIP_BYTES_MAX => {
+                return Err(Fatal::PayloadLength(payload).into());
             }
+            Err(refusal) if payload > 0 => {
+                let id = self.pending.insert(header.cookie, Answer::Done);
+                let pending = self.pending.get(id);
+                pending.fail(refusal.errno, refusal.text.to_owned());
+                self.next = Next::Skip(id, payload);
+            }
+            Err(refusal) => self.refuse(header.cookie, refusal),
         }
         Ok(())
     }
