@@ -167,20 +167,21 @@ impl Negotiation {
 
     fn expect_data(&mut self, header: OptionHeader) -> Result<Expect, Fatal> {
         let OptionHeader { code, length } = header;
+        let is_long = length > OPTION_BYTES_MAX;
+        if length > OPTION_SKIP_BYTES_MAX || (is_long && code == option::code::EXPORT_NAME) {
+            return Err(Fatal::OptionLength {
+                option: code,
+                length,
+            });
+        }
         self.options_bytes += option::OPTION_HEADER_BYTES as u64 + u64::from(length);
         if self.options_bytes > OPTIONS_BYTES_MAX {
             return Err(Fatal::OptionsLength);
         }
-        if length <= OPTION_BYTES_MAX {
-            Ok(Expect::Data(header))
-        } else if length > OPTION_SKIP_BYTES_MAX || code == option::code::EXPORT_NAME {
-            Err(Fatal::OptionLength {
-                option: code,
-                length,
-            })
-        } else {
-            Ok(Expect::Skip(header, length))
-        }
+        Ok(match is_long {
+            true => Expect::Skip(header, length),
+            false => Expect::Data(header),
+        })
     }
 
     fn option(
