@@ -100,7 +100,7 @@ mod tests {
     fn a_few_are_told_in_each_minute_and_the_others_counted() {
         let begin = Instant::now();
         let sparing = Sparing::few();
-        let mut told = |seconds, count: u32| {
+        let told = |seconds, count: u32| {
             let now = begin + Duration::from_secs(seconds);
             let turns = (0..count).filter_map(|_| sparing.turn(now));
             turns.collect::<Vec<_>>()
