@@ -352,7 +352,7 @@ fn key_frames_recorded(site: &Site, address: SocketAddr, frames: u32, packets: u
     client.ask("SETUP", "cam/one", TCP, "").is(200);
     client.ask("RECORD", "cam", "", "").is(200);
     for number in 0..frames * packets {
-        let mut body = vec![0x67];
+        let mut body = vec![0x65];
         body.extend(number.to_be_bytes());
         body.resize(1_400, number as u8);
         let timestamp = number / packets * 3 * 90_000;

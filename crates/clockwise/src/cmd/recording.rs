@@ -337,7 +337,15 @@ fn shown(of: &RecordingDetail) -> String {
         &[0, 2],
         of.tracks.iter().map(row),
     );
-    format!("{}\n{tracks}", list(&rows))
+    let mut shown = format!("{}\n{tracks}", list(&rows));
+    for track in &of.tracks {
+        if let Some(why) = &track.why_not_mp4 {
+            let number = track.number;
+            let said = format!("track {number} is in no MP4 file: {}", printable(why));
+            shown = format!("{}\n{said}", shown.trim_end_matches('\n'));
+        }
+    }
+    shown
 }
 
 fn checked(of: &RecordingCheck) -> String {

@@ -2,6 +2,8 @@
 
 mod index;
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use sched::units::{Bytes, Nanos};
@@ -14,7 +16,7 @@ use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, Waiting, an
 use crate::media::archive::ArchiveError;
 use crate::media::archives::{Described, OpenError};
 use crate::media::check::{Report, check};
-use crate::media::export::exports;
+use crate::media::export::{Source, UNDECODABLE, exports};
 use crate::media::keeping::Keep;
 pub use index::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 
@@ -60,6 +62,9 @@ pub struct RecordedTrack {
     pub clock_rate: u32,
     /// Whether it can be in an MP4 file.
     pub mp4: bool,
+    /// Why it cannot be in one; absent where it can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not_mp4: Option<String>,
     /// What a file of it alone is, if there can be one: `h264`, `h265`, `aac`, `mjpeg`, `s16be`, `mulaw` or `alaw`.
     pub raw: Option<String>,
 }
@@ -156,14 +161,27 @@ async fn show(
     answer(state.0, move |app| {
         let (archive, recording) = app.archives.recording(&name, number)?;
         let of = app.archives.describe(&archive, recording)?;
+        let undecodable = match &of.description {
+            Some(description) => {
+                let (archive, client) = (Arc::clone(&archive), app.archives.client()?);
+                let source = Source::new(archive, client, recording, description.clone());
+                { source }.undecodable()?
+            }
+            None => Vec::new(),
+        };
         let tracks = of.description.iter().flat_map(|of| of.tracks());
-        let tracks = (0..).zip(tracks).map(|(number, track)| {
+        let tracks = tracks.enumerate().map(|(number, track)| {
             let exports = exports(track);
+            let why_not = match exports.mp4 {
+                false => Some("its encoding, or how it lies in packets, is none that can be"),
+                true => undecodable.contains(&number).then_some(UNDECODABLE),
+            };
             RecordedTrack {
-                number,
+                number: number as u64,
                 encoding: track.encoding.clone(),
                 clock_rate: track.clock_rate,
-                mp4: exports.mp4,
+                mp4: why_not.is_none(),
+                why_not_mp4: why_not.map(str::to_owned),
                 raw: exports.raw.map(str::to_owned),
             }
         });

@@ -51,6 +51,8 @@ pub struct Track {
     pub channels: u8,
     /// What else is said of its format (`a=fmtp`).
     pub parameters: String,
+    /// How wide and high its pictures are, if that is said.
+    pub size: Option<(u16, u16)>,
 }
 
 /// A description that makes sense.
@@ -104,7 +106,10 @@ fn track(media: &Media) -> Track {
         }
         let mut parts = encoding.split('/');
         let name = parts.next()?.trim().to_ascii_uppercase();
-        let rate = parts.next()?.trim().parse().ok().filter(|rate| *rate > 0)?;
+        let said = parts.next().and_then(|of| of.trim().parse().ok());
+        // Of these there is no other rate, and some do not say it.
+        let usual = is_picture(&name).then_some(CLOCK_RATE_DEFAULT);
+        let rate = said.filter(|rate| *rate > 0).or(usual)?;
         let channels = parts.next().and_then(|of| of.trim().parse().ok());
         Some((name, rate, channels.unwrap_or(1)))
     });
@@ -135,6 +140,46 @@ fn track(media: &Media) -> Track {
         payload_type: number,
         channels,
         parameters: parameters.unwrap_or_default(),
+        size: media.attributes.iter().find_map(size),
+    }
+}
+
+/// How large pictures are, as GStreamer (`a=x-dimensions`) and RFC 6064 (`a=framesize`) say it.
+fn size(attribute: &Attribute) -> Option<(u16, u16)> {
+    let value = attribute.value.as_deref()?;
+    let (width, height) = match attribute.attribute.as_str() {
+        "x-dimensions" => value.split_once(',')?,
+        "framesize" => value.split_once(' ')?.1.split_once('-')?,
+        _ => return None,
+    };
+    let pixels = |text: &str| text.trim().parse().ok().filter(|of| *of > 0);
+    Some((pixels(width)?, pixels(height)?))
+}
+
+/// Types from this on are what a description says (RFC 3551, section 6).
+const DYNAMIC_MIN: u8 = 96;
+
+/// Some cameras describe the only format that a track has under the number of another one: it is meant for that.
+fn describe_the_only_format(media: &mut Media) {
+    let mut formats = media.fmt.split_ascii_whitespace();
+    let (Some(only), None) = (formats.next(), formats.next()) else {
+        return;
+    };
+    // What others are is known.
+    if !only.parse::<u8>().is_ok_and(|of| of >= DYNAMIC_MIN) {
+        return;
+    }
+    for name in ["rtpmap", "fmtp"] {
+        let mut said = media.attributes.iter_mut();
+        let mut said = said.by_ref().filter(|of| of.attribute == name);
+        if let (Some(one), None) = (said.next(), said.next())
+            && let Some(value) = &one.value
+            && let Some((of, rest)) = value.trim_start().split_once(' ')
+            && of != only
+            && of.parse::<u8>().is_ok()
+        {
+            one.value = Some(format!("{only} {rest}"));
+        }
     }
 }
 
@@ -166,7 +211,11 @@ fn is_of_keys(attribute: &Attribute) -> bool {
 
 /// Whether it is known which of its frames need no others: of Motion-JPEG that is all of them.
 fn is_video(track: &Track) -> bool {
-    matches!(&*track.encoding, "H264" | "H265" | "MP4V-ES" | "JPEG")
+    is_picture(&track.encoding)
+}
+
+fn is_picture(encoding: &str) -> bool {
+    matches!(encoding, "H264" | "H265" | "MP4V-ES" | "JPEG")
 }
 
 impl Description {
@@ -199,7 +248,7 @@ impl Description {
         }
     }
 
-    fn of(session: Session, text: Vec<u8>) -> Result<Self, DescriptionError> {
+    fn of(mut session: Session, text: Vec<u8>) -> Result<Self, DescriptionError> {
         if session.medias.is_empty() || session.medias.len() > TRACKS_MAX {
             return Err(DescriptionError::Tracks(session.medias.len()));
         }
@@ -211,6 +260,7 @@ impl Description {
                 return Err(DescriptionError::Protocol(number, media.proto.clone()));
             }
         }
+        session.medias.iter_mut().for_each(describe_the_only_format);
         Ok(Self {
             tracks: session.medias.iter().map(track).collect(),
             text,

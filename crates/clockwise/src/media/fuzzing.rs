@@ -193,7 +193,11 @@ pub fn packet(data: &[u8]) {
         && let Some(payload) = header.payload(body)
     {
         for encoding in ["H264", "H265", "MP4V-ES", "JPEG", ""] {
-            let _ = packet::is_key(encoding, payload);
+            let mut frames = packet::Frames::new(packet::Coding::of(encoding));
+            let first = frames.packet(&header, payload, false);
+            assert!(first.begins || payload.is_empty());
+            let _ = frames.packet(&header, payload, true);
+            let _ = frames.is_late_key(&header, payload);
         }
     }
 }

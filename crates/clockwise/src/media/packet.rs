@@ -4,9 +4,11 @@
 //! to back in a block. What is here is given the two parts; nothing is copied.
 
 mod clock;
+pub mod frames;
 mod sequence;
 
 pub use clock::{Clocks, Report};
+pub use frames::{Coding, Frames, Mark};
 pub use sequence::{Order, Sequence};
 
 /// How long the fixed header is.
@@ -104,85 +106,6 @@ pub fn said(compound: &[u8]) -> Said {
     said
 }
 
-/// Whether a packet with this payload has to do with a frame that can be decoded without any before it: a part of the
-/// frame itself, or the parameters that come with it. Every frame of an encoding that is not known counts as one.
-#[must_use]
-pub fn is_key(encoding: &str, payload: &[u8]) -> bool {
-    match encoding {
-        "H264" => is_key_h264(payload),
-        "H265" => is_key_h265(payload),
-        "MP4V-ES" => is_key_mpeg4(payload),
-        _ => true,
-    }
-}
-
-/// RFC 6184: a NAL unit, several in one packet (24), or a fragment of one (28).
-fn is_key_h264(payload: &[u8]) -> bool {
-    let of = |unit: &[u8]| {
-        unit.first()
-            .is_some_and(|byte| matches!(byte & 0x1f, 5 | 7))
-    };
-    match payload {
-        [first, units @ ..] if first & 0x1f == 24 => aggregated(units).any(of),
-        // Some cameras send parameters and the key frame behind them, with start codes between, as fragments of one unit.
-        [first, second, ..] if first & 0x1f == 28 => matches!(second & 0x1f, 5 | 7),
-        [first, ..] if first & 0x1f == 28 => false,
-        unit => of(unit),
-    }
-}
-
-/// RFC 7798: likewise, with 48 and 49.
-fn is_key_h265(payload: &[u8]) -> bool {
-    let is_kind = |kind: u8| matches!(kind, 16..=21 | 32..=34);
-    let of = |unit: &[u8]| unit.first().is_some_and(|byte| is_kind(byte >> 1 & 0x3f));
-    match payload {
-        [first, _, units @ ..] if first >> 1 & 0x3f == 48 => aggregated(units).any(of),
-        [first, _, third, ..] if first >> 1 & 0x3f == 49 => is_kind(third & 0x3f),
-        unit => of(unit),
-    }
-}
-
-/// The units of an aggregate, each behind its length; the last one as far as it goes.
-fn aggregated(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let (len, behind) = rest.split_first_chunk()?;
-        let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
-        let (unit, behind) = behind.split_at(len);
-        rest = behind;
-        Some(unit)
-    })
-}
-
-/// RFC 6416: the headers of a sequence, or a picture that refers to no other.
-fn is_key_mpeg4(payload: &[u8]) -> bool {
-    match payload {
-        [0, 0, 1, 0xb0 | 0xb3 | 0x00..=0x2f, ..] => true,
-        [0, 0, 1, 0xb6, next, ..] => next >> 6 == 0,
-        _ => false,
-    }
-}
-
-/// Where frames begin.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Frames {
-    timestamp: Option<u32>,
-}
-
-impl Frames {
-    /// Whether one begins with this packet.
-    pub fn begins(&mut self, header: &Header) -> bool {
-        let begins = self.timestamp != Some(header.timestamp);
-        self.timestamp = Some(header.timestamp);
-        begins
-    }
-
-    /// Whether it is of the one that has begun.
-    #[must_use]
-    pub fn is_of(&self, header: &Header) -> bool {
-        self.timestamp == Some(header.timestamp)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,20 +157,28 @@ mod tests {
         assert_eq!(Header::parse(&[0; HEADER_BYTES]), None);
     }
 
-    #[test]
-    fn a_frame_begins_where_the_timestamp_changes() {
-        let mut frames = Frames::default();
-        let begins = [5, 5, 5, 9, 9, 4].map(|timestamp| frames.begins(&header(0, timestamp, 0)));
-        assert_eq!(begins, [true, false, false, true, false, true]);
+    /// What each packet of one time is noted as, without a mark and with nothing missing.
+    fn marks(encoding: &str, payloads: &[&[u8]]) -> Vec<(bool, bool)> {
+        let mut frames = Frames::new(Coding::of(encoding));
+        let marks = payloads
+            .iter()
+            .map(|payload| frames.packet(&header(0, 5, 1), payload, false));
+        marks.map(|mark| (mark.begins, mark.is_key)).collect()
     }
 
     #[test]
     fn frames_that_stand_alone_are_known_by_their_encoding() {
         for (encoding, payload, expected) in [
             ("H264", &[0x65, 1][..], true),
-            ("H264", &[0x67, 1], true),
+            // What the picture is comes behind it.
+            ("H264", &[0x67, 1], false),
             ("H264", &[0x41, 1], false),
             ("H264", &[0x78, 0, 2, 0x67, 1, 0, 1, 0x65], true),
+            // An I slice behind parameters, and without them; a P slice behind them.
+            ("H264", &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 0x88], true),
+            ("H264", &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 0xb0], true),
+            ("H264", &[0x41, 0x88], false),
+            ("H264", &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 0x9a], false),
             // Behind a delimiter, and in one that is cut off.
             ("H264", &[0x78, 0, 2, 0x09, 1, 0, 1, 0x65], true),
             ("H264", &[0x78, 0, 2, 0x09, 1, 0, 9, 0x65], true),
@@ -255,32 +186,64 @@ mod tests {
             ("H264", &[0x78, 0, 0, 0, 4, 0x06, 1], false),
             ("H264", &[0x78, 0], false),
             ("H264", &[0x7c, 0x85], true),
+            // With the picture behind them in one unit.
             ("H264", &[0x7c, 0x87], true),
+            ("H264", &[0x67, 1, 0, 0, 1, 0x65, 0x88], true),
             ("H264", &[0x7c, 0x81], false),
             ("H264", &[0x7c], false),
             ("H264", &[], false),
+            // From there on pictures are right, or soon; and a message of another kind.
+            ("H264", &[0x06, 5, 1, 0, 6, 1, 0x84, 0x80], true),
+            ("H264", &[0x06, 5, 2, 6, 1, 0x80], false),
             ("H265", &[0x26, 1, 0], true),
-            ("H265", &[0x40, 1, 0], true),
+            ("H265", &[0x40, 1, 0], false),
             ("H265", &[0x02, 1, 0], false),
             ("H265", &[0x62, 1, 0x93], true),
+            ("H265", &[0x62, 1, 0xa0], true),
             ("H265", &[0x62, 1, 0x81], false),
-            ("H265", &[0x60, 1, 0, 4, 0x40], true),
+            ("H265", &[0x60, 1, 0, 4, 0x40], false),
             ("H265", &[0x60, 1, 0, 2, 0x46, 1, 0, 2, 0x26, 1], true),
             ("H265", &[0x60, 1, 0, 2, 0x46, 1, 0, 2, 0x02, 1], false),
             ("H265", &[0x60], false),
             ("H265", &[0x62, 1], false),
             ("MP4V-ES", &[0, 0, 1, 0xb6, 0x10], true),
             ("MP4V-ES", &[0, 0, 1, 0xb6, 0x50], false),
-            ("MP4V-ES", &[0, 0, 1, 0xb0, 1], true),
+            ("MP4V-ES", &[0, 0, 1, 0xb0, 1], false),
+            ("MP4V-ES", &[0, 0, 1, 0xb0, 1, 0, 0, 1, 0xb6, 0x10], true),
+            ("MP4V-ES", &[0, 0, 1, 0xb0, 1, 0, 0, 1, 0xb6, 0x50], false),
             ("MP4V-ES", &[9, 9, 9, 9], false),
             ("JPEG", &[1], true),
             ("OPUS", &[], true),
         ] {
-            assert_eq!(
-                is_key(encoding, payload),
-                expected,
-                "{encoding} {payload:x?}"
-            );
+            let mark = marks(encoding, &[payload])[0];
+            assert_eq!(mark.1, expected, "{encoding} {payload:x?}");
+        }
+    }
+
+    #[test]
+    fn packets_of_one_time_may_be_of_several_frames() {
+        let (none, begins, key, begins_key) =
+            ((false, false), (true, false), (false, true), (true, true));
+        // A picture, parameters, the next picture.
+        let parameters: [&[u8]; 3] = [&[0x41, 0x9a], &[0x67, 1], &[0x65, 0x88]];
+        assert_eq!(marks("H264", &parameters), [begins, begins, key]);
+        let fields: [&[u8]; 2] = [&[0x65, 0x88], &[0x41, 0x9a]];
+        assert_eq!(marks("H264", &fields), [begins_key, none]);
+        let images: [&[u8]; 3] = [&[0, 0, 0, 0, 1], &[0, 0, 0, 9, 1], &[0, 0, 0, 0, 1]];
+        assert_eq!(marks("JPEG", &images), [begins_key, key, begins_key]);
+        let sound: [&[u8]; 2] = [&[1], &[2]];
+        assert_eq!(marks("OPUS", &sound), [begins_key, key]);
+    }
+
+    #[test]
+    fn a_frame_begins_where_the_timestamp_changes() {
+        for encoding in ["", "H264"] {
+            let mut frames = Frames::new(Coding::of(encoding));
+            let begins = [5, 5, 5, 9, 9, 4].map(|timestamp| {
+                let mark = frames.packet(&header(0, timestamp, 0), &[0x41, 1], false);
+                mark.begins
+            });
+            assert_eq!(begins, [true, false, false, true, false, true]);
         }
     }
 }

@@ -24,7 +24,7 @@ use super::index::{self, Indexer};
 use super::input::Head;
 use super::missing::{Missing, Why};
 use super::negotiation::Negotiation;
-use super::packet::{Clocks, Frames, HEADER_BYTES, Sequence};
+use super::packet::{Clocks, Coding, Frames, HEADER_BYTES, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
 use super::wall;
@@ -175,11 +175,12 @@ impl<'a> Tape<'a> {
             clocks: Clocks::new(tracks.clone().map(|track| track.clock_rate)),
             tracks: tracks
                 .map(|track| Track {
-                    encoding: track.encoding.clone(),
+                    payload_type: track.payload_type,
+                    is_of_type: false,
                     sequence: Sequence::new(track.clock_rate),
                     dropped: 0,
                     unfit: 0,
-                    frames: Frames::default(),
+                    frames: Frames::new(Coding::of(&track.encoding)),
                     reception: Reception::new(track.clock_rate),
                     before: None,
                     barred: None,
@@ -247,7 +248,7 @@ impl<'a> Tape<'a> {
     pub fn restart(&mut self) {
         for track in &mut self.tracks {
             track.sequence = track.sequence.anew();
-            track.frames = Frames::default();
+            track.frames = track.frames.anew();
             (track.before, track.barred) = (None, None);
             track.announced = None;
             track.left = None;

@@ -309,10 +309,13 @@ fn key_between(
             continue;
         }
         if entry.begins_frame {
-            begins = Some((number, entry.media_ns));
+            begins = Some(number);
         }
-        if entry.is_key {
-            found = begins.filter(|of| of.1 <= media_ns).or(found);
+        if entry.is_key
+            && let Some(number) = begins.take()
+            && entry.media_ns <= media_ns
+        {
+            found = Some((number, entry.media_ns));
         }
     }
     found

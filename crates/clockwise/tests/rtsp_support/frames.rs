@@ -26,7 +26,7 @@ pub(crate) fn description() -> String {
 /// A part of a frame; what frame and part it is, is in it.
 pub(crate) fn part(frame: u64, part: u64) -> Vec<u8> {
     let mut body = vec![if frame.is_multiple_of(GOP) {
-        0x67
+        0x65
     } else {
         0x41
     }];

@@ -32,6 +32,8 @@ struct Plan {
     parts: Vec<(Segment, u64)>,
     /// The blocks that are not in it.
     missing: Arc<BTreeSet<u64>>,
+    /// The tracks that are in it.
+    tracks: Vec<usize>,
 }
 
 impl Plan {
@@ -67,6 +69,7 @@ impl Plan {
                 head,
                 parts,
                 missing: Arc::new(source.missing().clone()),
+                tracks: source.tracks().cloned().unwrap_or_default(),
             }),
         }
     }
@@ -83,6 +86,7 @@ impl Plan {
         emit: &mut Emit<'_>,
     ) -> Result<(), ExportError> {
         source.makes_again(Arc::clone(&self.missing));
+        source.makes_of(self.tracks.clone());
         let mut window = Window { at: 0, wanted };
         if window.pass(&self.head, emit).is_break() {
             return Ok(());
@@ -146,7 +150,7 @@ impl Plans {
 
 /// Files that are made of the same recording by versions of the program with another number here are not the same: whatever
 /// changes in how fragments are made, it grows.
-const MADE_AS: u32 = 2;
+const MADE_AS: u32 = 3;
 
 /// What a file is called: another recording, other times, or more of it is another file.
 fn tag(opened: &Opened, times: &Range<u64>) -> String {

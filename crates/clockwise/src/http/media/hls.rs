@@ -113,8 +113,8 @@ pub(super) async fn master(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let first = list(app, &mut opened)?.first;
-        let heads = opened.source.heads(first.place)?;
+        let listed = list(app, &mut opened)?;
+        let heads = app.media.parts.heads(&mut opened.source, &listed)?;
         let of = &opened.described.recording;
         let bytes = (of.end - of.first).saturating_mul(opened.archive.header().block_bytes);
         let seconds = (opened.described.length_ns / 1_000_000_000).max(1);
@@ -148,8 +148,8 @@ pub(super) async fn init(
 ) -> Result<Response, Problem> {
     respond(state.0, move |app| {
         let mut opened = open(app, &volume, number)?;
-        let first = list(app, &mut opened)?.first;
-        let heads = opened.source.heads(first.place)?;
+        let listed = list(app, &mut opened)?;
+        let heads = app.media.parts.heads(&mut opened.source, &listed)?;
         let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
         Ok(plain("video/mp4", bytes))
     })
@@ -176,6 +176,7 @@ pub(super) async fn segment(
         let part = part.ok_or_else(|| {
             none("it is not there any more, or not yet, or the recording is not divided there")
         })?;
+        app.media.parts.heads(&mut opened.source, &listed)?;
         let _permit = app.media.permit()?;
         let of_blocks = part.blocks() * opened.archive.header().block_bytes;
         let mut room = app.media.room(of_blocks)?;

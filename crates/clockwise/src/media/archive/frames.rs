@@ -109,7 +109,10 @@ impl Archive {
                 if let Some(open) = &mut open {
                     open.packets += 1;
                     open.bytes += len;
-                    open.is_key |= entry.is_key;
+                    if entry.is_key && !open.is_key {
+                        // As the index has it.
+                        (open.is_key, open.media_ns) = (true, entry.media_ns);
+                    }
                     open.lost += u64::from(entry.lost);
                 }
             }

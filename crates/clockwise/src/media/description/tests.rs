@@ -149,6 +149,7 @@ fn what_an_encoder_announces_is_understood() {
         payload_type: Some(payload_type),
         channels,
         parameters: parameters.to_owned(),
+        size: None,
     };
     let expected = [
         of(96, "H264", 90_000, 1, "packetization-mode=1"),
@@ -208,5 +209,48 @@ fn what_cannot_be_recorded_is_said() {
     ] {
         let error = Description::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
+    }
+}
+
+/// An NVR has AAC as type 104, and says how it is decoded under 97 (gortsplib #658).
+#[test]
+fn the_only_format_of_a_track_is_meant_whatever_its_number() {
+    let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
+    let of = |media: &str| Description::parse(format!("{head}{media}").as_bytes()).unwrap();
+    let found = of("m=audio 0 RTP/AVP 104\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n");
+    assert_eq!(found.tracks()[0].parameters, "config=1408");
+    let given = String::from_utf8(found.for_players(0, None)).unwrap();
+    assert!(given.contains("a=fmtp:104 config=1408\r\n"), "{given}");
+    let found = of("m=video 0 RTP/AVP 96\r\na=rtpmap:97 H265/90000\r\na=fmtp:96 x=1\r\n");
+    let track = &found.tracks()[0];
+    assert_eq!((&*track.encoding, &*track.parameters), ("H265", "x=1"));
+    // Of several formats, or of several that are described, nobody knows which is meant.
+    let found = of("m=audio 0 RTP/AVP 104 105\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n");
+    assert_eq!(found.tracks()[0].parameters, "");
+    let found = of("m=audio 0 RTP/AVP 104\r\na=fmtp:97 a=1\r\na=fmtp:98 b=1\r\n");
+    assert_eq!(found.tracks()[0].parameters, "");
+}
+
+#[test]
+fn what_pictures_say_of_their_rate_and_size_is_understood() {
+    let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
+    for (media, encoding, size) in [
+        ("m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264\r\n", "H264", None),
+        (
+            "m=video 0 RTP/AVP 26\r\na=x-dimensions:2592,1944\r\n",
+            "JPEG",
+            Some((2_592, 1_944)),
+        ),
+        (
+            "m=video 0 RTP/AVP 26\r\na=framesize:26 2560-1920\r\n",
+            "JPEG",
+            Some((2_560, 1_920)),
+        ),
+        ("m=video 0 RTP/AVP 26\r\na=x-dimensions:0,7\r\n", "JPEG", None),
+    ] {
+        let found = Description::parse(format!("{head}{media}").as_bytes()).unwrap();
+        let track = &found.tracks()[0];
+        assert_eq!((&*track.encoding, track.clock_rate), (encoding, 90_000));
+        assert_eq!(track.size, size, "{media}");
     }
 }

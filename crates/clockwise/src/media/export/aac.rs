@@ -1,25 +1,50 @@
 //! AAC in MPEG4-GENERIC packets (RFC 3640): frames of sound from packets.
 
+use super::super::description::Track as Described;
 use super::unit::{Packet, Unit};
 
 /// How frames lie in packets, and what a decoder has to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    size_bits: u32,
-    index_bits: u32,
-    delta_bits: u32,
+    heads: Heads,
     /// What a decoder is told (`AudioSpecificConfig`, ISO/IEC 14496-3).
     pub specific: Vec<u8>,
     /// The type of its objects, from 1.
     pub object_type: u8,
-    /// Which of the sampling frequencies it has.
+    /// The same of what is in them, where a band (SBR) or a channel (PS) is added to it.
+    core_type: u8,
+    /// Which of the sampling frequencies it has; 15 is none of them.
     pub frequency_index: u8,
+    /// How many samples there are in a second of what is in the objects.
+    frequency: u32,
+    /// How many of them a frame has.
+    frame_samples: u32,
     /// How many channels, as that is written.
     pub channels: u8,
 }
 
-/// How many samples a frame of AAC has.
-pub const FRAME_SAMPLES: u32 = 1_024;
+/// How long what is said of each frame of a packet is, in bits (RFC 3640, 3.2.1.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Heads {
+    size: u32,
+    index: u32,
+    delta: u32,
+    composed: u32,
+    decoded: u32,
+    random_access: u32,
+    state: u32,
+    /// What is said besides, before the frames.
+    auxiliary: u32,
+}
+
+/// Sampling frequencies, by their numbers (ISO/IEC 14496-3, table 1.18).
+const FREQUENCIES: [u32; 13] = [
+    96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000,
+    7_350,
+];
+
+/// AAC with less to compute, which is what cameras send.
+const LOW_COMPLEXITY: u8 = 2;
 
 /// The longest frame.
 const FRAME_BYTES_MAX: usize = 1 << 16;
@@ -34,44 +59,129 @@ pub(super) fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> 
     })
 }
 
-fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = text.chars().map(|of| of.to_digit(16)).collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-    Some(
-        digits
-            .chunks(2)
-            .map(|pair| (pair[0] << 4 | pair[1]) as u8)
-            .collect(),
-    )
+/// As many bytes as there are: some descriptions have quotes around them, or something behind them.
+fn hexadecimal(text: &str) -> Vec<u8> {
+    let text = text.trim_matches('"');
+    let digits: Vec<u32> = text.chars().map_while(|of| of.to_digit(16)).collect();
+    let bytes = digits.chunks_exact(2);
+    bytes.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-impl Config {
-    /// Of what a description says; `None`: it says too little, or that it is no AAC.
-    #[must_use]
-    pub fn parse(parameters: &str) -> Option<Self> {
+impl Heads {
+    /// `None`: they make no sense.
+    fn parse(parameters: &str) -> Option<Self> {
         let bits = |name| match parameter(parameters, name) {
             None => Some(0),
             Some(text) => text.parse().ok().filter(|bits| *bits <= 16),
         };
-        let specific = hexadecimal(parameter(parameters, "config")?)?;
-        let head = u16::from_be_bytes([*specific.first()?, *specific.get(1)?]);
-        let config = Self {
-            size_bits: bits("sizelength")?,
-            index_bits: bits("indexlength")?,
-            delta_bits: bits("indexdeltalength")?,
-            object_type: (head >> 11) as u8,
-            frequency_index: (head >> 7 & 0xf) as u8,
-            channels: (head >> 3 & 0xf) as u8,
-            specific,
+        let is_low_rate =
+            parameter(parameters, "mode").is_some_and(|of| of.eq_ignore_ascii_case("AAC-lbr"));
+        // As both modes of AAC have it, where it is not said (3.3.5, 3.3.6).
+        let (size, index, delta) = match parameter(parameters, "sizelength") {
+            None if is_low_rate => (6, 2, 2),
+            None => (13, 3, 3),
+            Some(_) => (
+                bits("sizelength")?,
+                bits("indexlength")?,
+                bits("indexdeltalength")?,
+            ),
         };
-        (config.size_bits > 0 && (1..=4).contains(&config.object_type)).then_some(config)
+        let heads = Self {
+            size,
+            index,
+            delta,
+            composed: bits("ctsdeltalength")?,
+            decoded: bits("dtsdeltalength")?,
+            random_access: bits("randomaccessindication")?.min(1),
+            state: bits("streamstateindication")?,
+            auxiliary: bits("auxiliarydatasizelength")?,
+        };
+        (heads.size > 0).then_some(heads)
+    }
+}
+
+impl Config {
+    /// Of what a description says of a track; `None`: it says too little, or that it is no AAC.
+    #[must_use]
+    pub fn of(described: &Described) -> Option<Self> {
+        let parameters = &described.parameters;
+        let heads = Heads::parse(parameters)?;
+        let said = parameter(parameters, "config").map(hexadecimal);
+        let said = said.and_then(|specific| Self::specific(heads, specific));
+        let is_aac = |mode: &str| mode.to_ascii_uppercase().starts_with("AAC");
+        match parameter(parameters, "mode").is_none_or(is_aac) {
+            true => said.or_else(|| Self::usual(heads, described)),
+            false => said,
+        }
+    }
+
+    /// What most cameras send at that rate, where it is not said.
+    fn usual(heads: Heads, described: &Described) -> Option<Self> {
+        let mut rates = FREQUENCIES.iter();
+        let index = rates.position(|of| *of == described.clock_rate)? as u8;
+        let channels = described.channels.clamp(1, 7);
+        let specific = [
+            LOW_COMPLEXITY << 3 | index >> 1,
+            index << 7 | channels << 3,
+        ];
+        Self::specific(heads, specific.to_vec())
+    }
+
+    /// Of what a decoder is told (ISO/IEC 14496-3, 1.6.2.1).
+    fn specific(heads: Heads, specific: Vec<u8>) -> Option<Self> {
+        let mut bits = Bits {
+            bytes: &specific,
+            at: 0,
+        };
+        let object_type = bits.object_type()?;
+        let (frequency_index, frequency) = bits.frequency()?;
+        let channels = bits.take(4)? as u8;
+        let core_type = match object_type {
+            5 | 29 => {
+                bits.frequency()?;
+                bits.object_type()?
+            }
+            other => other,
+        };
+        let is_short = bits.take(1)? == 1;
+        let frame_samples = match (core_type, is_short) {
+            (1..=4 | 17, false) => 1_024,
+            (1..=4 | 17, true) => 960,
+            (23 | 39, false) => 512,
+            (23 | 39, true) => 480,
+            _ => return None,
+        };
+        Some(Self {
+            heads,
+            object_type,
+            core_type,
+            frequency_index,
+            frequency,
+            frame_samples,
+            channels,
+            specific,
+        })
+    }
+
+    /// How many units of time so many frames take.
+    #[must_use]
+    pub fn ticks(&self, frames: u32, clock_rate: u32) -> u32 {
+        let samples = u64::from(frames) * u64::from(self.frame_samples);
+        let frequency = u64::from(self.frequency.max(1));
+        (samples * u64::from(clock_rate) / frequency) as u32
+    }
+
+    /// Whether it can be said before each frame how to decode it.
+    #[must_use]
+    pub fn has_adts(&self) -> bool {
+        (1..=4).contains(&self.core_type) && usize::from(self.frequency_index) < FREQUENCIES.len()
     }
 
     /// What goes before a frame where nothing else says how to decode it (ADTS, ISO/IEC 13818-7, 6.2).
     #[must_use]
     pub fn adts(&self, frame_bytes: usize) -> [u8; 7] {
         let length = (frame_bytes + 7).min(0x1fff) as u32;
-        let profile = self.object_type - 1;
+        let profile = self.core_type.saturating_sub(1) & 3;
         [
             0xff,
             0xf1,
@@ -100,6 +210,41 @@ impl Bits<'_> {
         }
         Some(value)
     }
+
+    fn object_type(&mut self) -> Option<u8> {
+        Some(match self.take(5)? {
+            31 => 32 + self.take(6)? as u8,
+            of => of as u8,
+        })
+    }
+
+    /// Its number, and how many samples a second has.
+    fn frequency(&mut self) -> Option<(u8, u32)> {
+        let index = self.take(4)?;
+        let frequency = match index {
+            15 => self.take(24)?,
+            _ => *FREQUENCIES.get(index as usize)?,
+        };
+        Some((index as u8, frequency))
+    }
+}
+
+/// A frame of AAC that has a header of its own before it, as some cameras leave there (ADTS), and how long both are.
+fn behind_adts(data: &[u8]) -> Option<(&[u8], usize)> {
+    let [0xff, second, _, b3, b4, b5, _, ..] = data else {
+        return None;
+    };
+    let head_bytes = if second & 1 == 1 { 7 } else { 9 };
+    let length = usize::from(b3 & 3) << 11 | usize::from(*b4) << 3 | usize::from(b5 >> 5);
+    let is_one = second & 0xf6 == 0xf0 && length > head_bytes;
+    let frame = data.get(head_bytes..length).filter(|_| is_one)?;
+    Some((frame, length))
+}
+
+/// A frame without a header of its own.
+fn bare(frame: &[u8]) -> &[u8] {
+    let behind = behind_adts(frame).filter(|(_, length)| *length == frame.len());
+    behind.map_or(frame, |(behind, _)| behind)
 }
 
 /// Puts frames together.
@@ -126,15 +271,13 @@ impl Aac {
 
     /// Takes the next packet, and gives the frames that are whole now.
     pub fn push(&mut self, packet: &Packet<'_>, clock_rate: u32, out: &mut Vec<Unit>) {
-        let payload = packet.payload;
-        let sizes = self.sizes(payload);
-        let Some((sizes, mut rest)) = sizes else {
-            self.left_out += 1;
-            return;
-        };
         if packet.is_after_loss && self.open.take().is_some() {
             self.left_out += 1;
         }
+        let payload = packet.payload;
+        let Some((sizes, mut rest)) = self.sizes(payload) else {
+            return self.with_own_heads(packet, clock_rate, out);
+        };
         if let [size] = sizes[..]
             && size > rest.len()
         {
@@ -150,37 +293,59 @@ impl Aac {
                 self.left_out += 1;
                 continue;
             }
-            let after = number.wrapping_mul(FRAME_SAMPLES);
-            let after_ns = u64::from(after) * 1_000_000_000 / u64::from(clock_rate.max(1));
-            out.push(Unit {
-                data: frame.to_vec(),
-                timestamp: packet.header.timestamp.wrapping_add(after),
-                media_ns: packet.media_ns.saturating_add(after_ns),
-                is_key: true,
-            });
+            out.push(self.frame(packet, number, clock_rate, frame));
             rest = behind;
+        }
+    }
+
+    /// A packet that has its frames with a header each before them, and nothing else.
+    fn with_own_heads(&mut self, packet: &Packet<'_>, clock_rate: u32, out: &mut Vec<Unit>) {
+        let (mut rest, mut number) = (packet.payload, 0);
+        while let Some((_, length)) = behind_adts(rest) {
+            let (frame, behind) = rest.split_at(length);
+            out.push(self.frame(packet, number, clock_rate, frame));
+            (rest, number) = (behind, number + 1);
+        }
+        self.left_out += u64::from(number == 0 || !rest.is_empty());
+    }
+
+    /// The frame of a packet with this number.
+    fn frame(&self, packet: &Packet<'_>, number: u32, clock_rate: u32, frame: &[u8]) -> Unit {
+        let after = self.config.ticks(number, clock_rate);
+        let after_ns = u64::from(after) * 1_000_000_000 / u64::from(clock_rate.max(1));
+        Unit {
+            data: bare(frame).to_vec(),
+            timestamp: packet.header.timestamp.wrapping_add(after),
+            media_ns: packet.media_ns.saturating_add(after_ns),
+            is_key: true,
         }
     }
 
     /// The sizes of the frames in a packet, and what is behind them.
     fn sizes<'a>(&self, payload: &'a [u8]) -> Option<(Vec<usize>, &'a [u8])> {
+        let heads = &self.config.heads;
         let (bits, rest) = payload.split_first_chunk::<2>()?;
         let bits = usize::from(u16::from_be_bytes(*bits));
-        let (heads, rest) = rest.split_at_checked(bits.div_ceil(8))?;
-        let mut heads = Bits {
-            bytes: heads,
-            at: 0,
-        };
+        let (said, rest) = rest.split_at_checked(bits.div_ceil(8))?;
+        let mut said = Bits { bytes: said, at: 0 };
         let mut sizes = Vec::new();
-        while heads.at < bits {
-            let size = heads.take(self.config.size_bits)?;
-            let index = match sizes.is_empty() {
-                true => self.config.index_bits,
-                false => self.config.delta_bits,
-            };
-            heads.take(index)?;
+        while said.at < bits {
+            let size = said.take(heads.size)?;
+            said.take(match sizes.is_empty() {
+                true => heads.index,
+                false => heads.delta,
+            })?;
+            for length in [heads.composed, heads.decoded] {
+                if length > 0 && said.take(1)? == 1 {
+                    said.take(length)?;
+                }
+            }
+            said.take(heads.random_access + heads.state)?;
             sizes.push(size as usize);
         }
+        let mut besides = Bits { bytes: rest, at: 0 };
+        let length = besides.take(heads.auxiliary)? + heads.auxiliary;
+        let rest = rest.get((length as usize).div_ceil(8)..)?;
         (!sizes.is_empty()).then_some((sizes, rest))
     }
 
@@ -210,6 +375,7 @@ impl Aac {
             self.open = Some((whole, unit));
         } else {
             unit.data.truncate(whole);
+            unit.data = bare(&unit.data).to_vec();
             out.push(unit);
         }
     }
@@ -219,6 +385,23 @@ impl Aac {
 mod tests {
     use super::super::super::packet::Header;
     use super::*;
+
+    /// What is said of a track of that rate, and of two channels.
+    fn described(parameters: &str, clock_rate: u32) -> Described {
+        Described {
+            control: None,
+            encoding: "MPEG4-GENERIC".to_owned(),
+            clock_rate,
+            payload_type: Some(97),
+            channels: 2,
+            parameters: parameters.to_owned(),
+            size: None,
+        }
+    }
+
+    fn config(parameters: &str) -> Option<Config> {
+        Config::of(&described(parameters, 48_000))
+    }
 
     const SAID: &str = "profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3; config=1190";
 
@@ -237,7 +420,7 @@ mod tests {
 
     #[test]
     fn frames_are_found_in_packets() {
-        let config = Config::parse(SAID).unwrap();
+        let config = config(SAID).unwrap();
         assert_eq!(
             (config.object_type, config.frequency_index, config.channels),
             (2, 3, 2)
@@ -277,13 +460,68 @@ mod tests {
     #[test]
     fn what_is_no_aac_is_not_taken_for_it() {
         for said in [
+            "sizelength=99;config=1190",
+            "mode=CELP-vbr;sizelength=13",
+            "mode=CELP-vbr;sizelength=13;config=40a0",
+            "sizelength=0;config=1190",
+        ] {
+            assert_eq!(config(said), None, "{said}");
+        }
+        assert_eq!(Config::of(&described("", 90_000)), None);
+    }
+
+    #[test]
+    fn what_a_description_leaves_out_is_what_cameras_send() {
+        let whole = config(SAID).unwrap();
+        for said in [
             "",
             "config=1190",
-            "sizelength=13;config=zz",
-            "sizelength=99;config=1190",
-            "sizelength=13;config=11",
+            "config=\"1190\"",
+            "mode=AAC-hbr;config=119",
+            "mode=AAC-hbr;sizeLength=13;indexLength=3;indexDeltaLength=3",
+            "mode=AAC-hbr;config=zz",
+            "config = 1190 ; mode=AAC-hbr",
         ] {
-            assert_eq!(Config::parse(said), None, "{said}");
+            assert_eq!(config(said).as_ref(), Some(&whole), "{said}");
         }
+        let longer = config("config=119056e500").unwrap();
+        assert_eq!((longer.object_type, longer.specific.len()), (2, 5));
+        let low = config("mode=AAC-lbr;config=1190").unwrap();
+        assert_eq!((low.heads.size, low.heads.index, low.heads.delta), (6, 2, 2));
+        // A band is added to 24 kHz: a frame takes as long as 2,048 samples of 48 kHz.
+        let banded = config("config=2b098800").unwrap();
+        assert_eq!((banded.object_type, banded.core_type), (5, 2));
+        assert_eq!(banded.ticks(1, 48_000), 2_048);
+        assert_eq!(banded.ticks(1, 24_000), 1_024);
+        assert_eq!(banded.adts(9)[2], 0x58);
+        // Frames of 960 samples, and a rate that has no number.
+        assert_eq!(config("config=1194").unwrap().ticks(3, 48_000), 2_880);
+        let odd = config("config=17801388 10".replace(' ', "").as_str()).unwrap();
+        assert_eq!((odd.frequency_index, odd.frequency), (15, 10_000));
+        assert!(!odd.has_adts() && banded.has_adts());
+    }
+
+    #[test]
+    fn all_that_may_be_said_of_a_frame_is_passed_over() {
+        let said = "sizelength=8;indexlength=3;indexdeltalength=3;ctsdeltalength=4;dtsdeltalength=4;\
+                    randomaccessindication=1;streamstateindication=2;auxiliarydatasizelength=8;config=1190";
+        let mut aac = Aac::new(config(said).unwrap());
+        // 8 of size, 3 of index, 1 and 4, 1, 1, 2: 20 bits; then 8 and 4 of what is besides.
+        let packet = [0, 20, 2, 0b0001_0101, 0b0100_0000, 4, 0xf0, 7, 8];
+        assert_eq!(units(&mut aac, &packet, false)[0].data, [7, 8]);
+        assert_eq!(aac.left_out, 0);
+    }
+
+    /// Odd cameras leave the header of each frame before it, and some send nothing else.
+    #[test]
+    fn headers_of_frames_are_cut_off() {
+        let mut aac = Aac::new(config(SAID).unwrap());
+        let framed = [&aac.config.adts(3)[..], &[0x21, 8, 9]].concat();
+        let packet = [&[0, 16, 0, 10 << 3][..], &framed].concat();
+        assert_eq!(units(&mut aac, &packet, false)[0].data, [0x21, 8, 9]);
+        let found = units(&mut aac, &[&framed[..], &framed].concat(), false);
+        let times: Vec<u32> = found.iter().map(|of| of.timestamp).collect();
+        assert_eq!((times, &*found[1].data), (vec![9, 1_033], &[0x21, 8, 9][..]));
+        assert_eq!(aac.left_out, 0);
     }
 }

@@ -237,7 +237,10 @@ impl Cuts {
                 if entry.is_key
                     && let Some(cut) = begun.take()
                 {
-                    self.push(cut);
+                    self.push(Cut {
+                        media_ns: entry.media_ns,
+                        ..cut
+                    });
                 }
             }
         }

@@ -61,6 +61,7 @@ impl Source {
     pub fn file_head(&mut self, segments: &Segments) -> Result<Vec<u8>, ExportError> {
         let first = segments.first();
         let heads = self.heads(first.place)?;
+        self.makes_of(heads.iter().map(TrackHead::track).collect());
         let end = self.archive.extent(&self.client, &self.recording)?.end;
         let end = end.min(segments.ends_ns());
         let length_ms = end.saturating_sub(first.media_ns) / 1_000_000;

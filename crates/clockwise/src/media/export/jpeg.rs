@@ -1,5 +1,7 @@
 //! Motion JPEG (RFC 2435): images from packets, with the headers that are left out on the way.
 
+use std::collections::BTreeMap;
+
 use super::unit::{Packet, Unit};
 
 /// The largest image, in bytes.
@@ -60,15 +62,19 @@ const CHROMINANCE_AC: ([u8; 16], &[u8]) = (
 );
 
 /// The tables that a quality from 1 to 99 stands for (RFC 2435, 4.2).
-fn tables_of(quality: u8) -> Vec<u8> {
+fn tables_of(quality: u8) -> Tables {
     let quality = u32::from(quality.clamp(1, 99));
     let factor = match quality {
         1..50 => 5_000 / quality,
         _ => 200 - quality * 2,
     };
-    let base = LUMINANCE.iter().chain(&CHROMINANCE);
-    base.map(|of| ((u32::from(*of) * factor + 50) / 100).clamp(1, 255) as u8)
-        .collect()
+    let scaled = |base: [u8; 64]| {
+        let scaled = base.map(|of| ((u32::from(of) * factor + 50) / 100).clamp(1, 255) as u8);
+        scaled.to_vec()
+    };
+    Tables {
+        of: [scaled(LUMINANCE), scaled(CHROMINANCE)],
+    }
 }
 
 /// What the packets of an image say of it.
@@ -78,29 +84,54 @@ struct Head {
     width: u16,
     height: u16,
     restart_interval: Option<u16>,
-    tables: Vec<u8>,
-    /// Entries of the tables that have two bytes, a bit for each table.
-    precision: u8,
+    tables: Tables,
+}
+
+/// Quantisation tables: of luminance, and of chrominance.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Tables {
+    /// Of 64 numbers, each of a byte or two.
+    of: [Vec<u8>; 2],
+}
+
+impl Tables {
+    /// As a header has them, which says with a bit for each whether its numbers have two bytes; `None`: none is whole. Some
+    /// cameras send a third one, for the second chrominance, and some say two bytes of what has one.
+    fn parse(precision: u8, said: &[u8]) -> Option<Self> {
+        let lengths = [0, 1].map(|number| 64 << (precision >> number & 1));
+        let fits = said.len() == lengths[0] || said.len() >= lengths[0] + lengths[1];
+        let [luminance, chrominance] = match fits {
+            true => lengths,
+            false => [64, 64],
+        };
+        let (first, rest) = said.split_at_checked(luminance)?;
+        // One table serves all.
+        let second = rest.get(..chrominance).unwrap_or(first);
+        let of = [first.to_vec(), second.to_vec()];
+        Some(Self { of })
+    }
+
+    /// Whether numbers of any have two bytes.
+    fn are_wide(&self) -> bool {
+        self.of.iter().any(|of| of.len() > 64)
+    }
 }
 
 impl Head {
     /// The headers of the image (ITU-T T.81, B.2).
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![0xff, 0xd8];
-        let mut rest = &self.tables[..];
-        for number in 0..2_u8 {
-            let wide = self.precision >> number & 1;
-            let length = 64 << wide;
-            // One table serves all.
-            let (table, behind) = rest.split_at_checked(length).unwrap_or((rest, rest));
-            rest = if behind.is_empty() { table } else { behind };
+        for (number, table) in (0..).zip(&self.tables.of) {
+            let wide = u8::from(table.len() > 64);
             segment(&mut out, 0xdb, &[&[wide << 4 | number], table]);
         }
         let [h1, h0] = self.height.to_be_bytes();
         let [w1, w0] = self.width.to_be_bytes();
         let sampling = if self.kind & 1 == 0 { 0x21 } else { 0x22 };
         let frame = [8, h1, h0, w1, w0, 3, 1, sampling, 0, 2, 0x11, 1, 3, 0x11, 1];
-        segment(&mut out, 0xc0, &[&frame]);
+        // Numbers of two bytes are none of the baseline (B.2.2).
+        let marker = if self.tables.are_wide() { 0xc1 } else { 0xc0 };
+        segment(&mut out, marker, &[&frame]);
         let codes = [
             (0x00, LUMINANCE_DC),
             (0x10, LUMINANCE_AC),
@@ -128,8 +159,12 @@ fn segment(out: &mut Vec<u8>, marker: u8, parts: &[&[u8]]) {
 /// Puts images together.
 #[derive(Debug, Default)]
 pub struct Jpeg {
-    /// Tables that came with an earlier image, by its quality: they need not come again.
-    tables: Option<(u8, u8, Vec<u8>)>,
+    /// Tables that came with earlier images, by their quality: they need not come again.
+    tables: BTreeMap<u8, Tables>,
+    /// How wide and high images are that do not say it, as they are too large for that.
+    size: Option<(u16, u16)>,
+    /// Its sender marks the last packet of an image.
+    has_marks: bool,
     /// The image, and how much of it after its headers has come.
     open: Option<(Unit, usize)>,
     /// Images that were left out: parts of them are missing, or they are of no kind that is known.
@@ -144,38 +179,69 @@ struct Part<'a> {
 }
 
 impl Jpeg {
-    /// Takes the next packet, and gives the image that is whole now.
-    pub fn push(&mut self, packet: &Packet<'_>) -> Option<Unit> {
+    /// Nothing has come yet; images that are too large to say how large they are have that size.
+    #[must_use]
+    pub fn new(size: Option<(u16, u16)>) -> Self {
+        Self {
+            size,
+            ..Self::default()
+        }
+    }
+
+    /// Takes the next packet, and gives the images that are whole now.
+    pub fn push(&mut self, packet: &Packet<'_>, out: &mut Vec<Unit>) {
         let timestamp = packet.header.timestamp;
         let Some(part) = self.part(packet.payload) else {
             self.drop_open();
             self.left_out += 1;
-            return None;
+            return;
         };
         if part.offset == 0 {
+            // One that has no mark at its end is whole as well, if nothing is missing.
+            if !packet.is_after_loss {
+                out.extend(self.ended());
+            }
             self.drop_open();
             let unit = Unit {
-                data: part.head.encode(),
+                // Some send images with their headers.
+                data: match has_headers(part.data) {
+                    true => Vec::new(),
+                    false => part.head.encode(),
+                },
                 timestamp,
                 media_ns: packet.media_ns,
                 is_key: true,
             };
             self.open = Some((unit, 0));
         }
-        let (unit, come) = self.open.as_mut()?;
+        let Some((unit, come)) = self.open.as_mut() else {
+            return;
+        };
         let is_next = unit.timestamp == timestamp && *come == part.offset;
         if !is_next || packet.is_after_loss && part.offset > 0 || *come > IMAGE_BYTES_MAX {
             self.drop_open();
-            return None;
+            return;
         }
         unit.data.extend_from_slice(part.data);
         *come += part.data.len();
-        if !packet.header.marker {
-            return None;
+        if packet.header.marker {
+            self.has_marks = true;
+            out.extend(self.ended());
         }
+    }
+
+    /// The last image, of one who marks none: there are no more packets.
+    pub fn finish(&mut self) -> Option<Unit> {
+        match self.has_marks {
+            true => None,
+            false => self.ended(),
+        }
+    }
+
+    fn ended(&mut self) -> Option<Unit> {
         let (mut unit, _) = self.open.take()?;
-        if !unit.data.ends_with(&[0xff, 0xd9]) {
-            unit.data.extend_from_slice(&[0xff, 0xd9]);
+        if !unit.data.ends_with(&END) {
+            unit.data.extend_from_slice(&END);
         }
         Some(unit)
     }
@@ -200,16 +266,24 @@ impl Jpeg {
         if kind & 0x3f > 1 || kind >= 128 {
             return None;
         }
+        let said = (u16::from(width) * 8, u16::from(height) * 8);
+        // What is longer than 2,040 pixels is said to be 0 (3.1.5).
+        let (width, height) = match said {
+            (0, _) | (_, 0) => self.size.unwrap_or_default(),
+            said => said,
+        };
         let mut head = Head {
             kind,
-            width: u16::from(width) * 8,
-            height: u16::from(height) * 8,
+            width,
+            height,
             restart_interval,
-            tables: Vec::new(),
-            precision: 0,
+            tables: Tables::default(),
         };
         if offset == 0 {
             data = self.tables(quality, data, &mut head)?;
+            if !has_headers(data) && (width == 0 || height == 0) {
+                return None;
+            }
         }
         Some(Part { offset, head, data })
     }
@@ -222,18 +296,24 @@ impl Jpeg {
         let (said, rest) = data.split_first_chunk::<4>()?;
         let length = usize::from(u16::from_be_bytes([said[2], said[3]]));
         let (tables, rest) = rest.split_at_checked(length)?;
-        if !tables.is_empty() {
-            let first = 64 << (said[1] & 1);
-            let second = 64 << (said[1] >> 1 & 1);
-            if length != first && length != first + second {
-                return None;
-            }
-            self.tables = Some((quality, said[1], tables.to_vec()));
+        if has_headers(rest) {
+            return Some(rest);
         }
-        let (_, precision, tables) = self.tables.as_ref().filter(|(of, ..)| *of == quality)?;
-        (head.tables, head.precision) = (tables.clone(), *precision);
+        if !tables.is_empty() {
+            let tables = Tables::parse(said[1], tables)?;
+            self.tables.insert(quality, tables);
+        }
+        head.tables = self.tables.get(&quality)?.clone();
         Some(rest)
     }
+}
+
+/// What an image ends with.
+const END: [u8; 2] = [0xff, 0xd9];
+
+/// Whether an image has been sent with its headers.
+fn has_headers(data: &[u8]) -> bool {
+    data.starts_with(&[0xff, 0xd8, 0xff])
 }
 
 #[cfg(test)]
@@ -244,12 +324,84 @@ mod tests {
     fn push(jpeg: &mut Jpeg, marker: bool, payload: &[u8]) -> Option<Unit> {
         let marker = if marker { 0x9a } else { 0x1a };
         let header = Header::parse(&[0x80, marker, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1]).unwrap();
-        jpeg.push(&Packet {
+        let packet = Packet {
             header,
             payload,
             media_ns: 5,
             is_after_loss: false,
-        })
+        };
+        let mut images = Vec::new();
+        jpeg.push(&packet, &mut images);
+        assert!(images.len() < 2);
+        images.pop()
+    }
+
+    /// An image of 32 by 24 pixels whose tables are these, each number of which is its place in them all.
+    fn with_tables(quality: u8, precision: u8, length: u16) -> Vec<u8> {
+        let [high, low] = length.to_be_bytes();
+        let mut image = vec![0, 0, 0, 0, 1, quality, 4, 3, 0, precision, high, low];
+        image.extend((0..length).map(|of| of as u8));
+        image.push(99);
+        image
+    }
+
+    /// The quantisation tables of an image: the byte before each of them, and its first number.
+    fn tables(image: &Unit) -> Vec<(u8, u8, usize)> {
+        let mut at = 2;
+        let mut tables = Vec::new();
+        while image.data[at + 1] == 0xdb {
+            let length = usize::from(u16::from_be_bytes([image.data[at + 2], image.data[at + 3]]));
+            tables.push((image.data[at + 4], image.data[at + 5], length - 3));
+            at += 2 + length;
+        }
+        tables
+    }
+
+    /// A C922 through live555 sends three; some say numbers of two bytes and send one of each.
+    #[test]
+    fn tables_are_taken_as_they_come() {
+        let mut jpeg = Jpeg::default();
+        for (precision, length, expected) in [
+            (0, 64, [(0, 0, 64), (1, 0, 64)]),
+            (0, 128, [(0, 0, 64), (1, 64, 64)]),
+            (0, 192, [(0, 0, 64), (1, 64, 64)]),
+            (3, 256, [(0x10, 0, 128), (0x11, 128, 128)]),
+            (2, 192, [(0, 0, 64), (0x11, 64, 128)]),
+            (3, 128, [(0x10, 0, 128), (0x11, 0, 128)]),
+            (255, 192, [(0, 0, 64), (1, 64, 64)]),
+        ] {
+            let image = push(&mut jpeg, true, &with_tables(255, precision, length)).unwrap();
+            assert_eq!(tables(&image), expected, "{precision} {length}");
+        }
+        // One is cut off.
+        assert_eq!(push(&mut jpeg, true, &with_tables(255, 0, 63)), None);
+        // Each quality has its own.
+        let first = push(&mut jpeg, true, &with_tables(200, 0, 128)).unwrap();
+        push(&mut jpeg, true, &with_tables(201, 0, 64)).unwrap();
+        let again = push(&mut jpeg, true, &with_tables(200, 0, 0)).unwrap();
+        assert_eq!(again, first);
+    }
+
+    #[test]
+    fn large_images_have_the_size_that_is_described() {
+        let mut jpeg = Jpeg::new(Some((2_592, 1_944)));
+        let image = push(&mut jpeg, true, &[0, 0, 0, 0, 1, 50, 0, 243, 9]).unwrap();
+        let frame = [0xff, 0xc0, 0, 17, 8, 0x07, 0x98, 0x0a, 0x20];
+        assert!(image.data.windows(frame.len()).any(|of| of == frame));
+        let mut unsized_one = Jpeg::default();
+        let none = push(&mut unsized_one, true, &[0, 0, 0, 0, 1, 50, 0, 243, 9]);
+        assert_eq!((none, unsized_one.left_out), (None, 1));
+    }
+
+    #[test]
+    fn an_image_is_whole_without_a_mark_and_with_its_own_headers() {
+        let mut jpeg = Jpeg::default();
+        let own = [0, 0, 0, 0, 1, 50, 4, 3, 0xff, 0xd8, 0xff, 0xdb];
+        assert_eq!(push(&mut jpeg, false, &own), None);
+        assert_eq!(push(&mut jpeg, false, &[0, 0, 0, 4, 1, 50, 4, 3, 7]), None);
+        let image = push(&mut jpeg, false, &own).unwrap();
+        assert_eq!(image.data, [0xff, 0xd8, 0xff, 0xdb, 7, 0xff, 0xd9]);
+        assert!(jpeg.finish().is_some());
     }
 
     #[test]
@@ -306,8 +458,8 @@ mod tests {
 
     #[test]
     fn qualities_scale_the_tables() {
-        assert_eq!(tables_of(50)[..64], LUMINANCE);
-        assert_eq!(tables_of(99)[..3], [1, 1, 1]);
-        assert_eq!(tables_of(25)[64..66], [34, 36]);
+        assert_eq!(tables_of(50).of[0], LUMINANCE);
+        assert_eq!(tables_of(99).of[0][..3], [1, 1, 1]);
+        assert_eq!(tables_of(25).of[1][..2], [34, 36]);
     }
 }

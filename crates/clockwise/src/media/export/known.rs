@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cuts::{Cut, Place};
 use super::parts::{Divided, Listed, Numbered};
-use super::{ExportError, Source};
+use super::{ExportError, Source, TrackHead};
 
 /// Of so many recordings it is known what their segments are.
 const KNOWN_MAX: usize = 32;
@@ -44,7 +44,7 @@ impl Known {
         is_over: bool,
     ) -> Result<Listed, ExportError> {
         let recording = source.recording;
-        let of = (source.archive.header().archive, recording.number);
+        let of = of(source);
         let (divided, before) = self.kept().take(of);
         let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
         let divided = match &mut *divided {
@@ -64,6 +64,31 @@ impl Known {
         }
         Ok(listed)
     }
+
+    /// What is said of the tracks of these segments, which are then what the source makes segments of.
+    ///
+    /// # Errors
+    /// When that is not known, or the recording cannot be read.
+    pub fn heads(
+        &self,
+        source: &mut Source,
+        listed: &Listed,
+    ) -> Result<Arc<Vec<TrackHead>>, ExportError> {
+        let (divided, _) = self.kept().take(of(source));
+        let mut divided = divided.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = listed.first.place;
+        let heads = match &mut *divided {
+            Some(divided) => divided.heads(source, from)?,
+            None => Arc::new(source.heads(from)?),
+        };
+        source.makes_of(heads.iter().map(TrackHead::track).collect());
+        Ok(heads)
+    }
+}
+
+fn of(source: &Source) -> Of {
+    let archive = source.archive.header().archive;
+    (archive, source.recording.number)
 }
 
 impl Kept {

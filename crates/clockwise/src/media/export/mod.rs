@@ -70,6 +70,9 @@ const LONG_NS: u64 = 500_000_000;
 /// In so many blocks it must be said how a picture is to be decoded.
 const HEAD_BLOCKS_MAX: u64 = 64;
 
+/// Why a track is left out.
+pub const UNDECODABLE: &str = "how it is decoded is said neither in its description nor in the first 64 blocks of what was recorded";
+
 /// Packets lie in the order in which they came: so much after the end of what is wanted, nothing of that comes any more.
 const BEHIND_NS: u64 = 2_000_000_000;
 
@@ -94,6 +97,8 @@ pub struct Source {
     missing: BTreeSet<u64>,
     /// Those that are, of a file whose length has been said; no others may be.
     planned: Option<Arc<BTreeSet<u64>>>,
+    /// The tracks that are in what is made; `None`: all that can be in an MP4 file.
+    tracks: Option<Vec<usize>>,
     /// Frames, images and NAL units that were left out, as parts of them are missing or of no kind that is known.
     pub left_out: u64,
 }
@@ -133,6 +138,7 @@ impl Source {
             kept: None,
             missing: BTreeSet::new(),
             planned: None,
+            tracks: None,
             left_out: 0,
         }
     }
@@ -243,11 +249,27 @@ impl Source {
         Ok(missing)
     }
 
+    /// Of the tracks that can be in an MP4 file, only these are in the segments that are made from now on: those that its
+    /// [head](Self::heads) tells of.
+    pub fn makes_of(&mut self, tracks: Vec<usize>) {
+        self.tracks = Some(tracks);
+    }
+
+    /// The tracks that are in what is made; `None`: all that can be in an MP4 file.
+    #[must_use]
+    pub fn tracks(&self) -> Option<&Vec<usize>> {
+        self.tracks.as_ref()
+    }
+
     /// The tracks that can be in an MP4 file.
     fn mp4_tracks(&self, origin_ns: u64) -> Result<Vec<Track>, ExportError> {
         let described = self.description.tracks().iter().enumerate();
+        let is_wanted = |number: &usize| {
+            let tracks = self.tracks.as_ref();
+            tracks.is_none_or(|tracks| tracks.contains(number))
+        };
         let tracks: Vec<Track> = described
-            .filter(|(_, track)| exports(track).mp4)
+            .filter(|(number, track)| is_wanted(number) && exports(track).mp4)
             .filter_map(|(number, track)| Track::new(number, track, Nanos(origin_ns)))
             .collect();
         match tracks.is_empty() {
@@ -268,31 +290,72 @@ impl Source {
         }
     }
 
-    /// What an MP4 file says of its tracks before all else; from a place on, where it is not in the description.
+    /// What an MP4 file says of its tracks before all else, as what is recorded from a place on says it, and the description
+    /// where that does not. A track of which neither says how it is decoded is left out, which the log says.
     ///
     /// # Errors
-    /// When it is not known.
+    /// When that is not known of any.
     pub fn heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
         let mut tracks = self.mp4_tracks(0)?;
-        let is_known = |tracks: &[Track]| tracks.iter().all(|track| track.head().is_some());
-        if !is_known(&tracks) {
-            let end = Place {
-                serial: from.serial.saturating_add(HEAD_BLOCKS_MAX),
-                packet: 0,
-            };
-            self.packets(&(from..end), u64::MAX, |entry, body| {
-                push(&mut tracks, entry, body);
-                Ok(match is_known(&tracks) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                })
-            })?;
+        self.begin_tracks(&mut tracks, from)?;
+        let mut heads = Vec::new();
+        for track in &tracks {
+            if let Some(head) = track.head() {
+                heads.push(head);
+                continue;
+            }
+            let (volume, recording) = (self.volume(), self.recording.number);
+            let (number, encoding) = (track.number, track.encoding());
+            tracing::warn!(
+                volume,
+                recording,
+                "track {number} ({encoding}) is left out of MP4 and HLS: {UNDECODABLE}"
+            );
         }
-        let heads = tracks.iter().map(|track| {
-            let head = track.head();
-            head.ok_or(ExportError::Parameters(track.number))
-        });
-        heads.collect()
+        match &tracks[..] {
+            [first, ..] if heads.is_empty() => Err(ExportError::Parameters(first.number)),
+            _ => Ok(heads),
+        }
+    }
+
+    /// Reads from a place on until it is known how these tracks are decoded, if that is said there at all.
+    fn begin_tracks(&mut self, tracks: &mut [Track], from: Place) -> Result<(), ExportError> {
+        let is_known = |of: &Track| of.has_begun() && of.head().is_some();
+        if tracks.iter().all(is_known) {
+            return Ok(());
+        }
+        let end = Place {
+            serial: from.serial.saturating_add(HEAD_BLOCKS_MAX),
+            packet: 0,
+        };
+        self.packets(&(from..end), u64::MAX, |entry, body| {
+            let place = push(tracks, entry, body);
+            let is_new = place.is_some_and(|place| is_known(&tracks[place]));
+            Ok(match is_new && tracks.iter().all(is_known) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        })?;
+        Ok(())
+    }
+
+    /// The tracks that would be in an MP4 file if it were known how they are decoded. Where the description says it nothing is
+    /// read.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn undecodable(&mut self) -> Result<Vec<usize>, ExportError> {
+        let Ok(mut tracks) = self.mp4_tracks(0) else {
+            return Ok(Vec::new());
+        };
+        tracks.retain(|of| of.head().is_none());
+        let from = Place {
+            serial: self.first_there(),
+            packet: 0,
+        };
+        self.begin_tracks(&mut tracks, from)?;
+        let unknown = tracks.iter().filter(|of| of.head().is_none());
+        Ok(unknown.map(|of| of.number).collect())
     }
 
     /// Makes the fragments of a segment.

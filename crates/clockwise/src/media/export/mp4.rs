@@ -5,8 +5,7 @@
 
 mod head;
 
-use h264_reader::nal::sps::SeqParameterSet;
-use h264_reader::rbsp::{BitRead as _, BitReader};
+use h264_reader::rbsp::{BitRead, BitReader};
 use mp4_atom::esds::{DecoderConfig, DecoderSpecific, EsDescriptor, SLConfig};
 use mp4_atom::{
     Atom, Audio, Avc1, Avcc, AvccExt, Codec as Entry, Dinf, Dops, Dref, DrefEntry, Encode, Esds,
@@ -136,7 +135,8 @@ pub fn fragment(number: u32, runs: &[Run<'_>]) -> mp4_atom::Result<Vec<u8>> {
 }
 
 fn traf(run: &Run<'_>) -> Traf {
-    let decoded = decode_times(run.samples);
+    let shown = show_times(run);
+    let decoded = decode_times(&shown);
     let mut entries: Vec<TrunEntry> = Vec::with_capacity(run.samples.len());
     for (number, sample) in run.samples.iter().enumerate() {
         let next = decoded.get(number + 1).copied();
@@ -150,7 +150,7 @@ fn traf(run: &Run<'_>) -> Traf {
                 .and_then(|last| last.duration)
                 .unwrap_or(run.usual_ticks),
         };
-        let after = sample.ticks - decoded[number];
+        let after = shown[number] - decoded[number];
         entries.push(TrunEntry {
             duration: Some(duration),
             size: Some(sample.data.len() as u32),
@@ -176,11 +176,41 @@ fn traf(run: &Run<'_>) -> Traf {
     }
 }
 
+/// When samples are shown: where several have one time, as some cameras send them, they share the time up to the next one,
+/// no longer apart than is usual.
+fn show_times(run: &Run<'_>) -> Vec<i64> {
+    let mut times: Vec<i64> = run.samples.iter().map(|sample| sample.ticks).collect();
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by_key(|number| times[*number]);
+    let usual = i64::from(run.usual_ticks);
+    let (mut from, mut before) = (0, None);
+    while let Some(first) = order.get(from) {
+        let at = times[*first];
+        let is_later = |number: &&usize| times[**number] > at;
+        let next = order[from..].iter().find(is_later).map(|of| times[*of]);
+        let next = next.or(run.next_ticks.filter(|next| *next > at));
+        let count = order[from..].partition_point(|of| times[*of] <= at);
+        if count > 1 {
+            let room = match (next, before) {
+                (Some(next), _) => next - at,
+                (None, Some(before)) => usual.min(at - before),
+                (None, None) => usual,
+            };
+            let step = (room / count as i64).clamp(1, usual.max(1));
+            for (later, number) in (0..).zip(&order[from..from + count]) {
+                times[*number] += later * step;
+            }
+        }
+        (from, before) = (from + count, Some(at));
+    }
+    times
+}
+
 /// When samples are decoded, given when they are shown, in the order in which they are decoded: packets do not say it.
 /// The first one when the first is shown, and so on: each no later than it is shown but for what is moved about, whose
 /// difference is below zero, as files of this kind may have it.
-fn decode_times(samples: &[Sample]) -> Vec<i64> {
-    let mut times: Vec<i64> = samples.iter().map(|sample| sample.ticks).collect();
+fn decode_times(shown: &[i64]) -> Vec<i64> {
+    let mut times = shown.to_vec();
     times.sort_unstable();
     // No two at once.
     for number in 1..times.len() {

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::cuts::{Cut, Cuts, Most, Place};
 use super::lulls::LULL_NS;
-use super::{ExportError, Source};
+use super::{ExportError, Source, TrackHead};
 
 /// A segment begins with the first key frame of each of these times.
 const SEGMENT_CUT_NS: u64 = 4_000_000_000;
@@ -148,6 +149,8 @@ pub(super) struct Divided {
     target_ns: u64,
     /// By which they have yet to be numbered.
     before: Option<Numbered>,
+    /// What is said of their tracks: the same as long as this is kept, as players have it once.
+    heads: Option<Arc<Vec<TrackHead>>>,
 }
 
 /// What players are told of.
@@ -183,7 +186,24 @@ impl Divided {
             target_ns: before.as_ref().map_or(TARGET_MIN_NS, |of| of.target_ns),
             before,
             cuts,
+            heads: None,
         })
+    }
+
+    /// What is said of the tracks of segments, from which on these are looked at.
+    pub(super) fn heads(
+        &mut self,
+        source: &mut Source,
+        from: Place,
+    ) -> Result<Arc<Vec<TrackHead>>, ExportError> {
+        if let Some(heads) = &self.heads {
+            return Ok(Arc::clone(heads));
+        }
+        let heads = Arc::new(source.heads(from)?);
+        if self.is_begun {
+            self.heads = Some(Arc::clone(&heads));
+        }
+        Ok(heads)
     }
 
     /// What there is now, up to where the recording ends as yet, or for good.
@@ -197,7 +217,11 @@ impl Divided {
         if self.is_begun && self.next.begins.place.serial < first {
             // All that was found has been overwritten, and what came since is not read for nothing.
             let before = self.numbered().or_else(|| self.before.clone());
-            *self = Self::new(source, before)?;
+            let heads = self.heads.take();
+            *self = Self {
+                heads,
+                ..Self::new(source, before)?
+            };
         }
         if !self.is_begun {
             // Nothing is told of what cannot be decoded as long as something that can be may come.

@@ -37,7 +37,10 @@ pub fn exports(track: &Described) -> Exports {
     let (mp4, raw) = match &*track.encoding {
         "H264" => (true, Some("h264")),
         "H265" => (true, Some("h265")),
-        "MPEG4-GENERIC" if aac::Config::parse(&track.parameters).is_some() => (true, Some("aac")),
+        "MPEG4-GENERIC" => match aac::Config::of(track) {
+            Some(config) => (true, config.has_adts().then_some("aac")),
+            None => (false, None),
+        },
         "JPEG" => (false, Some("mjpeg")),
         "OPUS" => (true, None),
         "L16" => (false, Some("s16be")),
@@ -70,6 +73,9 @@ pub struct Track {
     /// Its number in the recording, from 0.
     pub number: usize,
     payload_type: Option<u8>,
+    /// A packet of that type has come: others are none of the track's from then on.
+    is_of_type: bool,
+    encoding: String,
     clock_rate: u32,
     channels: u8,
     payload: Payload,
@@ -92,14 +98,16 @@ impl Track {
         let payload = match &*described.encoding {
             "H264" => video(Codec::Avc),
             "H265" => video(Codec::Hevc),
-            "MPEG4-GENERIC" => Payload::Aac(Aac::new(aac::Config::parse(&described.parameters)?)),
-            "JPEG" => Payload::Jpeg(Jpeg::default()),
+            "MPEG4-GENERIC" => Payload::Aac(Aac::new(aac::Config::of(described)?)),
+            "JPEG" => Payload::Jpeg(Jpeg::new(described.size)),
             "OPUS" | "L16" | "PCMU" | "PCMA" => Payload::Sound,
             _ => return None,
         };
         Some(Self {
             number,
             payload_type: described.payload_type,
+            is_of_type: false,
+            encoding: described.encoding.clone(),
             clock_rate: described.clock_rate,
             channels: described.channels,
             payload,
@@ -124,10 +132,11 @@ impl Track {
         let Some(payload) = header.payload(body) else {
             return;
         };
-        if self
+        let is_of_type = self
             .payload_type
-            .is_some_and(|of| of != header.payload_type)
-        {
+            .is_none_or(|of| of == header.payload_type);
+        self.is_of_type |= is_of_type;
+        if self.is_of_type && !is_of_type {
             return;
         }
         let payload = header.unpadded(payload);
@@ -151,9 +160,11 @@ impl Track {
         } = self;
         let mut take = |packet: &Packet<'_>| of.push(packet, *clock_rate, units);
         self.reorder.flush(&mut take);
-        if let Payload::Video(nals) = of {
-            units.extend(nals.finish());
-        }
+        units.extend(match of {
+            Payload::Video(nals) => nals.finish(),
+            Payload::Jpeg(jpeg) => jpeg.finish(),
+            Payload::Aac(_) | Payload::Sound => None,
+        });
     }
 
     /// What is whole now of what is to be played at these times, in nanoseconds of the recording; with what is decoded
@@ -204,17 +215,37 @@ impl Track {
         }
     }
 
+    /// The name of its encoding.
+    #[must_use]
+    pub fn encoding(&self) -> &str {
+        &self.encoding
+    }
+
+    /// Whether all has come that says how it is decoded, as what came counts and not what was described.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        match &self.payload {
+            Payload::Video(nals) => nals.has_begun(),
+            Payload::Aac(_) | Payload::Jpeg(_) | Payload::Sound => true,
+        }
+    }
+
     /// What an MP4 file says of it; `None`: that is not known yet.
     #[must_use]
     pub fn head(&self) -> Option<TrackHead> {
         let (id, rate) = (self.id(), self.clock_rate);
         match &self.payload {
-            Payload::Video(nals) if nals.parameters.is_whole(nals.codec()) => {
-                TrackHead::video(id, rate, nals.codec(), &nals.parameters)
+            Payload::Video(nals) => {
+                let codec = nals.codec();
+                let of = |parameters: &Parameters| {
+                    let is_whole = parameters.is_whole(codec);
+                    is_whole.then(|| TrackHead::video(id, rate, codec, parameters))?
+                };
+                of(&nals.parameters()).or_else(|| of(nals.described()))
             }
             Payload::Aac(aac) => Some(TrackHead::aac(id, rate, &aac.config)),
             Payload::Sound => Some(TrackHead::opus(id, rate, self.channels)),
-            Payload::Video(_) | Payload::Jpeg(_) => None,
+            Payload::Jpeg(_) => None,
         }
     }
 
@@ -222,7 +253,7 @@ impl Track {
     #[must_use]
     pub fn usual_ticks(&self) -> u32 {
         match &self.payload {
-            Payload::Aac(_) => aac::FRAME_SAMPLES,
+            Payload::Aac(aac) => aac.config.ticks(1, self.clock_rate),
             // 25 a second, or 50 packets of sound.
             Payload::Video(_) | Payload::Jpeg(_) => self.clock_rate / 25,
             Payload::Sound => self.clock_rate / 50,
@@ -234,7 +265,7 @@ impl Track {
     pub fn raw_head(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Payload::Video(nals) = &self.payload {
-            for unit in nals.parameters.units() {
+            for unit in nals.parameters().units() {
                 out.extend_from_slice(&[0, 0, 0, 1]);
                 out.extend_from_slice(unit);
             }
@@ -256,9 +287,9 @@ impl Track {
 impl Payload {
     fn push(&mut self, packet: &Packet<'_>, clock_rate: u32, units: &mut Vec<Unit>) {
         match self {
-            Self::Video(nals) => units.extend(nals.push(packet)),
+            Self::Video(nals) => nals.push(packet, units),
             Self::Aac(aac) => aac.push(packet, clock_rate, units),
-            Self::Jpeg(jpeg) => units.extend(jpeg.push(packet)),
+            Self::Jpeg(jpeg) => jpeg.push(packet, units),
             Self::Sound => units.push(Unit {
                 data: packet.payload.to_vec(),
                 timestamp: packet.header.timestamp,

@@ -83,7 +83,11 @@ impl Indexer {
         if let Some(open) = &mut self.open {
             open.key.end = Some(serial);
             open.key.bytes = open.key.bytes.saturating_add(len as u32);
-            open.is_key |= entry.is_key;
+            if entry.is_key && !open.is_key {
+                // Parameters before the picture may have the time of the picture before.
+                open.is_key = true;
+                open.key.media_ns = entry.media_ns;
+            }
         }
     }
 

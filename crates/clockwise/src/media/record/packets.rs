@@ -7,12 +7,14 @@ use super::datagrams::Dropped;
 use super::{STRAGGLERS_WITHIN, Tape};
 use crate::media::block::{Entry, Kind};
 use crate::media::missing::{Range, Why};
-use crate::media::packet::{self, Frames, HEADER_BYTES, Header, Order, Sequence};
+use crate::media::packet::{self, Frames, HEADER_BYTES, Header, Mark, Order, Sequence};
 use crate::media::reception::Reception;
 
 /// A track that is recorded.
 pub(super) struct Track {
-    pub(super) encoding: String,
+    /// What its packets are said to have; once one of them has it, others are no part of its frames.
+    pub(super) payload_type: Option<u8>,
+    pub(super) is_of_type: bool,
     pub(super) sequence: Sequence,
     /// Packets that are missing, and of which no block says so yet: the entry of the next one does. Of those behind the
     /// last one the log tells alone.
@@ -256,12 +258,8 @@ impl Tape<'_> {
             self.tally.strangers += 1;
             return None;
         }
-        let of = &mut self.tracks[track];
         let parsed = Header::parse(header);
-        let encoding = &of.encoding;
-        let payload = parsed.and_then(|parsed| parsed.payload(body));
-        let is_key = payload.map(|payload| packet::is_key(encoding, payload));
-        let (Some(parsed), Some(is_key)) = (parsed, is_key) else {
+        let Some(parsed) = parsed.filter(|parsed| parsed.payload(body).is_some()) else {
             self.tally.strangers += 1;
             self.drop_packet(track, header, Why::Malformed);
             return None;
@@ -296,10 +294,9 @@ impl Tape<'_> {
         of.left = of
             .left
             .filter(|at| now < at.saturating_add(STRAGGLERS_WITHIN));
-        // One that comes late is of a frame that others have begun: it begins none, and is of that which goes on or of none.
-        let is_late = order == Order::Late;
-        entry.begins_frame = !is_late && of.frames.begins(&parsed);
-        entry.is_key = is_key && (!is_late || of.frames.is_of(&parsed));
+        let mark = self.mark(track, &parsed, len, order, entry.lost);
+        (entry.begins_frame, entry.is_key) = (mark.begins, mark.is_key);
+        let of = &mut self.tracks[track];
         // What is from elsewhere says nothing of how the others come, nor of their clock.
         entry.media_ns = if order == Order::Stray {
             let clocks = &self.clocks;
@@ -309,6 +306,39 @@ impl Tape<'_> {
             self.clocks.media_ns(track, parsed.timestamp, arrival_ns)
         };
         Some(entry)
+    }
+
+    /// What a packet whose body is in its place says of its frame. One that comes late is of a frame that others have begun:
+    /// it begins none, and is of that which goes on or of none.
+    fn mark(
+        &mut self,
+        track: usize,
+        header: &Header,
+        len: usize,
+        order: Order,
+        lost: u32,
+    ) -> Mark {
+        let body = self.filling.as_ref().map(|filling| {
+            let from = filling.composer.room().start;
+            &filling.buffer[from..from + len]
+        });
+        let payload = body.and_then(|body| header.payload(body));
+        let payload = payload.map_or(&[][..], |payload| header.unpadded(payload));
+        let of = &mut self.tracks[track];
+        let is_of_type = of.payload_type.is_none_or(|of| of == header.payload_type);
+        of.is_of_type |= is_of_type;
+        if of.is_of_type && !is_of_type {
+            return Mark::default();
+        }
+        let frames = &mut of.frames;
+        if order == Order::Late {
+            return Mark {
+                begins: false,
+                is_key: frames.is_late_key(header, payload),
+            };
+        }
+        let is_elsewhere = matches!(order, Order::Anew { .. } | Order::Stray);
+        frames.packet(header, payload, lost > 0 || is_elsewhere)
     }
 
     /// Notes the packets that are missing before the one with this number.

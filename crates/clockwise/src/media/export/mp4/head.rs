@@ -19,6 +19,12 @@ pub struct TrackHead {
 }
 
 impl TrackHead {
+    /// Its number in the recording, from 0.
+    #[must_use]
+    pub fn track(&self) -> usize {
+        self.id as usize - 1
+    }
+
     /// How wide and high it is, in pixels, if it is a picture.
     #[must_use]
     pub fn size(&self) -> Option<(u16, u16)> {
@@ -182,19 +188,16 @@ type Video = (Entry, (u16, u16), String);
 
 fn avc(parameters: &Parameters, sps: &[u8]) -> Option<Video> {
     let plain = h264_reader::rbsp::decode_nal(sps).ok()?;
-    let bits = BitReader::new(&*plain);
-    let parsed = SeqParameterSet::from_bits(bits).ok()?;
-    let (width, height) = parsed.pixel_dimensions().ok()?;
-    let size = (u16::try_from(width).ok()?, u16::try_from(height).ok()?);
+    let parsed = AvcSps::parse(&plain)?;
+    let size = parsed.size()?;
     let [_, profile, compatibility, level, ..] = *sps else {
         return None;
     };
-    let chroma = &parsed.chroma_info;
     // What only the profiles with more than 4:2:0 of 8 bits have (ISO/IEC 14496-15, 5.3.3.1.2).
     let ext = matches!(profile, 100 | 110 | 122 | 144).then(|| AvccExt {
-        chroma_format: chroma.chroma_format.to_u32() as u8,
-        bit_depth_luma: chroma.bit_depth_luma_minus8 + 8,
-        bit_depth_chroma: chroma.bit_depth_chroma_minus8 + 8,
+        chroma_format: parsed.chroma_format,
+        bit_depth_luma: parsed.luma_bits_above_8 + 8,
+        bit_depth_chroma: parsed.chroma_bits_above_8 + 8,
         sequence_parameter_sets_ext: Vec::new(),
     });
     let avcc = Avcc {
@@ -258,6 +261,118 @@ fn hevc(parameters: &Parameters, sps: &[u8]) -> Option<Video> {
     let compatible = u32::from_be_bytes([c0, c1, c2, c3]).reverse_bits();
     let codec = format!("hvc1.{}.{compatible:X}.{tier}{level}", first & 0x1f);
     Some((entry.into(), size, codec))
+}
+
+/// What a file has to say of an H.264 sequence (ITU-T H.264, 7.3.2.1.1): the beginning of its parameters. What is behind that
+/// is not looked at, as there are cameras that write it wrong.
+struct AvcSps {
+    chroma_format: u8,
+    luma_bits_above_8: u8,
+    chroma_bits_above_8: u8,
+    width: u32,
+    height: u32,
+}
+
+/// Profiles that say which chroma and how many bits they have.
+const AVC_HIGH: [u8; 13] = [
+    100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135,
+];
+
+impl AvcSps {
+    /// Of what is behind the header of the NAL unit.
+    fn parse(plain: &[u8]) -> Option<Self> {
+        let profile = *plain.first()?;
+        let mut bits = BitReader::new(plain.get(3..)?);
+        let mut of = Self {
+            chroma_format: 1,
+            luma_bits_above_8: 0,
+            chroma_bits_above_8: 0,
+            width: 0,
+            height: 0,
+        };
+        ue(&mut bits, 31)?;
+        if AVC_HIGH.contains(&profile) {
+            of.chroma_format = ue(&mut bits, 3)? as u8;
+            if of.chroma_format == 3 {
+                bits.skip(1, "separate_colour_plane_flag").ok()?;
+            }
+            of.luma_bits_above_8 = ue(&mut bits, 6)? as u8;
+            of.chroma_bits_above_8 = ue(&mut bits, 6)? as u8;
+            bits.skip(1, "qpprime_y_zero_transform_bypass_flag").ok()?;
+            if bits.read_bit("seq_scaling_matrix_present_flag").ok()? {
+                let lists = if of.chroma_format == 3 { 12 } else { 8 };
+                (0..lists).try_for_each(|list| skip_scaling(&mut bits, list))?;
+            }
+        }
+        ue(&mut bits, 12)?;
+        match ue(&mut bits, 2)? {
+            0 => drop(ue(&mut bits, 12)?),
+            1 => {
+                bits.skip(1, "delta_pic_order_always_zero_flag").ok()?;
+                bits.read_se("offset_for_non_ref_pic").ok()?;
+                bits.read_se("offset_for_top_to_bottom_field").ok()?;
+                for _ in 0..ue(&mut bits, 255)? {
+                    bits.read_se("offset_for_ref_frame").ok()?;
+                }
+            }
+            _ => {}
+        }
+        ue(&mut bits, 64)?;
+        bits.skip(1, "gaps_in_frame_num_value_allowed_flag").ok()?;
+        let (wide, high) = (ue(&mut bits, PIXELS_MAX / 16)?, ue(&mut bits, PIXELS_MAX / 16)?);
+        let is_of_frames = bits.read_bit("frame_mbs_only_flag").ok()?;
+        if !is_of_frames {
+            bits.skip(1, "mb_adaptive_frame_field_flag").ok()?;
+        }
+        bits.skip(1, "direct_8x8_inference_flag").ok()?;
+        let fields = if is_of_frames { 1 } else { 2 };
+        (of.width, of.height) = ((wide + 1) * 16, (high + 1) * 16 * fields);
+        if bits.read_bit("frame_cropping_flag").ok()? {
+            of.crop(&mut bits, fields)?;
+        }
+        Some(of)
+    }
+
+    fn crop(&mut self, bits: &mut impl BitRead, fields: u32) -> Option<()> {
+        let (of_width, of_height) = match self.chroma_format {
+            1 => (2, 2),
+            2 => (2, 1),
+            _ => (1, 1),
+        };
+        let mut sum = || Some(ue(bits, PIXELS_MAX)? + ue(bits, PIXELS_MAX)?);
+        let (across, down) = (sum()?, sum()?);
+        self.width = self.width.checked_sub(across * of_width)?;
+        self.height = self.height.checked_sub(down * of_height * fields)?;
+        Some(())
+    }
+
+    fn size(&self) -> Option<(u16, u16)> {
+        let some = |of: u32| u16::try_from(of).ok().filter(|of| *of > 0);
+        Some((some(self.width)?, some(self.height)?))
+    }
+}
+
+/// A number that is not higher than it may be.
+fn ue(bits: &mut impl BitRead, most: u32) -> Option<u32> {
+    bits.read_ue("a number").ok().filter(|of| *of <= most)
+}
+
+/// Passes over one of the scaling lists (7.3.2.1.1.1).
+fn skip_scaling(bits: &mut impl BitRead, list: u32) -> Option<()> {
+    if !bits.read_bit("seq_scaling_list_present_flag").ok()? {
+        return Some(());
+    }
+    let (mut last, mut next) = (8, 8);
+    for _ in 0..if list < 6 { 16 } else { 64 } {
+        if next != 0 {
+            let delta = bits.read_se("delta_scale").ok()?;
+            next = i32::wrapping_add(last, delta).rem_euclid(256);
+        }
+        if next != 0 {
+            last = next;
+        }
+    }
+    Some(())
 }
 
 /// What a file has to say of an H.265 sequence (ITU-T H.265, 7.3.2.2.1): the beginning of its parameters.

@@ -1,0 +1,460 @@
+//! Where frames begin, and which of them can be decoded without any before it.
+//!
+//! Timestamps alone do not tell. There are cameras that send the parameters of a picture with the time of the picture before
+//! (retina #13), and others that send several pictures with one time. So a frame begins
+//!
+//! * where the timestamp is another one behind a picture, or behind packets that are missing;
+//! * where units that go before a picture come behind one (ITU-T H.264, 7.4.1.2.3; ITU-T H.265, 7.4.2.4.4), which messages
+//!   (SEI) do if the sender has marked the end of that picture;
+//! * where the first part of a picture comes behind one. In H.264 the sender has to have marked the end of a picture
+//!   before: both fields of a frame, and redundant slices, begin with the first macroblock as well, and have one time.
+//!
+//! # Deliberately absent
+//!
+//! Two pictures of H.264 with one time and no mark between them are one frame, unless something that goes before a picture is
+//! between them: numbers of frames are in no place that is known without the sequence's parameters.
+
+use super::Header;
+
+/// How what packets carry is encoded, as far as frames are told apart by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Coding {
+    /// H.264 (RFC 6184).
+    Avc,
+    /// H.265 (RFC 7798).
+    Hevc,
+    /// MPEG-4 (RFC 6416).
+    Mpeg4,
+    /// Motion JPEG (RFC 2435).
+    Jpeg,
+    /// Anything else: a frame is what has one timestamp, and every one can be decoded alone.
+    #[default]
+    Other,
+}
+
+impl Coding {
+    /// Of the name of an encoding, in capitals.
+    #[must_use]
+    pub fn of(encoding: &str) -> Self {
+        match encoding {
+            "H264" => Self::Avc,
+            "H265" => Self::Hevc,
+            "MP4V-ES" => Self::Mpeg4,
+            "JPEG" => Self::Jpeg,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What a unit is in its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// It goes before a picture.
+    Before,
+    /// It says something of a picture, which some say between its parts.
+    Message,
+    /// The first part of a picture.
+    First,
+    /// What a picture begins with, or its second field.
+    Top,
+    /// Another part of a picture.
+    Part,
+    /// Anything else, which goes with what is before it.
+    Other,
+}
+
+/// What a unit says of whether its frame can be decoded alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Says {
+    Nothing,
+    /// It can.
+    Key,
+    /// It can if the parameters of a sequence are in it.
+    Intra,
+    /// Those parameters.
+    Sequence,
+}
+
+/// What is known of a unit by its first bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    role: Role,
+    says: Says,
+}
+
+/// A part of something of which no more is known.
+const PART: Piece = Piece {
+    role: Role::Part,
+    says: Says::Nothing,
+};
+
+impl Piece {
+    /// Whether it is part of a picture.
+    #[must_use]
+    pub fn is_picture(self) -> bool {
+        matches!(self.role, Role::First | Role::Top | Role::Part)
+    }
+
+    /// A NAL unit of H.264: the byte that it begins with, and what is behind that.
+    #[must_use]
+    pub fn avc(first: u8, rest: &[u8]) -> Self {
+        let kind = first & 0x1f;
+        // `first_mb_in_slice` is 0, whose code is one bit; `slice_type`, behind it, is 2 or 7 of an I slice.
+        let begins = rest.first().copied().filter(|byte| byte & 0x80 != 0);
+        let is_intra = begins.is_some_and(|byte| byte & 0x70 == 0x30 || byte == 0x88);
+        let role = match kind {
+            1 | 2 | 5 if begins.is_some() => Role::Top,
+            1..=5 => Role::Part,
+            6 if !recovers(rest) => Role::Message,
+            // A prefix (14) goes before each slice, not before each picture.
+            6..=9 | 15..=18 => Role::Before,
+            _ => Role::Other,
+        };
+        let says = match kind {
+            5 => Says::Key,
+            1 | 2 if is_intra => Says::Intra,
+            6 if recovers(rest) => Says::Key,
+            7 => Says::Sequence,
+            _ => Says::Nothing,
+        };
+        Self { role, says }
+    }
+
+    /// A NAL unit of H.265: the two bytes that it begins with, and what is behind them.
+    #[must_use]
+    pub fn hevc(head: [u8; 2], rest: &[u8]) -> Self {
+        let kind = head[0] >> 1 & 0x3f;
+        let is_of_base = head[0] & 1 == 0 && head[1] >> 3 == 0;
+        // `first_slice_segment_in_pic_flag`.
+        let begins = rest.first().is_some_and(|byte| byte & 0x80 != 0);
+        let role = match kind {
+            _ if !is_of_base => Role::Other,
+            0..=31 if begins => Role::First,
+            0..=31 => Role::Part,
+            39 if !recovers(rest) => Role::Message,
+            32..=35 | 39 | 41..=44 => Role::Before,
+            _ => Role::Other,
+        };
+        let says = match kind {
+            _ if !is_of_base => Says::Nothing,
+            16..=23 => Says::Key,
+            39 if recovers(rest) => Says::Key,
+            _ => Says::Nothing,
+        };
+        Self { role, says }
+    }
+
+    /// What a packet of MPEG-4 begins with, of which headers may be followed by a picture.
+    fn mpeg4(payload: &[u8]) -> (Self, Option<Self>) {
+        let picture = |next: Option<&u8>| Self {
+            role: Role::Top,
+            says: match next.is_some_and(|byte| byte >> 6 == 0) {
+                true => Says::Key,
+                false => Says::Nothing,
+            },
+        };
+        match payload {
+            [0, 0, 1, 0xb6, behind @ ..] => (picture(behind.first()), None),
+            [0, 0, 1, 0xb0 | 0xb3 | 0xb5 | 0x00..=0x2f, ..] => {
+                let begin = [0, 0, 1, 0xb6];
+                let at = payload.windows(4).position(|of| of == begin);
+                let header = Self {
+                    role: Role::Before,
+                    says: Says::Nothing,
+                };
+                (header, at.map(|at| picture(payload.get(at + 4))))
+            }
+            _ => (PART, None),
+        }
+    }
+
+    /// A packet of Motion JPEG: where in its image it begins is said in it.
+    fn jpeg(payload: &[u8]) -> Self {
+        Self {
+            role: match payload {
+                [_, 0, 0, 0, ..] => Role::First,
+                _ => Role::Part,
+            },
+            says: Says::Key,
+        }
+    }
+}
+
+/// So many messages of a unit are looked at.
+const MESSAGES_MAX: usize = 8;
+
+/// Whether messages about a picture (SEI) say that pictures are right from there on, or soon (`recovery_point`).
+fn recovers(mut messages: &[u8]) -> bool {
+    let number = |rest: &mut &[u8]| {
+        let mut sum = 0_usize;
+        loop {
+            let (byte, behind) = rest.split_first()?;
+            *rest = behind;
+            sum += usize::from(*byte);
+            if *byte != 0xff {
+                return Some(sum);
+            }
+        }
+    };
+    for _ in 0..MESSAGES_MAX {
+        let (Some(kind), Some(length)) = (number(&mut messages), number(&mut messages)) else {
+            return false;
+        };
+        if kind == 6 {
+            return length > 0;
+        }
+        let Some(behind) = messages.get(length..) else {
+            return false;
+        };
+        messages = behind;
+    }
+    false
+}
+
+/// What is between NAL units where there are no lengths, and in none of them (ITU-T H.264, annex B).
+pub const START: &[u8] = &[0, 0, 1];
+
+/// NAL units that have such between them: some cameras send parameters and the picture behind them as one.
+pub fn apart(mut units: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let split = std::iter::from_fn(move || {
+        if units.is_empty() {
+            return None;
+        }
+        let at = units.windows(START.len()).position(|of| of == START);
+        let (unit, rest) = units.split_at(at.unwrap_or(units.len()));
+        units = rest.get(START.len()..).unwrap_or_default();
+        // A start code may begin with one more.
+        let end = unit.iter().rposition(|byte| *byte != 0);
+        Some(&unit[..end.map_or(0, |last| last + 1)])
+    });
+    split.filter(|unit| !unit.is_empty())
+}
+
+/// Whether a payload begins with a start code, which some cameras leave before their units.
+#[must_use]
+pub fn has_start_code(payload: &[u8]) -> bool {
+    matches!(payload, [0, 0, 1, ..] | [0, 0, 0, 1, ..])
+}
+
+/// The units of an aggregate, each behind its length; the last one as far as it goes.
+fn aggregated(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, behind) = rest.split_first_chunk()?;
+        let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
+        let (unit, behind) = behind.split_at(len);
+        rest = behind;
+        Some(unit)
+    })
+}
+
+/// What is noted of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    /// A frame begins with it.
+    pub begins: bool,
+    /// It says that its frame can be decoded without any before it.
+    pub is_key: bool,
+}
+
+/// Where frames begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frames {
+    coding: Coding,
+    /// Of the unit that began last.
+    timestamp: Option<u32>,
+    /// What the frame has: part of a picture, what a picture begins with, and the parameters of a sequence.
+    has_picture: bool,
+    has_top: bool,
+    has_sequence: bool,
+    /// Its sender has said that a picture is whole.
+    is_marked: bool,
+    /// A unit goes on in the next packet.
+    is_open: bool,
+}
+
+impl Frames {
+    /// Nothing has come yet.
+    #[must_use]
+    pub fn new(coding: Coding) -> Self {
+        Self {
+            coding,
+            ..Self::default()
+        }
+    }
+
+    /// The same of what begins anew.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self::new(self.coding)
+    }
+
+    /// Takes the next packet, before which others may be missing.
+    pub fn packet(&mut self, header: &Header, payload: &[u8], is_after_loss: bool) -> Mark {
+        let mut mark = Mark::default();
+        self.is_open &= !is_after_loss;
+        let mut is_after_loss = is_after_loss;
+        let coding = self.coding;
+        let mut take = |of: &mut Self, piece| {
+            let is_behind_gap = std::mem::take(&mut is_after_loss);
+            mark.begins |= of.unit(piece, header.timestamp, is_behind_gap);
+            mark.is_key |= of.is_key(piece);
+        };
+        match coding {
+            Coding::Avc | Coding::Hevc => self.nal_units(payload, &mut take),
+            Coding::Mpeg4 => {
+                let (first, behind) = Piece::mpeg4(payload);
+                take(self, first);
+                behind.into_iter().for_each(|piece| take(self, piece));
+            }
+            Coding::Jpeg => take(self, Piece::jpeg(payload)),
+            Coding::Other => take(
+                self,
+                Piece {
+                    says: Says::Key,
+                    ..PART
+                },
+            ),
+        }
+        self.end_packet(header.marker);
+        mark
+    }
+
+    /// Whether a packet that comes late, and begins no frame, says that the frame that goes on can be decoded alone.
+    #[must_use]
+    pub fn is_late_key(&self, header: &Header, payload: &[u8]) -> bool {
+        let mut alone = self.anew();
+        self.timestamp == Some(header.timestamp) && alone.packet(header, payload, false).is_key
+    }
+
+    /// The NAL units that begin in a packet.
+    fn nal_units(&mut self, payload: &[u8], take: &mut impl FnMut(&mut Self, Piece)) {
+        let is_avc = self.coding == Coding::Avc;
+        if has_start_code(payload) {
+            self.is_open = false;
+            return apart(payload).for_each(|unit| self.nal_unit(unit, take));
+        }
+        match payload {
+            [first, rest @ ..] if is_avc && first & 0x1f == 24 => {
+                self.is_open = false;
+                aggregated(rest).for_each(|unit| self.nal_unit(unit, take));
+            }
+            [first, _, rest @ ..] if !is_avc && first >> 1 & 0x3f == 48 => {
+                self.is_open = false;
+                aggregated(rest).for_each(|unit| self.nal_unit(unit, take));
+            }
+            [first, flags, body @ ..] if is_avc && first & 0x1f == 28 => {
+                let piece = Piece::avc(*flags, body);
+                // Parameters and a delimiter are never so long, unless a picture is behind them in one unit.
+                let behind = match flags & 0x1f {
+                    7 => Some(Says::Key),
+                    8 | 9 => Some(Says::Nothing),
+                    _ => None,
+                };
+                self.fragment(*flags, piece, behind, take);
+            }
+            [first, second, flags, body @ ..] if !is_avc && first >> 1 & 0x3f == 49 => {
+                let piece = Piece::hevc([first & 0x81 | (flags & 0x3f) << 1, *second], body);
+                let behind = match flags & 0x3f {
+                    32 | 33 => Some(Says::Key),
+                    34 | 35 => Some(Says::Nothing),
+                    _ => None,
+                };
+                self.fragment(*flags, piece, behind, take);
+            }
+            unit => {
+                self.is_open = false;
+                self.nal_unit(unit, take);
+            }
+        }
+    }
+
+    /// A whole one, which may have others in it if it is none of a picture.
+    fn nal_unit(&mut self, unit: &[u8], take: &mut impl FnMut(&mut Self, Piece)) {
+        let piece = self.piece(unit);
+        if !matches!(piece.role, Role::Before | Role::Message) {
+            return take(self, piece);
+        }
+        for unit in apart(unit) {
+            let piece = self.piece(unit);
+            take(self, piece);
+        }
+    }
+
+    fn piece(&self, unit: &[u8]) -> Piece {
+        match (self.coding, unit) {
+            // Those that are none, and such as lie among others by their times, are parts of what has their time.
+            (Coding::Avc, [first, ..]) if !(1..=23).contains(&(first & 0x1f)) => PART,
+            (Coding::Hevc, [first, _, ..]) if first >> 1 & 0x3f > 47 => PART,
+            (Coding::Avc, [first, rest @ ..]) => Piece::avc(*first, rest),
+            (Coding::Hevc, [first, second, rest @ ..]) => Piece::hevc([*first, *second], rest),
+            _ => PART,
+        }
+    }
+
+    /// A fragment of one, which begins with it or goes on; the one of a picture may be behind it in the same unit.
+    fn fragment(
+        &mut self,
+        flags: u8,
+        piece: Piece,
+        behind: Option<Says>,
+        take: &mut impl FnMut(&mut Self, Piece),
+    ) {
+        let begins = flags & 0x80 != 0;
+        if begins {
+            take(self, piece);
+            if let Some(says) = behind {
+                let role = Role::Top;
+                take(self, Piece { role, says });
+            }
+        } else if !self.is_open {
+            // What it begins with is missing.
+            let says = match piece.says {
+                Says::Key => Says::Key,
+                _ => Says::Nothing,
+            };
+            take(self, Piece { says, ..PART });
+        }
+        self.is_open = flags & 0x40 == 0;
+    }
+
+    /// Whether a frame begins with a unit that begins in a packet of that time, before which others may be missing.
+    pub fn unit(&mut self, piece: Piece, timestamp: u32, is_after_loss: bool) -> bool {
+        let begins = match self.timestamp {
+            None => true,
+            Some(of) if of != timestamp && (self.has_picture || is_after_loss) => true,
+            Some(_) => match piece.role {
+                Role::Before | Role::First => self.has_picture,
+                Role::Message => self.is_marked,
+                Role::Top => self.has_top && (self.is_marked || is_after_loss),
+                Role::Part | Role::Other => false,
+            },
+        };
+        if begins {
+            let is_open = self.is_open;
+            *self = Self {
+                is_open,
+                ..self.anew()
+            };
+        }
+        self.timestamp = Some(timestamp);
+        self.has_picture |= piece.is_picture();
+        self.has_top |= piece.role == Role::Top;
+        self.has_sequence |= piece.says == Says::Sequence;
+        begins
+    }
+
+    /// Whether the frame that goes on can be decoded alone, as this unit of it says.
+    #[must_use]
+    pub fn is_key(&self, piece: Piece) -> bool {
+        match piece.says {
+            Says::Key => true,
+            Says::Intra => self.has_sequence,
+            Says::Nothing | Says::Sequence => false,
+        }
+    }
+
+    /// A packet is over, which has the mark of the last one of a picture or not.
+    pub fn end_packet(&mut self, has_marker: bool) {
+        self.is_marked |= has_marker && self.has_picture;
+    }
+}
