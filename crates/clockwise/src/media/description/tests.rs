@@ -217,7 +217,9 @@ fn what_cannot_be_recorded_is_said() {
 fn the_only_format_of_a_track_is_meant_whatever_its_number() {
     let head = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\n";
     let of = |media: &str| Description::parse(format!("{head}{media}").as_bytes()).unwrap();
-    let found = of("m=audio 0 RTP/AVP 104\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n");
+    let found = of(
+        "m=audio 0 RTP/AVP 104\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n",
+    );
     assert_eq!(found.tracks()[0].parameters, "config=1408");
     let given = String::from_utf8(found.for_players(0, None)).unwrap();
     assert!(given.contains("a=fmtp:104 config=1408\r\n"), "{given}");
@@ -225,7 +227,9 @@ fn the_only_format_of_a_track_is_meant_whatever_its_number() {
     let track = &found.tracks()[0];
     assert_eq!((&*track.encoding, &*track.parameters), ("H265", "x=1"));
     // Of several formats, or of several that are described, nobody knows which is meant.
-    let found = of("m=audio 0 RTP/AVP 104 105\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n");
+    let found = of(
+        "m=audio 0 RTP/AVP 104 105\r\na=rtpmap:104 mpeg4-generic/16000/1\r\na=fmtp:97 config=1408\r\n",
+    );
     assert_eq!(found.tracks()[0].parameters, "");
     let found = of("m=audio 0 RTP/AVP 104\r\na=fmtp:97 a=1\r\na=fmtp:98 b=1\r\n");
     assert_eq!(found.tracks()[0].parameters, "");
@@ -246,7 +250,11 @@ fn what_pictures_say_of_their_rate_and_size_is_understood() {
             "JPEG",
             Some((2_560, 1_920)),
         ),
-        ("m=video 0 RTP/AVP 26\r\na=x-dimensions:0,7\r\n", "JPEG", None),
+        (
+            "m=video 0 RTP/AVP 26\r\na=x-dimensions:0,7\r\n",
+            "JPEG",
+            None,
+        ),
     ] {
         let found = Description::parse(format!("{head}{media}").as_bytes()).unwrap();
         let track = &found.tracks()[0];

@@ -120,10 +120,7 @@ impl Config {
         let mut rates = FREQUENCIES.iter();
         let index = rates.position(|of| *of == described.clock_rate)? as u8;
         let channels = described.channels.clamp(1, 7);
-        let specific = [
-            LOW_COMPLEXITY << 3 | index >> 1,
-            index << 7 | channels << 3,
-        ];
+        let specific = [LOW_COMPLEXITY << 3 | index >> 1, index << 7 | channels << 3];
         Self::specific(heads, specific.to_vec())
     }
 
@@ -487,7 +484,10 @@ mod tests {
         let longer = config("config=119056e500").unwrap();
         assert_eq!((longer.object_type, longer.specific.len()), (2, 5));
         let low = config("mode=AAC-lbr;config=1190").unwrap();
-        assert_eq!((low.heads.size, low.heads.index, low.heads.delta), (6, 2, 2));
+        assert_eq!(
+            (low.heads.size, low.heads.index, low.heads.delta),
+            (6, 2, 2)
+        );
         // A band is added to 24 kHz: a frame takes as long as 2,048 samples of 48 kHz.
         let banded = config("config=2b098800").unwrap();
         assert_eq!((banded.object_type, banded.core_type), (5, 2));
@@ -521,7 +521,10 @@ mod tests {
         assert_eq!(units(&mut aac, &packet, false)[0].data, [0x21, 8, 9]);
         let found = units(&mut aac, &[&framed[..], &framed].concat(), false);
         let times: Vec<u32> = found.iter().map(|of| of.timestamp).collect();
-        assert_eq!((times, &*found[1].data), (vec![9, 1_033], &[0x21, 8, 9][..]));
+        assert_eq!(
+            (times, &*found[1].data),
+            (vec![9, 1_033], &[0x21, 8, 9][..])
+        );
         assert_eq!(aac.left_out, 0);
     }
 }

@@ -123,7 +123,7 @@ pub struct Nals {
     /// Where in the frame the NAL unit begins whose fragments are coming.
     open: Option<usize>,
     done: Vec<Unit>,
-    /// Whether a key frame has come, which its parameters come with if they come at all.
+    /// Whether a key frame has begun, before which its parameters come if they come at all.
     has_key: bool,
     /// NAL units that were left out: fragments of them are missing, or they are of no kind that is known.
     pub left_out: u64,
@@ -159,7 +159,7 @@ impl Nals {
         self.codec
     }
 
-    /// Whether a key frame has come, or the parameters that come with it.
+    /// Whether a key frame has begun, or the parameters that come before it have come.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.has_key || self.seen.is_whole(self.codec)
@@ -221,7 +221,6 @@ impl Nals {
         if !std::mem::take(&mut self.has_picture) {
             return;
         }
-        self.has_key |= self.frame.is_key;
         self.done.push(std::mem::take(&mut self.frame));
     }
 
@@ -270,6 +269,7 @@ impl Nals {
             (self.frame.timestamp, self.frame.media_ns) = (timestamp, media_ns);
         }
         self.is_timed |= piece.is_picture();
+        self.has_key |= piece.is_picture() && self.frames.is_key(piece);
     }
 
     fn whole(&mut self, unit: &[u8]) {
@@ -301,7 +301,11 @@ impl Nals {
         let kind = self.codec.kind(unit);
         let is_picture = matches!(kind, NalKind::Key | NalKind::Slice);
         // None has these bytes in it, but where several were sent as one.
-        if !is_picture && unit.windows(frames::START.len()).any(|of| of == frames::START) {
+        if !is_picture
+            && unit
+                .windows(frames::START.len())
+                .any(|of| of == frames::START)
+        {
             let units = self.frame.data.split_off(begin + 4);
             self.frame.data.truncate(begin);
             frames::apart(&units).for_each(|unit| self.whole(unit));

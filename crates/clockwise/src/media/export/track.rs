@@ -132,9 +132,7 @@ impl Track {
         let Some(payload) = header.payload(body) else {
             return;
         };
-        let is_of_type = self
-            .payload_type
-            .is_none_or(|of| of == header.payload_type);
+        let is_of_type = self.payload_type.is_none_or(|of| of == header.payload_type);
         self.is_of_type |= is_of_type;
         if self.is_of_type && !is_of_type {
             return;

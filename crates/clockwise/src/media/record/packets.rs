@@ -310,14 +310,7 @@ impl Tape<'_> {
 
     /// What a packet whose body is in its place says of its frame. One that comes late is of a frame that others have begun:
     /// it begins none, and is of that which goes on or of none.
-    fn mark(
-        &mut self,
-        track: usize,
-        header: &Header,
-        len: usize,
-        order: Order,
-        lost: u32,
-    ) -> Mark {
+    fn mark(&mut self, track: usize, header: &Header, len: usize, order: Order, lost: u32) -> Mark {
         let body = self.filling.as_ref().map(|filling| {
             let from = filling.composer.room().start;
             &filling.buffer[from..from + len]

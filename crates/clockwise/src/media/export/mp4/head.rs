@@ -274,9 +274,7 @@ struct AvcSps {
 }
 
 /// Profiles that say which chroma and how many bits they have.
-const AVC_HIGH: [u8; 13] = [
-    100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135,
-];
+const AVC_HIGH: [u8; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
 
 impl AvcSps {
     /// Of what is behind the header of the NAL unit.
@@ -319,7 +317,10 @@ impl AvcSps {
         }
         ue(&mut bits, 64)?;
         bits.skip(1, "gaps_in_frame_num_value_allowed_flag").ok()?;
-        let (wide, high) = (ue(&mut bits, PIXELS_MAX / 16)?, ue(&mut bits, PIXELS_MAX / 16)?);
+        let (wide, high) = (
+            ue(&mut bits, PIXELS_MAX / 16)?,
+            ue(&mut bits, PIXELS_MAX / 16)?,
+        );
         let is_of_frames = bits.read_bit("frame_mbs_only_flag").ok()?;
         if !is_of_frames {
             bits.skip(1, "mb_adaptive_frame_field_flag").ok()?;
