@@ -4,8 +4,8 @@
 //! fragment alone can be handed to a browser. The boxes are `mp4-atom`'s.
 
 mod head;
+mod sps;
 
-use h264_reader::rbsp::{BitRead, BitReader};
 use mp4_atom::esds::{DecoderConfig, DecoderSpecific, EsDescriptor, SLConfig};
 use mp4_atom::{
     Atom, Audio, Avc1, Avcc, AvccExt, Codec as Entry, Dinf, Dops, Dref, DrefEntry, Encode, Esds,
@@ -285,5 +285,27 @@ mod tests {
             [0, 0, 0, 30, 30, 30, 10, 10, 10, 20, 20, 20]
         );
         assert_eq!(bytes[at(&moof.traf[1])..], [5, 5, 5]);
+    }
+
+    #[test]
+    fn samples_of_one_time_share_the_time_up_to_the_next() {
+        let shown = |ticks: &[i64], next_ticks| {
+            let samples: Vec<Sample> = ticks.iter().map(|of| sample(*of, false)).collect();
+            show_times(&Run {
+                id: 1,
+                samples: &samples,
+                next_ticks,
+                usual_ticks: 3_600,
+            })
+        };
+        let twice = [0, 9_000, 9_000, 27_000];
+        assert_eq!(shown(&twice, None), [0, 9_000, 12_600, 27_000]);
+        let thrice = [0, 3_000, 0, 0];
+        assert_eq!(shown(&thrice, None), [0, 3_000, 1_000, 2_000]);
+        // At the end, up to what comes next, or within what there was before.
+        assert_eq!(shown(&[0, 0], Some(4_000)), [0, 2_000]);
+        assert_eq!(shown(&[0, 3_000, 3_000], None), [0, 3_000, 4_500]);
+        assert_eq!(shown(&[5; 3], None), [5, 1_205, 2_405]);
+        assert_eq!(shown(&[0, 10, 5], None), [0, 10, 5]);
     }
 }
