@@ -164,8 +164,8 @@ async fn show(
         let undecodable = match &of.description {
             Some(description) => {
                 let (archive, client) = (Arc::clone(&archive), app.archives.client()?);
-                let source = Source::new(archive, client, recording, description.clone());
-                { source }.undecodable()?
+                let mut source = Source::new(archive, client, recording, description.clone());
+                source.undecodable()?
             }
             None => Vec::new(),
         };
