@@ -133,8 +133,8 @@ impl Core {
         self.finish_one(now, service, started);
     }
 
-    /// The disk is done with what was started then. Two that are alike and were started at the same instant are due
-    /// at the same instant, so either may be meant.
+    /// The disk is done with the service that was started then. Two that are alike and were started at the same instant
+    /// are due at the same instant, so either may be meant.
     ///
     /// # Panics
     /// When it was not started then.

@@ -54,7 +54,7 @@ impl Run {
         }
     }
 
-    /// Who likes asks, and who likes takes something back.
+    /// Tasks ask at random, and take something back at random.
     fn ask(&mut self) {
         for place in 0..self.tasks.len() {
             let id = TaskId(place as u64);
