@@ -222,7 +222,7 @@ pub enum SubmitError {
         /// The limit.
         limit: usize,
     },
-    /// A write or sync of the volume failed: what was acknowledged may not be all there any more,
+    /// The host could not make data of the volume durable: what was acknowledged may not be all there any more,
     /// and writing on would hide that.
     #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
     Poisoned {
