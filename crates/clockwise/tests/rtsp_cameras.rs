@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rtsp_support::camera::{Camera, OPENS};
 use rtsp_support::source::{
-    add, called, connected, ends, has, is, packets, played, records, says, send, shown,
+    add, called, connected, ends, has, is, packets, played, reasons, records, reports, says, send,
+    shown,
 };
 use rtsp_support::{rtp, sdp, serving};
 use serde_json::Value;
@@ -114,6 +115,289 @@ fn a_camera_may_say_a_base_that_is_none() {
         visit.plays(&sdp(800));
         records(&site, address, &mut visit, &packets(0..5, 7));
     }
+    server.terminate();
+}
+
+/// Some cameras do not say by UDP from which ports they send, or that those are 0: they may be any of its address.
+#[test]
+fn a_camera_need_not_say_from_which_ports_it_sends() {
+    for ports in ["", ";server_port=0-1"] {
+        let (site, server, address, _camera, mut visit) = connected("", &["--transport", "udp"]);
+        visit.ports = Some(ports.to_owned());
+        visit.plays(&sdp(800));
+        let sent = packets(0..20, 7);
+        send(&mut visit, &sent);
+        has(&site, 20);
+        visit.report(&rtsp_support::sender_report(7, 1 << 32, 1));
+        reports(&site, 1);
+        ends(&site, address, &sent);
+        server.terminate();
+    }
+}
+
+/// A camera that says another number than that of the request, or more than it has counted of its description, is understood.
+#[test]
+fn an_answer_is_one_to_what_was_asked_whatever_number_it_says() {
+    let (site, server, address, _camera, mut visit) = connected("", &[]);
+    visit.number = Some(4_711);
+    let wanted = visit.wants("OPTIONS");
+    visit.answer(&wanted, "501 Not Implemented", "", "");
+    let wanted = visit.wants("DESCRIBE");
+    visit.does(&wanted, &sdp(800));
+    visit.send(b"a=behind:it\r\n");
+    visit.plays(&sdp(800));
+    records(&site, address, &mut visit, &packets(0..20, 7));
+    server.terminate();
+}
+
+/// Either side may ask (RFC 2326, section 10.1); some cameras hang up if they are not answered.
+#[test]
+fn what_a_camera_asks_for_is_answered() {
+    let (site, server, address, camera, mut visit) = connected("", &[]);
+    let ask = |what: &str| format!("{what} RTSP/1.0\r\nCSeq: 77\r\n\r\n");
+    let wanted = visit.wants("OPTIONS");
+    visit.send(ask("OPTIONS *").as_bytes());
+    let said = visit.is_answered();
+    assert_eq!((&*said.uri, said.header("CSeq")), ("200", Some("77")));
+    visit.does(&wanted, "");
+    visit.plays(&sdp(800));
+    let mut sent = packets(0..5, 7);
+    send(&mut visit, &sent);
+    has(&site, 5);
+    for (what, status) in [
+        ("OPTIONS *", "200"),
+        ("GET_PARAMETER rtsp://cam/live", "200"),
+        ("ANNOUNCE rtsp://cam/live", "501"),
+        ("PLAY_NOTIFY rtsp://cam/live", "501"),
+    ] {
+        visit.send(ask(what).as_bytes());
+        let said = visit.is_answered();
+        assert_eq!(
+            (&*said.uri, said.header("CSeq")),
+            (status, Some("77")),
+            "{what}"
+        );
+    }
+    let more = packets(5..10, 7);
+    send(&mut visit, &more);
+    assert_eq!(has(&site, 10)["gaps"], 0);
+    sent.extend(more);
+    // It ends the session, and is called again.
+    visit.send(ask("TEARDOWN rtsp://cam/live").as_bytes());
+    assert_eq!(visit.is_answered().uri, "200");
+    visit.is_left();
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let more = packets(20..25, 8);
+    send(&mut visit, &more);
+    assert_eq!(has(&site, 15)["gaps"], 1);
+    sent.extend(more);
+    // It says where it is from now on, which is not gone to for ever.
+    let other = Camera::new();
+    let to = format!(
+        "REDIRECT * RTSP/1.0\r\nCSeq: 78\r\nLocation: {}\r\n\r\n",
+        other.url("")
+    );
+    visit.send(to.as_bytes());
+    assert_eq!(visit.is_answered().uri, "200");
+    visit.is_left();
+    let mut visit = other.visit();
+    visit.plays(&sdp(800));
+    let more = packets(30..35, 9);
+    send(&mut visit, &more);
+    assert_eq!(has(&site, 20)["gaps"], 2);
+    sent.extend(more);
+    drop(visit);
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let more = packets(40..45, 10);
+    send(&mut visit, &more);
+    has(&site, 25);
+    sent.extend(more);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// Some cameras play each track for itself.
+#[test]
+fn a_camera_that_plays_no_aggregate_is_told_to_play_each_track() {
+    let (site, server, address, _camera, mut visit) = connected("", &[]);
+    let both = sdp(800) + "m=audio 0 RTP/AVP 0\r\nb=AS:64\r\na=control:two\r\n";
+    let whole = visit.is_asked_to_play(&both);
+    visit.answer(&whole, "459 Aggregate Operation Not Allowed", "", "");
+    for track in ["one", "two"] {
+        let wanted = visit.is_asked_to_play(&both);
+        assert_eq!(wanted.uri, format!("{}{track}", whole.uri));
+        visit.does(&wanted, "");
+    }
+    records(&site, address, &mut visit, &packets(0..5, 7));
+    server.terminate();
+}
+
+/// Some cameras say no to what keeps their session, though it is kept; and some know of none any more.
+#[test]
+fn a_keep_alive_that_is_refused_is_followed_by_the_other() {
+    let (site, server, address, camera, mut visit) = called("tcp");
+    let mut sent = packets(0..5, 7);
+    send(&mut visit, &sent);
+    has(&site, 5);
+    let refuses = |visit: &mut rtsp_support::camera::Visit, method: &str, status: &str| {
+        let wanted = visit.wants(method);
+        assert_eq!(wanted.header("Session"), Some("12345678"));
+        visit.answer(&wanted, status, "", "");
+    };
+    refuses(&mut visit, "GET_PARAMETER", "405 Method Not Allowed");
+    let wanted = visit.wants("OPTIONS");
+    visit.does(&wanted, "");
+    // This one does it.
+    refuses(&mut visit, "OPTIONS", "501 Not Implemented");
+    refuses(&mut visit, "GET_PARAMETER", "400 Bad Request");
+    // Neither, but it is alive.
+    let more = packets(5..10, 7);
+    send(&mut visit, &more);
+    assert_eq!(has(&site, 10)["gaps"], 0);
+    sent.extend(more);
+    refuses(&mut visit, "OPTIONS", "454 Session Not Found");
+    visit.is_left();
+    reasons(&site, "454 Session Not Found");
+    let mut visit = camera.visit();
+    visit.plays(&sdp(800));
+    let more = packets(20..25, 8);
+    send(&mut visit, &more);
+    assert_eq!(has(&site, 15)["gaps"], 1);
+    sent.extend(more);
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// EvoStream does not list GET_PARAMETER and answers OPTIONS, but only the former keeps a session.
+#[test]
+fn a_session_that_is_not_kept_is_kept_alive_otherwise_the_next_time() {
+    let (site, server, address, camera, mut visit) = connected("", &[]);
+    let can = "DESCRIBE, OPTIONS, PAUSE, PLAY, SETUP, TEARDOWN";
+    visit.can = can.to_owned();
+    visit.plays(&sdp(800));
+    let mut sent = packets(0..5, 7);
+    send(&mut visit, &sent);
+    has(&site, 5);
+    let wanted = visit.wants("OPTIONS");
+    visit.does(&wanted, "");
+    drop(visit);
+    let mut visit = camera.visit();
+    visit.can = can.to_owned();
+    visit.plays(&sdp(800));
+    let more = packets(20..25, 8);
+    send(&mut visit, &more);
+    assert_eq!(has(&site, 10)["gaps"], 1);
+    sent.extend(more);
+    for _ in 0..3 {
+        let wanted = visit.wants("GET_PARAMETER");
+        visit.does(&wanted, "");
+    }
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// A camera that has one way for packets, which is not the one that was asked for, is recorded by that, and it is said so.
+#[test]
+fn a_camera_that_refuses_a_transport_is_asked_for_the_other() {
+    for (asked, cannot, by, other) in [
+        ("tcp", "RTP/AVP/TCP", "by UDP", "by TCP"),
+        ("udp", "client_port", "by TCP", "by UDP"),
+    ] {
+        let (site, server, address, camera, mut visit) = connected("", &["--transport", asked]);
+        let mut sent = Vec::new();
+        for _ in 0..2 {
+            visit.cannot = cannot.to_owned();
+            // Once may be as it is starting.
+            while let Some(wanted) = visit.wanted() {
+                visit.does(&wanted, &sdp(800));
+            }
+            let reason = reasons(&site, "461 Unsupported Transport");
+            assert!(reason.contains("as with --transport"), "{reason}");
+            visit = camera.visit();
+        }
+        for (number, ssrc) in [(0, 7), (20, 8)] {
+            // What has worked is asked for at once.
+            visit.cannot = cannot.to_owned();
+            visit.plays(&sdp(800));
+            let some = packets(number..number + 5, ssrc);
+            send(&mut visit, &some);
+            sent.extend(some);
+            let now = has(&site, sent.len() as u64);
+            assert_eq!(
+                (&now["state"], &now["transport"]),
+                (&"recording".into(), &asked.into())
+            );
+            let reason = now["reason"].as_str().expect("a reason");
+            for word in [by, other, "461 Unsupported Transport"] {
+                assert!(reason.contains(word), "{word}: {reason}");
+            }
+            if number == 0 {
+                drop(visit);
+                visit = camera.visit();
+            }
+        }
+        ends(&site, address, &sent);
+        server.terminate();
+    }
+}
+
+/// A firewall may let nothing of it through.
+#[test]
+fn a_camera_of_which_nothing_comes_by_udp_is_asked_for_tcp() {
+    let (site, server, address, camera, mut visit) =
+        connected("timeout = \"2s\"", &["--transport", "udp"]);
+    let play = visit.plays(&sdp(800));
+    // It goes on answering.
+    while let Some(wanted) = visit.wanted() {
+        visit.does(&wanted, "");
+    }
+    reasons(&site, "nothing has come from it by UDP");
+    let mut visit = camera.visit();
+    let again = visit.plays(&sdp(800));
+    assert_eq!(again.uri, play.uri);
+    let sent = packets(0..5, 7);
+    send(&mut visit, &sent);
+    let now = has(&site, 5);
+    let reason = now["reason"].as_str().expect("a reason");
+    assert!(
+        reason.starts_with("packets come by TCP: by UDP, nothing has come"),
+        "{reason}"
+    );
+    ends(&site, address, &sent);
+    server.terminate();
+}
+
+/// What a password is asked for with may change at each answer, whether that is said (`stale`) or not: it was right before.
+#[test]
+fn a_camera_may_ask_for_the_password_of_each_request_anew() {
+    let (site, server, address) = serving("");
+    let camera = Camera::new();
+    add(&site, &camera.url("admin:p%40ss@"), &[]);
+    let mut visit = camera.visit();
+    let mut nonce = 0;
+    let mut sent = Vec::new();
+    let mut kept = 0;
+    while kept < 3 {
+        let wanted = visit.wanted().expect("it goes on");
+        let is_new = wanted.login("nonce") == Some(&*format!("n{nonce}"));
+        if is_new && wanted.is_by("admin", "p@ss") {
+            // It is good for one request.
+            nonce += 1;
+            visit.does(&wanted, &sdp(800));
+            kept += u32::from(wanted.method == "GET_PARAMETER");
+            if wanted.method == "PLAY" {
+                sent = packets(0..5, 7);
+                send(&mut visit, &sent);
+            }
+            continue;
+        }
+        let challenge = format!("WWW-Authenticate: Digest realm=\"cam\", nonce=\"n{nonce}\"\r\n");
+        visit.answer(&wanted, "401 Unauthorized", &challenge, "");
+    }
+    assert_eq!(has(&site, 5)["gaps"], 0);
+    ends(&site, address, &sent);
     server.terminate();
 }
 

@@ -5,6 +5,7 @@ mod rtsp_support;
 
 use common::{Site, call, until};
 use rtsp_support::camera::Camera;
+use rtsp_support::source::{add, reasons};
 use rtsp_support::{
     Client, SDP_TYPE, TCP, lines, publisher, reservations, rtp, sdp, serving, serving_logged,
 };
@@ -47,6 +48,12 @@ fn who_is_refused_is_told_why_and_so_is_the_log() {
     };
     assert_eq!(refused.status, 453, "{refused:?}");
     assert!(refused.body.contains("cannot carry it"), "{refused:?}");
+    assert!(
+        refused
+            .body
+            .contains("MB/s are what was reserved to record it"),
+        "{refused:?}"
+    );
     assert_eq!(reservations(&site), players.len());
     let mut player = players.pop().expect("there is room for one");
     drop(players);
@@ -75,6 +82,78 @@ fn who_is_refused_is_told_why_and_so_is_the_log() {
             assert!(line.contains(part), "{part}: {line}");
         }
     }
+}
+
+/// Whoever is refused a rate is told where it comes from, and what would reserve less: some say far more than they send.
+#[test]
+fn a_refusal_says_where_the_rate_comes_from() {
+    let (site, server, address) = serving("rate = \"2GB/s\"");
+    let unknown: String = sdp(800).replace("b=AS:800\r\n", "");
+    let much = sdp(50_000_000);
+    for (described, options, words) in [
+        (
+            &much,
+            &[][..],
+            [
+                "the 6875.000 MB/s are what the camera's description says",
+                "b=AS",
+                "`--rate` of the source",
+            ],
+        ),
+        (
+            &unknown,
+            &[][..],
+            [
+                "the 2000.000 MB/s are `rate` under [rtsp]",
+                "b=AS",
+                "`--rate` of the source",
+            ],
+        ),
+        (
+            &much,
+            &["--rate", "3GB/s"][..],
+            [
+                "the 3000.000 MB/s are what the source was added with",
+                "`--rate`",
+                "lower one",
+            ],
+        ),
+    ] {
+        let camera = Camera::new();
+        add(&site, &camera.url(""), options);
+        let mut visit = camera.visit();
+        for _ in ["OPTIONS", "DESCRIBE"] {
+            let wanted = visit.wanted().expect("it asks");
+            visit.does(&wanted, described);
+        }
+        visit.is_left();
+        let reason = reasons(&site, "cannot carry it");
+        for word in words {
+            assert!(reason.contains(word), "{word}: {reason}");
+        }
+        site.json(&["source", "remove", "door"]);
+    }
+    for (described, words) in [
+        (
+            &much,
+            [
+                "the 6875.000 MB/s are what the announced description says",
+                "announce less",
+            ],
+        ),
+        (
+            &unknown,
+            ["the 2000.000 MB/s are `rate` under [rtsp]", "announce it"],
+        ),
+    ] {
+        let mut client = Client::connect(address);
+        client.ask("ANNOUNCE", "cam", SDP_TYPE, described).is(200);
+        let said = client.ask("SETUP", "cam/one", TCP, "").is(453);
+        for word in words {
+            assert!(said.body.contains(word), "{word}: {said:?}");
+        }
+    }
+    server.terminate();
 }
 
 /// What nobody has said is reserved as the file says, and players are told that.

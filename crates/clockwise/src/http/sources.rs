@@ -39,7 +39,7 @@ pub struct AddSource {
     pub url: String,
     /// The volume that it is recorded in.
     pub volume: String,
-    /// How packets come.
+    /// How packets are to come; where the camera has no such transport, the other one is taken.
     #[serde(default)]
     pub transport: SourceTransport,
     /// What is reserved; what the camera says it needs when absent.
@@ -78,13 +78,13 @@ pub struct SourceView {
     pub user: Option<String>,
     /// The volume that it is recorded in.
     pub volume: String,
-    /// How packets come.
+    /// How packets are to come.
     pub transport: SourceTransport,
     /// What is reserved; what the camera says it needs when absent.
     pub rate_bytes_per_second: Option<u64>,
     /// What it does.
     pub state: SourceState,
-    /// Why it does not record, if it does not.
+    /// Why it does not record, if it does not, or why by another transport than was asked for.
     pub reason: Option<String>,
     /// The recording that it makes, or made last.
     pub recording: Option<u64>,

@@ -44,6 +44,7 @@ use super::input::{Input, InputError, Next};
 use super::link::Link;
 use super::play::PlayError;
 use super::poll::Wait;
+use super::rate_from::RateFrom;
 use super::receive::{ReceiveError, Receiver};
 use super::record::RecordError;
 use super::roster::Member;
@@ -94,6 +95,8 @@ enum Role {
     Publisher {
         archive: Arc<Archive>,
         description: Box<Description>,
+        /// Where the rate comes from that it needs.
+        rate_from: RateFrom,
         /// From the first SETUP on.
         reserved: Option<Reserved>,
     },

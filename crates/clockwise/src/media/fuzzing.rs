@@ -55,7 +55,7 @@ pub fn login(data: &[u8]) {
         password: "never shown".to_owned(),
     }));
     for (number, challenge) in text.lines().take(2).enumerate() {
-        let asked = login.ask(challenge, number > 0);
+        let asked = login.ask(challenge, u32::from(number > 0));
         let said = asked.and_then(|()| login.header("PLAY", "rtsp://h/"));
         let said = said.map_or_else(|error| error.to_string(), Option::unwrap_or_default);
         assert!(!said.contains("never shown"), "{said:?}");

@@ -48,6 +48,7 @@ pub mod packet;
 pub mod play;
 mod poll;
 mod presentation;
+mod rate_from;
 mod receive;
 pub mod reception;
 pub mod record;

@@ -262,10 +262,7 @@ impl Receiver<'_> {
                 }
                 *items -= 1;
                 match self.input.next_item()? {
-                    Next::Request(request) => {
-                        *self.heard = clock::now();
-                        return Ok(Came::Request(request));
-                    }
+                    Next::Request(request) => return Ok(Came::Request(request)),
                     Next::Response(response) => return Ok(Came::Response(response)),
                     Next::Packet { channel, len } => {
                         *partial = Some(Partial {

@@ -11,8 +11,11 @@
 //! when it is back has a new recording.
 
 mod address;
+mod alive;
+mod asked;
 mod camera;
 mod error;
+mod habits;
 mod login;
 mod own;
 mod reach;
@@ -27,11 +30,12 @@ use engine::clock;
 use engine::event::EventFd;
 use engine::stream::{Refusal, Stream, StreamSpec};
 use sched::request::Op;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::archive::{Archive, Writing};
 use super::archives::Archives;
 use super::description::Description;
+use super::rate_from::RateFrom;
 use super::receive::Stray;
 use super::record::{Tally, Tape};
 use super::roster::{About, Does};
@@ -42,6 +46,7 @@ use address::RedirectError;
 pub use address::{Address, AddressError, Lower};
 use camera::{Camera, Shows};
 pub(super) use error::SourceError;
+use habits::Habits;
 pub use login::Credentials;
 pub(crate) use login::Login;
 use login::LoginError;
@@ -95,7 +100,7 @@ pub enum State {
 pub struct Status {
     /// What it does.
     pub state: State,
-    /// Why it does not record; empty while it does, or before anything has failed.
+    /// Why it does not record, or in another way than it was asked to; empty before anything has failed.
     pub reason: Option<String>,
     /// The recording that it makes or made last.
     pub recording: Option<u64>,
@@ -133,6 +138,7 @@ pub(super) struct Worker {
     /// Signalled when it is to end, and never drained.
     stop: EventFd,
     status: Mutex<Status>,
+    habits: Mutex<Habits>,
 }
 
 impl Worker {
@@ -143,6 +149,7 @@ impl Worker {
         own: Arc<[SocketAddr]>,
     ) -> io::Result<Self> {
         Ok(Self {
+            habits: Mutex::new(Habits::new(spec.lower)),
             spec,
             config,
             archives,
@@ -155,6 +162,11 @@ impl Worker {
     fn now(&self) -> MutexGuard<'_, Status> {
         // Numbers are numbers after any panic.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the camera; nobody else's thread looks at it.
+    fn habits(&self) -> MutexGuard<'_, Habits> {
+        self.habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn status(&self) -> Status {
@@ -198,7 +210,7 @@ impl Worker {
             let mut now = self.now();
             now.reason = Some(error.to_string());
             now.state = match error {
-                SourceError::Refused(_) => State::Refused,
+                SourceError::Refused { .. } => State::Refused,
                 _ => State::Waiting,
             };
         }
@@ -219,13 +231,18 @@ impl Worker {
         let mut meanwhile = self.meanwhile(tape);
         let volume = &self.spec.volume;
         let mut address = self.spec.address.clone();
+        let sent_to = self.habits().sent_to.take();
+        if let Some((to, peer)) = sent_to {
+            address = address.redirected(&to, peer)?;
+        }
         for _ in 0..=REDIRECTS_MAX {
             let trusted = self.spec.trusted.as_ref();
             let mut camera = Camera::connect(&address, trusted, &mut meanwhile)?;
             if camera.is_at(&self.own) && address.plays(volume) {
                 return Err(SourceError::Own(volume.clone()));
             }
-            let shown = camera.describe(&mut meanwhile);
+            let keeps_otherwise = self.habits().keeps_otherwise;
+            let shown = camera.describe(keeps_otherwise, &mut meanwhile);
             let is_withheld =
                 address.credentials().is_none() && self.spec.address.credentials().is_some();
             match shown {
@@ -249,17 +266,25 @@ impl Worker {
         &self,
         description: Description,
     ) -> Result<(Stream, Writing, Description), SourceError> {
+        let (rate, from) = match (self.spec.rate, description.rate()) {
+            (Some(rate), _) => (rate, RateFrom::SourceOption),
+            (None, Some(rate)) => (rate, RateFrom::CameraSays),
+            (None, None) => (self.config.rate, RateFrom::CameraDefault),
+        };
         let description = match self.spec.rate {
             Some(rate) => description.needing_just(rate)?,
-            None => description.needing(self.config.rate)?,
+            None => description.needing(rate)?,
         };
-        let said = description.rate().unwrap_or(self.config.rate);
-        let rate = self.spec.rate.unwrap_or(said);
         let archive = self
             .archives
             .open(&self.spec.volume, Some(self.config.block))?;
         let writing = self.archives.record(&archive)?;
-        let stream = self.stream(&archive, rate)?;
+        let stream = self.stream(&archive, rate);
+        let stream = stream.map_err(|refusal| SourceError::Refused {
+            refusal,
+            rate,
+            from,
+        })?;
         Ok((stream, writing, description))
     }
 
@@ -398,12 +423,45 @@ impl Worker {
         tape: Option<&mut Tape<'_>>,
     ) -> Result<Ready, SourceError> {
         let mut meanwhile = self.meanwhile(tape);
-        let transports = camera.set_up(&description, self.spec.lower, &mut meanwhile)?;
+        let lower = self.habits().lower(camera.is_secure());
+        let transports = camera.set_up(&description, lower, &mut meanwhile);
+        let transports = transports.map_err(|error| match error.may_be_of_transport() {
+            true if !camera.is_secure() => {
+                self.habits().is_refused(lower, &error);
+                let error = Box::new(error);
+                SourceError::NotBy { by: lower, error }
+            }
+            _ => error,
+        })?;
         Ok(Ready {
             camera,
             description,
             transports,
+            lower,
         })
+    }
+
+    /// Takes in what the end of a session that began at a time shows of its camera.
+    fn learn(&self, session: &Session<'_>, camera: &Camera, began: Time, error: &SourceError) {
+        match error {
+            SourceError::SilentBy { by, .. } => self.habits().goes_otherwise(*by, error),
+            SourceError::SentTo(to) => {
+                self.habits().sent_to = Some((to.clone(), camera.peer()));
+            }
+            SourceError::Closed
+            | SourceError::Socket(_)
+            | SourceError::Silent(_)
+            | SourceError::TornDown
+            | SourceError::Status(..)
+                if session.has_come() =>
+            {
+                let age = clock::now().saturating_since(began);
+                let is_tried = camera.is_kept_alive();
+                let mut habits = self.habits();
+                habits.session_ended(age, camera.timeout(), is_tried);
+            }
+            _ => {}
+        }
     }
 
     /// A session with a camera, from PLAY on; why it has ended.
@@ -418,7 +476,9 @@ impl Worker {
             mut camera,
             description,
             transports,
+            lower,
         } = ready;
+        let began = clock::now();
         let gap = tape.heard();
         if gap.is_some() {
             tape.restart();
@@ -430,6 +490,8 @@ impl Worker {
             worker: self,
             number,
             gap,
+            lower,
+            before: tape.tally().packets,
             known: tape.tally().packets,
             // Those that are recorded.
             transports: transports.into_iter().flatten().map(Some).collect(),
@@ -443,6 +505,7 @@ impl Worker {
             Ok(never) => match never {},
             Err(error) => error,
         };
+        self.learn(&session, &camera, began, &error);
         camera.tear_down();
         session.receive_rest(tape, &mut camera, error)
     }
@@ -454,6 +517,8 @@ struct Ready {
     description: Description,
     /// Of each track that it describes; `None`: it refuses that.
     transports: Vec<Option<Transport>>,
+    /// How its packets are asked for.
+    lower: Lower,
 }
 
 impl Ready {

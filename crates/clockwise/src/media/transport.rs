@@ -89,11 +89,7 @@ impl Transport {
                     let default = (2 * number) as u8;
                     let (rtp, rtcp) = one.params.interleaved.unwrap_or((default, None));
                     let wanted = (rtp, rtcp.unwrap_or(rtp.wrapping_add(1)));
-                    let evens = (0..u8::MAX).step_by(2);
-                    let found = iter::once(wanted)
-                        .chain(evens.map(|even| (even, even + 1)))
-                        .find(|pair| are_free(*pair, taken));
-                    if let Some((rtp, rtcp)) = found {
+                    if let Some((rtp, rtcp)) = Self::free_channels(wanted, taken) {
                         return Ok(Self::Interleaved { rtp, rtcp });
                     }
                 }
@@ -114,6 +110,14 @@ impl Transport {
             }
         }
         Err(unsupported)
+    }
+
+    /// These channels, or the first two that are nobody's.
+    pub(super) fn free_channels(wanted: (u8, u8), taken: &[Option<Self>]) -> Option<(u8, u8)> {
+        let evens = (0..u8::MAX).step_by(2);
+        iter::once(wanted)
+            .chain(evens.map(|even| (even, even + 1)))
+            .find(|pair| are_free(*pair, taken))
     }
 
     /// Takes in what somebody who plays by UDP says, which is that it is there; whether it has said anything. What is left
@@ -170,7 +174,7 @@ impl Transport {
         Err(last)
     }
 
-    /// A pair of ports that only the peer's are heard at.
+    /// A pair of ports that only the peer's are heard at; of a port that is 0, all of the peer's are, and nothing is said there.
     ///
     /// # Errors
     /// When there is no way there.
@@ -255,7 +259,7 @@ impl Transport {
 }
 
 /// Whether these are two channels, and nobody else's.
-fn are_free((rtp, rtcp): (u8, u8), taken: &[Option<Transport>]) -> bool {
+pub(super) fn are_free((rtp, rtcp): (u8, u8), taken: &[Option<Transport>]) -> bool {
     let is_free = |channel: u8| {
         taken.iter().flatten().all(|of| match of {
             Transport::Interleaved { rtp, rtcp } => ![*rtp, *rtcp].contains(&channel),

@@ -70,7 +70,11 @@ impl Camera {
             setups: 0,
             named: String::new(),
             says_numbers: true,
+            number: None,
             base: None,
+            can: "OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER, TEARDOWN".to_owned(),
+            ports: None,
+            cannot: String::new(),
         }
     }
 }
@@ -91,7 +95,8 @@ impl Wanted {
         })
     }
 
-    fn login(&self, name: &str) -> Option<&str> {
+    /// What it says of who asks.
+    pub(crate) fn login(&self, name: &str) -> Option<&str> {
         let login = self.header("Authorization")?.strip_prefix("Digest ")?;
         let parts = login
             .split(',')
@@ -141,8 +146,16 @@ pub(crate) struct Visit {
     pub(crate) named: String,
     /// Whether it says to what its answers are.
     pub(crate) says_numbers: bool,
+    /// The number that it says of each, if not the right one.
+    pub(crate) number: Option<u32>,
     /// What it says that its tracks are below, if not what was asked for.
     pub(crate) base: Option<String>,
+    /// What it says that it can be asked for.
+    pub(crate) can: String,
+    /// What it says of the ports that it sends from, if not which they are.
+    pub(crate) ports: Option<String>,
+    /// A word of the transports that it does not have.
+    pub(crate) cannot: String,
 }
 
 impl Visit {
@@ -253,6 +266,18 @@ impl Visit {
         wanted
     }
 
+    /// The answer to what it has asked itself, with its status as the URI; what is asked before is answered as by one that is well.
+    #[track_caller]
+    pub(crate) fn is_answered(&mut self) -> Wanted {
+        loop {
+            let wanted = self.wanted().expect("an answer");
+            if wanted.method == "RTSP/1.0" {
+                return wanted;
+            }
+            self.does(&wanted, "");
+        }
+    }
+
     /// Waits until the other side has gone; it may say good-bye before.
     #[track_caller]
     pub(crate) fn is_left(&mut self) {
@@ -273,7 +298,8 @@ impl Visit {
     }
 
     pub(crate) fn answer(&mut self, to: &Wanted, status: &str, headers: &str, body: &str) {
-        let number = to.header("CSeq").expect("a number");
+        let asked = to.header("CSeq").expect("a number").to_owned();
+        let number = self.number.map_or(asked, |number| number.to_string());
         let number = match self.says_numbers {
             true => format!("CSeq: {number}\r\n"),
             false => String::new(),
@@ -311,14 +337,17 @@ impl Visit {
         let session = "Session: 12345678;timeout=2\r\n";
         match wanted.method.as_str() {
             "OPTIONS" => {
-                let can = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER, TEARDOWN\r\n";
-                self.answer(wanted, "200 OK", can, "");
+                let can = format!("Public: {}\r\n", self.can);
+                self.answer(wanted, "200 OK", &can, "");
             }
             "DESCRIBE" => {
                 let asked = format!("{}/", wanted.uri);
                 let base = self.base.as_ref().unwrap_or(&asked);
                 let kind = format!("Content-Type: application/sdp\r\nContent-Base: {base}\r\n");
                 self.answer(wanted, "200 OK", &kind, sdp);
+            }
+            "SETUP" if !self.cannot.is_empty() && wanted.head.contains(&self.cannot) => {
+                self.answer(wanted, "461 Unsupported Transport", "", "");
             }
             "SETUP" => {
                 let transport = self.transport(wanted) + &self.named;
@@ -353,7 +382,10 @@ impl Visit {
         rtcp.set_read_timeout(Some(WITHIN)).expect("a time");
         self.rtcp = Some(rtcp);
         self.udp = Some((socket, rtp.parse().expect("a port")));
-        format!("{asked};server_port={port}-{}", port.wrapping_add(1))
+        match &self.ports {
+            Some(said) => format!("{asked}{said}"),
+            None => format!("{asked};server_port={port}-{}", port.wrapping_add(1)),
+        }
     }
 
     /// Sends a report of the first track, the way that was agreed on.

@@ -52,6 +52,14 @@ pub(crate) fn says(site: &Site, state: &str, word: &str) -> Value {
     is(site, &what, |of| of["state"] == state && says(of))
 }
 
+/// Waits until the last reason why it did not record has this word, whether it is called again or not.
+#[track_caller]
+pub(crate) fn reasons(site: &Site, word: &str) -> String {
+    let says = |of: &Value| of["reason"].as_str().is_some_and(|of| of.contains(word));
+    let shown = is(site, &format!("it says {word:?}"), says);
+    shown["reason"].as_str().unwrap_or_default().to_owned()
+}
+
 /// Packets with these numbers, a millisecond apart.
 pub(crate) fn packets(numbers: std::ops::Range<u16>, ssrc: u32) -> Vec<Vec<u8>> {
     let packet = |number: u16| rtp(number, u32::from(number), ssrc, &[number as u8; 1_000]);

@@ -232,6 +232,7 @@ impl Connection<'_> {
                     let mut receiver = self.receiver();
                     match receiver.between(tape, transports, &mut partial, &mut items)? {
                         Came::Request(request) => {
+                            self.heard = clock::now();
                             self.send_all(&reports.rest())?;
                             if let Some(refused) = self.admit(&request)? {
                                 self.tell(&refused.done())?;

@@ -16,6 +16,7 @@ use super::{Asked, Connection, Part, Reserved, Role, Session};
 use crate::media::access::Right;
 use crate::media::archive::{Archive, ArchiveError, Recording};
 use crate::media::description::{self, Description};
+use crate::media::rate_from::RateFrom;
 use crate::media::roster::{About, Does};
 use crate::media::transport::{Transport, transports};
 use crate::seldom::Sparing;
@@ -36,6 +37,11 @@ const MEASURED_BLOCKS_MIN: u64 = 8;
 
 /// Why not, for the peer.
 pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
+    refused_because(request, refusal, refusal.to_string())
+}
+
+/// The same, in these words.
+fn refused_because(request: &Asked, refusal: &Refusal, why: String) -> Answer {
     let status = match refusal {
         Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
             StatusCode::NotEnoughBandwidth
@@ -43,7 +49,7 @@ pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
         Refusal::Invalid { .. } => StatusCode::BadRequest,
         Refusal::Pool(_) => StatusCode::ServiceUnavailable,
     };
-    answer(Some(request), status).reason(refusal.to_string())
+    answer(Some(request), status).reason(why)
 }
 
 /// The host has no descriptor for what ends the session.
@@ -70,8 +76,15 @@ impl Connection<'_> {
         }
         let rate = self.shared.config.rate;
         let description = Description::parse(request.body());
-        let description = match description.and_then(|of| of.needing(rate)) {
-            Ok(description) => description,
+        let description = description.and_then(|of| {
+            let from = match of.rate() {
+                Some(_) => RateFrom::Announced,
+                None => RateFrom::AnnouncedDefault,
+            };
+            Ok((of.needing(rate)?, from))
+        });
+        let (description, rate_from) = match description {
+            Ok(described) => described,
             Err(error) => {
                 return answer(Some(request), StatusCode::BadRequest).reason(error.to_string());
             }
@@ -85,6 +98,7 @@ impl Connection<'_> {
         let role = Role::Publisher {
             archive,
             description: Box::new(description),
+            rate_from,
             reserved: None,
         };
         self.begin(request, role, tracks)
@@ -245,16 +259,23 @@ impl Connection<'_> {
         let (rate, is_guess) = self
             .played_rate(&archive, &recording, &description)
             .map_err(|error| unopened(request, &error.into()))?;
-        let rate = rate.max(played_at_least(archive.header().block_bytes));
+        let at_least = played_at_least(archive.header().block_bytes);
+        let from = match is_guess {
+            _ if rate < at_least => RateFrom::Soon,
+            true => RateFrom::Recorded,
+            false => RateFrom::Measured,
+        };
+        let rate = rate.max(at_least);
         let volume = archive.volume().name();
         let name = format!("rtsp {} plays {volume}", self.peer);
         let reserved = self
             .reserve(&archive, &name, rate, Op::Read)
-            .map_err(|refusal| {
+            .map_err(|error| {
+                let refusal = from.refused(rate, &error);
                 if let Some(untold) = UNCARRIED.turn(Instant::now()) {
                     tracing::info!(peer = %self.peer, volume, %refusal, untold, "a player is refused");
                 }
-                refused(request, &refusal).logged()
+                refused_because(request, &error, refusal).logged()
             })?;
         let about = About {
             who: self.peer.to_string(),
@@ -329,6 +350,7 @@ impl Connection<'_> {
                 Role::Publisher {
                     archive,
                     description,
+                    rate_from,
                     reserved: None,
                 },
             ..
@@ -344,12 +366,13 @@ impl Connection<'_> {
         let name = format!("rtsp {} records {}", self.peer, archive.volume().name());
         let stream = self
             .reserve(archive, &name, rate, Op::Write)
-            .map_err(|refusal| {
+            .map_err(|error| {
                 let volume = archive.volume().name();
+                let refusal = rate_from.refused(rate, &error);
                 if let Some(untold) = UNCARRIED.turn(Instant::now()) {
                     tracing::info!(peer = %self.peer, volume, %refusal, untold, "a recording is refused");
                 }
-                refused(request, &refusal).logged()
+                refused_because(request, &error, refusal).logged()
             })?;
         let about = About {
             who: self.peer.to_string(),

@@ -1,5 +1,6 @@
 //! Where a camera is, how packets come from there, and who asks.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use percent_encoding::percent_decode_str;
@@ -22,6 +23,25 @@ pub enum Lower {
     Tcp,
     /// By UDP.
     Udp,
+}
+
+impl Lower {
+    /// The other one.
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Tcp => Self::Udp,
+            Self::Udp => Self::Tcp,
+        }
+    }
+}
+
+impl fmt::Display for Lower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
 }
 
 /// Where a camera is, and who asks it.

@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 
 use engine::stream::{PaceError, Refusal};
 use rtsp_types::Method;
-use sched::units::Nanos;
+use sched::units::{BytesPerSecond, Nanos};
 
-use super::REDIRECTS_MAX;
 use super::address::RedirectError;
 use super::login::LoginError;
+use super::said::may_be_of_transport;
+use super::{Lower, REDIRECTS_MAX};
 use crate::media::archive::ArchiveError;
 use crate::media::archives::OpenError;
 use crate::media::description::DescriptionError;
 use crate::media::input::InputError;
+use crate::media::rate_from::RateFrom;
 use crate::media::receive::ReceiveError;
 use crate::media::record::RecordError;
 
@@ -38,10 +40,16 @@ pub(in crate::media) enum SourceError {
     Closed,
     #[error("nothing has come from it for {0}")]
     Silent(Nanos),
+    #[error("nothing has come from it by {by} for {wait}: {other} is tried next", other = .by.other())]
+    SilentBy { by: Lower, wait: Nanos },
     #[error("the server has failed at what it said, and its log tells where; please report it")]
     Failed,
     #[error("it has said that it leaves (RTCP BYE)")]
     Left,
+    #[error("it has ended the session (TEARDOWN)")]
+    TornDown,
+    #[error("it has said that what is asked for is elsewhere from now on (REDIRECT)")]
+    SentTo(String),
     #[error("{0:?} is answered with {1} {2}")]
     Status(Method, u16, String),
     #[error("what is asked for is at another URL, as it says, and that is of no use: {0}")]
@@ -62,16 +70,32 @@ pub(in crate::media) enum SourceError {
     Control(String),
     #[error("it has chosen a transport that it was not offered")]
     Transport,
-    #[error("it does not say from which ports it sends: --transport tcp needs none")]
-    NoPorts,
+    #[error("by {by}, {error}; {other} is tried where that stays so, as with --transport {option}",
+        other = .by.other(), option = .by.other().to_string().to_lowercase())]
+    NotBy { by: Lower, error: Box<Self> },
     #[error("no pair of UDP ports could be had: {0}")]
     Ports(io::Error),
     #[error("{0}")]
     Open(#[from] OpenError),
-    #[error("{0}")]
-    Refused(#[from] Refusal),
+    #[error("{}", .from.refused(*.rate, .refusal))]
+    Refused {
+        refusal: Refusal,
+        rate: BytesPerSecond,
+        from: RateFrom,
+    },
     #[error("the recording: {0}")]
     Record(#[from] PaceError),
+}
+
+impl SourceError {
+    /// Whether the other transport may do: this one was refused, or another one was chosen.
+    pub(super) fn may_be_of_transport(&self) -> bool {
+        match self {
+            Self::Transport => true,
+            Self::Status(Method::Setup, status, _) => may_be_of_transport(*status),
+            _ => false,
+        }
+    }
 }
 
 impl From<ReceiveError> for SourceError {

@@ -22,11 +22,16 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// How often one request is repeated because it is answered 401.
+const REPEATS_MAX: u32 = 3;
+
 /// What a camera asked for, and what it is told.
 #[derive(Debug, Default)]
 pub(crate) struct Login {
     credentials: Option<Credentials>,
     asked: Option<PasswordClient>,
+    /// The password has been taken: an answer to what the camera asks for now that is refused is not a wrong one.
+    is_right: bool,
 }
 
 /// Why nobody is logged in.
@@ -50,7 +55,13 @@ impl Login {
         Self {
             credentials,
             asked: None,
+            is_right: false,
         }
+    }
+
+    /// A request that said who asks was not refused for that.
+    pub(crate) fn is_taken(&mut self) {
+        self.is_right = true;
     }
 
     /// What goes into `Authorization`, if the camera has asked for it.
@@ -75,16 +86,18 @@ impl Login {
         said.map(Some).map_err(LoginError::Unknown)
     }
 
-    /// Takes in `WWW-Authenticate` of a camera that has refused; `had_answer`: what it refused had an answer to
-    /// what it asked for before.
+    /// Takes in `WWW-Authenticate` of a camera that has refused a request; `repeats`: how often it has been repeated for that
+    /// already. The first repetition is the answer to this challenge, as what was answered before may have expired, whether the
+    /// camera says so (`stale`) or not. Where that is refused as well the password is wrong, unless it was right before.
     ///
     /// # Errors
     /// When there is no better answer.
-    pub(crate) fn ask(&mut self, challenge: &str, had_answer: bool) -> Result<(), LoginError> {
+    pub(crate) fn ask(&mut self, challenge: &str, repeats: u32) -> Result<(), LoginError> {
         let Some(credentials) = &self.credentials else {
             return Err(LoginError::Nobody);
         };
-        if had_answer && !is_stale(challenge) {
+        let may_be_right = repeats == 0 || self.is_right || is_stale(challenge);
+        if !may_be_right || repeats >= REPEATS_MAX {
             return Err(LoginError::Refused(credentials.user.clone()));
         }
         let client = PasswordClient::try_from(challenge).map_err(LoginError::Unknown)?;
@@ -110,7 +123,7 @@ mod tests {
             user: "Mufasa".to_owned(),
             password: "Circle Of Life".to_owned(),
         }));
-        login.ask(challenge, false).unwrap();
+        login.ask(challenge, 0).unwrap();
         login
     }
 
@@ -144,14 +157,22 @@ mod tests {
     fn a_wrong_password_is_told_from_an_old_challenge() {
         let digest = "Digest realm=\"r\", nonce=\"n\", qop=\"auth\"";
         let mut login = login(digest);
-        let refused = login.ask(digest, true).unwrap_err();
-        assert_eq!(refused, LoginError::Refused("Mufasa".to_owned()));
-        assert_eq!(login.ask(&format!("{digest}, stale=TRUE"), true), Ok(()));
+        let refused = Err(LoginError::Refused("Mufasa".to_owned()));
+        assert_eq!(login.ask(digest, 1), refused);
+        assert_eq!(login.ask(&format!("{digest}, stale=\"TRUE\""), 1), Ok(()));
+        assert_eq!(login.ask(&format!("{digest}, stale=TRUE"), 3), refused);
+        // One that was right before is so, however often that is not said; but not for ever.
+        login.is_taken();
+        assert_eq!(
+            [0, 1, 2].map(|repeats| login.ask(digest, repeats)),
+            [Ok(()), Ok(()), Ok(())]
+        );
+        assert_eq!(login.ask(digest, 3), refused);
         assert!(matches!(
-            login.ask("Negotiate", false),
+            login.ask("Negotiate", 0),
             Err(LoginError::Unknown(_))
         ));
-        let nobody = Login::new(None).ask(digest, false).unwrap_err();
+        let nobody = Login::new(None).ask(digest, 0).unwrap_err();
         assert_eq!(nobody, LoginError::Nobody);
         assert!(!format!("{login:?}").contains("Circle"));
     }

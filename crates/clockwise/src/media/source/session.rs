@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 
 use engine::clock;
 use rustix::event::PollFlags;
-use sched::units::Time;
+use sched::units::{Nanos, Time};
 
-use super::camera::{self, Camera};
+use super::camera::{ANSWER_WITHIN, Camera};
 use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::media::block::Kind;
 use crate::media::input::InputError;
@@ -21,6 +21,10 @@ pub(super) struct Session<'a> {
     pub(super) number: u64,
     /// When something came last, in the session before.
     pub(super) gap: Option<Time>,
+    /// How packets are asked for.
+    pub(super) lower: Lower,
+    /// Packets that had come before.
+    pub(super) before: u64,
     /// Packets that had come before, or have been told of.
     pub(super) known: u64,
     pub(super) transports: Vec<Option<Transport>>,
@@ -44,7 +48,7 @@ impl Session<'_> {
         let mut partial = None;
         loop {
             tape.advance()?;
-            let has_room = tape.has_room(self.worker.spec.lower == Lower::Udp);
+            let has_room = tape.has_room(self.is_by_udp());
             let ready = self.sleep(tape, camera, has_room)?;
             if ready.contains(&Wakes::Disks) {
                 tape.writer().drain();
@@ -111,7 +115,7 @@ impl Session<'_> {
         wait.readable(self.worker.stop.as_fd(), Wakes::Stop);
         wait.readable(tape.writer().event(), Wakes::Disks);
         wait.readable(tape.writer().memory_event(), Wakes::Disks);
-        if has_room || self.worker.spec.lower == Lower::Udp {
+        if has_room || self.is_by_udp() {
             camera.link().hear(&mut wait, Wakes::Socket);
         }
         // It may have been read already.
@@ -127,7 +131,7 @@ impl Session<'_> {
                 wait.readable(rtcp.as_fd(), Wakes::Track(track, Kind::Rtcp));
             }
         }
-        let silent = camera.heard.saturating_add(self.worker.config.timeout);
+        let silent = camera.heard.saturating_add(self.silence());
         let due = camera.answers_by().or(self.keep_alive_at(camera));
         let report_at = match has_room && !self.is_behind {
             true => camera.reports_at(),
@@ -142,6 +146,26 @@ impl Session<'_> {
             .flatten();
         let until = until.fold(silent, Time::min);
         Ok(wait.sleep(tape.writer().arm(), Some(until))?)
+    }
+
+    /// Whether something may come by UDP, whatever it was asked for.
+    fn is_by_udp(&self) -> bool {
+        let is_udp = |of: &Option<Transport>| matches!(of, Some(Transport::Udp { .. }));
+        self.transports.iter().any(is_udp)
+    }
+
+    /// Whether packets have come.
+    pub(super) fn has_come(&self) -> bool {
+        self.known > self.before
+    }
+
+    /// How long nothing may come. The first packet comes soon by UDP, unless something on the way lets none through.
+    fn silence(&self) -> Nanos {
+        let timeout = self.worker.config.timeout;
+        match self.is_by_udp() && !self.has_come() && !self.worker.habits().is_proven() {
+            true => timeout.min(ANSWER_WITHIN),
+            false => timeout,
+        }
     }
 
     /// When it has left, as far as it says; not while something of it waits to be received.
@@ -180,8 +204,9 @@ impl Session<'_> {
                 Some(Came::Response(said)) => {
                     camera.answered(*said, &mut self.worker.meanwhile(Some(tape)))?;
                 }
-                // It can live without what it asks for.
-                Some(Came::Request(_)) => {}
+                Some(Came::Request(request)) => {
+                    camera.is_asked(&request, &mut self.worker.meanwhile(Some(tape)))?;
+                }
                 Some(came @ (Came::Nothing | Came::NoRoom | Came::More)) => {
                     self.is_behind = !matches!(came, Came::Nothing);
                     return Ok(());
@@ -204,7 +229,11 @@ impl Session<'_> {
             return;
         }
         now.state = State::Recording;
-        now.reason = None;
+        now.reason = {
+            let mut habits = self.worker.habits();
+            habits.proves();
+            habits.otherwise()
+        };
         *self.back_off = BackOff::new();
         let (source, recording) = (&self.worker.spec.name, self.number);
         let gap = self.gap.take().zip(tape.heard());
@@ -230,14 +259,22 @@ impl Session<'_> {
     /// Keeps the session alive, and looks whether the camera is.
     fn keep_time(&mut self, tape: &mut Tape<'_>, camera: &mut Camera) -> Result<(), SourceError> {
         let now = clock::now();
-        let timeout = self.worker.config.timeout;
-        if now >= camera.heard.saturating_add(timeout) {
-            return Err(SourceError::Silent(timeout));
+        let silence = self.silence();
+        if now >= camera.heard.saturating_add(silence) {
+            let is_known = self.has_come() || self.worker.habits().is_proven();
+            return Err(match is_known || camera.is_secure() {
+                true => SourceError::Silent(silence),
+                false => SourceError::SilentBy {
+                    by: self.lower,
+                    wait: silence,
+                },
+            });
         }
         if let Some(until) = camera.answers_by() {
-            return match now < until || camera.may_be_silent() {
+            let mut meanwhile = self.worker.meanwhile(Some(tape));
+            return match now < until {
                 true => Ok(()),
-                false => Err(SourceError::Late(camera::ANSWER_WITHIN)),
+                false => camera.goes_without_answer(self.has_come(), &mut meanwhile),
             };
         }
         if self.keep_alive_at(camera).is_some_and(|at| now >= at) {

@@ -21,7 +21,7 @@ pub(in super::super) fn transports(header: &str) -> Option<Transports> {
     let mut used = Vec::new();
     for one in parts(header, ',')? {
         let mut parts = parts(one, ';')?.into_iter();
-        let mut kept = parts.next()?.trim().to_owned();
+        let mut kept = parts.next()?.trim().to_ascii_uppercase();
         if kept.is_empty() {
             continue;
         }
@@ -104,6 +104,8 @@ mod tests {
             let found = channels(&format!("{tcp}{more}"));
             assert_eq!(found, Some(vec![Some(2)]), "{more}");
         }
+        let small = channels("rtp/avp/tcp;Unicast;interleaved=2-3");
+        assert_eq!(small, Some(vec![Some(2)]));
         let two = "RTP/AVP;unicast;client_port=5-6;mode=\"a,b;c\",RTP/AVP/TCP;Interleaved = 4-5";
         assert_eq!(channels(two), Some(vec![None, Some(4)]));
     }
