@@ -210,7 +210,7 @@ impl Worker {
             let mut now = self.now();
             now.reason = Some(error.to_string());
             now.state = match error {
-                SourceError::Refused { .. } => State::Refused,
+                SourceError::Refused(_) => State::Refused,
                 _ => State::Waiting,
             };
         }
@@ -280,11 +280,8 @@ impl Worker {
             .open(&self.spec.volume, Some(self.config.block))?;
         let writing = self.archives.record(&archive)?;
         let stream = self.stream(&archive, rate);
-        let stream = stream.map_err(|refusal| SourceError::Refused {
-            refusal,
-            rate,
-            from,
-        })?;
+        let stream =
+            stream.map_err(|refusal| SourceError::Refused(from.refused(rate, &refusal)))?;
         Ok((stream, writing, description))
     }
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use engine::stream::{PaceError, Refusal};
+use engine::stream::PaceError;
 use rtsp_types::Method;
-use sched::units::{BytesPerSecond, Nanos};
+use sched::units::Nanos;
 
 use super::address::RedirectError;
 use super::login::LoginError;
@@ -15,7 +15,6 @@ use crate::media::archive::ArchiveError;
 use crate::media::archives::OpenError;
 use crate::media::description::DescriptionError;
 use crate::media::input::InputError;
-use crate::media::rate_from::RateFrom;
 use crate::media::receive::ReceiveError;
 use crate::media::record::RecordError;
 
@@ -77,12 +76,8 @@ pub(in crate::media) enum SourceError {
     Ports(io::Error),
     #[error("{0}")]
     Open(#[from] OpenError),
-    #[error("{}", .from.refused(*.rate, .refusal))]
-    Refused {
-        refusal: Refusal,
-        rate: BytesPerSecond,
-        from: RateFrom,
-    },
+    #[error("{0}")]
+    Refused(String),
     #[error("the recording: {0}")]
     Record(#[from] PaceError),
 }
