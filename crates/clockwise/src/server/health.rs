@@ -198,7 +198,7 @@ mod tests {
             (disk.stalls, disk.given_ups, disk.comebacks) = (1, 1, 1);
         };
         let answers = News::Good("disk \"sda\" answers again".to_owned());
-        assert_eq!(told.news(disk(back), begin), [answers.clone()]);
+        assert_eq!(told.news(disk(back), begin), std::slice::from_ref(&answers));
         // One that was over before anybody looked.
         let again = |disk: &mut DiskHealth| {
             (disk.stalls, disk.given_ups, disk.comebacks) = (2, 1, 2);
@@ -263,7 +263,7 @@ mod tests {
             "{frozen:?}"
         );
         assert_eq!(news(Some("disk \"sda\": no room"), 1, 0), []);
-        assert_eq!(news(None, 1, 1), [goes_on.clone()]);
+        assert_eq!(news(None, 1, 1), std::slice::from_ref(&goes_on));
         let was = News::Bad("the pool's metadata was frozen".to_owned());
         assert_eq!(news(None, 2, 2), [was, goes_on]);
     }

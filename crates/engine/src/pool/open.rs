@@ -146,10 +146,7 @@ impl Pool {
         core.committer.start(&core);
         core.keeper.start(&core);
         let owner = new_owner()?;
-        let started = core
-            .meta
-            .lock()
-            .change(&core, |state| state.start(owner));
+        let started = core.meta.lock().change(&core, |state| state.start(owner));
         started.map_err(PoolError::of_start)?;
         raise_floors(&core, options.floor)?;
         Ok(pool)

@@ -193,7 +193,7 @@ impl Shared {
     /// Watches the calls until the last has ended, or is not waited for any more.
     fn watch(&self) {
         let mut state = self.state.lock();
-        while !state.has_ended && !(state.stopping && state.health.given_up) {
+        while !(state.has_ended || state.stopping && state.health.given_up) {
             let limit = self.limit(&state);
             match state.began.filter(|_| !state.health.given_up) {
                 None => self.changed.wait(&mut state),

@@ -111,8 +111,11 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
+/// A name for it, and what it does to a block.
+type Damage = (&'static str, fn(&mut [u8]));
+
 /// How a block is damaged.
-const DAMAGES: [(&str, fn(&mut [u8])); 5] = [
+const DAMAGES: [Damage; 5] = [
     ("a flipped bit", |block| block[80] ^= 4),
     ("a flipped bit of the epoch", |block| block[48] ^= 1),
     ("zeros", |block| block.fill(0)),
@@ -120,7 +123,7 @@ const DAMAGES: [(&str, fn(&mut [u8])); 5] = [
     ("a torn beginning", |block| block[..SECTOR].fill(0xa5)),
 ];
 
-/// 40 volumes, of which a lost link once left 7, and 200, of which it left 127. Whatever block of what the
+/// 40 volumes, and 200. Whatever block of what the
 /// pool has written is damaged: the pool opens with all volumes, or without the last one made if the block
 /// is part of that, or it does not open.
 #[test]
