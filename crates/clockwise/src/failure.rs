@@ -1,7 +1,7 @@
 //! Why a command did not do what it was asked to: what, where, and what to do about it.
 //!
-//! Every failure ends in one of three exit statuses: 2 the input is wrong, 3 the disks cannot carry
-//! what was asked, 1 everything else. People read it on standard error; with `--json` it is one
+//! Every failure ends in one of four exit statuses: 2 the input is wrong, 3 the disks cannot carry
+//! what was asked, 4 another server has taken the disks, 1 everything else. People read it on standard error; with `--json` it is one
 //! object there.
 
 use std::io::{self, ErrorKind};
@@ -25,6 +25,8 @@ pub enum FailureKind {
     BadInput,
     /// It makes sense, but does not fit: exit status 3.
     Refused,
+    /// Another server has taken the disks, and starting again would take them back: exit status 4.
+    TakenOver,
 }
 
 impl FailureKind {
@@ -35,6 +37,7 @@ impl FailureKind {
             Self::Failed => 1,
             Self::BadInput => 2,
             Self::Refused => 3,
+            Self::TakenOver => 4,
         })
     }
 }
@@ -138,6 +141,11 @@ impl Failure {
     /// Something could not be done.
     pub fn failed(what: impl Into<String>) -> Wrong {
         Wrong::new(FailureKind::Failed, what)
+    }
+
+    /// Another server has taken the disks.
+    pub fn taken_over(what: impl Into<String>) -> Wrong {
+        Wrong::new(FailureKind::TakenOver, what)
     }
 
     /// Something asked makes no sense.

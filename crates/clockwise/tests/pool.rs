@@ -315,7 +315,7 @@ fn of_two_servers_on_one_disk_the_first_stops_and_the_pool_is_whole() {
     // It may have looked, and ended, before.
     assert_ne!(create(&site, "lost").code, 0);
     let (code, log) = first.end();
-    assert_eq!(code, Some(1), "{log}");
+    assert_eq!(code, Some(4), "{log}");
     for words in TAKEN_OVER {
         assert!(log.contains(words), "no {words:?} in {log}");
     }
@@ -337,7 +337,7 @@ fn of_two_servers_on_one_disk_the_first_ends_by_itself() {
     add_device(&other, &device);
     let second = other.serve();
     let (code, log) = first.end();
-    assert_eq!(code, Some(1), "{log}");
+    assert_eq!(code, Some(4), "{log}");
     for words in TAKEN_OVER {
         assert!(log.contains(words), "no {words:?} in {log}");
     }

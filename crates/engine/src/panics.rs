@@ -58,6 +58,12 @@ pub(crate) fn shared<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     }))
 }
 
+/// Marks what follows, as long as it is held, as work that others rely on: a panic in it ends the program.
+#[must_use]
+pub(crate) fn vital() -> impl Drop {
+    Mark::set(false)
+}
+
 /// Whether a panic of this thread, just now, would be survived.
 #[must_use]
 pub fn is_survived() -> bool {
@@ -73,6 +79,9 @@ mod tests {
         assert!(!is_survived());
         let seen = survive(|| {
             let within = shared(is_survived);
+            let vital = vital();
+            assert!(!is_survived());
+            drop(vital);
             assert!(shared(|| panic!("a test panics")).is_err());
             (is_survived(), within.expect("it does not panic"))
         });

@@ -100,8 +100,8 @@ impl PoolState {
     /// `leave`, or of all, in the next extent of the log in any case.
     ///
     /// 1. Flush the disks, for nodes say what is written. 2. Append the nodes to the log, in the
-    ///    present epoch; flush. A crash here rolls forward over them and finds what it knows. 3. Write
-    ///    the table to the copy that is older; flush. From here on the log's epoch is the new one. 4. Write
+    ///    present epoch; flush. A crash here rolls forward over them and finds what it knows. 3. Look
+    ///    whether the pool is still this server's, and write the table to the copy that is older; flush. From here on the log's epoch is the new one. 4. Write
     ///    the mark of that table; flush. What only the table before needs may be overwritten now.
     pub(crate) fn checkpoint_into(
         &mut self,
@@ -152,6 +152,9 @@ impl PoolState {
         } else if leave {
             self.with_log(draft, |log, fresh, _| log.leave(fresh))?;
         }
+        let mut owned = self.superblocks[usize::from(self.superblocks[0].table_disk.0)].clone();
+        (owned.generation, owned.owner) = (draft.generation, draft.owner);
+        draft.steps.push(expect(&owned));
         let table = self.table(draft, &mut checkpoint);
         let generation = table.generation;
         let lead = self.superblocks[0].table_disk;

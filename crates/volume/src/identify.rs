@@ -17,7 +17,12 @@ pub(crate) struct Found {
     pub(crate) candidate: usize,
     pub(crate) name: String,
     pub(crate) superblock: Superblock,
+    /// The block in the place of its first copy, if it can be read.
+    pub(crate) first_block: Option<Vec<u8>>,
 }
+
+/// One copy of a superblock.
+type Copy = Result<Superblock, Result<SuperblockError, String>>;
 
 /// The disks of a pool and their superblocks.
 #[derive(Debug, Default)]
@@ -34,25 +39,31 @@ fn read_copies(
     medium: &mut dyn Medium,
     number: usize,
     candidate: &Candidate,
-) -> [Result<Superblock, Result<SuperblockError, String>>; 2] {
-    [Sector::ZERO, second_copy_at(candidate.sectors)].map(|at| {
+) -> (Option<Vec<u8>>, [Copy; 2]) {
+    let mut read = |at| {
         let mut block = vec![0; BLOCK_BYTES as usize];
-        medium
-            .read(number, at, &mut block)
-            .map_err(|error| Err(error.to_string()))?;
-        Superblock::parse(&block).map_err(Ok)
-    })
+        let done = medium.read(number, at, &mut block);
+        done.map(|()| block).map_err(|error| error.to_string())
+    };
+    let blocks = [Sector::ZERO, second_copy_at(candidate.sectors)].map(&mut read);
+    let parse = |block: &Vec<u8>| Superblock::parse(block).map_err(Ok);
+    let copies = blocks.each_ref().map(|block| match block {
+        Ok(block) => parse(block),
+        Err(reason) => Err(Err(reason.clone())),
+    });
+    let [first, _] = blocks;
+    (first.ok(), copies)
 }
 
-/// The superblock of one disk from its two copies.
-fn superblock_of(
+/// One disk, by the two copies of its superblock.
+fn found(
     medium: &mut dyn Medium,
     number: usize,
     candidate: &Candidate,
     out: &mut Identified,
-) -> Option<Superblock> {
+) -> Option<Found> {
     let name = || candidate.name.clone();
-    let copies = read_copies(medium, number, candidate);
+    let (first_block, copies) = read_copies(medium, number, candidate);
     let bad = copies.iter().position(Result::is_err);
     if let Some(error) = bad.and_then(|copy| copies[copy].as_ref().err()) {
         let both = copies.iter().all(Result::is_err);
@@ -106,7 +117,12 @@ fn superblock_of(
         out.notes
             .push(Problem::OneCopyDamaged { disk: name(), copy });
     }
-    Some(newest)
+    Some(Found {
+        candidate: number,
+        name: name(),
+        superblock: newest,
+        first_block,
+    })
 }
 
 /// Reads the superblocks of all candidates and puts the disks of one pool in their order: the pool
@@ -119,13 +135,7 @@ pub(crate) fn identify(medium: &mut dyn Medium, candidates: &[Candidate]) -> Ide
     }
     let mut found: Vec<Found> = Vec::new();
     for (candidate, given) in candidates.iter().enumerate() {
-        if let Some(superblock) = superblock_of(medium, candidate, given, &mut out) {
-            found.push(Found {
-                candidate,
-                name: given.name.clone(),
-                superblock,
-            });
-        }
+        found.extend(self::found(medium, candidate, given, &mut out));
     }
     let votes = |pool: &Uuid| {
         found

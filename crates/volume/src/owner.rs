@@ -2,16 +2,22 @@
 //!
 //! Locks keep two servers of one host from one file or device. They cannot where a disk has two names
 //! (a file and a loop device on it) or two hosts. So every start writes an owner of its own, random,
-//! into all superblocks, and before a transaction writes anything, superblocks are read again: those of
-//! all disks before a checkpoint, which needs all disks anyway, that of the table's disk before others.
-//! A server that finds another owner there writes nothing more.
+//! into all superblocks, and before a transaction writes anything, the superblock of the table's disk is
+//! read again, and once more before a table is written. A server that finds another owner there writes
+//! nothing more. Other disks are not asked: one that does not answer must not hold up the metadata of
+//! volumes that are not on it.
 //!
-//! Only a flush's transaction that stays within the extent of the log goes without. It harms nobody: a
-//! start leaves the extent in which it finds the log, and needs nothing there that is written later.
+//! A start expects what was read when the pool was opened, so that it does not go on from what another
+//! server has changed since.
+//!
+//! Only a flush's transaction that stays within the extent of the log goes without. A start leaves the
+//! extent in which it finds the log, and needs nothing there that is written later. A server that stood
+//! still until the new one uses that extent again is found only by its look every few seconds.
 
 use sched::units::Sector;
 
 use crate::disk::superblock::Superblock;
+use crate::place::DiskNumber;
 use crate::plan::{Draft, Effect};
 use crate::pool::{Phase, PoolState};
 use crate::transaction::Step;
@@ -41,11 +47,12 @@ pub fn why_not(expected: &[u8], found: &[u8]) -> String {
 }
 
 pub(crate) fn expect(superblock: &Superblock) -> Step {
-    Step::Expect {
-        disk: superblock.number,
-        start: Sector::ZERO,
-        data: superblock.encode(),
-    }
+    at_first(superblock.number, superblock.encode())
+}
+
+fn at_first(disk: DiskNumber, data: Vec<u8>) -> Step {
+    let start = Sector::ZERO;
+    Step::Expect { disk, start, data }
 }
 
 impl PoolState {
@@ -63,14 +70,12 @@ impl PoolState {
         let only_appends = matches!(draft.effect, Effect::Bits(_))
             && draft.taken_for_log.is_empty()
             && draft.checkpoint.is_none();
-        if is_start || only_appends {
-            return;
-        }
-        if draft.checkpoint.is_some() {
+        if is_start {
+            let (disk, found) = (self.superblocks[0].table_disk, self.found.clone());
             draft
                 .steps
-                .splice(0..0, self.superblocks.iter().map(expect));
-        } else {
+                .splice(0..0, found.map(|data| at_first(disk, data)));
+        } else if !only_appends {
             draft.steps.insert(0, self.expectation());
         }
     }

@@ -84,6 +84,8 @@ pub struct Committed {
 pub struct PoolState {
     pub(crate) geometry: Geometry,
     pub(crate) superblocks: Vec<Superblock>,
+    /// What the first block of the table's disk held when the pool was opened, if it could be read.
+    pub(crate) found: Option<Vec<u8>>,
     given: Vec<(usize, String)>,
     notes: Vec<Problem>,
     pub(crate) volumes: BTreeMap<VolumeId, Volume>,
@@ -178,8 +180,10 @@ impl PoolState {
             .volumes
             .into_iter()
             .map(|(id, node)| (id, Volume::load(id, node, geometry)));
+        let lead = usize::from(newest.table_disk.0);
         Self {
             geometry,
+            found: disks[lead].first_block.clone(),
             given: disks
                 .iter()
                 .map(|disk| (disk.candidate, disk.name.clone()))

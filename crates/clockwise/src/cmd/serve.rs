@@ -100,7 +100,7 @@ pub(super) fn run(cli: &Cli, args: &Args, output: &Output) -> Result<ExitCode, F
         .build()
         .map_err(|error| host_failure("start the server's threads", &error))?;
     let served = runtime.block_on(serve(&config, output, &mut panics));
-    // What still waits for a disk that does not answer, or for a thread that panicked, is not waited for.
+    // The process ends without threads that a disk or a panic holds up.
     runtime.shutdown_background();
     match served {
         // Nobody reads standard error: to say why there would wait without end.
@@ -130,7 +130,7 @@ async fn serve(config: &Config, output: &Output, panics: &mut Panics) -> Result<
     let taken_over = tokio::select! {
         what = server.taken_over() => {
             tracing::error!("{what}; ending");
-            Some(Failure::failed(what).help(engine::pool::TWO_SERVERS_REMEDY))
+            Some(Failure::taken_over(what).help(engine::pool::TWO_SERVERS_REMEDY))
         }
         told = signals.next() => {
             tracing::info!(

@@ -21,7 +21,7 @@ pub(super) async fn watch(
     taken: watch::Sender<Option<String>>,
 ) {
     let mut ticks = tokio::time::interval(INTERVAL);
-    // Who was slow need not catch up.
+    // Missed ticks are not made up for.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -276,6 +276,9 @@ impl DispatcherState {
         let refusal = self.refusal(request.class);
         if let Some(error) = refusal.or(forerunner.then_some(IoError::Forerunner)) {
             self.finish(id, Err(error), now);
+            if request.op == Op::Write {
+                self.fail_followers(now, id);
+            }
             return None;
         }
         Some(request)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sched::units::Time;
-use volume::Mark;
+use volume::{Mark, Place};
 
 use super::op::Op;
 use super::request::IoFailure;
@@ -105,6 +105,18 @@ impl Round {
         }
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.pool.worker.post(Job::Synced(Arc::clone(self)));
+        }
+    }
+
+    /// The metadata that speaks of its data could not be written for a failure of a disk, which may be one
+    /// that holds other data.
+    pub(crate) fn not_durable(&self, failure: &IoFailure) {
+        let IoFailure::Disk { disk: failed, .. } = failure else {
+            return;
+        };
+        let is_on = |place: Place| self.pool.disks[usize::from(place.disk.0)].name == *failed;
+        if self.volume.with_map(|map| map.places().any(is_on)) {
+            self.volume.not_durable(failure);
         }
     }
 

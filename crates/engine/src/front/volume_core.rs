@@ -153,7 +153,7 @@ impl VolumeCore {
     /// Data of it could not be made durable. If the host has said that it failed, what was acknowledged may be
     /// lost.
     pub(crate) fn not_durable(&self, failure: &IoFailure) {
-        if matches!(failure, IoFailure::Disk { .. }) {
+        if matches!(failure, IoFailure::Disk { op: "sync", .. }) {
             self.poison(failure);
         }
     }

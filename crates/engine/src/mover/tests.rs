@@ -72,7 +72,8 @@ fn a_recorder_admitted_meanwhile_is_not_held_back_by_the_wait_for_writes() {
         let _answer = [&from.stalled, &to.stalled].map(|stalled| OnDrop(stalled, false));
         let read = from.reads.load(SeqCst);
         let mover = scope.spawn(|| pool.move_extents("v", &on_disk(1), &mut |_| true));
-        until("the chunk is read", || from.reads.load(SeqCst) > read);
+        // A look at the superblock comes first.
+        until("the chunk is read", || from.reads.load(SeqCst) > read + 1);
         // The write that the move will wait for, when its copy has come to the other disk.
         from.stalled.store(true, SeqCst);
         let (_held, memory) = filled(&writer, &[9; 4096]);

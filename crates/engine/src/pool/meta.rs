@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use sched::units::Sector;
 use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
 
 use super::core::PoolCore;
@@ -13,6 +14,7 @@ use super::disks::DiskCore;
 use super::error::PoolError;
 use crate::front::IoFailure;
 use crate::front::rounds::Round;
+use crate::panics;
 use crate::raw::{RawIo, Undone, Unperformed};
 
 /// How often what froze the metadata is tried again.
@@ -26,7 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A disk that does not take a write of the metadata *freezes* it. The write may have changed any part of its
 /// place, or may yet, so nothing else is written before it has been: the transaction stays under way and is tried
 /// again from that write on, with the same bytes at the same places, by whoever has a change to make and by the
-/// committer each [`RETRY_AFTER`]. What reads, writes, and has nothing new to record goes on meanwhile.
+/// committer each [`RETRY_AFTER`]. Reads, and writes with nothing new to record, go on meanwhile.
 ///
 /// After a host sync that failed this does not help: what was written before it may be lost although a later
 /// sync succeeds. Where that comes before the transaction has written anything, the transaction is taken back.
@@ -65,6 +67,7 @@ impl Meta {
         transaction: Transaction,
         from: usize,
     ) -> Result<Committed, PoolError> {
+        let _vital = panics::vital();
         match self.raw.perform(&pool.disks, &transaction.steps()[from..]) {
             Ok(()) => {
                 let committed = self.state.commit(transaction);
@@ -88,7 +91,6 @@ impl Meta {
             Unperformed::Io(failure) => failure,
             Unperformed::TakenOver { what, .. } => {
                 self.state.fail(transaction);
-                pool.meta_watch.freeze(&what, false);
                 return pool.lose(&what);
             }
         };
@@ -135,9 +137,7 @@ impl Meta {
             return Err(frozen.refusal());
         };
         // Another server may have opened the pool meanwhile.
-        let is_expected = |step: &&Step| matches!(step, Step::Expect { .. });
-        let expected = transaction.steps()[..at].iter().filter(is_expected);
-        let expected: Vec<Step> = expected.cloned().collect();
+        let expected = self.still_expected(&transaction, at);
         let done = match self.perform(pool, &expected) {
             Ok(()) => self.carry_out_from(pool, transaction, at).map(drop),
             Err(Unperformed::Io(_)) => {
@@ -152,6 +152,29 @@ impl Meta {
         })
     }
 
+    /// What the disks hold, if they are still this server's, when a transaction stands before its step `at`.
+    fn still_expected(&self, transaction: &Transaction, at: usize) -> Vec<Step> {
+        let steps = transaction.steps();
+        let claims = |step: &Step| {
+            matches!(
+                step,
+                Step::Write {
+                    start: Sector::ZERO,
+                    ..
+                }
+            )
+        };
+        match steps.iter().rposition(claims) {
+            None => vec![self.state.expectation()],
+            // Its own superblocks may be there, or those before them, until it has looked.
+            Some(last) => {
+                let is_expected = |step: &&Step| matches!(step, Step::Expect { .. });
+                let done = steps[..at].iter().skip(last).filter(is_expected);
+                done.cloned().collect()
+            }
+        }
+    }
+
     /// Plans a change and carries it out; a checkpoint follows when one is due.
     ///
     /// # Errors
@@ -162,6 +185,7 @@ impl Meta {
         plan: impl FnOnce(&mut PoolState) -> Result<Transaction, VolumeError>,
     ) -> Result<Committed, PoolError> {
         self.go_on(pool)?;
+        let _vital = panics::vital();
         let transaction = plan(&mut self.state).map_err(|error| self.refused(error))?;
         let committed = self.carry_out(pool, transaction)?;
         self.checkpoint_if_due(pool);
@@ -169,8 +193,8 @@ impl Meta {
     }
 
     /// Writes a checkpoint if one is due. It says what is written on all disks, so there is none while the data
-    /// of one of them cannot be made durable. What came before it is durable whether it can be written or not:
-    /// the next change meets what it failed of.
+    /// of one of them cannot be made durable. Earlier changes are durable even if it
+    /// fails; the next change meets the same failure.
     fn checkpoint_if_due(&mut self, pool: &PoolCore) {
         let is_durable = |disk: &DiskCore| disk.sync_health().failed.is_none();
         if self.state.wants_checkpoint()
@@ -210,6 +234,7 @@ impl Meta {
         volumes: &[VolumeId],
     ) -> Result<(), PoolError> {
         self.go_on(pool)?;
+        let _vital = panics::vital();
         let planned = self.state.settle(volumes);
         if let Some(transaction) = planned.map_err(|error| self.refused(error))? {
             self.carry_out(pool, transaction)?;
@@ -339,11 +364,19 @@ impl Committer {
 fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
     match error {
         PoolError::Io(failure) => {
-            round.volume.not_durable(failure);
+            round.not_durable(failure);
             failure.clone()
         }
-        error => IoFailure::NotNow {
+        PoolError::MetadataFrozen { .. } => IoFailure::NotNow {
             reason: error.to_string(),
         },
+        // Nothing of it becomes durable before the pool is opened anew.
+        error => {
+            round.volume.poison(error);
+            IoFailure::Poisoned {
+                volume: round.volume.name.clone(),
+                reason: error.to_string(),
+            }
+        }
     }
 }

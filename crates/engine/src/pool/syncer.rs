@@ -216,7 +216,7 @@ impl Shared {
             stalled_after,
             give_up_after,
         } = self.patience;
-        // Who stops has been patient enough when the disk counts as stalled.
+        // While stopping, a stalled disk is given up at once.
         if state.is_stalled && !state.stopping {
             give_up_after.max(stalled_after)
         } else {

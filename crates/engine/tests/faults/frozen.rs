@@ -222,3 +222,20 @@ fn a_pool_is_closed_although_its_host_does_not_answer() {
         "{closed:?}"
     );
 }
+
+/// Checkpoints come every few dozen flushes here.
+#[test]
+fn a_disk_that_is_gone_holds_up_no_flush_of_another() {
+    let mut rig = Rig::new(2, 32 * MIB, Durability::WriteThrough);
+    rig.create(MIB / 16);
+    let pool = rig.open();
+    let held = volume_on(&pool, "held", 0, 16 * MIB);
+    rig.platters[1].fail_reads.store(true, Ordering::SeqCst);
+    rig.platters[1].fail_writes.store(true, Ordering::SeqCst);
+    for number in 0..200 {
+        flush_of_a_new_chunk(&pool, &held, number)
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+    assert_eq!(held.poisoned(), None);
+    assert_eq!(pool.health().metadata.frozen, None);
+}

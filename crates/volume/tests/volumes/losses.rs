@@ -274,6 +274,30 @@ fn a_table_that_is_lost_is_missed_though_the_older_one_is_whole() {
     assert!(lost > 0);
 }
 
+/// Another server has opened the pool, changed it, and ended, since this one read it: this one begins nothing.
+#[test]
+fn a_server_does_not_start_from_what_it_read_before_another_server_did() {
+    for ends in [false, true] {
+        let mut first = Site::new(2, 32);
+        let mut late = open(&first.disks).unwrap();
+        first.pool = open(&first.disks).unwrap();
+        first.start([0x11; 8]);
+        first.create(EXTENT);
+        if ends {
+            let stop = first.pool.stop().unwrap();
+            carry_out(&mut first.disks, &mut first.pool, stop);
+        }
+        let planned = late.start([0x22; 8]).unwrap();
+        let Step::Expect { disk, start, data } = &planned.steps()[0] else {
+            panic!("{:?} without a look", planned.steps()[0])
+        };
+        let found = first.disks[usize::from(disk.0)].bytes(start.0, data.len());
+        assert!(found != *data);
+        let why = volume::owner::why_not(data, &found);
+        assert!(why.contains("another server has opened the pool"), "{why}");
+    }
+}
+
 /// Two servers have the pool. The one that opened it first plans nothing that begins without a look at the
 /// superblocks, which are not its own any more; what it appends for a flush changes nothing for the other.
 #[test]

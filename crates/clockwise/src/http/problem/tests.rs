@@ -235,7 +235,7 @@ fn the_help_is_against_the_task_at_fault() {
 fn every_error_of_a_pool_says_what_to_do() {
     let errors = pool_errors();
     let numbers: Vec<usize> = errors.iter().map(number).collect();
-    assert_eq!(numbers, (0..23).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..25).collect::<Vec<_>>());
     errors.into_iter().map(Problem::from).for_each(is_told);
 }
 

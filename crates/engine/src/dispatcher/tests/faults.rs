@@ -151,10 +151,11 @@ fn a_disk_that_was_given_up_is_given_nothing_before_it_has_answered_for_all_of_t
         .unwrap()
         .spec()
         .clone();
-    spec.outstanding = 2;
+    // One place is kept free of best effort.
+    spec.outstanding = 3;
     let profile = Arc::new(DriveProfile::new(spec).unwrap());
     let scheduler = DiskScheduler::new(profile, SchedulerConfig::default());
-    let mut state = DispatcherState::new(scheduler, Places::default(), 2, little);
+    let mut state = DispatcherState::new(scheduler, Places::default(), 3, little);
     let submit = |state: &mut DispatcherState, now, token| {
         let id = state.reserve(SYNC).unwrap();
         let io = Io {
