@@ -270,6 +270,28 @@ fn a_keep_alive_that_is_refused_is_followed_by_the_other() {
     server.terminate();
 }
 
+/// How long a session lasts may be said by the answer to PLAY alone.
+#[test]
+fn a_session_is_kept_alive_as_its_last_answer_says() {
+    let (site, server, address, _camera, mut visit) = connected("", &[]);
+    let wanted = loop {
+        let wanted = visit.wanted().expect("it goes on up to SETUP");
+        if wanted.method == "SETUP" {
+            break wanted;
+        }
+        visit.does(&wanted, &sdp(800));
+    };
+    let transport = wanted.header("Transport").expect("a transport");
+    let headers = format!("Transport: {transport}\r\nSession: 12345678;timeout=600\r\n");
+    visit.answer(&wanted, "200 OK", &headers, "");
+    let wanted = visit.wants("PLAY");
+    visit.does(&wanted, "");
+    let wanted = visit.wants("GET_PARAMETER");
+    visit.does(&wanted, "");
+    records(&site, address, &mut visit, &packets(0..5, 7));
+    server.terminate();
+}
+
 /// EvoStream does not list GET_PARAMETER and answers OPTIONS, but only the former keeps a session.
 #[test]
 fn a_session_that_is_not_kept_is_kept_alive_otherwise_the_next_time() {
@@ -525,6 +547,38 @@ fn a_source_goes_where_its_camera_says_that_it_is() {
     visit.does(&wanted, "");
     visit.plays(&sdp(800));
     records(&site, address, &mut visit, &packets(0..5, 7));
+    server.terminate();
+}
+
+/// A source that was sent on goes by what that host says from there, and tells it no password of the first one.
+#[test]
+fn a_source_that_was_sent_on_is_at_another_host() {
+    let (site, server, _) = serving("");
+    let (first, second) = (Camera::new(), Camera::new());
+    add(&site, &first.url("admin:p%40ss@"), &[]);
+    first.moves("302 Found", &format!("Location: {}\r\n", second.url("")));
+    let mut visit = second.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(0..5, 7));
+    has(&site, 5);
+    visit.send(b"REDIRECT * RTSP/1.0\r\nCSeq: 78\r\nLocation: /live/2\r\n\r\n");
+    assert_eq!(visit.is_answered().uri, "200");
+    visit.is_left();
+    let mut visit = second.visit();
+    let wanted = visit.wants("OPTIONS");
+    assert!(wanted.uri.ends_with("/live/2"), "{wanted:?}");
+    visit.answer(&wanted, "401 Unauthorized", &format!("{DIGEST}\r\n"), "");
+    visit.is_left();
+    says(&site, "waiting", "may be somebody else's");
+    // It says where nobody can go to, and is asked for what it was added with.
+    let mut visit = first.visit();
+    visit.plays(&sdp(800));
+    send(&mut visit, &packets(20..25, 8));
+    has(&site, 10);
+    visit.send(b"REDIRECT * RTSP/1.0\r\nCSeq: 79\r\nLocation: http://h/live\r\n\r\n");
+    assert_eq!(visit.is_answered().uri, "200");
+    visit.is_left();
+    says(&site, "waiting", "its scheme is \"http\"");
     server.terminate();
 }
 

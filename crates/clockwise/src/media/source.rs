@@ -232,8 +232,8 @@ impl Worker {
         let volume = &self.spec.volume;
         let mut address = self.spec.address.clone();
         let sent_to = self.habits().sent_to.take();
-        if let Some((to, peer)) = sent_to {
-            address = address.redirected(&to, peer)?;
+        if let Some(to) = sent_to {
+            address = to?;
         }
         for _ in 0..=REDIRECTS_MAX {
             let trusted = self.spec.trusted.as_ref();
@@ -247,7 +247,7 @@ impl Worker {
                 address.credentials().is_none() && self.spec.address.credentials().is_some();
             match shown {
                 Ok(Shows::Tracks(description)) => return Ok((camera, *description)),
-                Ok(Shows::Elsewhere(to)) => address = address.redirected(&to, camera.peer())?,
+                Ok(Shows::Elsewhere(to)) => address = camera.redirected(&to)?,
                 Err(SourceError::Login(LoginError::Nobody)) if is_withheld => {
                     return Err(RedirectError::Login(address.shown().to_owned()).into());
                 }
@@ -443,7 +443,7 @@ impl Worker {
         match error {
             SourceError::SilentBy { by, .. } => self.habits().goes_otherwise(*by, error),
             SourceError::SentTo(to) => {
-                self.habits().sent_to = Some((to.clone(), camera.peer()));
+                self.habits().sent_to = Some(camera.redirected(to));
             }
             SourceError::Closed
             | SourceError::Socket(_)
@@ -494,7 +494,7 @@ impl Worker {
             transports: transports.into_iter().flatten().map(Some).collect(),
             back_off,
             is_behind: false,
-            next_keep_alive: clock::now().saturating_add(camera.keep_alive_interval()),
+            kept_alive: clock::now(),
             stray: Stray::default(),
             is_told_of_stray: false,
         };

@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use engine::clock;
 use rtsp_types::headers::{ACCEPT, CONTENT_BASE, CONTENT_LOCATION, PUBLIC, TRANSPORT};
-use rtsp_types::{Method, Response, Url};
+use rtsp_types::{Method, Response};
 use sched::units::{Nanos, Time};
 
+use super::address::RedirectError;
 use super::alive::KeepAlive;
 use super::login::Login;
 use super::own::is_own;
@@ -50,7 +51,8 @@ pub(super) struct Camera {
     input: Input,
     pub(super) heard: Time,
     number: u32,
-    url: Url,
+    /// What is asked for, and who asks.
+    address: Address,
     login: Login,
     session: Option<String>,
     timeout: Nanos,
@@ -113,7 +115,7 @@ impl Camera {
             input: Input::default(),
             heard: clock::now(),
             number: 0,
-            url: address.url.clone(),
+            address: address.clone(),
             login: Login::new(address.credentials.clone()),
             session: None,
             timeout: TIMEOUT_DEFAULT,
@@ -127,9 +129,12 @@ impl Camera {
         })
     }
 
-    /// Where it is.
-    pub(super) fn peer(&self) -> SocketAddr {
-        self.peer
+    /// Where it says that what is asked of it is.
+    ///
+    /// # Errors
+    /// When it is nowhere that can be gone to.
+    pub(super) fn redirected(&self, to: &str) -> Result<Address, RedirectError> {
+        self.address.redirected(to, self.peer)
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -159,8 +164,8 @@ impl Camera {
         keeps_otherwise: bool,
         meanwhile: &mut Meanwhile<'_, '_>,
     ) -> Result<Shows, SourceError> {
-        let uri = self.url.as_str().to_owned();
-        // Who does not know that either may show what there is.
+        let uri = self.address.url.as_str().to_owned();
+        // A camera that refuses OPTIONS may still answer DESCRIBE.
         let options = self.ask(Method::Options, &uri, Vec::new(), meanwhile)?;
         let can = options.header(&PUBLIC).map_or("", |public| public.as_str());
         self.keep_alive = KeepAlive::new(can, keeps_otherwise);
@@ -170,7 +175,7 @@ impl Camera {
             return Ok(Shows::Elsewhere(to.to_owned()));
         }
         let mut bases = [CONTENT_BASE, CONTENT_LOCATION].into_iter();
-        let base = bases.find_map(|name| based(said.header(&name)?.as_str(), &self.url));
+        let base = bases.find_map(|name| based(said.header(&name)?.as_str(), &self.address.url));
         if let Some(base) = base {
             self.base = base;
         }
@@ -199,7 +204,7 @@ impl Camera {
             let is_main = number == description.main_track();
             transports.push(match transport {
                 Err(error @ SourceError::Status(_, status, _)) if !is_main && refuses(status) => {
-                    let url = self.url.as_str();
+                    let url = self.address.url.as_str();
                     tracing::warn!(camera = %url, track = number, %error, "a track of a source is refused, and nothing of it is recorded");
                     None
                 }
@@ -310,7 +315,7 @@ impl Camera {
         self.timeout
     }
 
-    /// How often that is.
+    /// How often it is kept alive.
     pub(super) fn keep_alive_interval(&self) -> Nanos {
         Nanos(self.timeout.get() / 2)
     }

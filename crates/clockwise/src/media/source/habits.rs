@@ -7,11 +7,10 @@
 //!
 //! What has worked once stays. None of it outlives the server.
 
-use std::net::SocketAddr;
-
 use sched::units::Nanos;
 
-use super::{Lower, SourceError};
+use super::address::RedirectError;
+use super::{Address, Lower, SourceError};
 
 /// How often a transport is refused in a row before the other one is asked for.
 const REFUSALS: u32 = 2;
@@ -31,8 +30,8 @@ pub(super) struct Habits {
     pub(super) keeps_otherwise: bool,
     /// A session has lasted by what keeps it alive.
     is_kept: bool,
-    /// Where it has said that what is asked for is from now on, and where it was itself.
-    pub(super) sent_to: Option<(String, SocketAddr)>,
+    /// Where it has said that what is asked for is from now on, if that can be gone to.
+    pub(super) sent_to: Option<Result<Address, RedirectError>>,
 }
 
 impl Habits {

@@ -31,7 +31,8 @@ pub(super) struct Session<'a> {
     pub(super) back_off: &'a mut BackOff,
     /// Packets wait in the connection for room.
     pub(super) is_behind: bool,
-    pub(super) next_keep_alive: Time,
+    /// When it was kept alive last, or told to send.
+    pub(super) kept_alive: Time,
     /// What came last that is nothing.
     pub(super) stray: Stray,
     /// Whether there was such, and the log says so.
@@ -253,7 +254,9 @@ impl Session<'_> {
 
     /// When the session is to be kept alive; not before what has been said is taken: packets are received meanwhile.
     fn keep_alive_at(&self, camera: &Camera) -> Option<Time> {
-        camera.reports_at().map(|_| self.next_keep_alive)
+        // Its timeout may be another one since: the answer to PLAY may be the only one that says it.
+        let at = self.kept_alive.saturating_add(camera.keep_alive_interval());
+        camera.reports_at().map(|_| at)
     }
 
     /// Keeps the session alive, and looks whether the camera is.
@@ -279,7 +282,7 @@ impl Session<'_> {
         }
         if self.keep_alive_at(camera).is_some_and(|at| now >= at) {
             camera.keep_alive(&mut self.worker.meanwhile(Some(tape)))?;
-            self.next_keep_alive = now.saturating_add(camera.keep_alive_interval());
+            self.kept_alive = now;
         }
         Ok(())
     }
