@@ -533,6 +533,42 @@ fn what_has_gone_meanwhile_is_not_damaged() {
     );
 }
 
+/// What is too old or too much already, and has not gone yet, is no reason to refuse what lets go of nothing else.
+#[test]
+fn only_what_goes_by_a_change_is_told() {
+    const DAY: u64 = 86_400_000_000_000;
+    let rig = Rig::new(&[("cam", 20)]);
+    let (archives, archive) = opened(&rig);
+    let client = archives.client().unwrap();
+    let recording = recorded(&archives, &archive, 0..9 * 89);
+    assert!(recording.end > 8, "{recording:?}");
+    let days_later = |days| Instant {
+        unix_ns: now_unix_ns() + days * DAY,
+        at: clock::now().saturating_add(Nanos(days * DAY)),
+    };
+    let told = |keep, days| archive.would_go(&client, keep, days_later(days)).unwrap();
+    let old = |days| Keep {
+        age: Some(Nanos(days * DAY)),
+        ..Keep::default()
+    };
+    let all = Some(Bytes::from_kib(recording.end * 64));
+    assert_eq!(told(old(2), 3), all);
+    archive.set_retention(&client, old(2)).unwrap();
+    // Nothing has looked for what is too old since.
+    assert_eq!([told(old(2), 3), told(old(9), 3)], [None, None]);
+    assert_eq!(told(old(1), 3), None);
+    // That one is not too old yet.
+    assert_eq!([told(old(2), 1), told(old(1), 1)], [None, all]);
+    let much = |blocks| Keep {
+        size: Some(Bytes::from_kib(blocks * 64)),
+        ..Keep::default()
+    };
+    archive.set_retention(&client, much(7)).unwrap();
+    assert_eq!([told(much(7), 0), told(much(8), 0)], [None, None]);
+    assert_eq!(told(much(5), 0), Some(Bytes::from_kib(2 * 64)));
+    assert_eq!(archive.recording(None).unwrap(), recording);
+}
+
 /// A day is a day of what went by, whatever the clock on the wall says of it, as long as that can be known.
 #[test]
 fn what_is_recorded_grows_old_by_the_time_that_went_by() {

@@ -110,7 +110,7 @@ impl Archive {
         self.write(client, &mut kept, changed)
     }
 
-    /// How much of what is there would go at once if so much were kept; `None`: nothing.
+    /// How much of what is there would go at once if so much were kept, beside what goes by what is kept now; `None`: nothing.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -120,6 +120,19 @@ impl Archive {
         keep: Keep,
         now: wall::Instant,
     ) -> Result<Option<Bytes>, ArchiveError> {
+        let anyway = self.blocks_beyond(client, self.retention(), now)?;
+        let blocks = self.blocks_beyond(client, keep, now)?;
+        let blocks = blocks.saturating_sub(anyway);
+        Ok((blocks > 0).then_some(Bytes(blocks * self.header.block_bytes)))
+    }
+
+    /// How many blocks are older or more than that.
+    fn blocks_beyond(
+        &self,
+        client: &Client,
+        keep: Keep,
+        now: wall::Instant,
+    ) -> Result<u64, ArchiveError> {
         let by_age = match keep.age {
             Some(age) => self.younger(client, now, age.get())?.0,
             None => 0,
@@ -129,11 +142,8 @@ impl Archive {
         let by_size = by_size.map_or(0, |most| state.gone.oldest_of(state.next, most));
         let until = by_age.max(by_size);
         let there = state.recordings.iter().filter_map(|of| state.there(of));
-        let blocks: u64 = there
-            .map(|of| until.clamp(of.first, of.end) - of.first)
-            .sum();
-        drop(state);
-        Ok((blocks > 0).then_some(Bytes(blocks * self.header.block_bytes)))
+        let blocks = there.map(|of| until.clamp(of.first, of.end) - of.first);
+        Ok(blocks.sum())
     }
 
     /// Lets go of what is older or more than is kept now; when the next of it will be too old, in nanoseconds since 1970,
