@@ -101,6 +101,48 @@ fn playing_that_is_interrupted_ends_well() {
     assert_eq!(server.terminate().0, Some(0));
 }
 
+/// Ctrl-C ends a stream also when the server does not answer, and nothing comes that could be recorded.
+#[test]
+fn a_stream_is_interrupted_whatever_the_server_does() {
+    let (site, server) = site();
+    let of_v = ["stream", "record", "--volume", "v", "--rate", "500KB/s"];
+    let how = ["--block", "64KiB", "--wrap", "--from"];
+    for from in ["/dev/zero", "-"] {
+        let mut record = of_site(&site, &[&of_v[..], &how, &[from]].concat());
+        record
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut client = Process::spawn(&mut record);
+        let mut source = client.stdin.take().expect("it is piped");
+        source.write_all(&pattern(3, 65_536)).expect("it is taken");
+        let is_running = || {
+            let streams = call(&site, "GET", "/v1/streams", "").1;
+            let mut streams = streams.as_array().into_iter().flatten();
+            streams.any(|of| of["state"] == "running" && of["pace"]["blocks"] != 0)
+        };
+        until("it records", is_running);
+        server.stop();
+        let pid = rustix::process::Pid::from_child(&client);
+        until("it ends", || {
+            let ended = client.try_wait().expect("it is a child");
+            if ended.is_none() {
+                let interrupt = rustix::process::Signal::INT;
+                rustix::process::kill_process(pid, interrupt).expect("it is there");
+            }
+            ended.is_some()
+        });
+        server.go_on();
+        drop(source);
+        let output = client.output();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(said.contains("Ctrl-C came before"), "{said}");
+        until("the server has ended it as well", || !is_running());
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
 #[test]
 fn a_stream_whose_bytes_cannot_go_anywhere_is_given_up() {
     let (site, server) = site();

@@ -137,13 +137,15 @@ impl Cli {
     }
 }
 
-/// Runs `work` to its end on this thread.
+/// Runs `work` to its end on this thread. What it has left to other threads is not waited for.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| host_failure("start", &error))?
-        .block_on(work)
+        .map_err(|error| host_failure("start", &error))?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    done
 }
 
 fn run(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {

@@ -101,7 +101,7 @@ async fn run(
     output: &Output,
 ) -> Result<(SessionView, bool), Failure> {
     // From now on: one that comes while the server is asked is not lost.
-    let interrupts =
+    let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| host_failure("wait for Ctrl-C", &error))?;
     let reserved: Reserved = client.post("/v1/streams", ask).await?;
     // By the token: should the server be another one meanwhile, no stream of that one is meant.
@@ -126,21 +126,18 @@ async fn run(
         log_failure: None,
         last: None,
         begins: Instant::now() + Duration::from_millis(ask.starts_in_ms.unwrap_or(0)),
-        called_off: None,
-        interrupts,
         output,
         is_silent: false,
     };
-    let moved = company.until_end(moving, &handle, ask.op, &bar).await;
+    let moved = company
+        .until_end(moving, &handle, &mut interrupts, ask.op, &bar)
+        .await;
     bar.finish_and_clear();
-    company.write_blocks().await;
-    let report = match company.called_off.take() {
-        Some(report) => report,
-        None => {
-            let report = client.delete(&path).await;
-            report.map_err(|failure| company.lost(ask.op, failure))?
-        }
+    let report = tokio::select! {
+        report = company.last_report() => report,
+        _ = interrupts.recv() => Err(unheard()),
     };
+    let report = report.map_err(|failure| company.lost(ask.op, failure))?;
     let is_all = moved.map_err(|error| ended_early(what, &doing, &error))?;
     company.log_failure.map_or(Ok(()), Err)?;
     if let Some(note) = company.log.and_then(|log| log.note()) {
@@ -186,6 +183,13 @@ fn ended_early(what: &str, doing: &str, error: &io::Error) -> Failure {
     }
 }
 
+/// The failure of a stream whose report is not waited for.
+fn unheard() -> Failure {
+    Failure::failed("Ctrl-C came before the server had said how it ended").help(
+        "the server ends the stream as soon as it goes on; `clockwise status` shows whether it is there",
+    )
+}
+
 /// What goes beside a stream while it runs.
 struct Company<'a> {
     client: &'a ApiClient,
@@ -198,10 +202,6 @@ struct Company<'a> {
     last: Option<SessionView>,
     /// When its first block may move.
     begins: Instant,
-    /// The report, if it was ended by Ctrl-C before it had begun, or by a second one.
-    called_off: Option<SessionView>,
-    /// Ctrl-C.
-    interrupts: Signal,
     output: &'a Output,
     /// It was said that the server does not answer.
     is_silent: bool,
@@ -230,14 +230,28 @@ impl Company<'_> {
         self.is_silent = is_silent;
     }
 
-    /// Writes how the blocks fared that are done. Of a stream that is called off nobody knows any more.
+    /// Asks for a report when it is time, and shows it.
+    async fn look(&mut self, ticks: &mut tokio::time::Interval, bar: &ProgressBar) {
+        ticks.tick().await;
+        let report = self.client.get::<SessionView>(self.path).await;
+        self.hear(report, bar);
+        self.write_blocks().await;
+    }
+
+    /// Writes how the blocks fared that are done, as far as the server answers.
     async fn write_blocks(&mut self) {
-        if self.called_off.is_some() {
+        if self.is_silent {
             return;
         }
         if let (Some(log), None) = (&mut self.log, &self.log_failure) {
             self.log_failure = log.fetch(self.client, self.path).await.err();
         }
+    }
+
+    /// Ends the stream, if it has not ended yet.
+    async fn last_report(&mut self) -> Result<SessionView, Failure> {
+        self.write_blocks().await;
+        self.client.delete(self.path).await
     }
 
     /// The failure of a stream whose last report cannot be had, with what is known of it.
@@ -261,40 +275,46 @@ impl Company<'_> {
         }
     }
 
-    /// Shows how far the stream is until it ends; Ctrl-C ends it. Whether the server took all there was.
+    /// Shows how far the stream is until it ends. Whether the server took all there was.
+    ///
+    /// Ctrl-C ends it: the first one leaves the server time for what is on its way, if the stream has begun and the server
+    /// answers; the second one does not, and the third one leaves none for what is played either.
     async fn until_end(
         &mut self,
         mut moving: tokio::task::JoinHandle<io::Result<bool>>,
         connection: &UnixStream,
+        interrupts: &mut Signal,
         op: StreamOp,
         bar: &ProgressBar,
     ) -> io::Result<bool> {
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
-        let mut is_interrupted = false;
+        let mut interrupted = 0;
         loop {
             tokio::select! {
                 moved = &mut moving => {
                     return match moved {
-                        Ok(_) if is_interrupted => Ok(true),
+                        Ok(_) if interrupted > 0 => Ok(true),
                         Ok(moved) => moved,
                         Err(error) => Err(io::Error::other(error)),
                     };
                 }
-                _ = ticks.tick() => {
-                    let report = self.client.get::<SessionView>(self.path).await;
-                    self.hear(report, bar);
-                    self.write_blocks().await;
-                }
-                _ = self.interrupts.recv() => {
-                    let is_told = std::mem::replace(&mut is_interrupted, true);
-                    if is_told || Instant::now() < self.begins {
-                        self.write_blocks().await;
-                        self.called_off = self.client.delete(self.path).await.ok();
-                    }
-                    // What was sent is recorded; what was asked to be played is not wanted any more.
-                    let how = if op == StreamOp::Record { Shutdown::Write } else { Shutdown::Read };
-                    let _ = connection.shutdown(how);
-                }
+                () = self.look(&mut ticks, bar) => {}
+                _ = interrupts.recv() => interrupted += 1,
+            }
+            let is_record = op == StreamOp::Record;
+            let how = match interrupted {
+                0 => continue,
+                1 if self.is_silent || Instant::now() < self.begins => Shutdown::Both,
+                // What was sent is recorded; what was asked to be played is not wanted any more.
+                1 if is_record => Shutdown::Write,
+                1 => Shutdown::Read,
+                _ => Shutdown::Both,
+            };
+            // Already shut when the server went first.
+            let _ = connection.shutdown(how);
+            // A pipe that is recorded may never end; what has been played is still written.
+            if interrupted > 2 || interrupted == 2 && is_record {
+                return Ok(true);
             }
         }
     }
