@@ -235,6 +235,45 @@ mod tests {
         assert_eq!(marks("OPUS", &sound), [begins_key, key]);
     }
 
+    /// Where a picture may be a field, what goes before the second one of a frame begins none.
+    #[test]
+    fn marked_fields_of_one_time_are_one_frame() {
+        let sps = |last| [0x67, 0x4d, 0x40, 0x1e, 0xda, 0x11, last];
+        let (of_fields, of_frames) = (sps(0x92), sps(0xe4));
+        let delimiter: &[u8] = &[0x09, 0x30];
+        let recovery: &[u8] = &[0x06, 6, 1, 0x84, 0x80];
+        let (pps, slice): (&[u8], &[u8]) = (&[0x68, 0xce], &[0x41, 0x9a]);
+        let begins = |mut frames: Frames, payloads: &[&[u8]]| {
+            let begins = payloads.iter().map(|payload| {
+                let marker = *payload == slice;
+                let header = Header {
+                    marker,
+                    ..header(0, 5, 1)
+                };
+                frames.packet(&header, payload, false).begins
+            });
+            begins.map(u8::from).collect::<Vec<_>>()
+        };
+        let new = || Frames::new(Coding::Avc);
+        let two = [delimiter, recovery, slice, delimiter, pps, slice];
+        assert_eq!(begins(new(), &two), [1, 0, 0, 1, 0, 0]);
+        assert_eq!(
+            begins(new().described(&of_fields), &two),
+            [1, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(
+            begins(new().described(&of_frames), &two),
+            [1, 0, 0, 1, 0, 0]
+        );
+        // Also behind a frame, and as parameters among the packets say.
+        let after = new().described(&of_fields).anew();
+        assert_eq!(begins(after, &[slice, recovery, slice]), [1, 0, 0]);
+        let said = [&of_fields[..], slice, delimiter, slice, &of_frames, slice];
+        assert_eq!(begins(new(), &said), [1, 0, 0, 0, 1, 0]);
+        let anew = [slice, &[0x65, 0x88], slice];
+        assert_eq!(begins(new().described(&of_fields), &anew), [1, 1, 0]);
+    }
+
     #[test]
     fn a_frame_begins_where_the_timestamp_changes() {
         for encoding in ["", "H264"] {

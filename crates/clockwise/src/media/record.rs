@@ -20,11 +20,12 @@ use super::archive::Writing;
 use super::block::{Composer, Kind, Seal};
 use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use super::description::Description;
+use super::export::track::frames_of;
 use super::index::{self, Indexer};
 use super::input::Head;
 use super::missing::{Missing, Why};
 use super::negotiation::Negotiation;
-use super::packet::{Clocks, Coding, Frames, HEADER_BYTES, Sequence};
+use super::packet::{Clocks, HEADER_BYTES, Sequence};
 use super::reception::{ReceiverReport, Reception};
 use super::roster::Member;
 use super::wall;
@@ -180,7 +181,7 @@ impl<'a> Tape<'a> {
                     sequence: Sequence::new(track.clock_rate),
                     dropped: 0,
                     unfit: 0,
-                    frames: Frames::new(Coding::of(&track.encoding)),
+                    frames: frames_of(track),
                     reception: Reception::new(track.clock_rate),
                     before: None,
                     barred: None,

@@ -17,6 +17,7 @@ use mp4_atom::{
 use super::aac;
 use super::nal::{Codec, Parameters};
 pub use head::TrackHead;
+pub use sps::has_fields;
 
 /// Flags of a sample that depends on no other, and of one that does (ISO/IEC 14496-12, 8.8.3.1).
 const KEY: u32 = 0x0200_0000;

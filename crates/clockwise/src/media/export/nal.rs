@@ -137,11 +137,12 @@ impl Nals {
             Codec::Avc => Coding::Avc,
             Codec::Hevc => Coding::Hevc,
         };
+        let sequence = parameters.sps.as_deref().unwrap_or_default();
         Self {
             codec,
+            frames: Frames::new(coding).described(sequence),
             described: parameters,
             seen: Parameters::default(),
-            frames: Frames::new(coding),
             at: At::default(),
             frame: Unit::default(),
             has_picture: false,

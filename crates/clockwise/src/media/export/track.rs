@@ -5,7 +5,7 @@ use std::ops::Range;
 use sched::units::Nanos;
 
 use super::super::description::Track as Described;
-use super::super::packet::Header;
+use super::super::packet::{Coding, Frames, Header};
 use super::aac::{self, Aac};
 use super::jpeg::Jpeg;
 use super::mp4::{Sample, TrackHead};
@@ -65,6 +65,17 @@ fn parameters(codec: Codec, said: &str) -> Parameters {
         }
     }
     parameters
+}
+
+/// Where the frames of a track begin that was described like this.
+#[must_use]
+pub fn frames_of(track: &Described) -> Frames {
+    let coding = Coding::of(&track.encoding);
+    let described = match coding {
+        Coding::Avc => parameters(Codec::Avc, &track.parameters).sps,
+        _ => None,
+    };
+    Frames::new(coding).described(&described.unwrap_or_default())
 }
 
 /// A track, and what has come of it.

@@ -9,14 +9,20 @@
 //! * where the first part of a picture comes behind one. In H.264 the sender has to have marked the end of a picture
 //!   before: both fields of a frame, and redundant slices, begin with the first macroblock as well, and have one time.
 //!
+//! Where the parameters of an H.264 sequence say that a picture may be a field, a frame may have two with one time, each of
+//! them marked, and what goes before a picture between them. There, within one time, only parameters of a sequence and a
+//! picture that all others are decoded from (IDR) begin a frame.
+//!
 //! # Deliberately absent
 //!
 //! Two pictures of H.264 with one time and no mark between them are one frame, unless something that goes before a picture is
-//! between them: numbers of frames are in no place that is known without the sequence's parameters.
+//! between them: numbers of frames are in no place that is known without the sequence's parameters. Where pictures may be
+//! fields, several frames with one time are one.
 
 mod piece;
 
 use super::Header;
+use crate::media::export::mp4::has_fields;
 pub use piece::Piece;
 use piece::{PART, Role, Says};
 
@@ -109,6 +115,8 @@ pub struct Frames {
     is_marked: bool,
     /// A unit goes on in the next packet.
     is_open: bool,
+    /// A picture of the sequence may be a field.
+    has_fields: bool,
 }
 
 impl Frames {
@@ -121,10 +129,20 @@ impl Frames {
         }
     }
 
+    /// The same of a sequence whose parameters are described.
+    #[must_use]
+    pub fn described(self, sequence: &[u8]) -> Self {
+        let has_fields = self.coding == Coding::Avc && has_fields(sequence);
+        Self { has_fields, ..self }
+    }
+
     /// The same of what begins anew.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self::new(self.coding)
+        Self {
+            has_fields: self.has_fields,
+            ..Self::new(self.coding)
+        }
     }
 
     /// Takes the next packet, before which others may be missing.
@@ -261,6 +279,7 @@ impl Frames {
         let begins = match self.timestamp {
             None => true,
             Some(of) if of != timestamp && (self.has_picture || is_after_loss) => true,
+            Some(of) if of == timestamp && self.has_fields && !piece.begins_sequence() => false,
             Some(_) => match piece.role {
                 Role::Before | Role::First => self.has_picture,
                 Role::Message => self.is_marked,
@@ -278,7 +297,9 @@ impl Frames {
         self.timestamp = Some(timestamp);
         self.has_picture |= piece.is_picture();
         self.has_top |= piece.role == Role::Top;
-        self.has_sequence |= piece.says == Says::Sequence;
+        if let Says::Sequence { has_fields } = piece.says {
+            (self.has_sequence, self.has_fields) = (true, has_fields);
+        }
         begins
     }
 
@@ -288,7 +309,7 @@ impl Frames {
         match piece.says {
             Says::Key => true,
             Says::Intra => self.has_sequence,
-            Says::Nothing | Says::Sequence => false,
+            Says::Nothing | Says::Sequence { .. } => false,
         }
     }
 

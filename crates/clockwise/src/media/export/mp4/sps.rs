@@ -10,6 +10,20 @@ pub(super) struct AvcSps {
     pub(super) chroma_bits_above_8: u8,
     width: u32,
     height: u32,
+    /// A picture may be a field: half of a frame.
+    has_fields: bool,
+}
+
+/// So much of such parameters is looked at for whether there are fields.
+const LOOKED_AT_BYTES: usize = 512;
+
+/// Whether a NAL unit is the parameters of an H.264 sequence whose pictures may be fields.
+#[must_use]
+pub fn has_fields(sps: &[u8]) -> bool {
+    let beginning = &sps[..sps.len().min(LOOKED_AT_BYTES)];
+    let plain = h264_reader::rbsp::decode_nal(beginning).ok();
+    let parsed = plain.and_then(|plain| AvcSps::parse(&plain));
+    parsed.is_some_and(|of| of.has_fields)
 }
 
 /// Profiles that say which chroma and how many bits they have.
@@ -26,6 +40,7 @@ impl AvcSps {
             chroma_bits_above_8: 0,
             width: 0,
             height: 0,
+            has_fields: false,
         };
         ue(&mut bits, 31)?;
         if AVC_HIGH.contains(&profile) {
@@ -60,12 +75,12 @@ impl AvcSps {
             ue(&mut bits, PIXELS_MAX / 16)?,
             ue(&mut bits, PIXELS_MAX / 16)?,
         );
-        let is_of_frames = bits.read_bit("frame_mbs_only_flag").ok()?;
-        if !is_of_frames {
+        of.has_fields = !bits.read_bit("frame_mbs_only_flag").ok()?;
+        if of.has_fields {
             bits.skip(1, "mb_adaptive_frame_field_flag").ok()?;
         }
         bits.skip(1, "direct_8x8_inference_flag").ok()?;
-        let fields = if is_of_frames { 1 } else { 2 };
+        let fields = if of.has_fields { 2 } else { 1 };
         (of.width, of.height) = ((wide + 1) * 16, (high + 1) * 16 * fields);
         if bits.read_bit("frame_cropping_flag").ok()? {
             of.crop(&mut bits, fields)?;

@@ -1,5 +1,7 @@
 //! What a unit, or a packet, says by its first bytes of the frame that it is in.
 
+use crate::media::export::mp4::has_fields;
+
 /// What a unit is in its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
@@ -25,8 +27,10 @@ pub(super) enum Says {
     Key,
     /// It can if the parameters of a sequence are in it.
     Intra,
-    /// Those parameters.
-    Sequence,
+    /// Those parameters; of H.264, whether a picture may be a field.
+    Sequence {
+        has_fields: bool,
+    },
 }
 
 /// What is known of a unit by its first bytes.
@@ -49,6 +53,17 @@ impl Piece {
         matches!(self.role, Role::First | Role::Top | Role::Part)
     }
 
+    /// Whether it is the parameters of an H.264 sequence, or begins a picture that all others are decoded from. Of a message that
+    /// says that pictures are right from there on, which is between fields as well, it is not said.
+    #[must_use]
+    pub fn begins_sequence(self) -> bool {
+        match self.says {
+            Says::Sequence { .. } => true,
+            Says::Key => self.role == Role::Top,
+            Says::Nothing | Says::Intra => false,
+        }
+    }
+
     /// A NAL unit of H.264: the byte that it begins with, and what is behind that.
     #[must_use]
     pub fn avc(first: u8, rest: &[u8]) -> Self {
@@ -68,7 +83,9 @@ impl Piece {
             5 => Says::Key,
             1 | 2 if is_intra => Says::Intra,
             6 if recovers(rest) => Says::Key,
-            7 => Says::Sequence,
+            7 => Says::Sequence {
+                has_fields: has_fields(&[&[0x67], rest].concat()),
+            },
             _ => Says::Nothing,
         };
         Self { role, says }
