@@ -139,6 +139,8 @@ pub struct Reader<'a> {
     is_lenient: bool,
     skipped: u64,
     other: u64,
+    /// What the times mean.
+    timing: Timing,
     is_at_end: bool,
 }
 
@@ -160,6 +162,12 @@ impl<'a> Reader<'a> {
         let format = format
             .or_else(|| formats::detect(first))
             .ok_or_else(|| unknown(first))?;
+        let timing = match format {
+            Format::Iolog => formats::iolog::timing(first),
+            Format::Srt | Format::Disksim | Format::Msr | Format::Vscsi | Format::Blkparse => {
+                Timing::Open
+            }
+        };
         let parser = Parser::new(format, first);
         let mut reader = Self {
             input,
@@ -172,6 +180,7 @@ impl<'a> Reader<'a> {
             is_lenient: false,
             skipped: 0,
             other: 0,
+            timing,
             is_at_end: false,
         };
         if format == Format::Srt {
@@ -196,12 +205,7 @@ impl<'a> Reader<'a> {
     /// What the times of the trace mean.
     #[must_use]
     pub fn timing(&self) -> Timing {
-        match self.format {
-            Format::Iolog => formats::iolog::timing(self.input.beginning()),
-            Format::Srt | Format::Disksim | Format::Msr | Format::Vscsi | Format::Blkparse => {
-                Timing::Open
-            }
-        }
+        self.timing
     }
 
     /// How many records were left out because they are wrong.
@@ -332,8 +336,11 @@ impl Iterator for Reader<'_> {
     type Item = Result<TraceRequest, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        // What was only waited for is in order: there is nothing to wait for that would go before it.
+        let is_in_order = self.timing == Timing::Closed;
         loop {
-            if let Some(request) = self.seen.order.take(self.is_at_end) {
+            let is_next = is_in_order || self.is_at_end;
+            if let Some(request) = self.seen.order.take(is_next) {
                 return Some(Ok(request));
             }
             if self.is_at_end {

@@ -51,10 +51,11 @@ impl Order {
         }));
     }
 
-    /// The next request, if none that goes before it may come. The first is at time zero.
-    pub(super) fn take(&mut self, is_at_end: bool) -> Option<TraceRequest> {
+    /// The next request, if none that goes before it may come: as far as times tell, or because it is the next one
+    /// anyway (`is_next`). The first is at time zero.
+    pub(super) fn take(&mut self, is_next: bool) -> Option<TraceRequest> {
         let next_ns = self.waiting.peek()?.0.at_ns;
-        if !is_at_end && self.latest_ns - next_ns < LATE_MAX.get() {
+        if !is_next && self.latest_ns - next_ns < LATE_MAX.get() {
             return None;
         }
         let Reverse(Waiting { mut request, .. }) = self.waiting.pop()?;

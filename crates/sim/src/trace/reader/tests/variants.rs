@@ -55,6 +55,22 @@ fn a_log_of_fio_3_31_has_times_of_its_own() {
     }
 }
 
+/// Nothing waits in memory for what would go before it: a log without times is in order.
+#[test]
+fn a_log_without_times_is_not_read_ahead() {
+    let log = "fio version 2 iolog\n".to_owned() + &"/dev/a read 0 512\n".repeat(1 << 17);
+    let mut rest = log.as_bytes();
+    let mut reader = Reader::new(&mut rest, None).unwrap();
+    assert_eq!(reader.by_ref().take(3).count(), 3);
+    drop(reader);
+    let left = rest.len();
+    assert!(
+        left > log.len() / 2,
+        "{left} bytes of {} are left",
+        log.len()
+    );
+}
+
 #[test]
 fn blanks_in_a_log_part_fields_however_many() {
     let log = IOLOG.replace(" 4096 512", "\t4096   512  ");
