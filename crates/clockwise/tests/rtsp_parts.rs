@@ -8,10 +8,14 @@ mod rig;
 #[allow(dead_code, reason = "each test uses its part of this")]
 mod small;
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
+use clockwise::media::description::Description;
+use clockwise::media::export::cuts::Place;
+use clockwise::media::export::mp4::TrackHead;
 use clockwise::media::export::{Known, Listed, Source};
+use engine::front::ClientOptions;
 use made::{CAMERA, Made};
 use small::{Camera, Small};
 
@@ -137,4 +141,47 @@ fn a_ring_without_key_frames_is_searched_once() {
     // When nothing comes any more, it is what there is.
     let (listed, _) = counted(&made, &known, true);
     assert!(!listed.parts.is_empty(), "{listed:?}");
+}
+
+/// A browser waits for each track that it is told of: one that is described and never comes is not in what it plays, and is
+/// not looked for each time.
+#[test]
+fn a_track_that_is_silent_is_not_in_segments() {
+    let text = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+        m=audio 0 RTP/AVP 0\r\na=rtpmap:0 OPUS/48000/2\r\na=control:sound\r\n\
+        m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:picture\r\n\
+        a=fmtp:96 sprop-parameter-sets=Z0LACtoR7ARAAAADAEAAAAMCg8SJqA==,aM4BNyA=\r\n\
+        m=audio 0 RTP/AVP 98\r\na=rtpmap:98 OPUS/48000/2\r\na=control:silence\r\n";
+    let mut made = Made::new(Small::new(CAMERA, 300, 5));
+    made.records(0..200);
+    let source = || {
+        let client = made.rig.pool.client("heads", ClientOptions::default());
+        let recording = made.archive.recording(None).unwrap();
+        let description = Description::parse(text.as_bytes()).unwrap();
+        let archive = Arc::clone(&made.archive);
+        Source::new(archive, Arc::new(client.unwrap()), recording, description)
+    };
+    let known = Known::default();
+    let heads = || {
+        let source = &mut source();
+        let listed = list(&made, &known, source, true);
+        let before = made.archive.reads();
+        let heads = known.heads(source, &listed).unwrap();
+        let tracks: Vec<usize> = heads.iter().map(TrackHead::track).collect();
+        assert_eq!(source.tracks(), Some(&tracks));
+        (tracks, made.archive.reads() - before)
+    };
+    let (tracks, reads) = heads();
+    assert_eq!(tracks, [0, 1]);
+    assert!((32..80).contains(&reads), "{reads} reads");
+    assert_eq!(heads(), (tracks, 0));
+    // A file may have one in which nothing is.
+    let mut source = source();
+    let from = Place {
+        serial: source.first_there(),
+        packet: 0,
+    };
+    let tracks = source.heads(from).unwrap();
+    let tracks: Vec<usize> = tracks.iter().map(TrackHead::track).collect();
+    assert_eq!(tracks, [0, 1, 2]);
 }

@@ -79,7 +79,7 @@ impl Known {
         let from = listed.first.place;
         let heads = match &mut *divided {
             Some(divided) => divided.heads(source, from)?,
-            None => Arc::new(source.heads(from)?),
+            None => Arc::new(source.segment_heads(from)?),
         };
         source.makes_of(heads.iter().map(TrackHead::track).collect());
         Ok(heads)

@@ -73,6 +73,9 @@ const HEAD_BLOCKS_MAX: u64 = 64;
 /// Why a track is left out.
 pub const UNDECODABLE: &str = "how it is decoded is said neither in its description nor in the first 64 blocks of what was recorded";
 
+/// Why one is left out of what is played in segments.
+const SILENT: &str = "no packet of it came in the first 64 blocks of what is played";
+
 /// Packets lie in the order in which they came: so much after the end of what is wanted, nothing of that comes any more.
 const BEHIND_NS: u64 = 2_000_000_000;
 
@@ -296,31 +299,60 @@ impl Source {
     /// # Errors
     /// When that is not known of any.
     pub fn heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
+        self.heads_of(from, |_| true)
+    }
+
+    /// The same of segments, without tracks of which nothing comes from there on: a browser waits for each track before it
+    /// plays any. One of which something comes only later is left out as well.
+    ///
+    /// # Errors
+    /// When nothing is left.
+    pub fn segment_heads(&mut self, from: Place) -> Result<Vec<TrackHead>, ExportError> {
+        self.heads_of(from, Track::has_come)
+    }
+
+    fn heads_of(
+        &mut self,
+        from: Place,
+        is_there: impl Fn(&Track) -> bool,
+    ) -> Result<Vec<TrackHead>, ExportError> {
         let mut tracks = self.mp4_tracks(0)?;
-        self.begin_tracks(&mut tracks, from)?;
+        self.begin_tracks(&mut tracks, from, &is_there)?;
         let mut heads = Vec::new();
         for track in &tracks {
-            if let Some(head) = track.head() {
-                heads.push(head);
-                continue;
-            }
+            let why = match track.head() {
+                Some(head) if is_there(track) => {
+                    heads.push(head);
+                    continue;
+                }
+                Some(_) => format!("HLS: {SILENT}"),
+                None => format!("MP4 and HLS: {UNDECODABLE}"),
+            };
             let (volume, recording) = (self.volume(), self.recording.number);
             let (number, encoding) = (track.number, track.encoding());
             tracing::warn!(
                 volume,
                 recording,
-                "track {number} ({encoding}) is left out of MP4 and HLS: {UNDECODABLE}"
+                "track {number} ({encoding}) is left out of {why}"
             );
         }
-        match &tracks[..] {
-            [first, ..] if heads.is_empty() => Err(ExportError::Parameters(first.number)),
-            _ => Ok(heads),
+        let unknown = tracks.iter().find(|track| track.head().is_none());
+        match unknown {
+            _ if !heads.is_empty() => Ok(heads),
+            Some(track) => Err(ExportError::Parameters(track.number)),
+            None => Err(ExportError::Empty),
         }
     }
 
-    /// Reads from a place on until it is known how these tracks are decoded, if that is said there at all.
-    fn begin_tracks(&mut self, tracks: &mut [Track], from: Place) -> Result<(), ExportError> {
-        let is_known = |of: &Track| of.has_begun() && of.head().is_some();
+    /// Reads from a place on until it is known how these tracks are decoded and that they are there, if that is said there at
+    /// all.
+    fn begin_tracks(
+        &mut self,
+        tracks: &mut [Track],
+        from: Place,
+        is_there: impl Fn(&Track) -> bool,
+    ) -> Result<(), ExportError> {
+        let is_known = |of: &Track| of.has_begun() && of.head().is_some() && is_there(of);
         if tracks.iter().all(is_known) {
             return Ok(());
         }
@@ -353,7 +385,7 @@ impl Source {
             serial: self.first_there(),
             packet: 0,
         };
-        self.begin_tracks(&mut tracks, from)?;
+        self.begin_tracks(&mut tracks, from, |_| true)?;
         let unknown = tracks.iter().filter(|of| of.head().is_none());
         Ok(unknown.map(|of| of.number).collect())
     }

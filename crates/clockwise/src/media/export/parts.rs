@@ -199,7 +199,7 @@ impl Divided {
         if let Some(heads) = &self.heads {
             return Ok(Arc::clone(heads));
         }
-        let heads = Arc::new(source.heads(from)?);
+        let heads = Arc::new(source.segment_heads(from)?);
         if self.is_begun {
             self.heads = Some(Arc::clone(&heads));
         }

@@ -86,6 +86,7 @@ pub struct Track {
     payload_type: Option<u8>,
     /// A packet of that type has come: others are none of the track's from then on.
     is_of_type: bool,
+    has_come: bool,
     encoding: String,
     clock_rate: u32,
     channels: u8,
@@ -118,6 +119,7 @@ impl Track {
             number,
             payload_type: described.payload_type,
             is_of_type: false,
+            has_come: false,
             encoding: described.encoding.clone(),
             clock_rate: described.clock_rate,
             channels: described.channels,
@@ -148,6 +150,7 @@ impl Track {
         if self.is_of_type && !is_of_type {
             return;
         }
+        self.has_come = true;
         let payload = header.unpadded(payload);
         let Self {
             payload: of,
@@ -228,6 +231,12 @@ impl Track {
     #[must_use]
     pub fn encoding(&self) -> &str {
         &self.encoding
+    }
+
+    /// Whether a packet of it has come.
+    #[must_use]
+    pub fn has_come(&self) -> bool {
+        self.has_come
     }
 
     /// Whether all has come that says how it is decoded, as what came counts and not what was described.

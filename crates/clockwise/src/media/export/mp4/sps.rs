@@ -21,7 +21,9 @@ const LOOKED_AT_BYTES: usize = 512;
 #[must_use]
 pub fn has_fields(sps: &[u8]) -> bool {
     let beginning = &sps[..sps.len().min(LOOKED_AT_BYTES)];
-    let plain = h264_reader::rbsp::decode_nal(beginning).ok();
+    // Nothing at all is no unit, for which the parser panics.
+    let unit = Some(beginning).filter(|unit| !unit.is_empty());
+    let plain = unit.and_then(|unit| h264_reader::rbsp::decode_nal(unit).ok());
     let parsed = plain.and_then(|plain| AvcSps::parse(&plain));
     parsed.is_some_and(|of| of.has_fields)
 }
