@@ -103,17 +103,20 @@ pub struct Ignored {
     pub disk: Option<String>,
     /// What.
     pub what: String,
+    /// What to do about it.
+    pub remedy: &'static str,
 }
 
-/// What to do about it.
-pub const IGNORED_REMEDY: &str = "correct the configuration, or make the pool anew (`clockwise pool create --force`), by which all that is in it is lost";
+const EXTENT_REMEDY: &str = "correct the configuration, or make the pool anew (`clockwise pool create --force`), by which all that is in it is lost";
+
+const SIZE_REMEDY: &str = "take `size` out of the configuration; or take the file away and run `clockwise pool create --force`, which makes the file and the pool anew, by which all that is in the pool is lost";
 
 impl std::fmt::Display for Ignored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(disk) = &self.disk {
             write!(f, "{disk}: ")?;
         }
-        write!(f, "{}: {IGNORED_REMEDY}", self.what)
+        write!(f, "{}: {}", self.what, self.remedy)
     }
 }
 
@@ -128,6 +131,7 @@ pub fn ignored(config: &Config, extent: Bytes) -> Vec<Ignored> {
             Size(wanted),
             Size(extent)
         ),
+        remedy: EXTENT_REMEDY,
     });
     let of_disks = config.disks.iter().filter_map(|disk| {
         let (wanted, has) = another_size(disk)?;
@@ -138,6 +142,7 @@ pub fn ignored(config: &Config, extent: Bytes) -> Vec<Ignored> {
                 Size(wanted),
                 Size(has)
             ),
+            remedy: SIZE_REMEDY,
         })
     });
     of_pool.into_iter().chain(of_disks).collect()

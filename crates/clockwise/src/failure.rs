@@ -196,7 +196,7 @@ fn denied_help(error: &io::Error, is_root: bool) -> &'static str {
     let is_eperm = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
     match (is_eperm, is_root) {
         (true, _) => {
-            "it cannot be written even by its owner: it is immutable or append-only (`lsattr` shows that, `chattr -i -a` takes it away), or a security policy forbids it"
+            "not even the owner may: a security policy forbids it, such as a container's or SELinux's, or it is a file that is immutable or append-only (`lsattr` shows that, `chattr -i -a` takes it away)"
         }
         (false, true) => {
             "root may not either: it is read-only (`blockdev --getro`, `mount`), on a server that does not trust root, or a security policy forbids it"

@@ -375,6 +375,7 @@ fn what_counts_only_when_a_pool_is_made_is_told_where_it_is_changed_later() {
         "`extent` is 4 MiB in the configuration and does not count, as the pool was made with 1 MiB",
         "`size` is 128 MiB in the configuration and does not count, as the file was made with 64 MiB",
         "correct the configuration, or make the pool anew",
+        "take `size` out of the configuration; or take the file away and run `clockwise pool create --force`",
     ];
     let server = site.serve();
     let status = site.run(&["status"]).done().out;

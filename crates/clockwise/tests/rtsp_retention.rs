@@ -672,7 +672,7 @@ fn bytes_are_not_recorded_over_recordings() {
     // What is being recorded is not destroyed by force either.
     let forced = [&over[..], &["--force"]].concat();
     site.run(&forced)
-        .fails(1, &["being recorded or played over RTSP", "session list"]);
+        .fails(1, &["RTSP sessions record or play volume", "session list"]);
     drop(client);
     until("the recording is closed", || {
         recordings(&site)

@@ -559,7 +559,7 @@ fn only_what_goes_by_a_change_is_told() {
     assert_eq!(told(old(1), 3), None);
     // That one is not too old yet.
     assert_eq!([told(old(2), 1), told(old(1), 1)], [None, all]);
-    let much = |blocks| Keep {
+    let much = |blocks: u64| Keep {
         size: Some(Bytes::from_kib(blocks * 64)),
         ..Keep::default()
     };

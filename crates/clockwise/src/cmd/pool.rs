@@ -105,7 +105,7 @@ fn check(cli: &Cli, output: &Output) -> Result<ExitCode, Failure> {
     report.findings.extend(ignored.map(|of| CheckFinding {
         disk: of.disk,
         what: of.what,
-        remedy: disks::IGNORED_REMEDY,
+        remedy: of.remedy,
         is_error: false,
     }));
     // Disks know their pool by a number; what people call it is in the configuration.

@@ -16,6 +16,9 @@ use crate::quantity::Size;
 /// Runs of written and of unwritten bytes that are looked at together.
 const RUNS: usize = 4_096;
 
+/// What is said of a file system in a volume that is cut.
+const MAY_REACH: &str = "which may reach past the new size";
+
 /// What a call does to a volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
@@ -59,12 +62,21 @@ pub(super) fn refuse(
 }
 
 /// The problem of a call that would destroy what was `found`.
-pub(super) fn destroyed(volume: &str, found: &[String], doing: &str, instead: &str) -> Problem {
+fn destroyed(volume: &str, found: &[String], doing: &str, instead: &str) -> Problem {
+    let may_reach = |of: &String| of.ends_with(MAY_REACH);
+    let would = match found.iter().all(may_reach) {
+        true => "may",
+        false => "would",
+    };
+    let why = match found.iter().any(may_reach) {
+        true => ", as is right where the file system was made smaller before",
+        false => "",
+    };
     let found = found.join(", and ");
     Problem::new(
         StatusCode::CONFLICT,
-        format!("volume {volume:?} {found}: {doing} would destroy that"),
-        format!("{instead}; --force (`force` in the API) does it all the same"),
+        format!("volume {volume:?} {found}: {doing} {would} destroy that"),
+        format!("{instead}; --force (`force` in the API) does it all the same{why}"),
     )
     .at("volume")
 }
@@ -72,7 +84,7 @@ pub(super) fn destroyed(volume: &str, found: &[String], doing: &str, instead: &s
 fn in_use(volume: &str) -> Problem {
     Problem::new(
         StatusCode::CONFLICT,
-        format!("what is in volume {volume:?} is being recorded or played over RTSP"),
+        format!("RTSP sessions record or play volume {volume:?} at the moment"),
         "end that first (`clockwise session list`, `clockwise source list`), then do this again",
     )
     .at("volume")
@@ -89,7 +101,12 @@ fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem>
     if app.archives.are_in(volume)? {
         found.push(format!("holds {}", recordings(app, volume)?));
     } else if let Some(mark) = mark(app, volume)? {
-        found.push(format!("holds {mark}"));
+        // How long it is only its own tools know.
+        let may_reach = matches!(harm, Harm::Cuts(_)) && mark.starts_with("a file system");
+        found.push(match may_reach {
+            true => format!("holds {mark}, {MAY_REACH}"),
+            false => format!("holds {mark}"),
+        });
     }
     if let Harm::Cuts(size) = harm {
         let written = written_past(volume, size);

@@ -165,7 +165,11 @@ async fn show(
             Some(description) => {
                 let (archive, client) = (Arc::clone(&archive), app.archives.client()?);
                 let mut source = Source::new(archive, client, recording, description.clone());
-                source.undecodable()?
+                // What else there is to be said of it is said where a block cannot be read.
+                source.undecodable().unwrap_or_else(|error| {
+                    tracing::warn!(volume = name, recording = number, %error, "it is not known which tracks of a recording can be decoded");
+                    Vec::new()
+                })
             }
             None => Vec::new(),
         };
@@ -173,7 +177,7 @@ async fn show(
         let tracks = tracks.enumerate().map(|(number, track)| {
             let exports = exports(track);
             let why_not = match exports.mp4 {
-                false => Some("its encoding, or how it lies in packets, is none that can be"),
+                false => Some("MP4 cannot hold its encoding, or Clockwise cannot read its packets"),
                 true => undecodable.contains(&number).then_some(UNDECODABLE),
             };
             RecordedTrack {

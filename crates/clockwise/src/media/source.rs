@@ -382,7 +382,7 @@ impl Worker {
                 error,
                 SourceError::Stopped | SourceError::Record(_) | SourceError::Changed
             );
-            // Who has sent nothing holds nothing.
+            // A camera that has sent nothing holds nothing.
             if is_over || tape.heard().is_none() {
                 return error;
             }
