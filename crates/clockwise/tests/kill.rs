@@ -301,7 +301,8 @@ fn a_second_signal_ends_a_server_that_waits_for_a_disk_and_stalls_are_in_its_log
     // A block of metadata takes 160 ms, which is a stall here, and a mebibyte of data 40 s.
     with_a_slow_drive(&site, 50_900, 20_000_000);
     let server = site.serve();
-    site.run(&["volume", "create", "v", "--size", "4MiB"]).done();
+    site.run(&["volume", "create", "v", "--size", "4MiB"])
+        .done();
     let mut wire = Wire::simple(&site.path("nbd.sock"), "v");
     wire.send(&Wire::header(cmd::WRITE, 0, 0, 0, 1 << 20));
     wire.send(&vec![1; 1 << 20]);

@@ -96,7 +96,8 @@ impl Change {
     fn ask(&self, site: &Site, name: &str) -> bool {
         let path = format!("/v1/volumes/{name}");
         let moving = format!("{path}/move");
-        let resize = |extents: &u64| json!({ "size_bytes": extents * MIB, "force": true }).to_string();
+        let resize =
+            |extents: &u64| json!({ "size_bytes": extents * MIB, "force": true }).to_string();
         let create = |extents: &u64| json!({ "name": name, "size_bytes": extents * MIB });
         let (method, path, body) = match self {
             Self::Create(extents) => ("POST", "/v1/volumes", create(extents).to_string()),

@@ -161,7 +161,15 @@ fn two_torn_superblocks_are_an_error() {
 fn a_disk_with_anything_on_it_is_not_taken_unasked() {
     // An ext4 superblock's magic number, and the copy of a partition table at the disk's end.
     let ends = common::DISK_MIB << 20;
-    for (at, mark) in [(1080, &b"\x53\xef"[..]), (ends - 512, b"EFI PART")] {
+    let marks = [
+        (
+            1080,
+            &b"\x53\xef"[..],
+            "a file system (ext2, ext3 or ext4) on it",
+        ),
+        (ends - 512, b"EFI PART", "something on it"),
+    ];
+    for (at, mark, says) in marks {
         let site = Site::new(2);
         let mut options = std::fs::OpenOptions::new();
         let options = options.read(true).write(true).create_new(true);
@@ -169,7 +177,7 @@ fn a_disk_with_anything_on_it_is_not_taken_unasked() {
         disk.set_len(ends).expect("it is sparse");
         disk.write_all_at(mark, at).expect("it can be written");
         site.run(&["pool", "create"])
-            .fails(1, &["disk-1", "something on it", "--force"]);
+            .fails(1, &["disk-1", says, "--force"]);
         let mut kept = vec![0; mark.len()];
         disk.read_exact_at(&mut kept, at).expect("it can be read");
         assert_eq!(kept, mark);
