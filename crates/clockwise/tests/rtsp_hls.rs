@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use common::skip::{have, tool};
 use common::{Process, Site, call, outcome, until};
-use frames::{publish, publisher};
+use frames::{decodable, publish, publisher};
 use rtsp_support::files::{closed, damage, export, is_heard, sums};
 use rtsp_support::http::{get, header, http};
 use rtsp_support::peers::{HEARD, SEEN, ffmpeg};
@@ -212,13 +212,13 @@ fn the_first_segment_begins_with_the_first_key_frame() {
 fn what_is_damaged_is_not_kept() {
     let (site, serve, address) = serving(HTTP);
     let browsers = http(&serve);
-    let mut client = publisher(address);
+    let mut client = decodable(address);
     publish(&mut client, 0..250);
     ends(&site, &mut client);
     let told = Playlist::get(browsers, "/media/cam/1").expect("a playlist");
     let first = format!("/media/cam/1/{}", told.segments[0].0);
     let (status, head, whole) = get(browsers, &first, "");
-    assert_eq!(status, 200, "{head}");
+    assert_eq!(status, 200, "{head}{}", String::from_utf8_lossy(&whole));
     assert!(header(&head, "cache-control").is_some(), "{head}");
     // The third block, which lies behind the header and two others.
     if !damage(&site, 3 * 65_536, 4_096) {

@@ -46,10 +46,22 @@ pub(crate) fn seen(packet: &[u8]) -> (u16, u32, u64, u8) {
 }
 
 pub(crate) fn publisher(address: SocketAddr) -> Client {
+    describes(address, &description())
+}
+
+/// The same with the parameters that a decoder needs, which are none of these frames'.
+pub(crate) fn decodable(address: SocketAddr) -> Client {
+    let known = "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0LACtoR7ARAAAADAEAAAAMCg8SJqA==,aM4BNyA=\r\n";
+    let rtpmap = "a=rtpmap:96 H264/90000\r\n";
+    describes(
+        address,
+        &description().replace(rtpmap, &[rtpmap, known].concat()),
+    )
+}
+
+fn describes(address: SocketAddr, description: &str) -> Client {
     let mut client = Client::connect(address);
-    client
-        .ask("ANNOUNCE", "cam", SDP_TYPE, &description())
-        .is(200);
+    client.ask("ANNOUNCE", "cam", SDP_TYPE, description).is(200);
     set_up(&mut client, "cam/one");
     client.ask("RECORD", "cam", "", "").is(200);
     client

@@ -12,10 +12,14 @@ use rtsp_types::{Method, StatusCode};
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::answer::{Answer, answer};
-use super::setup::{UNCARRIED, refused};
+use super::setup::refused;
 use super::target::target;
 use super::{Asked, Connection, Part, Role};
 use crate::media::roster::Member;
+use crate::seldom::Sparing;
+
+/// What a session asks for and is not given.
+static UNGRANTED: Sparing = Sparing::few();
 
 /// Bytes per second.
 const RATE: &str = "rate";
@@ -128,7 +132,7 @@ fn changed(
         }
         Err(refusal) => {
             let session = member.number();
-            if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+            if let Some(untold) = UNGRANTED.turn(Instant::now()) {
                 tracing::info!(session, %refusal, untold, "what a session asks for is refused");
             }
             refused(request, &refusal)
