@@ -104,16 +104,16 @@ impl PoolState {
     }
 }
 
-/// Zeros both superblocks of every disk.
+/// Zeros both superblocks of every disk, of one after another: two that are one disk must not be written at the
+/// same time, for the host may answer that with an error.
 fn wipe(superblocks: &[Superblock]) -> Vec<Step> {
     let zeros = vec![0; BLOCK_BYTES as usize];
-    let writes = superblocks
-        .iter()
-        .flat_map(|superblock| both_copies(superblock, &zeros));
-    let flushes = superblocks.iter().map(|superblock| Step::Flush {
-        disk: superblock.number,
+    let wiped = superblocks.iter().flat_map(|superblock| {
+        let disk = superblock.number;
+        let flush = Step::Flush { disk };
+        both_copies(superblock, &zeros).into_iter().chain([flush])
     });
-    writes.chain(flushes).collect()
+    wiped.collect()
 }
 
 fn both_copies(superblock: &Superblock, data: &[u8]) -> [Step; 2] {
