@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// After so long without an answer the server is asked whether it answers at all, and has as long to say so.
 const ANSWERS_OTHERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What it is asked then: nothing is there, which is said without a look at the pool or a disk.
+/// The path that it is asked for then. Nothing is there, so the answer needs no look at the pool or a disk.
 const ANYTHING: &str = "/v1";
 
 /// How long something that is no control socket may take to say what it is.

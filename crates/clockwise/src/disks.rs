@@ -103,7 +103,7 @@ pub struct Ignored {
     pub disk: Option<String>,
     /// What.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -120,7 +120,7 @@ impl std::fmt::Display for Ignored {
     }
 }
 
-/// What of the configuration does not count any more, as the pool has extents of this size and its files are there.
+/// The values of the configuration that do not count any more, as the pool has extents of this size and its files are there.
 #[must_use]
 pub fn ignored(config: &Config, extent: Bytes) -> Vec<Ignored> {
     let wanted = config.extent.filter(|wanted| *wanted != extent);

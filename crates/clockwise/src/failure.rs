@@ -93,7 +93,7 @@ pub struct Failure {
     /// Where in a file, if it is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Box<Place>>,
-    /// What to do about it.
+    /// The remedy.
     pub help: String,
     /// For a reservation that does not fit: the numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,7 +191,7 @@ impl Failure {
     }
 }
 
-/// What to do about something that is not allowed: what helps others does not help root.
+/// The remedy for something that is not allowed. Root needs another one than everybody else.
 fn denied_help(error: &io::Error, is_root: bool) -> &'static str {
     let is_eperm = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
     match (is_eperm, is_root) {

@@ -217,7 +217,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
         "serving"
     );
     if output.is_json() {
-        // Who waits for it to be ready need not read the log.
+        // A program that waits for it to be ready need not read the log.
         let serving = serde_json::json!({
             "pool": server.app().pool.name(),
             "api": config.api,

@@ -171,7 +171,7 @@ pub fn render(status: &StatusView) -> String {
     text
 }
 
-/// What is held up while the metadata is frozen.
+/// The line about frozen metadata, and the work that it holds up.
 fn frozen(metadata: &MetadataView) -> String {
     let Some(reason) = &metadata.frozen else {
         return String::new();

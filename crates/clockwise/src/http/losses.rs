@@ -1,4 +1,4 @@
-//! What a call would destroy, and the one rule about that: the call is refused and told what is there, unless it is forced.
+//! The one rule for calls that destroy data: a call is refused, and told what is there, unless it is forced.
 //!
 //! The rule is for calls by which something is lost that they do not name: bytes that are recorded over what is in a volume,
 //! a volume that is cut, a retention that lets go of recordings at once. Deleting names what goes, so it is not asked about.

@@ -65,7 +65,7 @@ pub struct Problem {
     /// Where: the part of the request, or the thing it names.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// What to do about it.
+    /// The remedy.
     pub help: String,
     /// For a reservation that does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]

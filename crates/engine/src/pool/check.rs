@@ -16,7 +16,7 @@ pub struct CheckFinding {
     pub disk: Option<String>,
     /// What.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
     /// Whether data or metadata is at stake, or it is only worth knowing.
     pub is_error: bool,

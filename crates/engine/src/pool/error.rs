@@ -22,7 +22,7 @@ pub enum PoolError {
         disk: String,
         /// Which disks, and what is wrong with each.
         reason: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// A disk that a pool is to be made of belongs to one.
@@ -46,7 +46,7 @@ pub enum PoolError {
     Unsuited {
         /// Why not.
         reason: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Disks of the pool are not there.
@@ -56,7 +56,7 @@ pub enum PoolError {
         pool: String,
         /// Which disks, by number and id.
         missing: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// The pool's metadata cannot be read or makes no sense.
@@ -83,7 +83,7 @@ pub enum PoolError {
         what: &'static str,
         /// Why not.
         reason: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Not a placement in this pool.

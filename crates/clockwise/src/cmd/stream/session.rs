@@ -305,7 +305,7 @@ impl Company<'_> {
             let how = match interrupted {
                 0 => continue,
                 1 if self.is_silent || Instant::now() < self.begins => Shutdown::Both,
-                // What was sent is recorded; what was asked to be played is not wanted any more.
+                // Bytes that were sent are recorded; playing is not wanted any more.
                 1 if is_record => Shutdown::Write,
                 1 => Shutdown::Read,
                 _ => Shutdown::Both,

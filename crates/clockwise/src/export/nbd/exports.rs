@@ -25,7 +25,7 @@ const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
     | flags::SEND_FAST_ZERO
     | flags::CAN_MULTI_CONN;
 
-/// Who uses a volume that is exported, as the pool tells it.
+/// The users of a volume that is exported, as the pool tells them.
 const USER: &str = "an NBD client";
 
 /// How many clients use a volume through its export.

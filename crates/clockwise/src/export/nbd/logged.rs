@@ -1,4 +1,4 @@
-//! What the log says of connections: anybody may open as many as they like, so each kind of line is told now and then.
+//! Lines of the log about connections. Anybody may open as many as they like, so each kind of line is limited.
 
 use std::fmt::Display;
 use std::time::Instant;

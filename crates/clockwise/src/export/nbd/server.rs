@@ -244,7 +244,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// As many as are wanted, as the process can have descriptors for, and as have room in half of the memory: streams
+    /// The connections that are wanted, limited by descriptors and by half of the memory: streams
     /// get the other half, however many connections are idle.
     fn of(wanted: usize, memory: Bytes) -> Self {
         let possible = connections_possible(wanted);

@@ -182,7 +182,7 @@ fn enormous_options_and_endless_ones_end_the_connection() {
     };
     assert_eq!(run(&pool, &input, 64), Err(fatal));
 
-    // As many as there may be, and one more.
+    // One more than there may be.
     let mut input = vec![0, 0, 0, 3];
     let longest = option_bytes(77, &vec![1; OPTION_BYTES_MAX as usize]);
     let count = OPTIONS_BYTES_MAX as usize / longest.len();
