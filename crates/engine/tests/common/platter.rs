@@ -16,7 +16,8 @@ use sched::units::{Nanos, SectorCount, Time};
 
 pub(super) const SECTOR: usize = 512;
 
-pub type SectorData = [u8; SECTOR];
+/// Boxed, for a map that grows moves what it holds: megabytes of it would keep a stream's block waiting.
+pub type SectorData = Box<[u8; SECTOR]>;
 
 /// What a disk holds, and what of it would survive a power cut.
 #[derive(Clone, Default)]
@@ -104,7 +105,7 @@ impl Platter {
         let full = content
             .current
             .iter()
-            .filter(|(_, data)| **data == [byte; SECTOR]);
+            .filter(|(_, data)| ***data == [byte; SECTOR]);
         let mut sectors: Vec<u64> = full.map(|(sector, _)| *sector).collect();
         sectors.sort_unstable();
         sectors
@@ -131,9 +132,8 @@ impl Platter {
         let mut content = self.content.lock().unwrap();
         for (index, data) in bytes.chunks_exact(SECTOR).enumerate() {
             let sector = start + index as u64;
-            let before = content
-                .current
-                .insert(sector, data.try_into().expect("whole sectors"));
+            let data = Box::new(data.try_into().expect("whole sectors"));
+            let before = content.current.insert(sector, data);
             if durable {
                 content.unsynced.remove(&sector);
             } else {
@@ -146,7 +146,7 @@ impl Platter {
         let content = self.content.lock().unwrap();
         for (index, data) in bytes.chunks_exact_mut(SECTOR).enumerate() {
             match content.current.get(&(start + index as u64)) {
-                Some(sector) => data.copy_from_slice(sector),
+                Some(sector) => data.copy_from_slice(&sector[..]),
                 // What a disk holds that nobody of this pool has written.
                 None => data.fill(0xEE),
             }
