@@ -92,24 +92,37 @@ impl<'a> Reader<'a> {
             start.place == at.place && start.block <= at.block && need <= end
         };
         if !self.window_at.is_some_and(inside) {
-            let blocks = self.window_blocks.min(self.blocks_per_extent() - at.block);
-            self.window
-                .resize(blocks as usize * BLOCK_BYTES as usize, 0);
-            self.window_at = None;
-            let offset = SectorCount(u64::from(at.block) * BLOCK_BYTES / SECTOR_BYTES);
-            let start = self.geometry.sector_of(at.place) + offset;
-            let disk = &self.disks[usize::from(at.place.disk.0)];
-            self.medium
-                .read(disk.candidate, start, &mut self.window)
-                .map_err(|error| Problem::Unreadable {
-                    disk: disk.name.clone(),
-                    at: start.0,
-                    reason: error.to_string(),
-                })?;
-            self.window_at = Some(at);
+            let is_wide = u64::from(self.window_blocks) > RECORD_BLOCKS_MAX;
+            let read = self.read_window(at);
+            if read.is_err() && is_wide {
+                // Something else in the window may be unreadable.
+                self.window_blocks = RECORD_BLOCKS_MAX as u32;
+                self.read_window(at)?;
+            } else {
+                read?;
+            }
         }
         let from = self.window_at.map_or(0, |start| at.block - start.block) as usize;
         Ok(&self.window[from * BLOCK_BYTES as usize..])
+    }
+
+    fn read_window(&mut self, at: Position) -> Result<(), Problem> {
+        let blocks = self.window_blocks.min(self.blocks_per_extent() - at.block);
+        self.window
+            .resize(blocks as usize * BLOCK_BYTES as usize, 0);
+        self.window_at = None;
+        let offset = SectorCount(u64::from(at.block) * BLOCK_BYTES / SECTOR_BYTES);
+        let start = self.geometry.sector_of(at.place) + offset;
+        let disk = &self.disks[usize::from(at.place.disk.0)];
+        self.medium
+            .read(disk.candidate, start, &mut self.window)
+            .map_err(|error| Problem::Unreadable {
+                disk: disk.name.clone(),
+                at: start.0,
+                reason: error.to_string(),
+            })?;
+        self.window_at = Some(at);
+        Ok(())
     }
 
     fn record(&mut self, at: Position) -> Result<Result<Record, RecordError>, Problem> {
@@ -316,14 +329,18 @@ impl<'a> Reader<'a> {
         loop {
             let mut left = LOG_BLOCKS_DUE;
             while left > 0 && self.exists(at) {
-                let found = self.record(at)?;
                 let is_of_log = |record: &Record| {
                     let header = &record.header;
                     header.epoch >= table.generation
                         && (header.owner == table.owner || header.owner == owner)
                         && header.sequence >= tail.sequence
                 };
-                let Some(record) = found.ok().filter(is_of_log) else {
+                let found = match self.record(at) {
+                    // A block that was never written may be unreadable. At the end itself it may be the next record.
+                    Err(Problem::Unreadable { .. }) if at != tail.at => None,
+                    found => found?.ok(),
+                };
+                let Some(record) = found.filter(is_of_log) else {
                     at.block += 1;
                     left -= 1;
                     continue;

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use sched::units::{Bytes, Sector, SectorCount};
 use volume::disk::table::TABLES_AT;
 use volume::{
-    CreateSpec, DiskNumber, DiskRange, Placement, PoolState, Problem, Step, Transaction, VolumeId,
+    CreateSpec, DiskNumber, DiskRange, Medium, Placement, PoolState, Problem, Step, Transaction,
+    VolumeId,
 };
 
-use super::common::{Disk, EXTENT, OWNER, SECTOR, carry_out, execute, format, open, sectors};
+use super::common::{
+    Disk, EXTENT, Live, OWNER, SECTOR, candidates, carry_out, execute, format, open, sectors,
+};
 
 const BLOCK: usize = 4096;
 
@@ -185,6 +188,50 @@ fn no_lost_block_takes_a_volume_with_it() {
         }
         assert!(refused > volumes && shorter > 0 && repaired > 0);
     }
+}
+
+/// Disks of which one block cannot be read.
+struct Unreadable<'a> {
+    disks: Live<'a>,
+    disk: usize,
+    sector: u64,
+}
+
+impl Medium for Unreadable<'_> {
+    fn read(&mut self, disk: usize, start: Sector, buffer: &mut [u8]) -> std::io::Result<()> {
+        let end = start.0 + (buffer.len() / SECTOR) as u64;
+        if disk == self.disk && (start.0..end).contains(&self.sector) {
+            return Err(std::io::Error::other("unreadable"));
+        }
+        self.disks.read(disk, start, buffer)
+    }
+}
+
+/// A block that was never written may be unreadable, unless it is so near the end of the log that it may be a part of the
+/// next record. No volume goes in silence wherever it is.
+#[test]
+fn an_unreadable_block_that_was_never_written_refuses_no_pool() {
+    let mut site = Site::new(1, 440);
+    for _ in 0..40 {
+        site.create(512);
+    }
+    let whole = names(&site.pool);
+    let (mut near_the_end, mut missed) = (0, 0);
+    for sector in (0..site.disks[0].sectors()).step_by(8) {
+        let is_written = (sector..sector + 8).any(|at| site.disks[0].now(at as usize).is_some());
+        let mut medium = Unreadable {
+            disks: Live(&site.disks),
+            disk: 0,
+            sector,
+        };
+        match PoolState::open(&mut medium, &candidates(&site.disks)) {
+            Ok(found) => assert_eq!(names(&found), whole, "at sector {sector}"),
+            Err(_) if is_written => missed += 1,
+            Err(_) => near_the_end += 1,
+        }
+    }
+    assert!(missed > 40, "{missed}");
+    assert!(near_the_end <= 4, "{near_the_end}");
 }
 
 /// Writes all records of `from`, as they are, over all of a volume.
