@@ -1,5 +1,6 @@
 //! A client that speaks bytes, and can break every rule of the protocol.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -25,6 +26,8 @@ pub(crate) mod cmd {
 /// A client that speaks bytes, so that it can say what no proper client would.
 pub(crate) struct Wire<S = UnixStream> {
     pub(crate) stream: S,
+    /// What has come of replies that are not whole yet, by cookie.
+    parts: BTreeMap<u64, Reply>,
 }
 
 /// A reply, simple or put together from its chunks.
@@ -97,7 +100,10 @@ impl Wire<TcpStream> {
 impl<S: Read + Write> Wire<S> {
     /// Reads the greeting.
     fn greeted(stream: S) -> Self {
-        let mut wire = Self { stream };
+        let mut wire = Self {
+            stream,
+            parts: BTreeMap::new(),
+        };
         assert_eq!(&wire.read::<18>(), b"NBDMAGICIHAVEOPT\x00\x03");
         wire.send(&[0, 0, 0, 3]);
         wire
@@ -202,24 +208,24 @@ impl<S: Read + Write> Wire<S> {
         }
     }
 
-    /// A structured reply, all of its chunks; they may not be mixed with those of others.
+    /// The next structured reply that is whole. Chunks of others may come between its own.
     pub(crate) fn structured_reply(&mut self) -> Reply {
-        let mut reply = Reply::default();
         loop {
-            let (done, cookie) = self.chunk(&mut reply);
-            reply.cookie = cookie;
-            if done {
+            if let Some(reply) = self.chunk() {
                 return reply;
             }
         }
     }
 
-    fn chunk(&mut self, reply: &mut Reply) -> (bool, u64) {
+    /// Takes a chunk. The reply of which it is the last one.
+    fn chunk(&mut self) -> Option<Reply> {
         assert_eq!(self.read::<4>(), 0x668e_33ef_u32.to_be_bytes());
         let flags = u16::from_be_bytes(self.read());
         let kind = u16::from_be_bytes(self.read());
         let cookie = u64::from_be_bytes(self.read());
         let length = u32::from_be_bytes(self.read()) as usize;
+        let mut reply = self.parts.remove(&cookie).unwrap_or_default();
+        reply.cookie = cookie;
         match kind {
             0 => assert_eq!(length, 0),
             1 => {
@@ -240,7 +246,11 @@ impl<S: Read + Write> Wire<S> {
             }
             other => panic!("a chunk of type {other}"),
         }
-        (flags & 1 == 1, cookie)
+        if flags & 1 == 1 {
+            return Some(reply);
+        }
+        self.parts.insert(cookie, reply);
+        None
     }
 
     /// Sends a request and takes its structured reply.
