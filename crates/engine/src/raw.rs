@@ -386,7 +386,8 @@ impl<'a> Window<'a> {
                 Some(flight.buffer)
             }
             Err(error) => {
-                let failure = disk.failure(is_write, flight.start, flight.count, error);
+                let (start, count) = (flight.start, flight.count);
+                let failure = disk.failure(is_write, start, count, error, &completion.timing);
                 self.failure.get_or_insert(failure);
                 None
             }

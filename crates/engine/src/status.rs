@@ -127,7 +127,7 @@ pub struct DiskStatus {
     pub written_bytes: u64,
     /// Best-effort latency in the window.
     pub best_effort: Latency,
-    /// Requests that failed on it.
+    /// Requests that were on it and failed. What it was not asked, as it is gone or given up, is not among them.
     pub errors: u64,
     /// Reads among them.
     pub read_errors: u64,
@@ -176,9 +176,9 @@ pub struct DiskHealth {
     pub comebacks: u64,
     /// How often it was given up.
     pub given_ups: u64,
-    /// Reads that failed.
+    /// Reads that were on it and failed.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Writes that were on it and failed.
     pub write_errors: u64,
     /// What the last of them failed of.
     pub last_error: Option<String>,

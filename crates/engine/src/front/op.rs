@@ -180,9 +180,8 @@ impl Op {
             }
             Err(error) => {
                 drop(hold);
-                active
-                    .failure
-                    .get_or_insert(disk.failure(is_write, start, count, error));
+                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                active.failure.get_or_insert(failure);
             }
         }
         let timing = &completion.timing;

@@ -12,7 +12,7 @@ use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
 
 use crate::clock;
-use crate::completion::IoError;
+use crate::completion::{IoError, Timing};
 use crate::disk::{Durability, HostSync};
 use crate::dispatcher::{Dispatcher, DispatcherHandle, Patience};
 use crate::front::IoFailure;
@@ -39,7 +39,7 @@ pub(crate) struct DiskCore {
     pub(crate) latency: Histogram,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
-    /// Requests that failed on it: reads, and writes.
+    /// Requests that were on it and failed: reads, and writes.
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     /// How many groups of metadata are on their way to it or being made durable on it.
@@ -110,18 +110,20 @@ impl DiskCore {
         counter.fetch_add(count.bytes().0, Relaxed);
     }
 
-    /// What to tell of a failed transfer; counts it.
+    /// What to tell of a failed transfer; counts it if it was on the disk.
     pub(crate) fn failure(
         &self,
         is_write: bool,
         start: Sector,
         sectors: SectorCount,
         error: IoError,
+        timing: &Timing,
     ) -> IoFailure {
         let reason = error.to_string();
         let op = if is_write { "write" } else { "read" };
-        // The others have not come to the disk.
-        if matches!(error, IoError::Disk(_) | IoError::Stalled) {
+        // What is refused since the disk is gone or given up has not come to it.
+        let was_on_disk = timing.issued > Time::ZERO;
+        if was_on_disk && matches!(error, IoError::Disk(_) | IoError::Stalled) {
             let errors = if is_write {
                 &self.write_errors
             } else {

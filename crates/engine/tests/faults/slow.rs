@@ -10,7 +10,7 @@ use engine::clock;
 use engine::disk::Durability;
 use engine::event::EventFd;
 use engine::front::{ClientOptions, VolumeOp, VolumeRequest};
-use engine::pool::{Patience, Pool};
+use engine::pool::{Patience, Placement, Pool, VolumeSpec};
 use engine::stream::{BlockReport, Player, Recorder, Stop};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
@@ -60,6 +60,45 @@ fn a_stalled_disk_with_the_metadata_is_waited_for_and_others_go_on() {
     });
     assert_eq!(pool.status().disks[0].stalled_ns, 0);
     volume(&pool, "more", MIB);
+}
+
+/// Whoever tries again, and each look whether the pool is still this server's, would count otherwise.
+#[test]
+fn what_a_disk_is_not_asked_that_is_given_up_is_no_error_of_it() {
+    let mut rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
+    rig.options.patience = Patience {
+        stalled_after: Nanos::from_millis(200),
+        give_up_after: Nanos::from_millis(400),
+    };
+    rig.create(MIB);
+    let pool = rig.open();
+    let held = volume_on(&pool, "held", 0, 4 * MIB);
+    works(&pool, &held, 1);
+    let client = client(&pool);
+    let mut bytes = [0; 65536];
+    rig.platters[0].stalled.store(true, Ordering::SeqCst);
+    let goes_on = OnDrop(&rig.platters[0].stalled, false);
+    assert!(client.read_at(&held, Bytes(0), &mut bytes).is_err());
+    let errors = || {
+        let disk = &pool.health().disks[0];
+        (disk.read_errors, disk.write_errors, disk.given_ups)
+    };
+    assert_eq!(errors(), (1, 0, 1));
+    let spec = VolumeSpec {
+        name: "new".into(),
+        size: Bytes(MIB),
+        placement: Placement::default(),
+    };
+    for _ in 0..3 {
+        assert!(client.read_at(&held, Bytes(0), &mut bytes).is_err());
+        assert!(client.write_at(&held, Bytes(0), &bytes).is_err());
+        assert!(pool.create_volume(&spec).is_err());
+    }
+    assert_eq!(errors(), (1, 0, 1));
+    drop(goes_on);
+    until("it answers again", || pool.health().disks[0].comebacks == 1);
+    works(&pool, &held, 2);
+    assert_eq!(errors(), (1, 0, 1));
 }
 
 /// What serves many clients by one thread, as a server does, must not sleep on a disk for one of them.
