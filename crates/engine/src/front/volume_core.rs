@@ -199,17 +199,22 @@ impl VolumeCore {
         self.users.lock().names.values().cloned().collect()
     }
 
-    /// Closes the volume to new users.
+    /// Closes the volume to new users. Whether it was closed to them before.
     ///
     /// # Errors
     /// With the users that it has.
-    pub(crate) fn claim_for_deletion(&self) -> Result<(), Vec<String>> {
+    pub(crate) fn claim_for_deletion(&self) -> Result<bool, Vec<String>> {
         let mut users = self.users.lock();
         if !users.names.is_empty() {
             return Err(users.names.values().cloned().collect());
         }
-        users.deleted = true;
-        Ok(())
+        Ok(std::mem::replace(&mut users.deleted, true))
+    }
+
+    /// It is neither deleted nor cut after all.
+    pub(crate) fn stays(&self) {
+        self.users.lock().deleted = false;
+        self.cut_at.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Counts an op in, unless it has to queue behind a barrier or is one; then it is held and the

@@ -314,15 +314,15 @@ impl Pool {
         self.open_check()?;
         let mut meta = self.core.meta.lock();
         let volume = self.find(name)?;
-        volume
+        let was_claimed = volume
             .claim_for_deletion()
             .map_err(|users| PoolError::InUse {
                 volume: name.to_owned(),
                 users,
             })?;
         let deleted = meta.change(&self.core, |state| state.delete(volume.id));
-        // One that is frozen on its way is deleted when the metadata goes on.
-        if deleted.is_err() && !is_pending(&deleted) {
+        // One that is frozen on its way, now or since before, is deleted when the metadata goes on.
+        if deleted.is_err() && !is_pending(&deleted) && !was_claimed {
             volume.users.lock().deleted = false;
         }
         deleted.map(|_| ())

@@ -90,7 +90,7 @@ impl Meta {
         let failure = match why {
             Unperformed::Io(failure) => failure,
             Unperformed::TakenOver { what, .. } => {
-                self.state.fail(transaction);
+                self.lose(pool, transaction);
                 return pool.lose(&what);
             }
         };
@@ -104,17 +104,26 @@ impl Meta {
         let is_flush = matches!(steps[at], Step::Flush { .. });
         let is_lost = is_flush && matches!(failure, IoFailure::Disk { .. });
         let reason = failure.to_string();
-        pool.meta_watch.freeze(&reason, !is_lost);
         if is_lost {
-            self.state.fail(transaction);
+            self.lose(pool, transaction);
+            pool.meta_watch.freeze(&reason, false);
             return PoolError::MetadataFailed(reason);
         }
+        pool.meta_watch.freeze(&reason, true);
         self.pending = Some((transaction, at));
         pool.committer.wake();
         PoolError::MetadataFrozen {
             reason,
             is_pending: true,
         }
+    }
+
+    /// A transaction is not carried out before the pool is opened anew, if at all: what it was to delete or to cut is
+    /// there until then.
+    fn lose(&mut self, pool: &PoolCore, transaction: Transaction) {
+        self.state.fail(transaction);
+        let volumes = pool.volumes.read();
+        volumes.values().for_each(|volume| volume.stays());
     }
 
     /// Does again what could not be done, if there is such a thing.

@@ -120,10 +120,14 @@ fn what_is_to_be_deleted_or_cut_is_not_given_to_others_while_metadata_is_frozen(
     let _goes_on = OnDrop(fault, false);
     fault.store(true, Ordering::SeqCst);
     assert!(frozen(pool.delete_volume("gone")));
-    assert!(
-        pool.open_volume("gone").is_err(),
-        "it is as good as deleted"
-    );
+    // Asking again changes nothing of that.
+    for _ in 0..2 {
+        assert!(
+            pool.open_volume("gone").is_err(),
+            "it is as good as deleted"
+        );
+        assert!(!frozen(pool.delete_volume("gone")));
+    }
     fault.store(false, Ordering::SeqCst);
     until("it is deleted", || pool.volume_info("gone").is_err());
 
@@ -139,6 +143,42 @@ fn what_is_to_be_deleted_or_cut_is_not_given_to_others_while_metadata_is_frozen(
     pool.reserve(range(2 * MIB)).map(drop).unwrap();
     fault.store(false, Ordering::SeqCst);
     until("it is cut", || cut.size() == Bytes(2 * MIB));
+}
+
+/// The write that froze the metadata is taken, and the host cannot make it durable: that does not help any more.
+fn is_frozen_for_good(rig: &Rig, pool: &Pool) {
+    let disk = &rig.platters[0];
+    disk.fail_syncs.store(true, Ordering::SeqCst);
+    disk.fail_writes.store(false, Ordering::SeqCst);
+    until("it does not go on any more", || {
+        let metadata = pool.health().metadata;
+        metadata.frozen.is_some() && !metadata.goes_on
+    });
+}
+
+#[test]
+fn what_was_to_be_deleted_or_cut_is_there_when_the_metadata_does_not_go_on() {
+    let (rig, pool) = impatient(Durability::Host);
+    works(&pool, &volume_on(&pool, "gone", 1, MIB), 1);
+    rig.platters[0].fail_writes.store(true, Ordering::SeqCst);
+    assert!(frozen(pool.delete_volume("gone")));
+    assert!(pool.open_volume("gone").is_err());
+    is_frozen_for_good(&rig, &pool);
+    let there = pool.open_volume("gone").unwrap();
+    let mut back = [0; 65536];
+    client(&pool)
+        .read_at(&there, Bytes::ZERO, &mut back)
+        .unwrap();
+    assert!(back == [1; 65536]);
+
+    let (rig, pool) = impatient(Durability::Host);
+    let cut = volume_on(&pool, "cut", 1, 4 * MIB);
+    rig.platters[0].fail_writes.store(true, Ordering::SeqCst);
+    assert!(frozen(pool.shrink("cut", Bytes(2 * MIB))));
+    let whole = || pool.reserve(stream_spec(&cut, Op::Read, 65536, 65536));
+    assert!(whole().is_err());
+    is_frozen_for_good(&rig, &pool);
+    whole().map(drop).unwrap();
 }
 
 #[test]
