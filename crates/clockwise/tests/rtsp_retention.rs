@@ -691,8 +691,13 @@ fn bytes_are_not_recorded_over_recordings() {
     until("nobody looks at the recordings any more", || {
         site.json(&["volume", "show", "cam"])["open_count"] == 0
     });
+    // Its beginning, which makes it a volume of recordings, does not stay.
+    let further = [&forced[..], &["--offset", "64KiB"]].concat();
+    site.run(&further)
+        .fails(1, &["--offset", "holds recordings", "from 64 KiB on"]);
     site.run(&forced).done();
     assert!(recordings(&site).is_empty());
+    site.run(&further).done();
     server.terminate();
 }
 

@@ -98,7 +98,8 @@ pub struct ReserveStream {
     pub volume: String,
     /// Which way.
     pub op: StreamOp,
-    /// Whether it records over recordings, a file system, or what an NBD client has open.
+    /// Whether it records over recordings (then from the volume's beginning on), a file system, or what an NBD client has
+    /// open.
     #[serde(default)]
     pub force: bool,
     /// Its rate.

@@ -22,8 +22,8 @@ const MAY_REACH: &str = "which may reach past the new size";
 /// What a call does to a volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
-    /// It writes somewhere in it.
-    Overwrites,
+    /// It writes somewhere in it, from so many bytes on.
+    Overwrites(Bytes),
     /// It cuts off what lies past so many bytes.
     Cuts(Bytes),
 }
@@ -38,9 +38,14 @@ pub(super) fn refuse(
 ) -> Result<(), Problem> {
     let name = volume.name();
     if is_forced {
-        return match app.archives.is_open(name) {
-            false => Ok(()),
-            true => Err(in_use(name)),
+        if app.archives.is_open(name) {
+            return Err(in_use(name));
+        }
+        return match harm {
+            Harm::Overwrites(from) if from > Bytes::ZERO && app.archives.are_in(volume)? => {
+                Err(stays(name, from))
+            }
+            Harm::Overwrites(_) | Harm::Cuts(_) => Ok(()),
         };
     }
     let found = found(app, volume, harm)?;
@@ -48,7 +53,7 @@ pub(super) fn refuse(
         return Ok(());
     }
     let (doing, instead) = match harm {
-        Harm::Overwrites => ("recording bytes there", "record to another volume"),
+        Harm::Overwrites(_) => ("recording bytes there", "record to another volume"),
         Harm::Cuts(_) => ("shrinking it", "leave it as long as it is"),
     };
     Err(destroyed(
@@ -88,6 +93,21 @@ fn in_use(volume: &str) -> Problem {
         "end that first (`clockwise session list`, `clockwise source list`), then do this again",
     )
     .at("volume")
+}
+
+/// The problem of bytes that are to be recorded in an archive whose beginning stays, by which it is one.
+fn stays(volume: &str, from: Bytes) -> Problem {
+    let from = Size(from);
+    Problem::new(
+        StatusCode::CONFLICT,
+        format!(
+            "volume {volume:?} holds recordings, and would still be a volume of recordings if bytes were recorded from {from} on: they would be discarded like recordings that are not kept any more"
+        ),
+        format!(
+            "record from the volume's beginning on, or `clockwise volume delete {volume}` and create it anew"
+        ),
+    )
+    .at("offset_bytes")
 }
 
 /// What of a volume would be destroyed, in words that follow its name.

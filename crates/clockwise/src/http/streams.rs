@@ -74,7 +74,8 @@ async fn reserve(
     let reserved = answer(state.0, move |app| {
         let spec = spec(&app.pool, &ask)?;
         if spec.op == Op::Write {
-            losses::refuse(app, &spec.volume, Harm::Overwrites, ask.force)?;
+            let harm = Harm::Overwrites(Bytes(ask.offset_bytes));
+            losses::refuse(app, &spec.volume, harm, ask.force)?;
         }
         let stream = app
             .pool
