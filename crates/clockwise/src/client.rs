@@ -1,9 +1,10 @@
 //! A client of the control API: HTTP/1.1 with JSON bodies over a unix socket.
 //!
 //! One connection per call: calls are few and a connection to a unix socket costs microseconds.
-//! A server that was started just before is waited for: it listens soon, and answers when its pool is
-//! open. One that is not there is an error that says how to start it. A call may take as long as its work does, as long as
-//! the server answers meanwhile: one that has been stopped or hangs is an error. Deliberately absent: repeated calls.
+//! A server that was started just before is waited for: until it listens, which it does soon, and for as long as it answers
+//! that its pool is being opened. One that is not there is an error that says how to start it. A call may take as long as its
+//! work does, as long as the server answers meanwhile: one that has been stopped or hangs is an error. Deliberately absent:
+//! calls that are repeated although something may have been done.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -32,7 +33,8 @@ const STRANGER: &str = "the server and this command are probably of different ve
 /// its disks and its memory.
 const LISTENS_WITHIN: Duration = Duration::from_secs(3);
 
-/// The first pause before it is tried again whether a server listens; each is twice as long as the one before.
+/// The first pause before it is tried again whether a server listens, or has opened its pool; each is twice as long as the
+/// one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The longest time between two attempts.
@@ -143,7 +145,7 @@ impl ApiClient {
             serde_json::to_vec(body)
                 .map_err(|error| Failure::bug(format!("cannot write the request: {error}")))?
         };
-        let (status, body) = self.exchange(method, path, body).await?;
+        let (status, body) = self.exchange(method, path, body.into()).await?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| {
                 Failure::failed(format!(
@@ -155,16 +157,39 @@ impl ApiClient {
         Err(refused(status, &body))
     }
 
+    /// Waits for as long as the server says that its pool is being opened. For commands that handle signals from then on:
+    /// until then, Ctrl-C ends them.
+    ///
+    /// # Errors
+    /// As [`ApiClient::get`].
+    pub async fn opened(&self) -> Answer<()> {
+        let answered = self.exchange(Method::GET, ANYTHING, Bytes::new());
+        answered.await.map(drop)
+    }
+
+    /// A call and its answer. It is made again for as long as the server says that its pool is being opened.
     async fn exchange(
         &self,
         method: Method,
         path: &str,
-        body: Vec<u8>,
+        body: Bytes,
     ) -> Answer<(StatusCode, Bytes)> {
-        let (stream, request) = self.ready(method, path, body).await?;
-        match self.patiently(answer(stream, request)).await? {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(self.lost(&error).await),
+        let mut pauses = Pauses::default();
+        let mut was_opening = false;
+        loop {
+            let ready = self.ready(method.clone(), path, body.clone()).await;
+            let (stream, request) = ready.map_err(|failure| match was_opening {
+                true => {
+                    failure.help("it has ended while its pool was being opened: its log says why")
+                }
+                false => failure,
+            })?;
+            match self.patiently(answer(stream, request)).await? {
+                Ok((status, body)) if is_opening(status, &body) => was_opening = true,
+                Ok(answer) => return Ok(answer),
+                Err(error) => return Err(self.lost(&error).await),
+            }
+            tokio::time::sleep(pauses.next()).await;
         }
     }
 
@@ -173,7 +198,7 @@ impl ApiClient {
         &self,
         method: Method,
         path: &str,
-        body: Vec<u8>,
+        body: Bytes,
     ) -> Answer<(tokio::net::UnixStream, Request<Full<Bytes>>)> {
         let stream = self
             .connect()
@@ -184,7 +209,7 @@ impl ApiClient {
             .uri(path)
             .header("host", "clockwise")
             .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body)))
+            .body(Full::new(body))
             .map_err(|error| Failure::bug(format!("{path} is not a path of the API: {error}")))?;
         Ok((stream, request))
     }
@@ -198,7 +223,8 @@ impl ApiClient {
         path: &str,
         mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Answer<Downloaded> {
-        let (stream, mut request) = self.ready(Method::GET, path, Vec::new()).await?;
+        self.opened().await?;
+        let (stream, mut request) = self.ready(Method::GET, path, Bytes::new()).await?;
         let trailers = HeaderValue::from_static("trailers");
         request.headers_mut().insert(header::TE, trailers);
         let begun = self.patiently(begin(stream, request)).await?;
@@ -273,7 +299,7 @@ impl ApiClient {
             self.socket.display(),
             self.patience * 2
         ))
-        .help("it was stopped (`kill -CONT` lets it go on), hangs, or has not opened its pool yet: its log says more; what was asked may still be done")
+        .help("it was stopped (`kill -CONT` lets it go on) or hangs: its log says more; what was asked may still be done")
     }
 
     /// What to tell of a connection that ended before the answer did.
@@ -356,6 +382,28 @@ fn refused(status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
+/// Whether an answer says that the pool is being opened.
+fn is_opening(status: StatusCode, body: &[u8]) -> bool {
+    let is_one = |problem: Problem| problem.opening;
+    status == StatusCode::SERVICE_UNAVAILABLE && serde_json::from_slice(body).is_ok_and(is_one)
+}
+
+/// The pauses between attempts.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    fn next(&mut self) -> Duration {
+        let next = (self.0 * 2).min(LONGEST_PAUSE);
+        std::mem::replace(&mut self.0, next)
+    }
+}
+
 /// What does the work of a connection, as long as it is kept.
 struct Driver(tokio::task::JoinHandle<Result<(), hyper::Error>>);
 
@@ -415,14 +463,13 @@ fn is_nobody(error: &io::Error) -> bool {
 /// Connects to a server that listens, or is about to.
 fn connect_to_one_that_begins(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
     let until = Instant::now() + LISTENS_WITHIN;
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::default();
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match socket::connect(socket, patience) {
             Err(error) if is_nobody(&error) && !left.is_zero() => {}
             connected => return connected,
         }
-        std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        std::thread::sleep(pauses.next().min(left));
     }
 }

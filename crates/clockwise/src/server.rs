@@ -8,7 +8,7 @@ mod ownership;
 mod waits;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use engine::pool::{OpenOptions, Pool};
@@ -75,9 +75,21 @@ impl Server {
         let descriptors = descriptors::raise();
         let opening = config.clone();
         let disks = apart(move || disks::open(&opening, Absent::Refuse)).await?;
-        // The disks are this server's alone, so the socket is as well. Who connects from now on is answered
-        // when the pool is open.
+        // The disks are this server's alone, so the socket is as well. Until there is something to serve, calls are
+        // answered that the pool is being opened; that ends with `ending` where there never is.
         let (api, api_file) = listen(&config.api, config.permissions)?;
+        let (ending, ended) = watch::channel(false);
+        let served = Arc::new(OnceLock::new());
+        let answering = tokio::spawn(api::serve(
+            api,
+            {
+                let (served, opening) = (Arc::clone(&served), http::opening());
+                move |_| served.get().unwrap_or(&opening).clone()
+            },
+            None,
+            api::HEAD_WITHIN,
+            ended.clone(),
+        ));
         let options = config.open.clone();
         let pool = apart(move || open_pool(disks, options)).await?;
         for ignored in disks::ignored(config, pool.extent()) {
@@ -111,19 +123,10 @@ impl Server {
         for WarningView { what, concerns } in app.status().warnings {
             tracing::warn!("{}", Warning { what, concerns });
         }
-        let (ending, ended) = watch::channel(false);
+        let _: &axum::Router = served.get_or_init(|| http::router(Arc::clone(&app)));
         let (taken, taken_over) = watch::channel(None);
         let mut tasks = vec![
-            tokio::spawn(api::serve(
-                api,
-                {
-                    let router = http::router(Arc::clone(&app));
-                    move |_| router.clone()
-                },
-                None,
-                api::HEAD_WITHIN,
-                ended.clone(),
-            )),
+            answering,
             tokio::spawn(data::serve(
                 data_listener,
                 Arc::clone(&app.sessions),

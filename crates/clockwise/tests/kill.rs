@@ -12,13 +12,14 @@ mod random;
 mod seed;
 
 use std::io::Read;
+use std::process::Stdio;
 use std::sync::mpsc;
 
 use common::{Site, call, until};
 use nbd_support::{Wire, cmd, pattern};
 use random::Random;
 use seed::seed;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Blocks of the volume: some are written again and again, others for the first time in a late round.
 const BLOCKS: u64 = 512;
@@ -291,6 +292,59 @@ fn a_signal_ends_a_server_whose_disks_take_long_to_open() {
     let pid = rustix::process::Pid::from_child(&serve);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
     assert_eq!(serve.wait().code(), ENDED_AT_ONCE);
+}
+
+/// All of an answer to a call whose connection could go on.
+fn answered(site: &Site, head: &str, body: &str) -> String {
+    let mut connection = common::connect(&site.path("api.sock"));
+    let length = body.len();
+    let call = format!(
+        "{head} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    std::io::Write::write_all(&mut connection, call.as_bytes()).expect("it is taken");
+    let mut text = String::new();
+    connection.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// A server whose drive takes so long for each sector that it reads, and what it answers first.
+fn opening(site: &Site, read_ns: u64) -> (common::Process, (u16, Value)) {
+    with_a_slow_drive(site, read_ns, 52_000);
+    let mut command = common::clockwise();
+    command.arg("--config").arg(site.config()).arg("serve");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let server = common::Process::spawn(&mut command);
+    let mut told = None;
+    until("it listens", || {
+        told = common::call_if_there(site, "GET", "/v1/status", "");
+        told.is_some()
+    });
+    (server, told.expect("an answer"))
+}
+
+#[test]
+fn while_the_pool_is_being_opened_calls_are_told_and_commands_wait() {
+    let site = Site::new(0);
+    with_a_slow_drive(&site, 50_900, 52_000);
+    site.run(&["pool", "create"]).done();
+    // It is open in hours.
+    let (server, (status, problem)) = opening(&site, 1_000_000_000);
+    let is_opening = (status, &problem["opening"]);
+    assert_eq!(is_opening, (503, &json!(true)), "{problem}");
+    let what = problem["what"].as_str().unwrap_or_default();
+    assert!(what.contains("is being opened"), "{problem}");
+    // Also with a long body, and the connection ends with that.
+    let text = answered(&site, "POST /v1/sources", &"x".repeat(1 << 20));
+    assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+    for line in ["connection: close\r\n", "retry-after: 1\r\n"] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+    drop(server);
+    // This one in seconds.
+    let _server = opening(&site, 4_000_000);
+    let made = site.run(&["volume", "create", "v", "--size", "1MiB"]);
+    assert!(made.code == 0 && made.err.is_empty(), "{made:?}");
+    assert_eq!(site.json(&["volume", "list"])[0]["name"], "v");
 }
 
 #[test]

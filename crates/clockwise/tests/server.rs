@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -376,6 +377,90 @@ fn unaccepted(site: &Site) -> Option<OwnedFd> {
     Some(socket)
 }
 
+/// Answers the call that comes on a connection; its first line.
+fn answer(connection: &mut UnixStream, status: &str, body: &str) -> String {
+    let mut request = BufReader::new(&*connection).lines();
+    let head = request.next().expect("a request").expect("text");
+    while !request.next().expect("its head").expect("text").is_empty() {}
+    let length = body.len();
+    let text =
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    connection.write_all(text.as_bytes()).expect("it waits");
+    head
+}
+
+/// What a server says whose pool is being opened.
+const OPENING: &str =
+    r#"{"status":503,"what":"the pool is being opened","help":"ask again","opening":true}"#;
+
+#[test]
+fn a_pool_that_is_being_opened_is_waited_for_as_long_as_the_server_says_so() {
+    let site = Site::new(0);
+    let socket = site.path("opening.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let next = || listener.accept().expect("a call").0;
+    let unavailable = "503 Service Unavailable";
+    // Another 503 is told, and so is a server that ends instead.
+    let answers = [
+        (unavailable, OPENING.replace(",\"opening\":true", "")),
+        ("200 OK", "[]".to_owned()),
+    ];
+    for (status, body) in answers {
+        let client = ApiClient::new(&socket);
+        let asked = runtime.spawn(async move { client.get::<Value>("/v1/volumes").await });
+        for _ in 0..10 {
+            answer(&mut next(), unavailable, OPENING);
+        }
+        assert!(!asked.is_finished());
+        answer(&mut next(), status, &body);
+        let answered = runtime.block_on(asked).expect("it does not panic");
+        match status == unavailable {
+            true => assert_eq!(answered.expect_err("it is told").help, "ask again"),
+            false => assert_eq!(answered, Ok(json!([]))),
+        }
+    }
+    let client = ApiClient::new(&socket);
+    let asked = runtime.spawn(async move { client.get::<Value>("/v1/volumes").await });
+    let mut last = next();
+    drop(listener);
+    answer(&mut last, unavailable, OPENING);
+    let answered = runtime.block_on(asked).expect("it does not panic");
+    let failure = answered.expect_err("nobody answers");
+    assert!(failure.help.contains("was being opened"), "{failure:?}");
+}
+
+/// Also one that handles Ctrl-C later on.
+#[test]
+fn a_command_that_waits_for_a_pool_to_be_opened_is_ended_by_ctrl_c() {
+    let site = Site::new(0);
+    let socket = site.path("opening.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let to = socket.display().to_string();
+    let stream = ["stream", "play", "--volume", "v", "--rate", "1MB/s", "--to"];
+    for waits in [
+        &["status", "--watch"][..],
+        &["volume", "move", "v", "--zone", "0"],
+        &[&stream[..], &["/dev/null"]].concat(),
+    ] {
+        let mut command = clockwise();
+        command.args(waits).args(["--socket", &to]);
+        let waiting = Process::captured(&mut command);
+        let (mut first, _) = listener.accept().expect("a call");
+        answer(&mut first, "503 Service Unavailable", OPENING);
+        // It asks again; this is not answered.
+        let _again = listener.accept().expect("a call");
+        let pid = rustix::process::Pid::from_child(&waiting);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
+        let ended = waiting.output();
+        assert_eq!(ended.status.signal(), Some(libc::SIGINT), "{ended:?}");
+        assert!(
+            ended.stdout.is_empty() && ended.stderr.is_empty(),
+            "{ended:?}"
+        );
+    }
+}
+
 #[test]
 fn what_takes_long_is_waited_for_while_the_server_answers() {
     let site = Site::new(0);
@@ -384,21 +469,12 @@ fn what_takes_long_is_waited_for_while_the_server_answers() {
     let serving = std::thread::spawn(move || {
         // The call is answered when the server was asked twice meanwhile whether it answers.
         let (mut first, _) = listener.accept().expect("the call");
-        let answer = |connection: &mut UnixStream, status: &str| {
-            let mut request = BufReader::new(&*connection).lines();
-            let head = request.next().expect("a request").expect("text");
-            while !request.next().expect("its head").expect("text").is_empty() {}
-            let text =
-                format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n[]");
-            connection.write_all(text.as_bytes()).expect("it waits");
-            head
-        };
         for _ in 0..2 {
             let (mut meanwhile, _) = listener.accept().expect("another call");
-            let asked = answer(&mut meanwhile, "404 Not Found");
+            let asked = answer(&mut meanwhile, "404 Not Found", "[]");
             assert!(asked.starts_with("GET /v1 "), "{asked}");
         }
-        answer(&mut first, "200 OK");
+        answer(&mut first, "200 OK", "[]");
     });
     let client = ApiClient::new(&socket).patient(PATIENCE);
     let runtime = tokio::runtime::Runtime::new().expect("threads");

@@ -30,6 +30,7 @@ pub struct Args {
 
 pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<ExitCode, Failure> {
     block_on(async {
+        client.opened().await?;
         let mut ticks = tokio::time::interval(Duration::from_nanos(args.interval.get()));
         // From now on: one that comes while the server is asked is not lost.
         let mut interrupts = signal(SignalKind::interrupt())

@@ -266,6 +266,7 @@ fn move_extents(
     let ask = MoveVolume { placement };
     let bar = output.progress(0, "moving extents");
     let moved = block_on(async {
+        client.opened().await?;
         let moving = client.post(&path, &ask);
         tokio::pin!(moving);
         let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);

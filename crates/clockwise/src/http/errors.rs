@@ -18,7 +18,7 @@ fn meaning(status: &str) -> &'static str {
         "422" => "What is asked for makes no sense, or is more than there is",
         "500" => "The server or a disk failed at this call",
         "503" => {
-            "The server is ending, its host has no memory, descriptors or threads left for this, or too many long bodies are on their way"
+            "The pool is being opened (`opening` is true then), the server is ending, its host has no memory, descriptors or threads left for this, or too many long bodies are on their way"
         }
         "507" => "There is not so much memory to be guaranteed",
         _ => "It was not done",
@@ -43,11 +43,8 @@ fn complete(call: &mut Operation) {
         .filter(|key| is_error(key))
         .cloned()
         .collect();
-    // A call that can be refused works on the pool or the sessions, which may be ending.
-    if !errors.is_empty() {
-        errors.push("503".to_owned());
-    }
-    errors.push("500".to_owned());
+    // Any call may come while the pool is being opened.
+    errors.extend(["500", "503"].map(str::to_owned));
     if call.parameters.as_ref().is_some_and(|of| !of.is_empty()) {
         errors.push("400".to_owned());
     }

@@ -50,9 +50,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::IntoResponse;
 use axum::{Json, Router};
 use engine::pool::Pool;
+use http_body_util::BodyExt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use utoipa::OpenApi;
@@ -360,6 +362,22 @@ pub fn router(app: Shared) -> Router {
         axum::routing::get(move || async move { Json((*description).clone()) }),
     );
     with_fallbacks(router).with_state(app)
+}
+
+/// What is served while the pool is being opened: each call is told so at once.
+pub fn opening() -> Router {
+    Router::new().fallback(|request: Request| async move {
+        // Whoever sends a long body reads the answer when all of it was taken.
+        let mut body = request.into_body();
+        let taken = async { while let Some(Ok(_)) = body.frame().await {} };
+        // However much has come by then, the answer is the same.
+        let _ = tokio::time::timeout(body::WITHIN, taken).await;
+        let mut answer = Problem::opening().into_response();
+        // This connection is served by this router to its end.
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(header::CONNECTION, close);
+        answer
+    })
 }
 
 /// What is answered where there is nothing.

@@ -70,6 +70,9 @@ pub struct Problem {
     /// For a reservation that does not fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Box<RefusalView>>,
+    /// Whether the pool is still being opened: nothing was done, and the same call is answered when it is open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub opening: bool,
 }
 
 impl Problem {
@@ -81,6 +84,19 @@ impl Problem {
             place: None,
             help: help.into(),
             refusal: None,
+            opening: false,
+        }
+    }
+
+    /// The answer to every call while the pool is being opened.
+    pub(super) fn opening() -> Self {
+        Self {
+            opening: true,
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the pool is being opened",
+                "ask again when it is open: the server's log says when that is",
+            )
         }
     }
 

@@ -100,6 +100,7 @@ async fn run(
     mut log: Option<BlockLog>,
     output: &Output,
 ) -> Result<(SessionView, bool), Failure> {
+    client.opened().await?;
     // From now on: one that comes while the server is asked is not lost.
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| host_failure("wait for Ctrl-C", &error))?;
