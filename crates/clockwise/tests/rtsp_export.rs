@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use common::outcome;
 use common::skip::{have, tool};
 use rtsp_support::clip::ENCODED;
-use rtsp_support::files::{clip, closed, damage, export, is_heard, record, sums};
+use rtsp_support::files::{clip, closed, damage, export, is_heard, record, record_as, sums};
 use rtsp_support::http::{get, http};
 use rtsp_support::peers::{self, HEARD, SEEN, ffmpeg};
 use rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, serving};
@@ -67,14 +67,19 @@ fn an_mp4_file_has_the_frames_that_were_published_at_their_times() {
         "-c:a",
         "libopus",
     ];
+    // Sound in MP4A-LATM.
+    let latm = ["-rtpflags", "latm"];
     let kinds = [
-        ("a.mp4", &h264[..], "tcp"),
-        ("b.mp4", &reordered, "udp"),
-        ("c.mkv", &h265, "tcp"),
+        ("a.mp4", &h264[..], "tcp", &[][..]),
+        ("b.mp4", &reordered, "udp", &latm),
+        ("c.mkv", &h265, "tcp", &[]),
     ];
-    for (name, encoded, transport) in kinds {
+    for (name, encoded, transport, sent) in kinds {
         let clip = clip(&site, name, 5, encoded);
-        let number = record(&site, address, &clip, transport);
+        let number = record_as(&site, address, &clip, transport, sent);
+        let shown = site.json(&["recording", "show", "cam", &number]);
+        let is_latm = shown["tracks"][1]["encoding"] == "MP4A-LATM";
+        assert_eq!(is_latm, !sent.is_empty(), "{shown}");
         let file = export(&site, &number, &format!("{name}.out.mp4"), &[]);
         assert_eq!(sums(&file, &SEEN), sums(&clip, &SEEN), "{name}");
         let (got, wanted) = (times(&file, "v"), times(&clip, "v"));
@@ -209,6 +214,7 @@ fn what_makes_no_sense_is_said_and_the_server_stays() {
         ("H265/90000", "sprop-sps=QgEB;sprop-pps=RAE=;sprop-vps=QAE="),
         ("JPEG/90000", "x"),
         ("MPEG4-GENERIC/48000", aac),
+        ("MP4A-LATM/48000", "cpresent=1"),
         ("X-UNKNOWN/90000", "x"),
     ] {
         nonsense(address, encoding, parameters);

@@ -177,8 +177,8 @@ async fn show(
         let tracks = tracks.enumerate().map(|(number, track)| {
             let exports = exports(track);
             let why_not = match exports.mp4 {
-                false => Some("MP4 cannot hold its encoding, or Clockwise cannot read its packets"),
-                true => undecodable.contains(&number).then_some(UNDECODABLE),
+                Err(why) => Some(why),
+                Ok(()) => undecodable.contains(&number).then_some(UNDECODABLE),
             };
             RecordedTrack {
                 number: number as u64,

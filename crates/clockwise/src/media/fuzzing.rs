@@ -63,7 +63,7 @@ pub fn login(data: &[u8]) {
 }
 
 /// Of what is exported: an encoding, its clock rate, its format's parameters.
-const ENCODINGS: [(&str, &str); 6] = [
+const ENCODINGS: [(&str, &str); 8] = [
     ("H264/90000", "packetization-mode=1"),
     ("H265/90000", "sprop-max-don-diff=0"),
     (
@@ -73,6 +73,8 @@ const ENCODINGS: [(&str, &str); 6] = [
     ("JPEG/90000", "x"),
     ("OPUS/48000/2", "x"),
     ("L16/44100", "x"),
+    ("MP4A-LATM/44100/2", "cpresent=0;config=410024203fe080"),
+    ("MP4A-LATM/44100/2", "cpresent=1"),
 ];
 
 /// Packets of any content become files: an encoding (1), and packets, each of flags (1: 1 is the marker, 2 another time,

@@ -35,17 +35,23 @@ pub(crate) fn change(site: &Site, command: &str) {
 
 /// Records a clip as it is. The number of the recording.
 pub(crate) fn record(site: &Site, address: SocketAddr, clip: &str, transport: &str) -> String {
+    record_as(site, address, clip, transport, &[])
+}
+
+/// The same of one that is sent as these options of ffmpeg say.
+pub(crate) fn record_as(
+    site: &Site,
+    address: SocketAddr,
+    clip: &str,
+    transport: &str,
+    sent: &[&str],
+) -> String {
     let url = format!("rtsp://{address}/cam");
-    let to = [
-        "-c",
-        "copy",
-        "-f",
-        "rtsp",
-        "-rtsp_transport",
-        transport,
-        &url,
-    ];
-    outcome(ffmpeg().args(["-re", "-i", clip]).args(to)).done();
+    let copied = ["-c", "copy", "-f", "rtsp"];
+    let to = ["-rtsp_transport", transport, &url];
+    let mut publish = ffmpeg();
+    publish.args(["-re", "-i", clip]).args(copied);
+    outcome(publish.args(sent).args(to)).done();
     closed(site)
 }
 

@@ -1,12 +1,17 @@
-//! AAC in MPEG4-GENERIC packets (RFC 3640): frames of sound from packets.
+//! AAC in MPEG4-GENERIC packets (RFC 3640), or MP4A-LATM ones (RFC 6416): frames of sound from packets.
+
+mod bits;
+mod latm;
 
 use super::super::description::Track as Described;
 use super::unit::{Packet, Unit};
+use bits::{Bits, FREQUENCIES};
+use latm::{Elements, Mux};
 
 /// How frames lie in packets, and what a decoder has to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    heads: Heads,
+    layout: Layout,
     /// What a decoder is told (`AudioSpecificConfig`, ISO/IEC 14496-3).
     pub specific: Vec<u8>,
     /// The type of its objects, from 1.
@@ -23,6 +28,15 @@ pub struct Config {
     pub channels: u8,
 }
 
+/// How frames lie in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Layout {
+    /// Behind what is said of each of them (MPEG4-GENERIC).
+    Heads(Heads),
+    /// In elements, which have lengths in them (MP4A-LATM).
+    Elements(Mux),
+}
+
 /// How long what is said of each frame of a packet is, in bits (RFC 3640, 3.2.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Heads {
@@ -37,16 +51,13 @@ struct Heads {
     auxiliary: u32,
 }
 
-/// Sampling frequencies, by their numbers (ISO/IEC 14496-3, table 1.18).
-const FREQUENCIES: [u32; 13] = [
-    96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000,
-    7_350,
-];
+/// What descriptions call the packets that have elements in them.
+const LATM: &str = "MP4A-LATM";
 
 /// AAC with less to compute, which is what cameras send.
 const LOW_COMPLEXITY: u8 = 2;
 
-/// The longest frame.
+/// The longest frame, or element of frames.
 const FRAME_BYTES_MAX: usize = 1 << 16;
 
 /// The value of one of the parameters of a format (`a=fmtp`).
@@ -98,38 +109,70 @@ impl Heads {
         };
         (heads.size > 0).then_some(heads)
     }
+
+    /// The sizes of the frames in a packet, and what is behind them.
+    fn sizes<'a>(&self, payload: &'a [u8]) -> Option<(Vec<usize>, &'a [u8])> {
+        let (bits, rest) = payload.split_first_chunk::<2>()?;
+        let bits = usize::from(u16::from_be_bytes(*bits));
+        let (said, rest) = rest.split_at_checked(bits.div_ceil(8))?;
+        let mut said = Bits::new(said);
+        let mut sizes = Vec::new();
+        while said.at < bits {
+            let size = said.take(self.size)?;
+            said.take(match sizes.is_empty() {
+                true => self.index,
+                false => self.delta,
+            })?;
+            for length in [self.composed, self.decoded] {
+                if length > 0 && said.take(1)? == 1 {
+                    said.take(length)?;
+                }
+            }
+            said.take(self.random_access + self.state)?;
+            sizes.push(size as usize);
+        }
+        let mut besides = Bits::new(rest);
+        let length = besides.take(self.auxiliary)? + self.auxiliary;
+        let rest = rest.get((length as usize).div_ceil(8)..)?;
+        (!sizes.is_empty()).then_some((sizes, rest))
+    }
 }
 
 impl Config {
     /// Of what a description says of a track; `None`: it says too little, or that it is no AAC.
     #[must_use]
     pub fn of(described: &Described) -> Option<Self> {
+        if described.encoding == LATM {
+            return Self::of_elements(described);
+        }
         let parameters = &described.parameters;
-        let heads = Heads::parse(parameters)?;
+        let layout = Layout::Heads(Heads::parse(parameters)?);
         let said = parameter(parameters, "config").map(hexadecimal);
-        let said = said.and_then(|specific| Self::specific(heads, specific));
+        let said = said.and_then(|specific| Self::specific(layout, specific));
         let is_aac = |mode: &str| mode.to_ascii_uppercase().starts_with("AAC");
         match parameter(parameters, "mode").is_none_or(is_aac) {
-            true => said.or_else(|| Self::usual(heads, described)),
+            true => said.or_else(|| Self::usual(layout, described)),
             false => said,
         }
     }
 
     /// What most cameras send at that rate, where it is not said.
-    fn usual(heads: Heads, described: &Described) -> Option<Self> {
+    fn usual(layout: Layout, described: &Described) -> Option<Self> {
         let mut rates = FREQUENCIES.iter();
         let index = rates.position(|of| *of == described.clock_rate)? as u8;
         let channels = described.channels.clamp(1, 7);
         let specific = [LOW_COMPLEXITY << 3 | index >> 1, index << 7 | channels << 3];
-        Self::specific(heads, specific.to_vec())
+        Self::specific(layout, specific.to_vec())
     }
 
-    /// Of what a decoder is told (ISO/IEC 14496-3, 1.6.2.1).
-    fn specific(heads: Heads, specific: Vec<u8>) -> Option<Self> {
-        let mut bits = Bits {
-            bytes: &specific,
-            at: 0,
-        };
+    /// Of what a decoder is told.
+    fn specific(layout: Layout, specific: Vec<u8>) -> Option<Self> {
+        let read = Self::read(layout, &mut Bits::new(&specific))?;
+        Some(Self { specific, ..read })
+    }
+
+    /// Reads what a decoder is told (ISO/IEC 14496-3, 1.6.2.1), as far as it is used here.
+    fn read(layout: Layout, bits: &mut Bits<'_>) -> Option<Self> {
         let object_type = bits.object_type()?;
         let (frequency_index, frequency) = bits.frequency()?;
         let channels = bits.take(4)? as u8;
@@ -149,15 +192,21 @@ impl Config {
             _ => return None,
         };
         Some(Self {
-            heads,
+            layout,
             object_type,
             core_type,
             frequency_index,
             frequency,
             frame_samples,
             channels,
-            specific,
+            specific: Vec::new(),
         })
+    }
+
+    /// How many samples there are in a second of what is in the objects.
+    #[must_use]
+    pub fn frequency(&self) -> u32 {
+        self.frequency
     }
 
     /// How many units of time so many frames take.
@@ -191,41 +240,6 @@ impl Config {
     }
 }
 
-/// Reads numbers of any length.
-struct Bits<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Bits<'_> {
-    fn take(&mut self, count: u32) -> Option<u32> {
-        let mut value = 0;
-        for _ in 0..count {
-            let byte = self.bytes.get(self.at / 8)?;
-            value = value << 1 | u32::from(byte >> (7 - self.at % 8) & 1);
-            self.at += 1;
-        }
-        Some(value)
-    }
-
-    fn object_type(&mut self) -> Option<u8> {
-        Some(match self.take(5)? {
-            31 => 32 + self.take(6)? as u8,
-            of => of as u8,
-        })
-    }
-
-    /// Its number, and how many samples a second has.
-    fn frequency(&mut self) -> Option<(u8, u32)> {
-        let index = self.take(4)?;
-        let frequency = match index {
-            15 => self.take(24)?,
-            _ => *FREQUENCIES.get(index as usize)?,
-        };
-        Some((index as u8, frequency))
-    }
-}
-
 /// A frame of AAC that has a header of its own before it, as some cameras leave there (ADTS), and how long both are.
 fn behind_adts(data: &[u8]) -> Option<(&[u8], usize)> {
     let [0xff, second, _, b3, b4, b5, _, ..] = data else {
@@ -251,6 +265,8 @@ pub struct Aac {
     pub config: Config,
     /// A frame that lies in several packets: how long it is in all, and what has come.
     open: Option<(usize, Unit)>,
+    /// The same of elements of several.
+    elements: Elements,
     /// Frames that were left out: parts of them are missing.
     pub left_out: u64,
 }
@@ -262,17 +278,39 @@ impl Aac {
         Self {
             config,
             open: None,
+            elements: Elements::default(),
             left_out: 0,
+        }
+    }
+
+    /// Whether all has come that says how it is decoded, where packets do that.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        match self.config.layout {
+            Layout::Elements(mux) => !mux.is_in_band || self.elements.have_said,
+            Layout::Heads(_) => true,
         }
     }
 
     /// Takes the next packet, and gives the frames that are whole now.
     pub fn push(&mut self, packet: &Packet<'_>, clock_rate: u32, out: &mut Vec<Unit>) {
+        match self.config.layout {
+            Layout::Heads(heads) => self.push_behind(heads, packet, clock_rate, out),
+            Layout::Elements(mux) => self.part_of_element(mux, packet, clock_rate, out),
+        }
+    }
+
+    fn push_behind(
+        &mut self,
+        heads: Heads,
+        packet: &Packet<'_>,
+        clock_rate: u32,
+        out: &mut Vec<Unit>,
+    ) {
         if packet.is_after_loss && self.open.take().is_some() {
             self.left_out += 1;
         }
-        let payload = packet.payload;
-        let Some((sizes, mut rest)) = self.sizes(payload) else {
+        let Some((sizes, mut rest)) = heads.sizes(packet.payload) else {
             return self.with_own_heads(packet, clock_rate, out);
         };
         if let [size] = sizes[..]
@@ -290,7 +328,7 @@ impl Aac {
                 self.left_out += 1;
                 continue;
             }
-            out.push(self.frame(packet, number, clock_rate, frame));
+            out.push(self.frame(packet.at(), number, clock_rate, frame));
             rest = behind;
         }
     }
@@ -300,50 +338,28 @@ impl Aac {
         let (mut rest, mut number) = (packet.payload, 0);
         while let Some((_, length)) = behind_adts(rest) {
             let (frame, behind) = rest.split_at(length);
-            out.push(self.frame(packet, number, clock_rate, frame));
+            out.push(self.frame(packet.at(), number, clock_rate, frame));
             (rest, number) = (behind, number + 1);
         }
         self.left_out += u64::from(number == 0 || !rest.is_empty());
     }
 
-    /// The frame of a packet with this number.
-    fn frame(&self, packet: &Packet<'_>, number: u32, clock_rate: u32, frame: &[u8]) -> Unit {
+    /// The frame with this number of those that begin with one of this timestamp and time.
+    fn frame(
+        &self,
+        (timestamp, media_ns): (u32, u64),
+        number: u32,
+        clock_rate: u32,
+        frame: &[u8],
+    ) -> Unit {
         let after = self.config.ticks(number, clock_rate);
         let after_ns = u64::from(after) * 1_000_000_000 / u64::from(clock_rate.max(1));
         Unit {
             data: bare(frame).to_vec(),
-            timestamp: packet.header.timestamp.wrapping_add(after),
-            media_ns: packet.media_ns.saturating_add(after_ns),
+            timestamp: timestamp.wrapping_add(after),
+            media_ns: media_ns.saturating_add(after_ns),
             is_key: true,
         }
-    }
-
-    /// The sizes of the frames in a packet, and what is behind them.
-    fn sizes<'a>(&self, payload: &'a [u8]) -> Option<(Vec<usize>, &'a [u8])> {
-        let heads = &self.config.heads;
-        let (bits, rest) = payload.split_first_chunk::<2>()?;
-        let bits = usize::from(u16::from_be_bytes(*bits));
-        let (said, rest) = rest.split_at_checked(bits.div_ceil(8))?;
-        let mut said = Bits { bytes: said, at: 0 };
-        let mut sizes = Vec::new();
-        while said.at < bits {
-            let size = said.take(heads.size)?;
-            said.take(match sizes.is_empty() {
-                true => heads.index,
-                false => heads.delta,
-            })?;
-            for length in [heads.composed, heads.decoded] {
-                if length > 0 && said.take(1)? == 1 {
-                    said.take(length)?;
-                }
-            }
-            said.take(heads.random_access + heads.state)?;
-            sizes.push(size as usize);
-        }
-        let mut besides = Bits { bytes: rest, at: 0 };
-        let length = besides.take(heads.auxiliary)? + heads.auxiliary;
-        let rest = rest.get((length as usize).div_ceil(8)..)?;
-        (!sizes.is_empty()).then_some((sizes, rest))
     }
 
     fn part(&mut self, packet: &Packet<'_>, size: usize, part: &[u8], out: &mut Vec<Unit>) {

@@ -272,7 +272,7 @@ impl Source {
             tracks.is_none_or(|tracks| tracks.contains(number))
         };
         let tracks: Vec<Track> = described
-            .filter(|(number, track)| is_wanted(number) && exports(track).mp4)
+            .filter(|(number, track)| is_wanted(number) && exports(track).mp4.is_ok())
             .filter_map(|(number, track)| Track::new(number, track, Nanos(origin_ns)))
             .collect();
         match tracks.is_empty() {

@@ -25,28 +25,34 @@ enum Payload {
 /// What can be made of a track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exports {
-    /// It can be in an MP4 file.
-    pub mp4: bool,
+    /// It can be in an MP4 file, or why not.
+    pub mp4: Result<(), &'static str>,
     /// It can be a file of its own, of this kind.
     pub raw: Option<&'static str>,
 }
+
+/// Why a track cannot be in an MP4 file.
+const UNKNOWN: &str = "MP4 cannot hold its encoding, or Clockwise cannot read its packets";
+
+/// The same of AAC, of whose format the description says what is not read here.
+const OTHER_AAC: &str = "its format (a=fmtp) describes no AAC that Clockwise reads: MPEG4-GENERIC needs a mode or a config of AAC, and MP4A-LATM a config of version 0 with one program, one layer and a channel configuration";
 
 /// What can be made of a track that was described like this.
 #[must_use]
 pub fn exports(track: &Described) -> Exports {
     let (mp4, raw) = match &*track.encoding {
-        "H264" => (true, Some("h264")),
-        "H265" => (true, Some("h265")),
-        "MPEG4-GENERIC" => match aac::Config::of(track) {
-            Some(config) => (true, config.has_adts().then_some("aac")),
-            None => (false, None),
+        "H264" => (Ok(()), Some("h264")),
+        "H265" => (Ok(()), Some("h265")),
+        "MPEG4-GENERIC" | "MP4A-LATM" => match aac::Config::of(track) {
+            Some(config) => (Ok(()), config.has_adts().then_some("aac")),
+            None => (Err(OTHER_AAC), None),
         },
-        "JPEG" => (false, Some("mjpeg")),
-        "OPUS" => (true, None),
-        "L16" => (false, Some("s16be")),
-        "PCMU" => (false, Some("mulaw")),
-        "PCMA" => (false, Some("alaw")),
-        _ => (false, None),
+        "JPEG" => (Err(UNKNOWN), Some("mjpeg")),
+        "OPUS" => (Ok(()), None),
+        "L16" => (Err(UNKNOWN), Some("s16be")),
+        "PCMU" => (Err(UNKNOWN), Some("mulaw")),
+        "PCMA" => (Err(UNKNOWN), Some("alaw")),
+        _ => (Err(UNKNOWN), None),
     };
     Exports { mp4, raw }
 }
@@ -110,7 +116,7 @@ impl Track {
         let payload = match &*described.encoding {
             "H264" => video(Codec::Avc),
             "H265" => video(Codec::Hevc),
-            "MPEG4-GENERIC" => Payload::Aac(Aac::new(aac::Config::of(described)?)),
+            "MPEG4-GENERIC" | "MP4A-LATM" => Payload::Aac(Aac::new(aac::Config::of(described)?)),
             "JPEG" => Payload::Jpeg(Jpeg::new(described.size)),
             "OPUS" | "L16" | "PCMU" | "PCMA" => Payload::Sound,
             _ => return None,
@@ -244,7 +250,8 @@ impl Track {
     pub fn has_begun(&self) -> bool {
         match &self.payload {
             Payload::Video(nals) => nals.has_begun(),
-            Payload::Aac(_) | Payload::Jpeg(_) | Payload::Sound => true,
+            Payload::Aac(aac) => aac.has_begun(),
+            Payload::Jpeg(_) | Payload::Sound => true,
         }
     }
 

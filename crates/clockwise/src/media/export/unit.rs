@@ -23,6 +23,14 @@ pub struct Packet<'a> {
     pub is_after_loss: bool,
 }
 
+impl Packet<'_> {
+    /// Its timestamp, and when it is to be played.
+    #[must_use]
+    pub fn at(&self) -> (u32, u64) {
+        (self.header.timestamp, self.media_ns)
+    }
+}
+
 /// What belongs together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unit {

@@ -103,10 +103,13 @@ fn what_a_description_leaves_out_is_what_cameras_send() {
     let longer = config("config=119056e500").unwrap();
     assert_eq!((longer.object_type, longer.specific.len()), (2, 5));
     let low = config("mode=AAC-lbr;config=1190").unwrap();
-    assert_eq!(
-        (low.heads.size, low.heads.index, low.heads.delta),
-        (6, 2, 2)
-    );
+    let heads = Heads {
+        size: 6,
+        index: 2,
+        delta: 2,
+        ..Heads::default()
+    };
+    assert_eq!(low.layout, Layout::Heads(heads));
     // A band is added to 24 kHz: a frame takes as long as 2,048 samples of 48 kHz.
     let banded = config("config=2b098800").unwrap();
     assert_eq!((banded.object_type, banded.core_type), (5, 2));

@@ -76,8 +76,13 @@ impl TrackHead {
                 ..EsDescriptor::default()
             },
         };
+        // A clock that is faster than any sound is none of its samples.
+        let rate = match u16::try_from(timescale) {
+            Ok(_) => timescale,
+            Err(_) => config.frequency(),
+        };
         let entry = Mp4a {
-            audio: audio(u16::from(config.channels), timescale),
+            audio: audio(u16::from(config.channels), rate),
             esds,
             btrt: None,
             taic: None,
