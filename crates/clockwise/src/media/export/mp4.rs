@@ -127,12 +127,34 @@ pub fn fragment(number: u32, runs: &[Run<'_>]) -> mp4_atom::Result<Vec<u8>> {
     let data_bytes = at - head.len();
     let mut out = Vec::with_capacity(at);
     moof.encode(&mut out)?;
+    say_flags_with_samples(&mut out);
     out.extend_from_slice(&(data_bytes as u32).to_be_bytes());
     out.extend_from_slice(b"mdat");
     for sample in runs.iter().flat_map(|run| run.samples) {
         out.extend_from_slice(&sample.data);
     }
     Ok(out)
+}
+
+/// Moves the flags of a run's only sample to where those of others are. `mp4-atom` says them once for the run
+/// (`first_sample_flags`), and not all readers look there.
+fn say_flags_with_samples(boxes: &mut [u8]) {
+    let mut rest = boxes;
+    while let Some(([s0, s1, s2, s3, kind @ ..], _)) = rest.split_first_chunk::<8>() {
+        let (kind, bytes) = (*kind, u32::from_be_bytes([*s0, *s1, *s2, *s3]) as usize);
+        let (this, behind) = rest.split_at_mut(bytes.clamp(8, rest.len()));
+        match &kind {
+            b"moof" | b"traf" => say_flags_with_samples(&mut this[8..]),
+            b"trun" if this[11] & 4 > 0 => {
+                this[11] &= !4;
+                this[10] |= 4;
+                // Behind its duration and its size.
+                this[20..32].rotate_left(4);
+            }
+            _ => {}
+        }
+        rest = behind;
+    }
 }
 
 fn traf(run: &Run<'_>) -> Traf {
@@ -280,6 +302,14 @@ mod tests {
             [(0, 10), (30, 10), (10, 10), (20, 10)]
         );
         assert_eq!(shown(&moof.traf[1]), [(5, 1_024)]);
+        // Duration, size, flags and difference of the only sample: each is said of it.
+        let at = bytes.windows(4).rposition(|of| of == b"trun").unwrap();
+        let words: Vec<u32> = bytes[at + 4..at + 32]
+            .chunks_exact(4)
+            .map(|of| u32::from_be_bytes(of.try_into().unwrap()))
+            .collect();
+        assert_eq!((words[0], words[1]), (0x0100_0f01, 1));
+        assert_eq!(words[3..], [1_024, 3, KEY, 0]);
         let at = |traf: &Traf| traf.trun[0].data_offset.unwrap() as usize;
         assert_eq!(
             bytes[at(&moof.traf[0])..][..12],
