@@ -10,18 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sched::request::{Op as Direction, Order};
-use sched::units::SECTOR_BYTES;
+use sched::units::{SECTOR_BYTES, Sector};
 use smallvec::SmallVec;
+use volume::extent::Extent;
 use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
 
 use super::after;
+use super::charge::Charge;
 use super::op::{Active, Hold, Op, Part};
 use super::request::{IoFailure, VolumeOp};
 use super::rounds;
 use super::volume_core::{Parked, VolumeCore};
 use super::worker::Feed;
-use crate::buffer::{BufferError, Segments};
+use crate::buffer::{BufferError, Memory, Segments};
 use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::pool::core::PoolCore;
@@ -132,6 +134,27 @@ struct Plan<'a> {
     parked: &'a mut Vec<Parked>,
 }
 
+/// A request that reads from an extent, and may go on behind a hole.
+struct OpenRead {
+    /// Of those of the op.
+    extent: usize,
+    lane: usize,
+    part: Part,
+    memory: Segments,
+}
+
+impl OpenRead {
+    /// Reads on, up to `end`, of which the last sectors are for `memory`.
+    fn go_on(&mut self, shared: &Memory, end: Sector, memory: Segments) -> Result<(), BufferError> {
+        let bytes = (end - self.part.start).bytes().0 as usize;
+        let hole = bytes - self.memory.size() - memory.size();
+        self.memory.push_filler(shared, hole)?;
+        self.memory.append(memory)?;
+        self.part.count = end - self.part.start;
+        Ok(())
+    }
+}
+
 impl Plan<'_> {
     /// All of the op.
     fn whole(&mut self) {
@@ -179,36 +202,61 @@ impl Plan<'_> {
         self.active.failure.get_or_insert(failure);
     }
 
+    /// A stream has reserved one request for each extent of a block, so it reads through the holes between what is
+    /// written there: what the disk has of those goes nowhere.
     fn reads(&mut self, map: &VolumeMap, offset: u64, len: usize) {
         let Ok(pieces) = map.reads(offset, len) else {
             return self.failed(CUT);
         };
+        let is_stream = matches!(self.active.charge, Charge::Stream(_));
+        let extent_of = |at: u64| (at / map.geometry().extent_bytes().0) as usize;
+        let extents = &map.extents()[extent_of(offset)..];
+        let mut open: Option<OpenRead> = None;
         for piece in pieces {
             let Ok(piece) = piece else {
                 return self.failed(CUT);
             };
+            let extent = extent_of(offset + piece.buffer.start as u64) - extent_of(offset);
             let whole = piece.buffer == (0..len);
             let Some(memory) = self.memory(piece.buffer, whole) else {
                 return;
             };
-            match piece.source {
-                Source::Zeros => memory.fill_zero(),
-                Source::Disk {
-                    disk,
+            let Source::Disk {
+                disk,
+                start,
+                count,
+                in_use,
+            } = piece.source
+            else {
+                memory.fill_zero();
+                continue;
+            };
+            if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
+                let shared = &self.op.client.pool.memory;
+                if let Err(error) = before.go_on(shared, start + count, memory) {
+                    return self.failed(memory_failure(error));
+                }
+                continue;
+            }
+            let on_disk = |of: &&Arc<Extent>| of.place().disk == disk;
+            let next = OpenRead {
+                extent,
+                lane: extents[..extent].iter().filter(on_disk).count(),
+                part: Part {
+                    disk: usize::from(disk.0),
                     start,
                     count,
-                    in_use,
-                } => {
-                    let part = Part {
-                        disk: usize::from(disk.0),
-                        start,
-                        count,
-                        hold: Hold::Read { _in_use: in_use },
-                        id: None,
-                    };
-                    self.part(part, Direction::Read, memory);
-                }
+                    hold: Hold::Read { _in_use: in_use },
+                    id: None,
+                },
+                memory,
+            };
+            if let Some(whole) = open.replace(next) {
+                self.part(whole.part, whole.lane, Direction::Read, whole.memory);
             }
+        }
+        if let Some(last) = open {
+            self.part(last.part, last.lane, Direction::Read, last.memory);
         }
     }
 
@@ -266,7 +314,9 @@ impl Plan<'_> {
             hold: Hold::Write(piece.in_use),
             id: None,
         };
-        self.part(part, Direction::Write, memory);
+        let on_disk = |earlier: &&Part| earlier.disk == part.disk;
+        let lane = self.active.parts.iter().filter(on_disk).count();
+        self.part(part, lane, Direction::Write, memory);
     }
 
     /// `data` between the zeros that fill up the chunks it is the first to be written to.
@@ -297,11 +347,10 @@ impl Plan<'_> {
         }
     }
 
-    fn part(&mut self, part: Part, direction: Direction, memory: Segments) {
+    /// A request to a disk, in this lane of a stream ([`crate::stream::needs`]).
+    fn part(&mut self, part: Part, lane: usize, direction: Direction, memory: Segments) {
         let pool: &PoolCore = &self.op.client.pool;
         let active = &mut *self.active;
-        let on_disk = |earlier: &&Part| earlier.disk == part.disk;
-        let lane = active.parts.iter().filter(on_disk).count();
         let Some(class) = active.charge.class(part.disk, lane, active.urgency) else {
             return self.failed(IoFailure::Cancelled {
                 reason: "the stream has no reservation for that part of the volume",

@@ -110,12 +110,7 @@ fn what_is_recorded_is_played_byte_for_byte_beside_other_load() {
     });
     let status = pool.status();
     assert!(status.best_effort.count > 0 && status.best_effort.max_ns >= status.best_effort.p50_ns);
-    let served: u64 = status
-        .disks
-        .iter()
-        .map(|disk| disk.served.real_time + disk.served.early)
-        .sum();
-    assert!(served >= 2 * (data.len() / 65536) as u64);
+    assert!(served(&pool) >= 2 * (data.len() / 65536) as u64);
     pool.reset_window();
     assert!(pool.status().best_effort.count < status.best_effort.count);
 }
@@ -192,6 +187,46 @@ fn a_stream_is_told_of_a_disk_that_fails() {
         .run(sink, &Stop::new().unwrap(), &mut |_| {})
         .unwrap();
     assert_eq!(played.bytes, MIB);
+}
+
+/// Each block is one request of each extent, which is what was reserved, however much of it was never written.
+#[test]
+fn what_was_written_here_and_there_is_played_with_zeros_between() {
+    let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+    let sparse = volume_on(&pool, "sparse", 0, 6 * MIB);
+    let mut wanted = vec![0; 6 * MIB as usize];
+    let client = client(&pool);
+    // By chunks of 64 KiB. In the second block only the second of its two extents has something.
+    for (number, chunk) in (1..).zip([0, 2, 8, 9, 15, 17, 19, 49, 55, 64, 95]) {
+        let bytes = [number; 65536];
+        client
+            .write_at(&sparse, Bytes(chunk * 65536), &bytes)
+            .unwrap();
+        wanted[chunk as usize * 65536..][..65536].copy_from_slice(&bytes);
+    }
+    let player = pool
+        .reserve(stream_spec(&sparse, Op::Read, 16 << 20, 2 * MIB))
+        .unwrap();
+    let (sink, mut got) = (UnixStream::pair().unwrap(), Vec::new());
+    let (near, mut far) = sink;
+    let before = served(&pool);
+    std::thread::scope(|scope| {
+        scope.spawn(|| far.read_to_end(&mut got).unwrap());
+        let stop = Stop::new().unwrap();
+        let played = Player::new(&player, Bytes::ZERO).run(&near, &stop, &mut |_| {});
+        drop(near);
+        assert_eq!(played.unwrap().bytes, 6 * MIB);
+    });
+    assert!(got == wanted);
+    assert_eq!(served(&pool) - before, 5);
+}
+
+/// How many requests of streams the disks have served.
+fn served(pool: &Pool) -> u64 {
+    let disks = pool.status().disks.into_iter();
+    disks
+        .map(|disk| disk.served.real_time + disk.served.early)
+        .sum()
 }
 
 #[test]
