@@ -385,7 +385,7 @@ fn disk(core: &PoolCore, index: usize, now: Time) -> DiskStatus {
         )
     };
     let report = disk.handle.report().ok();
-    let health = health::disk(disk);
+    let health = health::disk(core, disk);
     let mut status = DiskStatus {
         name: disk.name.clone(),
         size_bytes: disk.capacity.bytes().0,

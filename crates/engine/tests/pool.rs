@@ -30,6 +30,8 @@ fn what_is_written_and_flushed_is_there_after_reopening() {
         client.flush(&volume).unwrap();
         drop((client, volume));
         pool.close().unwrap();
+        let disks = pool.health().disks;
+        assert!(disks.iter().all(|disk| disk.failed.is_none()));
         drop(pool);
 
         let pool = rig.open();

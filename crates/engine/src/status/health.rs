@@ -12,7 +12,7 @@ use crate::pool::disks::DiskCore;
 
 pub(crate) fn pool(core: &PoolCore) -> PoolHealth {
     PoolHealth {
-        disks: core.disks.iter().map(disk).collect(),
+        disks: core.disks.iter().map(|of| disk(core, of)).collect(),
         metadata: metadata(core, clock::now()),
     }
 }
@@ -29,7 +29,7 @@ pub(crate) fn metadata(core: &PoolCore, now: Time) -> MetadataStatus {
     }
 }
 
-pub(crate) fn disk(disk: &DiskCore) -> DiskHealth {
+pub(crate) fn disk(core: &PoolCore, disk: &DiskCore) -> DiskHealth {
     let sync = disk.sync_health();
     let mut health = DiskHealth {
         name: disk.name.clone(),
@@ -46,7 +46,8 @@ pub(crate) fn disk(disk: &DiskCore) -> DiskHealth {
         format!("nothing on it can be made durable until the server is started again: {failure}")
     });
     let Ok((known, silent)) = disk.handle.health() else {
-        health.failed = Some("it is not served any more".to_owned());
+        // Of a pool that ends no disk is, and that is no failure of it.
+        health.failed = (!core.is_closed()).then(|| "it is not served any more".to_owned());
         return health;
     };
     if known.stalled {

@@ -71,7 +71,7 @@ fn stalled_disks(core: &PoolCore, round: &Round) -> Vec<(usize, Nanos)> {
         }
     };
     let stalled = |index: usize| {
-        let stalled = Nanos(health::disk(&core.disks[index]).stalled_ns);
+        let stalled = Nanos(health::disk(core, &core.disks[index]).stalled_ns);
         (!stalled.is_zero()).then_some((index, stalled))
     };
     (0..core.disks.len())
