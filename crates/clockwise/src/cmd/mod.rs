@@ -51,7 +51,7 @@ const EVERYWHERE: &str = "Options of every command";
     max_term_width = 100
 )]
 #[command(
-    after_help = "Exit status: 0 done, 1 failed, 2 wrong input, 3 refused because the disks cannot carry it."
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong input, 3 refused because the disks cannot carry it, 4 another server has opened the pool."
 )]
 pub struct Cli {
     /// Print one JSON value instead of text for people; errors too, on standard error.
@@ -82,7 +82,7 @@ pub enum Command {
     /// Make, show, resize, move and delete volumes.
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
-    /// Show and delete what was recorded over RTSP, and say how much is kept.
+    /// Show, check, export and delete what was recorded over RTSP, and say how much is kept.
     #[command(subcommand)]
     Recording(recording::RecordingCommand),
     /// Record from cameras.

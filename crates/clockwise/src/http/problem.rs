@@ -217,7 +217,7 @@ fn help_of(error: &PoolError) -> String {
         }
         PoolError::Closed => "the server is ending: start it again with `clockwise serve`",
         PoolError::Poisoned { .. } | PoolError::MetadataFailed(_) => {
-            "restart the server; if it happens again, `clockwise pool check` says more"
+            "make room on the host's file system, or mend the disk, and start the server again; `clockwise pool check` says more"
         }
         PoolError::TakenOver(_) => TWO_SERVERS_REMEDY,
         PoolError::MetadataFrozen { .. } => {

@@ -28,7 +28,7 @@ use crate::session::{Reserved, SessionState, SessionView, data};
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What to do about a stream that broke.
-const EARLY_HELP: &str = "of a recording all but the last seconds is kept; `clockwise status` shows whether a disk has failed, the server's log says more";
+const EARLY_HELP: &str = "`clockwise status` shows whether a disk has failed, and the server's log says more; of a recording all but the last seconds is kept";
 
 /// Whole milliseconds, rounded up.
 fn in_ms(time: Nanos) -> u64 {
