@@ -33,8 +33,7 @@ const STRANGER: &str = "the server and this command are probably of different ve
 /// its disks and its memory.
 const LISTENS_WITHIN: Duration = Duration::from_secs(3);
 
-/// The first pause before it is tried again whether a server listens, or has opened its pool; each is twice as long as the
-/// one before.
+/// The first pause between two attempts. Each pause is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The longest time between two attempts.

@@ -127,7 +127,7 @@ pub struct DiskStatus {
     pub written_bytes: u64,
     /// Best-effort latency in the window.
     pub best_effort: Latency,
-    /// Requests that were on it and failed. What it was not asked, as it is gone or given up, is not among them.
+    /// Requests that were on it and failed. Refusals of a disk that is gone or given up do not count.
     pub errors: u64,
     /// Reads among them.
     pub read_errors: u64,

@@ -95,7 +95,7 @@ fn in_use(volume: &str) -> Problem {
     .at("volume")
 }
 
-/// The problem of bytes that are to be recorded in an archive whose beginning stays, by which it is one.
+/// The refusal of bytes behind the beginning of an archive: that beginning would still make it one.
 fn stays(volume: &str, from: Bytes) -> Problem {
     let from = Size(from);
     Problem::new(

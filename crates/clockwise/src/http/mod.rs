@@ -364,7 +364,7 @@ pub fn router(app: Shared) -> Router {
     with_fallbacks(router).with_state(app)
 }
 
-/// What is served while the pool is being opened: each call is told so at once.
+/// Answers each call at once that the pool is being opened.
 pub fn opening() -> Router {
     Router::new().fallback(|request: Request| async move {
         // Whoever sends a long body reads the answer when all of it was taken.

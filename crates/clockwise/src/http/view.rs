@@ -146,7 +146,7 @@ view! {
         written_bytes: u64,
         /// Best-effort latency in the window.
         best_effort: LatencyView,
-        /// Requests that were on it and failed. What it was not asked, as it is gone or given up, is not among them.
+        /// Requests that were on it and failed. Refusals of a disk that is gone or given up do not count.
         errors: u64,
         /// Reads among them.
         #[serde(default)]

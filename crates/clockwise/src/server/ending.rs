@@ -35,7 +35,7 @@ impl Ending {
         }
     }
 
-    /// What is waited for, for the log.
+    /// A line for the log: the stage that the end has reached.
     fn line(&self) -> String {
         let what = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         format!("ending: waits for {what}; a second signal ends the server at once")

@@ -202,8 +202,8 @@ impl Plan<'_> {
         self.active.failure.get_or_insert(failure);
     }
 
-    /// A stream has reserved one request for each extent of a block, so it reads through the holes between what is
-    /// written there: what the disk has of those goes nowhere.
+    /// A stream has reserved one request for each extent of a block, so it reads through the holes between the written
+    /// parts and throws away what the disk has there.
     fn reads(&mut self, map: &VolumeMap, offset: u64, len: usize) {
         let Ok(pieces) = map.reads(offset, len) else {
             return self.failed(CUT);

@@ -121,7 +121,7 @@ impl DiskCore {
     ) -> IoFailure {
         let reason = error.to_string();
         let op = if is_write { "write" } else { "read" };
-        // What is refused since the disk is gone or given up has not come to it.
+        // A refusal of a disk that is gone or given up has not come to it.
         let was_on_disk = timing.issued > Time::ZERO;
         if was_on_disk && matches!(error, IoError::Disk(_) | IoError::Stalled) {
             let errors = if is_write {

@@ -46,7 +46,7 @@ pub(crate) fn disk(core: &PoolCore, disk: &DiskCore) -> DiskHealth {
         format!("nothing on it can be made durable until the server is started again: {failure}")
     });
     let Ok((known, silent)) = disk.handle.health() else {
-        // Of a pool that ends no disk is, and that is no failure of it.
+        // A pool that ends serves no disk any more. That is no failure of the disk.
         health.failed = (!core.is_closed()).then(|| "it is not served any more".to_owned());
         return health;
     };

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
-use engine::dispatcher::Patience;
 use engine::front::{ClientOptions, IoFailure, SubmitError, VolumeRequest};
 use engine::pool::Placement;
 use sched::request::Op;
@@ -130,13 +129,12 @@ fn requests_beyond_a_cut_fail_and_the_rest_goes_on() {
 
 #[test]
 fn what_is_in_flight_when_the_pool_is_dropped_is_answered() {
-    let mut rig = Rig::new(1, 32 * MIB, Durability::WriteThrough);
-    rig.options.patience = Patience {
-        stalled_after: Nanos::from_millis(1),
-        give_up_after: Nanos::from_secs(100_000),
-    };
-    rig.create(MIB);
-    let pool = rig.open();
+    let (rig, pool) = Rig::with_patience(
+        1,
+        Durability::WriteThrough,
+        Nanos::from_millis(1),
+        Nanos::from_secs(100_000),
+    );
     let volume = volume(&pool, "v", MIB);
     let client = client(&pool);
     // One is on the disk and stays there, the others are queued there or wait for those before them.

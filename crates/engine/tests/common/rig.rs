@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Durability;
-use engine::pool::{CreateOptions, Floor, OpenOptions, Pool, PoolDisk, PoolError};
+use engine::pool::{CreateOptions, Floor, OpenOptions, Patience, Pool, PoolDisk, PoolError};
 use rand::rngs::StdRng;
 use sched::profile::{DriveKind, DriveProfile, FlatSpec, ProfileSpec};
-use sched::units::{Bytes, SectorCount};
+use sched::units::{Bytes, Nanos, SectorCount};
 
 use super::platter::{MemDisk, Platter, SECTOR};
 
@@ -95,6 +95,23 @@ impl Rig {
 
     pub fn open(&self) -> Arc<Pool> {
         self.try_open().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A new pool, open, whose disks of 32 MiB are stalled and given up after these times.
+    pub fn with_patience(
+        count: usize,
+        durability: Durability,
+        stalled_after: Nanos,
+        give_up_after: Nanos,
+    ) -> (Self, Arc<Pool>) {
+        let mut rig = Self::new(count, 32 * MIB, durability);
+        rig.options.patience = Patience {
+            stalled_after,
+            give_up_after,
+        };
+        rig.create(MIB);
+        let pool = rig.open();
+        (rig, pool)
     }
 
     /// A new pool, open.

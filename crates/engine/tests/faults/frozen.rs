@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
 use engine::front::{IoFailure, SyncError};
-use engine::pool::{Patience, Pool, PoolError, Volume, VolumeSpec};
+use engine::pool::{Pool, PoolError, Volume, VolumeSpec};
 use engine::stream::{BlockReport, Recorder, Stop, StreamSpec};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
@@ -18,14 +18,12 @@ use super::{stream, works};
 
 /// A pool of two disks, its metadata on the first, which are given up soon.
 fn impatient(durability: Durability) -> (Rig, Arc<Pool>) {
-    let mut rig = Rig::new(2, 32 * MIB, durability);
-    rig.options.patience = Patience {
-        stalled_after: Nanos::from_millis(200),
-        give_up_after: Nanos::from_millis(400),
-    };
-    rig.create(MIB);
-    let pool = rig.open();
-    (rig, pool)
+    Rig::with_patience(
+        2,
+        durability,
+        Nanos::from_millis(200),
+        Nanos::from_millis(400),
+    )
 }
 
 fn spec(name: &str) -> VolumeSpec {

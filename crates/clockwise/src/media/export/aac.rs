@@ -20,7 +20,7 @@ pub struct Config {
     core_type: u8,
     /// Which of the sampling frequencies it has; 15 is none of them.
     pub frequency_index: u8,
-    /// How many samples there are in a second of what is in the objects.
+    /// The sampling frequency in Hz.
     frequency: u32,
     /// How many of them a frame has.
     frame_samples: u32,
@@ -31,7 +31,7 @@ pub struct Config {
 /// How frames lie in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layout {
-    /// Behind what is said of each of them (MPEG4-GENERIC).
+    /// Behind a header for each frame (MPEG4-GENERIC).
     Heads(Heads),
     /// In elements, which have lengths in them (MP4A-LATM).
     Elements(Mux),
@@ -51,7 +51,7 @@ struct Heads {
     auxiliary: u32,
 }
 
-/// What descriptions call the packets that have elements in them.
+/// The name of these packets in descriptions.
 const LATM: &str = "MP4A-LATM";
 
 /// AAC with less to compute, which is what cameras send.
@@ -165,13 +165,13 @@ impl Config {
         Self::specific(layout, specific.to_vec())
     }
 
-    /// Of what a decoder is told.
+    /// Reads the `AudioSpecificConfig` of a description, and keeps its bytes.
     fn specific(layout: Layout, specific: Vec<u8>) -> Option<Self> {
         let read = Self::read(layout, &mut Bits::new(&specific))?;
         Some(Self { specific, ..read })
     }
 
-    /// Reads what a decoder is told (ISO/IEC 14496-3, 1.6.2.1), as far as it is used here.
+    /// Reads an `AudioSpecificConfig` (ISO/IEC 14496-3, 1.6.2.1), as far as it is used here.
     fn read(layout: Layout, bits: &mut Bits<'_>) -> Option<Self> {
         let object_type = bits.object_type()?;
         let (frequency_index, frequency) = bits.frequency()?;
@@ -265,7 +265,7 @@ pub struct Aac {
     pub config: Config,
     /// A frame that lies in several packets: how long it is in all, and what has come.
     open: Option<(usize, Unit)>,
-    /// The same of elements of several.
+    /// The parts of an element that lies in several packets.
     elements: Elements,
     /// Frames that were left out: parts of them are missing.
     pub left_out: u64,
@@ -283,7 +283,7 @@ impl Aac {
         }
     }
 
-    /// Whether all has come that says how it is decoded, where packets do that.
+    /// Whether the decoder's configuration is known. Packets may bring it.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match self.config.layout {
@@ -344,7 +344,7 @@ impl Aac {
         self.left_out += u64::from(number == 0 || !rest.is_empty());
     }
 
-    /// The frame with this number of those that begin with one of this timestamp and time.
+    /// A frame, by its number among those that follow a timestamp and a time.
     fn frame(
         &self,
         (timestamp, media_ns): (u32, u64),

@@ -29,18 +29,18 @@ impl<'a> Bits<'a> {
         Some(value)
     }
 
-    /// Goes past so many; `None`: there are fewer.
+    /// Passes over `count` bits; `None`: there are fewer.
     pub(super) fn pass(&mut self, count: usize) -> Option<()> {
         let at = self.at.checked_add(count)?;
         (at <= self.bytes.len() * 8).then(|| self.at = at)
     }
 
-    /// How many are behind what has been read.
+    /// The number of unread bits.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() * 8 - self.at
     }
 
-    /// So many bytes, which begin at any bit; there are zeros behind the last one.
+    /// Copies `count` bytes from any bit on. Zeros follow the last bit.
     pub(super) fn bytes(&self, from: usize, count: usize) -> Vec<u8> {
         let byte = |place: usize| u16::from(self.bytes.get(place).copied().unwrap_or(0));
         let places = from / 8..from / 8 + count;

@@ -21,22 +21,22 @@ pub(super) struct Mux {
     pub(super) is_in_band: bool,
     /// How many it has.
     frames: u32,
-    /// How many bits of something else are behind them.
+    /// The number of other bits behind them (`otherDataBits`).
     other_bits: usize,
 }
 
-/// What may follow behind what a decoder is told, though nothing would say where that ends: that a band is added.
+/// The mark of an SBR extension behind an `AudioSpecificConfig`. Nothing says where such an extension ends.
 const ADDED_BAND: u32 = 0x2b7;
 
-/// How many bytes the number of other bits has at most.
+/// The most bytes that `otherDataBits` may take.
 const OTHER_BYTES_MAX: usize = 3;
 
 impl Config {
-    /// Of what a description says of a track; `None`: it says what is not read here.
+    /// Reads the description of a track; `None`: its layout is not supported.
     pub(super) fn of_elements(described: &Described) -> Option<Self> {
         let said = parameter(&described.parameters, "config").map(hexadecimal);
         let said = said.filter(|said| !said.is_empty());
-        // Where it is not said it would be in the elements (RFC 6416), but senders that describe it leave that out.
+        // By RFC 6416 its absence means 1. Senders that describe a config leave it out all the same.
         let is_in_band = match parameter(&described.parameters, "cpresent") {
             Some(present) => present != "0",
             None => said.is_none(),
@@ -87,7 +87,7 @@ impl Config {
         })
     }
 
-    /// Goes past the rest of what a decoder is told (`GASpecificConfig`, 4.4.1).
+    /// Passes over the rest of an `AudioSpecificConfig` (`GASpecificConfig`, 4.4.1).
     fn pass_rest(&self, bits: &mut Bits<'_>) -> Option<()> {
         let is_resilient = match self.core_type {
             1..=4 => false,
@@ -103,17 +103,16 @@ impl Config {
         if bits.take(1)? == 1 {
             bits.take(if is_resilient { 4 } else { 1 })?;
         }
-        // How errors are found: where more than marks is needed for it, more is said of that.
+        // Schemes of error protection from 2 on have a description of their own.
         let is_plain = !is_resilient || bits.take(2)? < 2;
         is_plain.then_some(())
     }
 }
 
-/// Reads what is behind what a decoder is told, and gives how many other bits are behind the frames. Some senders end before
-/// that.
+/// Reads the rest of a `StreamMuxConfig` and gives its `otherDataBits`. Some senders leave the rest out.
 fn rest(bits: &mut Bits<'_>) -> Option<usize> {
     let mut take = |count| bits.take(count).unwrap_or(0);
-    // How long frames are is said of each.
+    // `frameLengthType` 0: each frame has its length.
     if take(3) != 0 {
         return None;
     }
@@ -143,12 +142,12 @@ struct Element {
     frames: Vec<Vec<u8>>,
     /// Nothing is behind it.
     is_all: bool,
-    /// What it says itself of how it is laid out and decoded.
+    /// The configuration that the element itself brings.
     config: Option<Config>,
 }
 
 impl Element {
-    /// `None`: these bytes are not all of it, or none.
+    /// Reads an element; `None`: the bytes are only a part of it, or no element.
     fn parse(mut mux: Mux, data: &[u8]) -> Option<Self> {
         let mut bits = Bits::new(data);
         let mut config = None;
@@ -185,17 +184,17 @@ impl Element {
 /// Where elements begin.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
-    /// What has come of one, and whether that is known to be its beginning.
+    /// The parts of an unfinished element, and whether the first of them certainly begins it.
     open: Option<(Unit, bool)>,
     /// The next packet is known to begin one.
     begins: bool,
-    /// One has said how they are laid out and decoded.
+    /// An element has brought a configuration.
     pub(super) have_said: bool,
 }
 
 impl Aac {
     /// Takes the next packet. Its element is whole as soon as it is as long as it says: a mark says only that no more comes.
-    /// What came first behind a loss is taken for an element if it is one from its first byte to its last.
+    /// Behind a loss, the first parts count as an element if they are exactly one.
     pub(super) fn part_of_element(
         &mut self,
         mux: Mux,

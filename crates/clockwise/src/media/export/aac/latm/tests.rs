@@ -81,7 +81,7 @@ fn where_it_is_said_is_said_too() {
     }
 }
 
-/// What frames are found at which timestamps.
+/// The frames that a packet completes, with their timestamps.
 fn take(aac: &mut Aac, timestamp: u32, flags: &str, payload: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let marker = u8::from(flags.contains('m')) << 7;
     let mut header = [0x80, 96 | marker, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -142,7 +142,7 @@ fn what_is_missing_costs_its_elements_alone() {
         let found = take(of, timestamp, flags, &[2, 7, 8]);
         assert_eq!(found, [(timestamp, vec![7, 8])], "{flags}");
     };
-    // What comes first may be the end of one.
+    // The first packet may be the end of an element.
     assert_eq!(take(&mut of, 0, "m", &[1, 2, 3]), []);
     whole(&mut of, 1, "m");
     // The second of three parts is lost, then the third, then the first.
