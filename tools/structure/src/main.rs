@@ -1,0 +1,167 @@
+//! Reads how the sources import each other. `structure check` holds that against `tools/layers.toml` and
+//! the longest circle that it allows; `structure circles` tells what ties each circle; `structure table`
+//! writes the figures of `docs/design/architecture.md`.
+//!
+//! A file imports the file that defines what it names; re-exports are followed. What a module takes from a
+//! module that holds it is not counted: a file and the folder of its name are one whole. What only tests
+//! compile is left out.
+
+#![forbid(unsafe_code)]
+
+mod circles;
+mod imports;
+mod layers;
+mod modules;
+mod sizes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use imports::{Import, between_files};
+use layers::Layers;
+use modules::Crate;
+use sizes::{LONG_LINES, Sizes};
+
+fn main() -> ExitCode {
+    let verb = std::env::args().nth(1).unwrap_or_default();
+    let result = match verb.as_str() {
+        "check" => check(),
+        "circles" => tell_circles(),
+        "table" => table(),
+        _ => Err("say what to do: check, circles or table".to_owned()),
+    };
+    match result {
+        Ok(text) => {
+            // A reader that is gone has read enough.
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            let _ = writeln!(io::stderr(), "{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Each crate that is declared, with what its modules import.
+fn crates(layers: &Layers) -> Result<Vec<(String, BTreeSet<Import>)>, String> {
+    let mut read = Vec::new();
+    for (name, layer) in &layers.crates {
+        let sources = Path::new(&layer.folder).join("src");
+        let root = ["lib.rs", "main.rs"].map(|file| sources.join(file));
+        let root = root.iter().find(|file| file.exists()).ok_or(format!(
+            "{}: there is no lib.rs or main.rs",
+            sources.display()
+        ))?;
+        read.push((name.clone(), imports::of(&Crate::read(root)?)));
+    }
+    Ok(read)
+}
+
+fn check() -> Result<String, String> {
+    let layers = Layers::read(Path::new("tools/layers.toml"))?;
+    let mut wrong = layers.wrong_crates(Path::new("."))?;
+    for (name, imports) in crates(&layers)? {
+        wrong.extend(layers.wrong_modules(&name, &imports));
+        for circle in circles::of(&between_files(&imports)) {
+            if circle.len() > layers.circle_files_max {
+                let files: Vec<String> = circle
+                    .iter()
+                    .map(|file| file.display().to_string())
+                    .collect();
+                wrong.push(format!(
+                    "{} files of {name} import each other in a circle, and at most {} may: {}",
+                    circle.len(),
+                    layers.circle_files_max,
+                    files.join(", ")
+                ));
+            }
+        }
+    }
+    if wrong.is_empty() {
+        Ok(String::new())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+fn tell_circles() -> Result<String, String> {
+    let layers = Layers::read(Path::new("tools/layers.toml"))?;
+    let mut text = String::new();
+    for (name, imports) in crates(&layers)? {
+        for circle in circles::of(&between_files(&imports)) {
+            text += &format!("{name}: {} files\n", circle.len());
+            let inside = imports.iter().filter(|import| {
+                import.file != import.named
+                    && circle.contains(&import.file)
+                    && circle.contains(&import.named)
+            });
+            for import in inside {
+                text += &format!(
+                    "    {} -> {}: {}\n",
+                    import.file.display(),
+                    import.named.display(),
+                    import.names.join(", ")
+                );
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn table() -> Result<String, String> {
+    let layers = Layers::read(Path::new("tools/layers.toml"))?;
+    let mut sizes = Sizes::default();
+    let mut longest = 0;
+    for layer in layers.crates.values() {
+        for file in sources(&Path::new(&layer.folder).join("src"))? {
+            sizes.add(&file)?;
+        }
+    }
+    for (_, imports) in crates(&layers)? {
+        longest = longest.max(
+            circles::of(&between_files(&imports))
+                .first()
+                .map_or(0, Vec::len),
+        );
+    }
+    let (lines, file) = sizes.files.iter().max().cloned().unwrap_or_default();
+    Ok(format!(
+        "source files\t{}\nlines\t{}\nmedian file, lines\t{}\nlargest file, lines\t{lines} ({file})\nfunctions\t{}\nfunctions over {LONG_LINES} lines\t{}\nlongest import circle, files\t{longest}\n",
+        sizes.files.len(),
+        sizes.files.iter().map(|(lines, _)| lines).sum::<usize>(),
+        sizes.median_lines(),
+        sizes.functions,
+        sizes.long.len(),
+    ))
+}
+
+/// The Rust files below a folder, without those of tests.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for entry in entries {
+        let path = entry
+            .map_err(|error| format!("{}: {error}", folder.display()))?
+            .path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if name == "tests" || name == "tests.rs" {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(sources(&path)?);
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,163 @@
+//! The checks on small crates that break one rule each.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A crate in a folder of its own, from files and their texts.
+fn crate_of(files: &[(&str, &str)]) -> (tempfile::TempDir, BTreeSet<Import>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        let file = folder.path().join(name);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("a folder");
+        fs::write(file, text).expect("a file");
+    }
+    let read = Crate::read(&folder.path().join("lib.rs")).expect("a crate");
+    let imports = imports::of(&read);
+    (folder, imports)
+}
+
+fn circles(imports: &BTreeSet<Import>) -> Vec<Vec<String>> {
+    let name = |file: &PathBuf| {
+        file.file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned()
+    };
+    circles::of(&between_files(imports))
+        .iter()
+        .map(|circle| circle.iter().map(name).collect())
+        .collect()
+}
+
+#[test]
+fn a_loop_over_a_re_export_is_a_circle() {
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod a; mod b; mod c;"),
+        ("a.rs", "use crate::b::Door; pub struct A(Door);"),
+        ("b/mod.rs", "mod door; pub use door::Door;"),
+        (
+            "b/door.rs",
+            "pub struct Door; fn f() { format!(\"{}\", crate::c::value()); }",
+        ),
+        ("c.rs", "pub fn value() -> u8 { let _: crate::a::A; 1 }"),
+    ]);
+    assert_eq!(circles(&imports), [["a.rs", "door.rs", "c.rs"]]);
+}
+
+#[test]
+fn a_child_that_uses_its_parent_is_no_circle() {
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod a;"),
+        (
+            "a.rs",
+            "mod child; use child::Part; pub struct Whole(Part);",
+        ),
+        (
+            "a/child.rs",
+            "use super::Whole; pub struct Part; fn f(_: &Whole) {}",
+        ),
+    ]);
+    assert!(circles(&imports).is_empty(), "{imports:?}");
+}
+
+#[test]
+fn what_only_tests_import_is_no_import() {
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod a; mod b;"),
+        (
+            "a.rs",
+            "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }",
+        ),
+        ("b.rs", "pub struct B; #[cfg(test)] use crate::a::A;"),
+    ]);
+    assert!(imports.is_empty(), "{imports:?}");
+}
+
+#[test]
+fn a_module_keeps_to_its_layer() {
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod base; mod top;"),
+        ("base.rs", "fn f() { crate::top::g(); }"),
+        ("top.rs", "pub fn g() {}"),
+    ]);
+    let layers = |table: &str| -> Layers {
+        toml::from_str(&format!(
+            "circle_files_max = 8\n[crates]\n[modules.x]\n{table}"
+        ))
+        .expect("layers")
+    };
+    assert!(
+        layers("base = [\"top\"]\ntop = []")
+            .wrong_modules("x", &imports)
+            .is_empty()
+    );
+    let wrong = layers("base = []\ntop = [\"base\"]").wrong_modules("x", &imports);
+    assert!(
+        wrong[0].starts_with("x::base must not import x::top ("),
+        "{wrong:?}"
+    );
+    let wrong = layers("top = []").wrong_modules("x", &imports);
+    assert_eq!(
+        wrong,
+        ["x::base is not in tools/layers.toml: say there what it may import"]
+    );
+}
+
+#[test]
+fn a_crate_keeps_to_its_layer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("a folder");
+        fs::write(file, text).expect("a file");
+    };
+    write(
+        "Cargo.toml",
+        "[workspace]\nmembers = [\"low\", \"high\", \"new\"]",
+    );
+    write("low/Cargo.toml", "[dependencies]\nhigh = {}");
+    write(
+        "high/Cargo.toml",
+        "[dependencies]\nlow = {}\n[dev-dependencies]\nnew = {}",
+    );
+    write("new/Cargo.toml", "");
+    let layers: Layers = toml::from_str(
+        "circle_files_max = 8\n[crates]\nlow = { folder = \"low\", may = [] }\nhigh = { folder = \"high\", may = [\"low\"] }\n[modules]",
+    )
+    .expect("layers");
+    assert_eq!(
+        layers.wrong_crates(folder.path()).expect("manifests"),
+        [
+            "low must not import high (low/Cargo.toml, [dependencies])",
+            "new is not in tools/layers.toml: say there what it may import"
+        ]
+    );
+}
+
+#[test]
+fn the_lines_of_a_function_are_those_of_its_body() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.rs");
+    let body = "    f();\n".repeat(LONG_LINES - 1);
+    fs::write(
+        &file,
+        format!(
+            "fn short() {{\n{}}}\nfn long() {{\n{body}}}\n",
+            "f();\n".repeat(LONG_LINES - 2)
+        ),
+    )
+    .expect("a file");
+    let mut sizes = Sizes::default();
+    sizes.add(Path::new(&file)).expect("Rust");
+    assert_eq!(sizes.functions, 2);
+    assert_eq!(
+        sizes
+            .long
+            .iter()
+            .map(|(lines, _, name)| (*lines, name.as_str()))
+            .collect::<Vec<_>>(),
+        [(LONG_LINES + 1, "long")]
+    );
+}
