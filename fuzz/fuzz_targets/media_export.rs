@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| clockwise::media::fuzzing::export(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| media::fuzzing::export(data));

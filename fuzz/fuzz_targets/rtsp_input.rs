@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| clockwise::media::fuzzing::input(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| media::fuzzing::input(data));

@@ -20,11 +20,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clockwise::media::archive::{Archive, Recording, groups_in};
-use clockwise::media::index::GROUP;
 use engine::buffer::Memory;
 use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
+use media::archive::{Archive, Recording, groups_in};
+use media::index::GROUP;
 use rtsp_support::day::{self, Camera, SECONDS};
 use sched::profile::DriveProfile;
 use sched::units::Bytes;

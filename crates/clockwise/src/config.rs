@@ -26,10 +26,10 @@ pub use self::disk::{DiskConfig, DiskKind};
 pub use self::http::HttpConfig;
 use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
-use crate::media::MediaConfig;
-use crate::media::access::AccessConfig;
-use crate::media::sources::SourcesConfig;
 use crate::quantity;
+use media::MediaConfig;
+use media::access::AccessConfig;
+use media::sources::SourcesConfig;
 
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
 pub const EXAMPLE: &str = include_str!("../../../docs/guide/clockwise.toml");

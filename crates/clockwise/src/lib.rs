@@ -13,17 +13,8 @@ pub mod export;
 pub mod failure;
 pub mod http;
 mod log;
-pub mod media;
 mod panics;
-mod places;
 pub mod quantity;
-#[cfg(test)]
-#[path = "../../sched/src/random_tests.rs"]
-mod random_tests;
-#[cfg(test)]
-#[path = "../../sched/tests/common/seed.rs"]
-mod seed;
-mod seldom;
 pub mod server;
 pub mod session;
 mod socket;

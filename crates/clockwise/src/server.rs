@@ -24,13 +24,13 @@ use crate::export::nbd;
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
-use crate::media::access::{Access, REALM, UsersError};
-use crate::media::retention::Retention;
-use crate::media::sources::Sources;
-use crate::media::tls::TlsError;
-use crate::media::{self, archives::Archives};
-use crate::places::Places;
 use crate::socket::{self, SocketFile};
+use media::access::{Access, REALM, UsersError};
+use media::archives::Archives;
+use media::retention::Retention;
+use media::sources::Sources;
+use media::tls::TlsError;
+use peers::places::Places;
 
 use ending::Ending;
 
@@ -97,7 +97,11 @@ impl Server {
         }
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
         let nbd = start_nbd(config, &pool)?;
-        let archives = Arc::new(Archives::new(Arc::clone(&pool), config.sources.block));
+        let archives = Arc::new(Archives::new(
+            Arc::clone(&pool),
+            config.sources.block,
+            |volume| nbd::clients_of(volume) > 0,
+        ));
         let access = open_access(config)?;
         let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
         let browsers = match &config.http {
@@ -138,9 +142,9 @@ impl Server {
         ];
         let watching = tokio::spawn(watch_disks(Arc::clone(&app.pool)));
         if let Some(listener) = browsers {
-            let router = http::media::router(Arc::clone(&app));
+            let router = http::files::router(Arc::clone(&app));
             let origins = config.http.as_ref().and_then(|http| http.origins.as_ref());
-            let origins = origins.map(http::media::Origins::layer);
+            let origins = origins.map(http::files::Origins::layer);
             if access.is_none()
                 && let Some(address) = http.filter(|of| !of.ip().is_loopback())
             {
@@ -153,7 +157,7 @@ impl Server {
             let router = move |peer| {
                 let router = match (&access, peer) {
                     (Some(access), Some(peer)) => {
-                        http::media::asking(router.clone(), Arc::clone(access), peer)
+                        http::files::asking(router.clone(), Arc::clone(access), peer)
                     }
                     _ => router.clone(),
                 };

@@ -10,11 +10,11 @@ mod small;
 
 use std::collections::BTreeMap;
 
-use clockwise::media::block::{Block, Composer, Entry, Header, Kind, Seal};
-use clockwise::media::export::Source;
-use clockwise::media::export::cuts::{Cuts, Most};
-use clockwise::media::index::GROUP;
 use made::{CAMERA, Made, TEXT};
+use media::block::{Block, Composer, Entry, Header, Kind, Seal};
+use media::export::Source;
+use media::export::cuts::{Cuts, Most};
+use media::index::GROUP;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use small::{BLOCK, Camera, PICTURE, Small};

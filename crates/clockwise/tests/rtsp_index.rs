@@ -6,12 +6,12 @@ mod rtsp_support;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use clockwise::media::archive::{Archive, Recording, groups_in};
-use clockwise::media::block::Trailer;
-use clockwise::media::index::GROUP;
 use common::{Site, call, connect};
 use engine::front::{Client, ClientOptions};
 use engine::pool::Pool;
+use media::archive::{Archive, Recording, groups_in};
+use media::block::Trailer;
+use media::index::GROUP;
 use rtsp_support::day::{self, Camera, Day, KEY_SECONDS, SECONDS};
 use sched::units::Bytes;
 

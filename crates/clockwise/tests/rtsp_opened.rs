@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use clockwise::media::archive::{Archive, Recording};
-use clockwise::media::archives::Archives;
-use clockwise::media::block::{Composer, Header, Seal};
 use engine::pool::Volume;
+use media::archive::{Archive, Recording};
+use media::archives::Archives;
+use media::block::{Composer, Header, Seal};
 use rig::Rig;
 use sched::units::Bytes;
 
@@ -78,7 +78,7 @@ fn what_was_in_an_archive_is_not_looked_for_again() {
     let header = *Archive::open(&rig.client, Arc::clone(&cam))
         .unwrap()
         .header();
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
     let open = || archives.open("cam", None).unwrap();
     let anew = || Arc::new(Archive::open(&rig.client, Arc::clone(&cam)).unwrap());
     let (first, all) = opened(&rig, open);
@@ -119,7 +119,7 @@ fn what_was_in_an_archive_is_not_looked_for_again() {
 fn what_was_deleted_since_an_image_was_made_is_in_it() {
     let rig = Rig::new(64 << 20);
     let cam = volume(&rig, "cam", 0..5);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
     let numbers = || -> Vec<u64> {
         let open = archives.open("cam", None).unwrap();
         open.recordings().iter().map(|of| of.number).collect()
@@ -138,7 +138,7 @@ fn what_was_deleted_since_an_image_was_made_is_in_it() {
 fn what_a_recording_consists_of_is_read_once() {
     let rig = Rig::new(64 << 20);
     volume(&rig, "cam", 0..100);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
     let open = archives.open("cam", None).unwrap();
     // The reads that it takes to describe one.
     let reads = |number: u64| {
@@ -164,7 +164,7 @@ fn what_a_recording_consists_of_is_read_once() {
 fn what_nobody_waits_for_is_not_listed() {
     let rig = Rig::new(64 << 20);
     volume(&rig, "cam", 0..100);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
     let asked = AtomicU64::new(0);
     let some = archives.recordings("cam", || asked.fetch_add(1, Ordering::SeqCst) < 7);
     assert_eq!(some.unwrap().len(), 7);
@@ -178,7 +178,7 @@ fn nobody_waits_for_an_archive_who_wants_another() {
     let rig = Rig::new(64 << 20);
     volume(&rig, "slow", 0..5);
     volume(&rig, "other", 0..5);
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes(BLOCK), |_| false);
     let other = archives.open("other", None).unwrap();
     rig.platter.stalled.store(true, Ordering::SeqCst);
     thread::scope(|scope| {

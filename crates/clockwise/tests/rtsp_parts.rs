@@ -11,12 +11,12 @@ mod small;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use clockwise::media::description::Description;
-use clockwise::media::export::cuts::Place;
-use clockwise::media::export::mp4::TrackHead;
-use clockwise::media::export::{Known, Listed, Source};
 use engine::front::ClientOptions;
 use made::{CAMERA, Made};
+use media::description::Description;
+use media::export::cuts::Place;
+use media::export::mp4::TrackHead;
+use media::export::{Known, Listed, Source};
 use small::{Camera, Small};
 
 /// So many ask at once.

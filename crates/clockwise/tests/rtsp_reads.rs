@@ -11,13 +11,13 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clockwise::media::block::Block;
-use clockwise::media::index::{GROUP, Named};
-use clockwise::media::play::{Manner, Origin, Playback, Upcoming};
-use clockwise::media::start;
-use clockwise::media::trick::Permille;
 use engine::pool::Volume;
 use engine::stream::{Stream, StreamSpec};
+use media::block::Block;
+use media::index::{GROUP, Named};
+use media::play::{Manner, Origin, Playback, Upcoming};
+use media::start;
+use media::trick::Permille;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};

@@ -8,12 +8,12 @@ mod small;
 
 use std::sync::{Arc, mpsc};
 
-use clockwise::media::archive::{Archive, Recording};
-use clockwise::media::block::Block;
-use clockwise::media::geometry::Geometry;
-use clockwise::media::keeping::{COPIES_AT, COPY_BYTES};
 use engine::pool::{Placement, Volume};
 use engine::stream::{Stream, StreamSpec, Wish};
+use media::archive::{Archive, Recording};
+use media::block::Block;
+use media::geometry::Geometry;
+use media::keeping::{COPIES_AT, COPY_BYTES};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 use rig::Rig;

@@ -109,6 +109,19 @@ impl Layers {
     }
 }
 
+/// For each top module of a crate the others that it imports.
+pub(crate) fn between_tops(imports: &BTreeSet<Import>) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for import in imports {
+        let (from, to) = (top(&import.from), top(&import.to));
+        let imported = found.entry(from).or_default();
+        if !to.is_empty() && from != to {
+            imported.insert(to);
+        }
+    }
+    found
+}
+
 fn top(path: &str) -> &str {
     path.split("::").next().unwrap_or_default()
 }

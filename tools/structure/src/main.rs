@@ -1,6 +1,6 @@
 //! Reads how the sources import each other. `structure check` holds that against `tools/layers.toml` and
-//! the longest circle that it allows; `structure circles` tells what ties each circle; `structure table`
-//! writes the figures of `docs/design/architecture.md`.
+//! the longest circle that it allows; `structure circles` tells what ties each circle, `structure modules`
+//! what the top modules of each crate import, as that file has it; `structure table` writes the figures of `docs/design/architecture.md`.
 //!
 //! A file imports the file that defines what it names; re-exports are followed. What a module takes from a
 //! module that holds it is not counted: a file and the folder of its name are one whole. What only tests
@@ -31,8 +31,9 @@ fn main() -> ExitCode {
     let result = match verb.as_str() {
         "check" => check(),
         "circles" => tell_circles(),
+        "modules" => tell_modules(),
         "table" => table(),
-        _ => Err("say what to do: check, circles or table".to_owned()),
+        _ => Err("say what to do: check, circles, modules or table".to_owned()),
     };
     match result {
         Ok(text) => {
@@ -108,6 +109,18 @@ fn tell_circles() -> Result<String, String> {
                     import.names.join(", ")
                 );
             }
+        }
+    }
+    Ok(text)
+}
+
+fn tell_modules() -> Result<String, String> {
+    let layers = Layers::read(Path::new("tools/layers.toml"))?;
+    let mut text = String::new();
+    for (name, imports) in crates(&layers)? {
+        text += &format!("[modules.{name}]\n");
+        for (from, to) in layers::between_tops(&imports) {
+            text += &format!("{from} = {to:?}\n");
         }
     }
     Ok(text)

@@ -10,8 +10,8 @@ use super::{Output, block_on, printable};
 use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::http::sessions::{ChangeSession, RtspSessionView};
-use crate::media::roster::Does;
 use crate::quantity::{Rate, Size, parse_rate, parse_size};
+use media::roster::Does;
 
 /// `clockwise session`.
 #[derive(Subcommand, Debug)]

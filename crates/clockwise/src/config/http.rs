@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::tcp;
 use crate::failure::{Failure, SourceFile};
-use crate::http::media::Origins;
+use crate::http::files::Origins;
 
 /// How recordings are served to browsers.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ use toml::Spanned;
 
 use super::{head_of, tcp};
 use crate::failure::{Failure, SourceFile};
-use crate::media::MediaConfig;
-use crate::media::access::{AccessConfig, Permit, Right};
-use crate::media::block::BLOCK_BYTES;
-use crate::media::sources::SourcesConfig;
-use crate::media::tls::TlsConfig;
 use crate::quantity::{self, Span};
+use media::MediaConfig;
+use media::access::{AccessConfig, Permit, Right};
+use media::block::BLOCK_BYTES;
+use media::sources::SourcesConfig;
+use media::tls::TlsConfig;
 
 /// What is reserved for a recording that does not say what it needs.
 const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(1_000_000);

@@ -10,8 +10,8 @@ use sched::units::Bytes;
 
 use super::{App, Problem};
 use crate::export::nbd;
-use crate::media::archives::OpenError;
 use crate::quantity::Size;
+use media::archives::OpenError;
 
 /// Runs of written and of unwritten bytes that are looked at together.
 const RUNS: usize = 4_096;

@@ -21,7 +21,7 @@
 //! | `POST /v1/window` | begins a new window for best-effort latency |
 //! | `GET /v1/openapi.json` | this, for programs |
 //!
-//! Recordings as files are under `/media`, see [`media`].
+//! Recordings as files are under `/media`, see [`files`].
 //!
 //! The pool's own calls may wait for disks, and an admission test may take milliseconds, so every
 //! handler does its work on a thread where waiting harms nobody. Data of streams never comes through
@@ -31,8 +31,8 @@ pub mod ask;
 mod body;
 mod disks;
 mod errors;
+pub mod files;
 mod losses;
-pub mod media;
 mod problem;
 pub mod recordings;
 pub mod sessions;
@@ -62,14 +62,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use disks::ProfileView;
-pub use media::MISSING_BLOCKS;
+pub use files::MISSING_BLOCKS;
 pub use problem::{Problem, RefusalView};
 
 use crate::log;
-use crate::media::archives::Archives;
-use crate::media::sources::Sources;
 use crate::panics;
 use crate::session::Sessions;
+use media::archives::Archives;
+use media::sources::Sources;
 use view::{PoolView, StatusView, WarningView};
 
 /// What the handlers work on.
@@ -89,7 +89,7 @@ pub struct App {
     /// Moves under way, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
     /// What is known of the recordings that are served over HTTP.
-    pub media: media::Media,
+    pub media: files::Media,
 }
 
 impl App {
@@ -110,7 +110,7 @@ impl App {
             data_socket,
             reserved_exports,
             moves: Mutex::default(),
-            media: media::Media::default(),
+            media: files::Media::default(),
         }
     }
 
@@ -357,7 +357,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 pub fn router(app: Shared) -> Router {
     let (router, description) = routes().split_for_parts();
     let description = Arc::new(errors::with_errors(description));
-    let router = router.merge(media::routes()).route(
+    let router = router.merge(files::routes()).route(
         "/v1/openapi.json",
         axum::routing::get(move || async move { Json((*description).clone()) }),
     );

@@ -13,12 +13,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, Waiting, answer};
-use crate::media::archive::ArchiveError;
-use crate::media::archives::{Described, OpenError};
-use crate::media::check::{Report, check};
-use crate::media::export::{Source, UNDECODABLE, exports};
-use crate::media::keeping::Keep;
 pub use index::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
+use media::archive::ArchiveError;
+use media::archives::{Described, OpenError};
+use media::check::{Report, check};
+use media::export::{Source, UNDECODABLE, exports};
+use media::keeping::Keep;
 
 /// A recording, as much of it as has not been overwritten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]

@@ -12,9 +12,9 @@ use volume::name::flaw;
 
 use super::problem::NAME_HELP;
 use super::{Answer, Body, PathPart, Problem, Shared, answer};
-use crate::media::source::{Address, Lower, SourceSpec, State as Does};
-use crate::media::sources::{Source, SourcesError};
-use crate::media::tls::Trusted;
+use media::source::{Address, Lower, SourceSpec, State as Does};
+use media::sources::{Source, SourcesError};
+use media::tls::Trusted;
 
 /// How packets come from a camera.
 #[derive(

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::end_of;
-use crate::places::{Denials, Held, Places};
-use crate::seldom::Seldom;
+use peers::places::{Denials, Held, Places};
+use peers::seldom::Seldom;
 
 /// How long the head of a request may take to come, and a connection to say nothing.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
 use super::end_of;
-use crate::seldom::Seldom;
 use crate::session::{Sessions, data};
+use peers::seldom::Seldom;
 
 /// What clients are allowed until they have said which session is theirs.
 #[derive(Clone, Copy, Debug)]

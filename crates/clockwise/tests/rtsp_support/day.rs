@@ -7,13 +7,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use clockwise::media::block::{Composer, Entry, Header, Kind, Seal};
-use clockwise::media::index::{self, GROUP, Indexer};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
 use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
 use engine::uring::UringDisk;
+use media::block::{Composer, Entry, Header, Kind, Seal};
+use media::index::{self, GROUP, Indexer};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use clockwise::media::archive::{Archive, Writing};
-use clockwise::media::description::Description;
-use clockwise::media::export::Source;
 use engine::front::ClientOptions;
+use media::archive::{Archive, Writing};
+use media::description::Description;
+use media::export::Source;
 
 use crate::rig::Rig;
 use crate::small::{Camera, Small};

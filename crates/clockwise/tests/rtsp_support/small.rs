@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clockwise::media::archive::{Archive, Recording};
-use clockwise::media::block::{Block, Composer, Entry, Header, Kind, Seal};
-use clockwise::media::index::{self, Index, Indexer};
 use engine::front::Client;
 use engine::pool::Volume;
+use media::archive::{Archive, Recording};
+use media::block::{Block, Composer, Entry, Header, Kind, Seal};
+use media::index::{self, Index, Indexer};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use sched::units::Bytes;

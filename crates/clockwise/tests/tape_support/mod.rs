@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use clockwise::media::archive::Archive;
-use clockwise::media::archives::Archives;
-use clockwise::media::description::Description;
-use clockwise::media::packet::HEADER_BYTES;
-use clockwise::media::record::Tape;
-use clockwise::media::roster::{About, Does, Member};
 use engine::stream::{Stream, StreamSpec};
+use media::archive::Archive;
+use media::archives::Archives;
+use media::description::Description;
+use media::packet::HEADER_BYTES;
+use media::record::Tape;
+use media::roster::{About, Does, Member};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -26,7 +26,7 @@ pub(crate) const SDP: &[u8] =
 pub(crate) const BODY: usize = 700;
 
 pub(crate) fn opened(rig: &Rig) -> (Archives, Arc<Archive>) {
-    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64));
+    let archives = Archives::new(Arc::clone(&rig.pool), Bytes::from_kib(64), |_| false);
     let archive = archives.open("cam", Some(Bytes::from_kib(64))).unwrap();
     (archives, archive)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use crate::seldom::Sparing;
+use peers::seldom::Sparing;
 
 /// Connections that had no export yet: a port scan, a health check.
 static WITHOUT_EXPORT: Sparing = Sparing::one();

@@ -1,0 +1,286 @@
+//! What browsers and players play (HLS, RFC 8216, with fragments of MP4).
+//!
+//! Segments are named by their places in the recording, so that each is the same whenever it is asked for, and nothing
+//! has to be known of who plays.
+
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use chrono::DateTime;
+use m3u8_rs::{
+    Map, MasterPlaylist, MediaPlaylist, MediaPlaylistType, MediaSegment, Resolution, VariantStream,
+};
+use tokio::runtime::Handle;
+
+use super::whole::Whole;
+use super::{Opened, PathPart, Problem, Shared, TAKEN_WITHIN, mib, open, plain, respond};
+use media::export::cuts::Place;
+use media::export::{ExportError, Listed, Part, mp4};
+
+const PLAYLIST: &str = "application/vnd.apple.mpegurl";
+
+/// A player that holds a copy of what does not change may keep it.
+const KEPT: HeaderValue = HeaderValue::from_static("max-age=86400, immutable");
+
+/// What a segment is called.
+fn name(places: &Range<Place>) -> String {
+    let Range { start, end } = places;
+    format!(
+        "segments/{}.{}-{}.{}.m4s",
+        start.serial, start.packet, end.serial, end.packet
+    )
+}
+
+/// Which segment is called that.
+fn places(name: &str) -> Option<Range<Place>> {
+    let place = |text: &str| {
+        let (serial, packet) = text.split_once('.')?;
+        Some(Place {
+            serial: serial.parse().ok()?,
+            packet: packet.parse().ok()?,
+        })
+    };
+    let (from, to) = name.strip_suffix(".m4s")?.split_once('-')?;
+    let places = place(from)?..place(to)?;
+    (places.start < places.end).then_some(places)
+}
+
+/// The media playlist of a recording that began then.
+fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> Vec<u8> {
+    let date = |part: &Part| {
+        let at_ns = begun_unix_ns.saturating_add(part.begins.media_ns);
+        let date = DateTime::from_timestamp_nanos(i64::try_from(at_ns).unwrap_or(i64::MAX));
+        Some(date.fixed_offset())
+    };
+    let parts = listed.parts.iter().enumerate();
+    let segments = parts.map(|(number, part)| MediaSegment {
+        uri: name(&part.places()),
+        duration: (part.length_ns() as f64 / 1e9).max(0.001) as f32,
+        map: (number == 0).then(|| Map {
+            uri: "init.mp4".to_owned(),
+            ..Map::default()
+        }),
+        discontinuity: part.is_behind_lull,
+        // Times are not told by how long segments are where there is a lull between them.
+        program_date_time: date(part).filter(|_| number == 0 || part.is_behind_lull),
+        ..MediaSegment::default()
+    });
+    let playlist = MediaPlaylist {
+        version: Some(7),
+        target_duration: listed.target_ns.div_ceil(1_000_000_000),
+        media_sequence: listed.sequence,
+        discontinuity_sequence: listed.lulls,
+        segments: segments.collect(),
+        end_list: !is_recorded,
+        playlist_type: (!is_recorded).then_some(MediaPlaylistType::Vod),
+        independent_segments: listed.parts.iter().all(|part| part.is_independent),
+        ..MediaPlaylist::default()
+    };
+    let mut out = Vec::new();
+    // Writing into memory does not fail.
+    let _ = playlist.write_to(&mut out);
+    out
+}
+
+/// What the segments of a recording are now.
+fn list(app: &Shared, opened: &mut Opened) -> Result<Listed, ExportError> {
+    let (ends_ns, is_over) = (opened.described.ends_ns, !opened.described.is_recorded);
+    let source = &mut opened.source;
+    app.media.parts.list(source, ends_ns, is_over)
+}
+
+pub(super) async fn playlist(
+    state: State<Shared>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+) -> Result<Response, Problem> {
+    respond(state.0, move |app| {
+        let mut opened = open(app, &volume, number)?;
+        let listed = list(app, &mut opened)?;
+        let described = &opened.described;
+        let begun = described.recording.begun_unix_ns;
+        let text = written(&listed, begun, described.is_recorded);
+        Ok(plain(PLAYLIST, text))
+    })
+    .await
+}
+
+pub(super) async fn master(
+    state: State<Shared>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+) -> Result<Response, Problem> {
+    respond(state.0, move |app| {
+        let mut opened = open(app, &volume, number)?;
+        let listed = list(app, &mut opened)?;
+        let heads = app.media.parts.heads(&mut opened.source, &listed)?;
+        let of = &opened.described.recording;
+        let bytes = (of.end - of.first).saturating_mul(opened.archive.header().block_bytes);
+        let seconds = (opened.described.length_ns / 1_000_000_000).max(1);
+        let codecs: Vec<&str> = heads.iter().map(|head| &*head.codec).collect();
+        let size = heads.iter().find_map(mp4::TrackHead::size);
+        let playlist = MasterPlaylist {
+            version: Some(7),
+            variants: vec![VariantStream {
+                uri: "media.m3u8".to_owned(),
+                bandwidth: (bytes / seconds).saturating_mul(8),
+                codecs: Some(codecs.join(",")),
+                resolution: size.map(|(width, height)| Resolution {
+                    width: width.into(),
+                    height: height.into(),
+                }),
+                ..VariantStream::default()
+            }],
+            ..MasterPlaylist::default()
+        };
+        let mut out = Vec::new();
+        // Writing into memory does not fail.
+        let _ = playlist.write_to(&mut out);
+        Ok(plain(PLAYLIST, out))
+    })
+    .await
+}
+
+pub(super) async fn init(
+    state: State<Shared>,
+    PathPart((volume, number)): PathPart<(String, u64)>,
+) -> Result<Response, Problem> {
+    respond(state.0, move |app| {
+        let mut opened = open(app, &volume, number)?;
+        let listed = list(app, &mut opened)?;
+        let heads = app.media.parts.heads(&mut opened.source, &listed)?;
+        let bytes = mp4::init(&heads, None).map_err(ExportError::from)?;
+        Ok(plain("video/mp4", bytes))
+    })
+    .await
+}
+
+pub(super) async fn segment(
+    state: State<Shared>,
+    PathPart((volume, number, name)): PathPart<(String, u64, String)>,
+) -> Result<Response, Problem> {
+    respond(state.0, move |app| {
+        let none = |why: &str| {
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("there is no segment {name:?}: {why}"),
+                "media.m3u8 lists the segments that there are",
+            )
+        };
+        let places = places(&name).ok_or_else(|| none("segments are not called that"))?;
+        let mut opened = open(app, &volume, number)?;
+        // What somebody makes up must not have the server hold a recording in memory.
+        let listed = list(app, &mut opened)?;
+        let part = listed.parts.iter().find(|part| part.places() == places);
+        let part = part.ok_or_else(|| {
+            none("it is not there any more, or not yet, or the recording is not divided there")
+        })?;
+        app.media.parts.heads(&mut opened.source, &listed)?;
+        let _permit = app.media.permit()?;
+        let of_blocks = part.blocks() * opened.archive.header().block_bytes;
+        let mut room = app.media.room(of_blocks)?;
+        let Some(made) = opened.source.alone(part)? else {
+            return Err(none("it has been overwritten meanwhile"));
+        };
+        // What it does not need after all is for others; of the shortest frames more is said than they are long.
+        let needed = mib(made.bytes.len() as u64);
+        match needed.checked_sub(room.num_permits()) {
+            None | Some(0) => drop(room.split(room.num_permits() - needed)),
+            Some(more) => room.merge(app.media.room((more as u64) << 20)?),
+        }
+        let handle = Handle::current();
+        let whole = Whole::new(&handle, &app.media.sent, room, made.bytes, TAKEN_WITHIN);
+        let mut response = plain("video/iso.segment", Body::new(whole));
+        // What is damaged may be read another time.
+        if made.is_whole {
+            response.headers_mut().insert(header::CACHE_CONTROL, KEPT);
+        }
+        Ok(response)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use media::export::cuts::Cut;
+
+    fn cut(serial: u64, packet: u32, millis: u64) -> Cut {
+        Cut {
+            place: Place { serial, packet },
+            media_ns: millis * 1_000_000,
+        }
+    }
+
+    #[test]
+    fn a_playlist_names_what_can_be_asked_for() {
+        let part = |begins, ends, is_behind_lull| Part {
+            begins,
+            ends,
+            is_behind_lull,
+            is_independent: true,
+        };
+        let listed = Listed {
+            first: cut(3, 0, 8_000),
+            parts: vec![
+                part(cut(3, 0, 8_000), cut(5, 17, 12_000), false),
+                part(cut(5, 17, 12_000), cut(9, 1, 15_250), false),
+                part(cut(9, 2, 600_500), cut(11, 0, 604_000), true),
+            ],
+            sequence: 2,
+            lulls: 1,
+            target_ns: 6_500_000_000,
+        };
+        let text = |is_recorded| {
+            String::from_utf8(written(&listed, 1_700_000_000_000_000_000, is_recorded)).unwrap()
+        };
+        insta::assert_snapshot!(text(false), @r#"
+        #EXTM3U
+        #EXT-X-VERSION:7
+        #EXT-X-INDEPENDENT-SEGMENTS
+        #EXT-X-TARGETDURATION:7
+        #EXT-X-MEDIA-SEQUENCE:2
+        #EXT-X-DISCONTINUITY-SEQUENCE:1
+        #EXT-X-PLAYLIST-TYPE:VOD
+        #EXT-X-MAP:URI="init.mp4"
+        #EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:13:28.000Z
+        #EXTINF:4,
+        segments/3.0-5.17.m4s
+        #EXTINF:3.25,
+        segments/5.17-9.1.m4s
+        #EXT-X-DISCONTINUITY
+        #EXT-X-PROGRAM-DATE-TIME:2023-11-14T22:23:20.500Z
+        #EXTINF:3.5,
+        segments/9.2-11.0.m4s
+        #EXT-X-ENDLIST
+        "#);
+        assert!(!text(true).contains("ENDLIST") && !text(true).contains("VOD"));
+    }
+
+    #[test]
+    fn names_are_understood_and_others_are_not() {
+        let of = Place {
+            serial: 3,
+            packet: 0,
+        }..Place {
+            serial: 5,
+            packet: 17,
+        };
+        assert_eq!(
+            places(name(&of).strip_prefix("segments/").unwrap()),
+            Some(of)
+        );
+        for nonsense in [
+            "",
+            "3.0-5.17",
+            "5.17-3.0.m4s",
+            "3.0-3.0.m4s",
+            "3-5.m4s",
+            "a.b-c.d.m4s",
+            "-1.0-2.0.m4s",
+        ] {
+            assert_eq!(places(nonsense), None, "{nonsense}");
+        }
+    }
+}

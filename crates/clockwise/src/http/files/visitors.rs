@@ -1,0 +1,116 @@
+//! Who may see recordings by TCP, where `[rtsp] users` says who there is.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use engine::clock;
+
+use super::super::Problem;
+use media::access::{Access, Turned, Visitor};
+
+/// The visitor of a connection, for what depends on who that is.
+#[derive(Clone)]
+pub(super) struct Known(Arc<Mutex<Visitor>>);
+
+impl Known {
+    fn visitor(&self) -> MutexGuard<'_, Visitor> {
+        // Changed by one request at a time; what a panic left of a login is none.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether he may see this volume.
+    pub(super) fn may_see(&self, volume: &str) -> bool {
+        self.visitor().may_see(volume)
+    }
+}
+
+/// The same for a connection whose requests are asked who they are by.
+pub fn asking(router: Router, access: Arc<Access>, peer: SocketAddr) -> Router {
+    let visitor = Known(Arc::new(Mutex::new(Visitor::new(access, peer))));
+    router.layer(from_fn_with_state(visitor, ask))
+}
+
+/// The volume that a path is about.
+fn volume(path: &str) -> Option<String> {
+    let rest = path.strip_prefix("/media/")?;
+    let name = rest.split('/').next().filter(|name| !name.is_empty())?;
+    let name = percent_encoding::percent_decode_str(name);
+    Some(name.decode_utf8_lossy().into_owned())
+}
+
+async fn ask(State(known): State<Known>, mut request: Request, next: Next) -> Response {
+    let target = request.uri().path_and_query().map_or("/", |of| of.as_str());
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    let authorization = authorization.map(|value| value.to_str().unwrap_or(""));
+    let volume = volume(request.uri().path());
+    let admitted = known.visitor().admit(
+        request.method().as_str(),
+        target,
+        authorization,
+        volume.as_deref(),
+        clock::now(),
+    );
+    match admitted {
+        Ok(()) => {
+            request.extensions_mut().insert(known);
+            next.run(request).await
+        }
+        Err(turned) => answer(turned).await,
+    }
+}
+
+async fn answer(turned: Turned) -> Response {
+    let (problem, name, value) = match turned {
+        Turned::Unknown {
+            challenge,
+            why,
+            wait,
+        } => {
+            tokio::time::sleep(Duration::from_nanos(wait.get())).await;
+            let help = "say who you are, as somebody of the file that `[rtsp] users` names";
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, why, help);
+            let challenge = HeaderValue::from_str(&challenge);
+            (problem, header::WWW_AUTHENTICATE, challenge.ok())
+        }
+        Turned::Forbidden(why) => {
+            let help = "[[rtsp.permit]] says who may play what";
+            let problem = Problem::new(StatusCode::FORBIDDEN, why, help);
+            (problem, header::CONNECTION, None)
+        }
+        Turned::Guessing => {
+            let what = "this connection has given too many wrong answers";
+            let problem = Problem::new(StatusCode::FORBIDDEN, what, "open another one");
+            let close = Some(HeaderValue::from_static("close"));
+            (problem, header::CONNECTION, close)
+        }
+    };
+    let mut response = problem.into_response();
+    response
+        .headers_mut()
+        .extend(value.map(|value| (name, value)));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_about_volumes() {
+        for (path, of) in [
+            ("/media/cam/1/index.m3u8", Some("cam")),
+            ("/media/a%20b/1/", Some("a b")),
+            ("/media/%2e%2e/1/", Some("..")),
+            ("/media/", None),
+            ("/", None),
+        ] {
+            assert_eq!(volume(path).as_deref(), of, "{path}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What requests are answered.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSION, TypedHeader};
+use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
+
+use super::Asked;
+use peers::seldom::Sparing;
+
+/// What can be asked for.
+const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
+
+/// So many characters of what somebody else wrote are in a line of the log.
+const LOGGED_MAX: usize = 200;
+
+/// Requests that are refused, which anybody may send.
+static REFUSED: Sparing = Sparing::few();
+
+/// An answer on its way.
+pub(super) struct Answer {
+    status: StatusCode,
+    builder: ResponseBuilder,
+    body: Vec<u8>,
+    /// Why it is no is in the log.
+    is_logged: bool,
+}
+
+/// An answer to a request, if it is known to which.
+pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
+    let mut builder = Response::builder(Version::V1_0, status)
+        .header(SERVER, concat!("clockwise/", env!("CARGO_PKG_VERSION")));
+    if let Some(number) = request.and_then(|request| request.header(&CSEQ)) {
+        builder = builder.header(CSEQ, number.as_str());
+    }
+    if status == StatusCode::MethodNotAllowed || status == StatusCode::MethodNotValidInThisState {
+        builder = builder.header(rtsp_types::headers::ALLOW, METHODS);
+    }
+    Answer {
+        status,
+        builder,
+        body: Vec::new(),
+        is_logged: false,
+    }
+}
+
+/// What there is.
+pub(super) fn options(request: &Asked) -> Answer {
+    answer(Some(request), StatusCode::Ok).header(PUBLIC, METHODS)
+}
+
+impl Answer {
+    pub(super) fn is_ok(&self) -> bool {
+        self.status == StatusCode::Ok
+    }
+
+    pub(super) fn header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.builder = self.builder.header(name, value.into());
+        self
+    }
+
+    pub(super) fn typed(mut self, header: &impl TypedHeader) -> Self {
+        self.builder = self.builder.typed_header(header);
+        self
+    }
+
+    pub(super) fn session(self, id: &str, timeout: Duration) -> Self {
+        self.header(
+            SESSION,
+            format!("{id};timeout={}", timeout.as_secs().max(1)),
+        )
+    }
+
+    /// With a body of this type.
+    pub(super) fn body(mut self, kind: &str, body: Vec<u8>) -> Self {
+        self.builder = self.builder.header(CONTENT_TYPE, kind);
+        self.body = body;
+        self
+    }
+
+    /// With a reason for people.
+    pub(super) fn reason(self, why: impl Into<String>) -> Self {
+        let mut why: String = why.into();
+        why.push_str("\r\n");
+        self.body("text/plain; charset=utf-8", why.into_bytes())
+    }
+
+    /// Why it is no is in the log already.
+    pub(super) fn logged(mut self) -> Self {
+        self.is_logged = true;
+        self
+    }
+
+    /// Has the log say why somebody can neither record nor find what to play.
+    pub(super) fn log(self, peer: SocketAddr, request: &Asked) -> Self {
+        let is_no = self.status.is_client_error() || self.status.is_server_error();
+        let begins = matches!(
+            request.method(),
+            Method::Announce | Method::Describe | Method::Setup | Method::Record
+        );
+        if !is_no || !begins || self.is_logged {
+            return self;
+        }
+        let Some(untold) = REFUSED.turn(Instant::now()) else {
+            return self.logged();
+        };
+        let method: &str = request.method().into();
+        let path = request.request_uri().map_or("*", |uri| uri.path());
+        let path: String = path.chars().take(LOGGED_MAX).collect();
+        let why = match self.body.is_empty() {
+            true => self.status.to_string(),
+            false => String::from_utf8_lossy(&self.body).into_owned(),
+        };
+        let reason: String = why.trim_end().chars().take(LOGGED_MAX).collect();
+        tracing::info!(%peer, method, path, status = u16::from(self.status), reason, untold, "a request is refused");
+        self.logged()
+    }
+
+    /// The same as a whole answer.
+    pub(super) fn because(self, why: impl Into<String>) -> Response<Vec<u8>> {
+        self.reason(why).done()
+    }
+
+    pub(super) fn done(self) -> Response<Vec<u8>> {
+        self.builder.build(self.body)
+    }
+}

@@ -1,0 +1,111 @@
+//! How the packet that is next goes, and what is known then.
+
+use std::io::{self, ErrorKind, IoSlice};
+
+use super::super::block::Kind;
+use super::super::packet::HEADER_BYTES;
+use super::super::trick::Permille;
+use super::{PlayError, Playback, Upcoming};
+
+impl Playback<'_> {
+    /// The header of the packet that is next, if that is RTP and there: as it came, or as it is numbered where it is not
+    /// shown as it was or is of one of several recordings.
+    #[must_use]
+    pub fn header(&self) -> Option<[u8; HEADER_BYTES]> {
+        let entry = self.packet().filter(|of| of.kind == Kind::Rtp)?;
+        let is_as_it_was = self.manner.scale == Permille::ONE;
+        Some(match self.numbering.get(usize::from(entry.track)) {
+            Some(of) => of.header(entry.header, self.shown_ns(entry), is_as_it_was),
+            None => entry.header,
+        })
+    }
+
+    /// Sends what is next of the packet with `writev`, from `sent` bytes of it on, behind `frame`; how many bytes went, and how many
+    /// there are in all. `None`: not now.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn send(
+        &self,
+        writev: impl FnOnce(&[IoSlice<'_>]) -> io::Result<Option<usize>>,
+        frame: &[u8],
+        sent: usize,
+    ) -> Result<Option<(usize, usize)>, PlayError> {
+        let Some((current, (_, _, body))) = self
+            .current
+            .as_ref()
+            .and_then(|current| Some((current, current.packets.front()?)))
+        else {
+            return Ok(None);
+        };
+        let header = self.header();
+        let header: &[u8] = header.as_ref().map_or(&[], |header| &header[..]);
+        let written = current.buffer.with(|bytes| {
+            let mut parts = [
+                IoSlice::new(frame),
+                IoSlice::new(header),
+                IoSlice::new(&bytes[body.clone()]),
+            ];
+            let mut parts = &mut parts[..];
+            IoSlice::advance_slices(&mut parts, sent);
+            writev(parts)
+        })?;
+        let all = frame.len() + header.len() + body.len();
+        match written {
+            Ok(written) => Ok(written.map(|count| (count, all))),
+            // Nobody listens at a port of the peer: it may have just closed it.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                Ok(Some((all - sent, all)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The length of the packet that is next.
+    #[must_use]
+    pub fn packet_len(&self) -> usize {
+        let front = self.current.as_ref().and_then(|of| of.packets.front());
+        front.map_or(0, |(_, entry, body)| {
+            let header = if entry.kind == Kind::Rtp {
+                HEADER_BYTES
+            } else {
+                0
+            };
+            header + body.len()
+        })
+    }
+
+    /// Counts the packet that is next.
+    fn count(&mut self) {
+        let Some(entry) = self.packet().filter(|of| of.kind == Kind::Rtp).copied() else {
+            return;
+        };
+        let (shown_ns, is_as_it_was) = (self.shown_ns(&entry), self.manner.scale == Permille::ONE);
+        if let Some(of) = self.numbering.get_mut(usize::from(entry.track)) {
+            of.count(&entry.header, shown_ns, is_as_it_was);
+        }
+    }
+
+    /// The packet that was next, so long, has been sent.
+    pub(crate) fn sent(&mut self, len: usize) {
+        if let Some((_, negotiation)) = &self.follows {
+            negotiation.member().count(|counts| {
+                counts.packets += 1;
+                counts.bytes += len as u64;
+            });
+        }
+        self.done();
+    }
+
+    /// The packet that was next has been sent, or is passed over.
+    pub fn done(&mut self) {
+        if let Some(Upcoming::Packet { due, .. }) = self.upcoming() {
+            self.last_due = due;
+            self.reached_ns = self.packet().map(|entry| entry.media_ns);
+        }
+        self.count();
+        if let Some(current) = &mut self.current {
+            current.packets.pop_front();
+        }
+    }
+}

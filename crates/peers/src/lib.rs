@@ -1,0 +1,6 @@
+//! What every server keeps of its peers: how many are connected, and how often the log tells of them.
+
+#![forbid(unsafe_code)]
+
+pub mod places;
+pub mod seldom;
