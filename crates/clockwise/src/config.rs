@@ -28,8 +28,8 @@ use crate::export::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity;
 use media::MediaConfig;
-use media::access::AccessConfig;
-use media::sources::SourcesConfig;
+use media::camera::sources::SourcesConfig;
+use media::rtsp::access::AccessConfig;
 
 /// A complete configuration with every key, as `clockwise serve --print-example` prints it.
 pub const EXAMPLE: &str = include_str!("../../../docs/guide/clockwise.toml");

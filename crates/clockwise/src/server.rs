@@ -25,11 +25,11 @@ use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
-use media::access::{Access, REALM, UsersError};
-use media::archives::Archives;
-use media::retention::Retention;
-use media::sources::Sources;
-use media::tls::TlsError;
+use media::archive::archives::Archives;
+use media::archive::retention::Retention;
+use media::camera::sources::Sources;
+use media::rtsp::access::{Access, REALM, UsersError};
+use media::rtsp::tls::TlsError;
 use peers::places::Places;
 
 use ending::Ending;

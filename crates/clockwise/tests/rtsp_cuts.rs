@@ -11,10 +11,10 @@ mod small;
 use std::collections::BTreeMap;
 
 use made::{CAMERA, Made, TEXT};
-use media::block::{Block, Composer, Entry, Header, Kind, Seal};
-use media::export::Source;
-use media::export::cuts::{Cuts, Most};
-use media::index::GROUP;
+use media::archive::block::{Block, Composer, Entry, Header, Kind, Seal};
+use media::archive::index::GROUP;
+use media::files::Source;
+use media::files::cuts::{Cuts, Most};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use small::{BLOCK, Camera, PICTURE, Small};

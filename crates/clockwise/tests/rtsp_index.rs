@@ -9,9 +9,9 @@ use std::sync::Arc;
 use common::{Site, call, connect};
 use engine::front::{Client, ClientOptions};
 use engine::pool::Pool;
+use media::archive::block::Trailer;
+use media::archive::index::GROUP;
 use media::archive::{Archive, Recording, groups_in};
-use media::block::Trailer;
-use media::index::GROUP;
 use rtsp_support::day::{self, Camera, Day, KEY_SECONDS, SECONDS};
 use sched::units::Bytes;
 

@@ -7,9 +7,9 @@ mod rig;
 #[allow(dead_code, reason = "each test uses its part of this")]
 mod small;
 
+use media::archive::block::{Block, Kind};
+use media::archive::index::GROUP;
 use media::archive::{FRAMES_MAX, Frame};
-use media::block::{Block, Kind};
-use media::index::GROUP;
 use rig::Rig;
 use small::{BLOCK, Camera, PICTURE, Small, opened, without_section};
 

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use engine::pool::Volume;
+use media::archive::archives::Archives;
+use media::archive::block::{Composer, Header, Seal};
 use media::archive::{Archive, Recording};
-use media::archives::Archives;
-use media::block::{Composer, Header, Seal};
 use rig::Rig;
 use sched::units::Bytes;
 

@@ -13,10 +13,10 @@ use std::thread;
 
 use engine::front::ClientOptions;
 use made::{CAMERA, Made};
-use media::description::Description;
-use media::export::cuts::Place;
-use media::export::mp4::TrackHead;
-use media::export::{Known, Listed, Source};
+use media::files::cuts::Place;
+use media::files::mp4::TrackHead;
+use media::files::{Known, Listed, Source};
+use media::sdp::Description;
 use small::{Camera, Small};
 
 /// So many ask at once.

@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 
 use engine::pool::Volume;
 use engine::stream::{Stream, StreamSpec};
-use media::block::Block;
-use media::index::{GROUP, Named};
+use media::archive::block::Block;
+use media::archive::index::{GROUP, Named};
+use media::archive::start;
+use media::play::trick::Permille;
 use media::play::{Manner, Origin, Playback, Upcoming};
-use media::start;
-use media::trick::Permille;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};

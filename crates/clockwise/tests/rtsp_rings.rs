@@ -10,10 +10,10 @@ use std::sync::{Arc, mpsc};
 
 use engine::pool::{Placement, Volume};
 use engine::stream::{Stream, StreamSpec, Wish};
+use media::archive::block::Block;
+use media::archive::geometry::Geometry;
+use media::archive::keeping::{COPIES_AT, COPY_BYTES};
 use media::archive::{Archive, Recording};
-use media::block::Block;
-use media::geometry::Geometry;
-use media::keeping::{COPIES_AT, COPY_BYTES};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 use rig::Rig;

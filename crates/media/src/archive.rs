@@ -1,24 +1,35 @@
 //! An archive: a volume that holds recordings, one after another, as a ring.
 //!
-//! What is on the volume is said in [`block`](super::block). An archive is opened without reading more of it than a few
+//! What is on the volume is said in [`block`](crate::archive::block). An archive is opened without reading more of it than a few
 //! trailers: the newest block is found by bisection, and each recording's last block names its first. Where a recording
 //! is played from a time on, its [index] names the block; those of a group that has none yet are bisected.
 //!
 //! A volume becomes an archive when something is first recorded on it, if it is blank. One that holds something else is
 //! left alone.
 
+pub mod archives;
+pub mod block;
+pub mod check;
 mod deletion;
+pub(crate) mod drift;
 mod error;
 mod finding;
 mod frames;
+pub mod geometry;
+pub(crate) mod growth;
+pub mod index;
+pub mod keeping;
 mod listeners;
 mod opening;
 mod outline;
 mod reading;
 mod rebuilding;
 mod resizing;
+pub mod retention;
 mod sections;
+pub mod start;
 mod walking;
+pub mod wall;
 mod writing;
 
 use std::collections::{HashMap, VecDeque};
@@ -33,18 +44,17 @@ use engine::pool::Volume;
 use engine::stream::{Changer, Stream};
 use sched::units::{Bytes, Time};
 
-use super::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
-use super::geometry::Geometry;
-use super::index::{self, GROUP, Index};
-use super::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
-use super::retention::Looks;
-use super::wall;
+use crate::archive::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
+use crate::archive::geometry::Geometry;
+use crate::archive::index::{GROUP, Index};
+use crate::archive::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
+use crate::archive::retention::Looks;
 
 pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
 pub use frames::{FRAMES_MAX, Frame, Frames};
 use listeners::Listeners;
-pub(super) use opening::Before;
+pub(crate) use opening::Before;
 use outline::Known;
 pub use outline::{Group, Window, groups_in};
 pub use resizing::Standing;

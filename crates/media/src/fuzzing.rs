@@ -2,16 +2,16 @@
 
 use sched::units::Nanos;
 
-use super::block::{Block, Header, Trailer, mend};
-use super::connection;
-use super::description::Description;
-use super::export::mp4;
-use super::export::track::Track;
-use super::index::Index;
-use super::input::{Input, Next};
-use super::keeping::{COPY_BYTES, Kept, RANGES_MAX};
-use super::packet;
-use super::source::{Credentials, Login};
+use crate::archive::block::{Block, Header, Trailer, mend};
+use crate::archive::index::Index;
+use crate::archive::keeping::{COPY_BYTES, Kept, RANGES_MAX};
+use crate::camera::source::{Credentials, Login};
+use crate::files::mp4;
+use crate::files::track::Track;
+use crate::rtp::packet;
+use crate::rtsp::connection;
+use crate::rtsp::input::{Input, Next};
+use crate::sdp::Description;
 
 /// What comes on an RTSP connection, in pieces; a request is understood or refused.
 pub fn input(data: &[u8]) {
@@ -144,8 +144,8 @@ pub fn export(data: &[u8]) {
 /// What a client says of itself, and a file of users: understood or refused.
 pub fn credentials(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let _ = super::access::parse(text);
-        if let Ok(users) = super::access::parse_users(text) {
+        let _ = crate::rtsp::access::parse(text);
+        if let Ok(users) = crate::rtsp::access::parse_users(text) {
             assert!(
                 users
                     .keys()
@@ -174,7 +174,7 @@ pub fn description(data: &[u8]) {
         let again = Description::parse(description.text()).expect("it is read again");
         assert_eq!(again.tracks(), description.tracks());
         let given = description.for_players(0, Some(1));
-        if given.len() <= super::description::TEXT_BYTES_MAX {
+        if given.len() <= crate::sdp::TEXT_BYTES_MAX {
             let again = Description::parse(&given).expect("what is given is a description");
             assert_eq!(again.tracks().len(), description.tracks().len());
         }
@@ -249,7 +249,7 @@ pub fn block(data: &[u8]) {
     let mut copy = data.to_vec();
     copy.resize(COPY_BYTES, 0);
     kept(&copy);
-    super::keeping::mend(&mut copy);
+    crate::archive::keeping::mend(&mut copy);
     kept(&copy);
 }
 

@@ -7,8 +7,10 @@
 mod continuation;
 mod numbering;
 mod others;
+pub(crate) mod presentation;
 mod reading;
 mod sending;
+pub mod trick;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,16 +21,16 @@ use engine::front::Client;
 use engine::stream::{BlockReader, BlockReport, Change, Changer, PaceError, Refusal, Stream};
 use sched::units::{Nanos, Time};
 
-use super::archive::{Archive, ArchiveError, Recording};
-use super::block::{Entry, Kind};
-use super::demand::PlayerDemand;
-use super::index::Key;
-use super::negotiation::Negotiation;
-use super::start::{Found, Start};
-use super::trick::{Keys, Permille};
-pub(super) use continuation::Continuation;
+use crate::archive::block::{Entry, Kind};
+use crate::archive::index::Key;
+use crate::archive::start::{Found, Start};
+use crate::archive::{Archive, ArchiveError, Recording};
+use crate::play::trick::{Keys, Permille};
+use crate::session::demand::PlayerDemand;
+use crate::session::negotiation::Negotiation;
+pub(crate) use continuation::Continuation;
 use numbering::Numbering;
-pub(super) use others::Others;
+pub(crate) use others::Others;
 use others::Turn;
 
 /// Why playing ended early.
@@ -149,7 +151,7 @@ pub struct Playback<'a> {
     /// What of that one would be shown before this is passed over.
     passes_to: Option<i128>,
     /// It ends with another one, which it is played with.
-    pub(super) is_led: bool,
+    pub(crate) is_led: bool,
 }
 
 /// What is to be sent next.
@@ -238,7 +240,7 @@ impl<'a> Playback<'a> {
     }
 
     /// Asks for another rate where it turns out to take one.
-    pub(super) fn following(mut self, demand: PlayerDemand, negotiation: Negotiation) -> Self {
+    pub(crate) fn following(mut self, demand: PlayerDemand, negotiation: Negotiation) -> Self {
         self.follows = Some((demand, negotiation));
         self
     }

@@ -6,6 +6,7 @@
 //! lost in the kernel, and the gap in its numbers is in the recording and in the tally.
 
 mod datagrams;
+pub mod missing;
 mod packets;
 
 use std::io;
@@ -16,19 +17,19 @@ use engine::clock;
 use engine::stream::{BlockBuffer, BlockReport, BlockWriter, PaceError, PaceReport, Stream};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
-use super::archive::Writing;
-use super::block::{Composer, Kind, Seal};
-use super::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
-use super::description::Description;
-use super::export::track::frames_of;
-use super::index::{self, Indexer};
-use super::input::Head;
-use super::missing::{Missing, Why};
-use super::negotiation::Negotiation;
-use super::packet::{Clocks, HEADER_BYTES, Sequence};
-use super::reception::{ReceiverReport, Reception};
-use super::roster::Member;
-use super::wall;
+use crate::archive::Writing;
+use crate::archive::block::{Composer, Kind, Seal};
+use crate::archive::index::{self, Indexer};
+use crate::archive::wall;
+use crate::files::track::frames_of;
+use crate::record::missing::{Missing, Why};
+use crate::rtp::packet::{Clocks, HEADER_BYTES, Sequence};
+use crate::rtp::reception::{ReceiverReport, Reception};
+use crate::rtsp::input::Head;
+use crate::sdp::Description;
+use crate::session::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
+use crate::session::negotiation::Negotiation;
+use crate::session::roster::Member;
 pub use datagrams::Left;
 use packets::Track;
 
@@ -261,7 +262,7 @@ impl<'a> Tape<'a> {
 
     /// Whether a packet of a track may begin so: its version, and who sends it as far as that is known, or what is said
     /// (RFC 3550, sections 5.1 and 6.4).
-    pub(super) fn may_be_of(&self, track: usize, kind: Kind, head: &Head) -> bool {
+    pub(crate) fn may_be_of(&self, track: usize, kind: Kind, head: &Head) -> bool {
         let [first, second, .., a, b, c, d] = *head;
         let sender = self.tracks.get(track).and_then(Track::sender);
         let is_it = match kind {

@@ -11,7 +11,7 @@ use crate::client::ApiClient;
 use crate::failure::Failure;
 use crate::http::sessions::{ChangeSession, RtspSessionView};
 use crate::quantity::{Rate, Size, parse_rate, parse_size};
-use media::roster::Does;
+use media::session::roster::Does;
 
 /// `clockwise session`.
 #[derive(Subcommand, Debug)]

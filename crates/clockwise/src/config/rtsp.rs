@@ -11,10 +11,10 @@ use super::{head_of, tcp};
 use crate::failure::{Failure, SourceFile};
 use crate::quantity::{self, Span};
 use media::MediaConfig;
-use media::access::{AccessConfig, Permit, Right};
-use media::block::BLOCK_BYTES;
-use media::sources::SourcesConfig;
-use media::tls::TlsConfig;
+use media::archive::block::BLOCK_BYTES;
+use media::camera::sources::SourcesConfig;
+use media::rtsp::access::{AccessConfig, Permit, Right};
+use media::rtsp::tls::TlsConfig;
 
 /// What is reserved for a recording that does not say what it needs.
 const RATE_DEFAULT: BytesPerSecond = BytesPerSecond(1_000_000);

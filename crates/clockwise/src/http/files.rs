@@ -42,8 +42,8 @@ pub use visitors::asking;
 
 use super::{App, PathPart, Problem, QueryPart, Shared};
 use media::archive::Archive;
-use media::archives::Described;
-use media::export::{Emit, ExportError, Known, Source};
+use media::archive::archives::Described;
+use media::files::{Emit, ExportError, Known, Source};
 
 /// So many exports are made at a time; each has a thread, a block and a fragment.
 const EXPORTS_MAX: usize = 16;

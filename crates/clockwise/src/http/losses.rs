@@ -11,7 +11,7 @@ use sched::units::Bytes;
 use super::{App, Problem};
 use crate::export::nbd;
 use crate::quantity::Size;
-use media::archives::OpenError;
+use media::archive::archives::OpenError;
 
 /// Runs of written and of unwritten bytes that are looked at together.
 const RUNS: usize = 4_096;

@@ -68,8 +68,8 @@ pub use problem::{Problem, RefusalView};
 use crate::log;
 use crate::panics;
 use crate::session::Sessions;
-use media::archives::Archives;
-use media::sources::Sources;
+use media::archive::archives::Archives;
+use media::camera::sources::Sources;
 use view::{PoolView, StatusView, WarningView};
 
 /// What the handlers work on.

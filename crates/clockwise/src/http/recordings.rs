@@ -15,10 +15,10 @@ use utoipa_axum::routes;
 use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, Waiting, answer};
 pub use index::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 use media::archive::ArchiveError;
-use media::archives::{Described, OpenError};
-use media::check::{Report, check};
-use media::export::{Source, UNDECODABLE, exports};
-use media::keeping::Keep;
+use media::archive::archives::{Described, OpenError};
+use media::archive::check::{Report, check};
+use media::archive::keeping::Keep;
+use media::files::{Source, UNDECODABLE, exports};
 
 /// A recording, as much of it as has not been overwritten.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Answer, App, Body, PathPart, Problem, Shared, answer};
-use media::roster::{Counts, Does, Member};
+use media::session::roster::{Counts, Does, Member};
 
 /// A session that has something reserved.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]

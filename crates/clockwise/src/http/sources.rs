@@ -12,9 +12,9 @@ use volume::name::flaw;
 
 use super::problem::NAME_HELP;
 use super::{Answer, Body, PathPart, Problem, Shared, answer};
-use media::source::{Address, Lower, SourceSpec, State as Does};
-use media::sources::{Source, SourcesError};
-use media::tls::Trusted;
+use media::camera::source::{Address, Lower, SourceSpec, State as Does};
+use media::camera::sources::{Source, SourcesError};
+use media::rtsp::tls::Trusted;
 
 /// How packets come from a camera.
 #[derive(

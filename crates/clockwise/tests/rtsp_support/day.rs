@@ -12,8 +12,8 @@ use engine::disk::Disk;
 use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
 use engine::uring::UringDisk;
-use media::block::{Composer, Entry, Header, Kind, Seal};
-use media::index::{self, GROUP, Indexer};
+use media::archive::block::{Composer, Entry, Header, Kind, Seal};
+use media::archive::index::{self, GROUP, Indexer};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::front::ClientOptions;
 use media::archive::{Archive, Writing};
-use media::description::Description;
-use media::export::Source;
+use media::files::Source;
+use media::sdp::Description;
 
 use crate::rig::Rig;
 use crate::small::{Camera, Small};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use engine::front::Client;
 use engine::pool::Volume;
+use media::archive::block::{Block, Composer, Entry, Header, Kind, Seal};
+use media::archive::index::{self, Index, Indexer};
 use media::archive::{Archive, Recording};
-use media::block::{Block, Composer, Entry, Header, Kind, Seal};
-use media::index::{self, Index, Indexer};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use sched::units::Bytes;

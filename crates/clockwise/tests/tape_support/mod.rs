@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use engine::stream::{Stream, StreamSpec};
 use media::archive::Archive;
-use media::archives::Archives;
-use media::description::Description;
-use media::packet::HEADER_BYTES;
+use media::archive::archives::Archives;
 use media::record::Tape;
-use media::roster::{About, Does, Member};
+use media::rtp::packet::HEADER_BYTES;
+use media::sdp::Description;
+use media::session::roster::{About, Does, Member};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 

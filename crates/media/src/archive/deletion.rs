@@ -1,7 +1,7 @@
 //! What goes from an archive before it is overwritten: recordings that are deleted, and what is older or more than is to
 //! be kept.
 //!
-//! The steps of a change, and what a crash between them leaves, are said in [`keeping`](super::super::keeping).
+//! The steps of a change, and what a crash between them leaves, are said in [`keeping`](crate::archive::keeping).
 
 use super::*;
 
@@ -264,7 +264,7 @@ impl Archive {
     }
 
     /// How often what is remembered has changed.
-    pub(in super::super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.kept().generation
     }
 

@@ -3,9 +3,9 @@
 use engine::front::SyncError;
 use sched::units::Bytes;
 
-use super::super::block::FormatError;
-use super::super::keeping::RANGES_MAX;
 use super::BLOCKS_MIN;
+use crate::archive::block::FormatError;
+use crate::archive::keeping::RANGES_MAX;
 
 /// Why an archive cannot be used.
 #[derive(Debug, thiserror::Error)]

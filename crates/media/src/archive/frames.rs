@@ -1,7 +1,7 @@
 //! The frames of a time, one by one, as the entries of their packets say: of a block no more is read than these.
 
-use super::super::block::{Entry, Kind};
 use super::*;
+use crate::archive::block::{Entry, Kind};
 
 /// A frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use super::*;
 
 /// What was in an archive when it was opened last.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Before {
+pub(crate) struct Before {
     recordings: Arc<[Recording]>,
     /// The serial of its newest block.
     newest: Option<u64>,
@@ -12,7 +12,7 @@ pub(in super::super) struct Before {
 
 impl Archive {
     /// What is in it, for who opens it again.
-    pub(in super::super) fn before(&self) -> Before {
+    pub(crate) fn before(&self) -> Before {
         let state = self.state();
         Before {
             recordings: state.recordings.as_slice().into(),
@@ -82,7 +82,7 @@ impl Archive {
     }
 
     /// The same, of which it may be known what was there before, which is not looked for again.
-    pub(in super::super) fn open_again(
+    pub(crate) fn open_again(
         client: &Client,
         volume: Arc<Volume>,
         known: impl FnOnce(&Kept) -> Before,
@@ -190,7 +190,7 @@ impl Archive {
     }
 
     /// The same, of which it may be known what was there before.
-    pub(in super::super) fn open_or_create_again(
+    pub(crate) fn open_or_create_again(
         client: &Client,
         volume: Arc<Volume>,
         block: Bytes,

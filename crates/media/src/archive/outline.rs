@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use super::super::index::{Key, Named, Record};
 use super::*;
+use crate::archive::index::{Key, Named, Record};
 
 /// A group of blocks of a recording, which one section of the index is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

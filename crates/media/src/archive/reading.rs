@@ -109,7 +109,7 @@ impl Archive {
     }
 
     /// What the trailer of a block says; `None`: it is not there any more, or damaged.
-    pub(in super::super) fn trailer(
+    pub(crate) fn trailer(
         &self,
         client: &Client,
         serial: u64,

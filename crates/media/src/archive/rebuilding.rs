@@ -20,11 +20,11 @@
 //! Frames and groups before the group, if the section before it is lost as well: the [outline](super::outline) knows when
 //! groups begin.
 
-use super::super::archives::DESCRIBED_WITHIN;
-use super::super::block::Entry;
-use super::super::description::Description;
-use super::super::index::{Indexer, keys_max};
 use super::*;
+use crate::archive::archives::DESCRIBED_WITHIN;
+use crate::archive::block::Entry;
+use crate::archive::index::{Indexer, keys_max};
+use crate::sdp::Description;
 
 /// The packets of a block, and how long their bodies are; whether the recording was ended with it.
 pub(super) struct Packets {

@@ -1,7 +1,7 @@
 //! A ring that becomes longer or shorter, while it is recorded to and played.
 //!
-//! What is decided elsewhere ([`growth`](super::super::growth)) is done here as far as the archive goes: the steps of
-//! [`keeping`](super::super::keeping), and a writer that is held up where it would use a place that is about to be
+//! What is decided elsewhere ([`growth`](crate::archive::growth)) is done here as far as the archive goes: the steps of
+//! [`keeping`](crate::archive::keeping), and a writer that is held up where it would use a place that is about to be
 //! another one.
 
 use super::*;

@@ -53,7 +53,7 @@ impl State {
 
 impl Archive {
     /// Keeps the section of the index that is in a block of a recording, or was to be there.
-    pub(in super::super) fn keep(&self, number: u64, serial: u64, section: Option<Arc<Index>>) {
+    pub(crate) fn keep(&self, number: u64, serial: u64, section: Option<Arc<Index>>) {
         let mut state = self.state();
         if let Some(section) = &section {
             state.learn(number, section);

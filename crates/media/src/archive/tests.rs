@@ -5,8 +5,8 @@ mod resized;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-use super::super::block::{Composer, Seal};
 use super::*;
+use crate::archive::block::{Composer, Seal};
 
 /// A trailer as it is on a disk.
 fn trailer(serial: u64, recording: u64, first: u64) -> Trailer {

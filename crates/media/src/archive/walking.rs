@@ -1,8 +1,8 @@
 //! From one section of the index to the next, as whoever plays faster or backwards goes, up to the blocks that have been
 //! recorded last.
 
-use super::super::index::{Key, Over};
 use super::*;
+use crate::archive::index::{Key, Over};
 
 /// Where a key frame ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::numbering::Numbers;
 use super::{Ask, Playback};
-use crate::trick::NextKey;
+use crate::play::trick::NextKey;
 
 /// Of what is shown by key frames, what has not been sent.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 //! played of several recordings, one after another, is one source all the same: under one SSRC, with numbers and timestamps
 //! that go on.
 
-use super::super::packet::{HEADER_BYTES, Header};
+use crate::rtp::packet::{HEADER_BYTES, Header};
 
 /// A packet as it was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

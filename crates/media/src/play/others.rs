@@ -7,12 +7,12 @@
 use engine::front::Client;
 
 use super::Playback;
+use crate::archive::block::Block;
+use crate::archive::drift::Drift;
+use crate::archive::start::{Place, Start};
 use crate::archive::{Archive, ArchiveError, Recording};
-use crate::block::Block;
-use crate::description::Description;
-use crate::drift::Drift;
-use crate::start::{Place, Start};
-use crate::trick::Keys;
+use crate::play::trick::Keys;
+use crate::sdp::Description;
 
 /// One that was begun before the one before it was over, by no more than this, begins when that is; of others what is before
 /// that is passed over.

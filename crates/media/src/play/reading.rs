@@ -9,9 +9,9 @@ use engine::stream::Wish;
 use sched::units::Bytes;
 
 use super::{Ask, Current, PlayError, Playback};
-use crate::block::{Block, Entry, Kind};
-use crate::demand::{LOOK_EVERY, Seen};
-use crate::trick::Permille;
+use crate::archive::block::{Block, Entry, Kind};
+use crate::play::trick::Permille;
+use crate::session::demand::{LOOK_EVERY, Seen};
 
 impl Playback<'_> {
     /// The first block is next if it has been read already: it is sent from the buffer that it was read into, which is one

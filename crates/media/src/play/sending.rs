@@ -2,10 +2,10 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 
-use super::super::block::Kind;
-use super::super::packet::HEADER_BYTES;
-use super::super::trick::Permille;
 use super::{PlayError, Playback, Upcoming};
+use crate::archive::block::Kind;
+use crate::play::trick::Permille;
+use crate::rtp::packet::HEADER_BYTES;
 
 impl Playback<'_> {
     /// The header of the packet that is next, if that is RTP and there: as it came, or as it is numbered where it is not

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use sched::units::Nanos;
 
 use super::{RecordError, Tape};
-use crate::block::Kind;
-use crate::datagram;
-use crate::missing::{Range, Why};
-use crate::packet::HEADER_BYTES;
+use crate::archive::block::Kind;
+use crate::record::missing::{Range, Why};
+use crate::rtp::datagram;
+use crate::rtp::packet::HEADER_BYTES;
 
 /// So many errors of a socket are passed over at a time.
 const TOLD_MAX: usize = 4;

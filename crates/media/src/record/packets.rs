@@ -5,10 +5,10 @@ use sched::units::{Nanos, Time};
 
 use super::datagrams::Dropped;
 use super::{STRAGGLERS_WITHIN, Tape};
-use crate::block::{Entry, Kind};
-use crate::missing::{Range, Why};
-use crate::packet::{self, Frames, HEADER_BYTES, Header, Mark, Order, Sequence};
-use crate::reception::Reception;
+use crate::archive::block::{Entry, Kind};
+use crate::record::missing::{Range, Why};
+use crate::rtp::packet::{self, Frames, HEADER_BYTES, Header, Mark, Order, Sequence};
+use crate::rtp::reception::Reception;
 
 /// A track that is recorded.
 pub(super) struct Track {

@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::Waiting;
 use super::{Made, Opened, PathPart, Problem, QueryPart, Shared, Times, open, plain, respond};
-use media::export::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
+use media::files::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
 
 const KIND: &str = "video/mp4";
 

@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 
 use super::whole::Whole;
 use super::{Opened, PathPart, Problem, Shared, TAKEN_WITHIN, mib, open, plain, respond};
-use media::export::cuts::Place;
-use media::export::{ExportError, Listed, Part, mp4};
+use media::files::cuts::Place;
+use media::files::{ExportError, Listed, Part, mp4};
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 
@@ -204,7 +204,7 @@ pub(super) async fn segment(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use media::export::cuts::Cut;
+    use media::files::cuts::Cut;
 
     fn cut(serial: u64, packet: u32, millis: u64) -> Cut {
         Cut {

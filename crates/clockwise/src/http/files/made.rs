@@ -18,7 +18,7 @@ use super::running::{Running, Untaken};
 use super::{
     MISSING_BLOCKS, MISSING_BLOCKS_NAME, PIECE_BYTES, PIECES_AHEAD, Shared, TAKEN_WITHIN, plain,
 };
-use media::export::{Emit, ExportError, Source};
+use media::files::{Emit, ExportError, Source};
 use peers::seldom::Sparing;
 
 /// Exports of damaged recordings, which anybody may ask for as often as they like.

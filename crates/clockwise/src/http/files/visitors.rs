@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use engine::clock;
 
 use super::super::Problem;
-use media::access::{Access, Turned, Visitor};
+use media::rtsp::access::{Access, Turned, Visitor};
 
 /// The visitor of a connection, for what depends on who that is.
 #[derive(Clone)]

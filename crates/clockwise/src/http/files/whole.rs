@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::running::Running;
 use super::{PIECE_BYTES, PIECES_AHEAD};
-use media::export::ExportError;
+use media::files::ExportError;
 
 /// Bytes that are taken piece by piece.
 pub(super) struct Whole {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Answer, PathPart, Problem, QueryPart, Shared, answer};
+use media::archive::archives::OpenError;
 use media::archive::{Archive, FRAMES_MAX, Frame, Recording, Window, groups_in};
-use media::archives::OpenError;
 
 /// Sections of the index that are read for one answer, each about 64 blocks.
 const SECTIONS_MAX: usize = 256;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use super::super::super::keeping::mend;
 use super::*;
+use crate::archive::keeping::mend;
 
 /// What a crash leaves of a copy that is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

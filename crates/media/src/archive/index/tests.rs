@@ -1,0 +1,173 @@
+use super::*;
+use crate::archive::block::{Entry, Kind};
+
+fn entry(track: u8, media_ns: u64, begins_frame: bool, is_key: bool) -> Entry {
+    Entry {
+        track,
+        kind: Kind::Rtp,
+        begins_frame,
+        is_key,
+        arrival_ns: media_ns + 5,
+        media_ns,
+        header: [0; 12],
+        lost: 0,
+    }
+}
+
+#[test]
+fn what_is_noted_is_what_is_found() {
+    // Frames of three packets, ten milliseconds each, every fifth a key; two packets of sound between them; seven
+    // packets in a block.
+    let mut indexer = Indexer::new(250, 1);
+    let mut sections = Vec::new();
+    let mut expected = Vec::new();
+    let mut in_block = 0;
+    let mut put = |indexer: &mut Indexer, entry: &Entry| {
+        indexer.packet(entry, 100);
+        in_block += 1;
+        if in_block == 7 {
+            in_block = 0;
+            sections.extend(indexer.block(false, 16_384));
+        }
+    };
+    for frame in 0..2_000_u64 {
+        let at = frame * 10_000_000;
+        let is_key = frame % 5 == 0;
+        if is_key {
+            expected.push((at, indexer.serial()));
+        }
+        for part in 0..3 {
+            // The parameters come first, and the packet after them says that it is a key.
+            put(&mut indexer, &entry(1, at, part == 0, is_key && part == 1));
+        }
+        put(&mut indexer, &entry(0, at, true, true));
+        put(&mut indexer, &entry(0, at, true, true));
+    }
+    sections.extend(indexer.block(true, 16_384));
+    let firsts: Vec<u64> = sections.iter().map(|(_, index)| index.first).collect();
+    let expected_firsts: Vec<u64> = [250].into_iter().chain((256..1_679).step_by(64)).collect();
+    assert_eq!(firsts, expected_firsts);
+    let mut keys = 0;
+    for (number, (bytes, index)) in sections.iter().enumerate() {
+        assert_eq!(Index::parse(bytes).unwrap(), *index);
+        assert_eq!(index.groups.len(), number);
+        let before: Vec<u64> = sections[..number]
+            .iter()
+            .rev()
+            .map(|(_, index)| index.begins_ns())
+            .collect();
+        assert_eq!(index.groups, before);
+        for key in &index.keys {
+            assert_eq!(index.key_at(key.media_ns + 49_999_999), Some(key));
+            let block = index.block_at(key.media_ns);
+            assert!((block..block + 2).contains(&key.serial) || key.serial + 1 == block);
+            assert!(expected.contains(&(key.media_ns, key.serial)), "{key:?}");
+            if let Some(end) = key.end {
+                assert_eq!(key.bytes, 300);
+                assert!(end == key.serial || end == key.serial + 1);
+            }
+        }
+        keys += index.keys.len();
+    }
+    // Those are missed whose packet that says so is in another group than their beginning.
+    assert!((395..=400).contains(&keys), "{keys}");
+    let frames: u64 = sections
+        .iter()
+        .flat_map(|(_, index)| &index.records)
+        .map(|record| u64::from(record.frames))
+        .sum();
+    assert_eq!(frames, 2_000);
+    let last = &sections[sections.len() - 1].1;
+    let in_last: u32 = last.records.iter().map(|record| record.frames).sum();
+    assert_eq!(last.frames + u64::from(in_last), 2_000);
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_evenly() {
+    let mut indexer = Indexer::new(0, 0);
+    for number in 0..3_200_u64 {
+        indexer.packet(&entry(0, number * 1_000_000, true, true), 10);
+        if number % 50 == 49 && number < 3_199 {
+            assert!(indexer.block(false, 16_384).is_none());
+        }
+    }
+    let (bytes, whole) = indexer.block(false, 16_384).expect("a group has ended");
+    assert!(bytes.len() <= 16_384);
+    assert_eq!(whole.named, Named::All);
+    let fixed = 32 + 64 * 32;
+    // The least that has the first and the last one of each block, and less.
+    for (room, named) in [
+        (16_384, Named::EndsOfBlocks),
+        (fixed + 128 * 16, Named::EndsOfBlocks),
+        (fixed + 127 * 16, Named::Some),
+        (fixed + 16, Named::Some),
+        (fixed, Named::Some),
+    ] {
+        let index = Index::parse(&whole.encode(room).unwrap()).unwrap();
+        assert_eq!(index.records, whole.records);
+        assert_eq!(index.named, named, "{room}");
+        assert_eq!(index.keys.len(), (room - fixed) / 16);
+        let all = &whole.keys;
+        let is_end = |at: usize| [0, 49].contains(&(at % 50));
+        let mut ends = all.iter().enumerate().filter(|(at, _)| is_end(*at));
+        if named == Named::EndsOfBlocks {
+            assert!(ends.all(|(_, key)| index.keys.contains(key)), "{room}");
+        }
+        assert!(index.keys.is_sorted_by_key(|key| key.media_ns));
+        assert!(index.keys.first().is_none_or(|key| *key == all[0]));
+        let apart = index.keys.windows(2);
+        let apart = apart.map(|pair| pair[1].media_ns - pair[0].media_ns);
+        let evenly = match room {
+            16_384 => 5_000_000,
+            _ => 49_000_000,
+        };
+        assert!(apart.max() <= Some(evenly), "{room}");
+    }
+    assert!(whole.encode(fixed - 1).is_none());
+    // What was thinned twice is as good as what was once.
+    let mut twice = whole.clone();
+    for keys in [2_000, 500, 128] {
+        twice.thin(keys);
+        assert_eq!((twice.keys.len(), twice.named), (keys, Named::EndsOfBlocks));
+    }
+    twice.thin(100);
+    twice.thin(200);
+    assert_eq!((twice.keys.len(), twice.named), (100, Named::Some));
+}
+
+#[test]
+fn the_bytes_are_what_the_format_says() {
+    let index = Index {
+        first: 0x1122,
+        frames: 7,
+        track: 1,
+        before: Some((0x1120, 0x66)),
+        records: vec![
+            Record {
+                media_ns: 0x33,
+                arrival_ns: 0x44,
+                frames: 2,
+                packets: 3,
+                bytes: 4,
+                lost: 5,
+            },
+            Record::default(),
+        ],
+        keys: vec![Key {
+            serial: 0x1122,
+            packet: 9,
+            end: None,
+            media_ns: 5_000_000 + 0x33,
+            bytes: 0x10,
+        }],
+        named: Named::All,
+        groups: vec![0x55],
+    };
+    let bytes = index.encode(1_000).unwrap();
+    let text: Vec<String> = bytes
+        .chunks(16)
+        .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect();
+    insta::assert_snapshot!(text.join("\n"));
+    assert_eq!(Index::parse(&bytes).unwrap(), index);
+}

@@ -1,0 +1,4 @@
+//! Cameras that do not publish: their presentations are pulled, by a client of RTSP.
+
+pub mod source;
+pub mod sources;

@@ -1,0 +1,250 @@
+//! Where a camera is, how packets come from there, and who asks.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use percent_encoding::percent_decode_str;
+use rtsp_types::Url;
+
+use super::Credentials;
+use crate::rtsp::connection::volumes;
+
+/// The port of RTSP.
+const PORT: u16 = 554;
+
+/// The port of RTSP by TLS.
+const TLS_PORT: u16 = 322;
+
+/// How packets come from a camera.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lower {
+    /// In the connection.
+    #[default]
+    Tcp,
+    /// By UDP.
+    Udp,
+}
+
+impl Lower {
+    /// The other one.
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Tcp => Self::Udp,
+            Self::Udp => Self::Tcp,
+        }
+    }
+}
+
+impl fmt::Display for Lower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// Where a camera is, and who asks it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    pub(super) url: Url,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) credentials: Option<Credentials>,
+}
+
+/// Why a URL is none of a camera.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It is no URL. It is not repeated: there may be a password in it.
+    #[error("it is no URL: {0}")]
+    Syntax(String),
+    /// Another protocol.
+    #[error("its scheme is {0:?}; rtsp and rtsps are what is pulled from")]
+    Scheme(String),
+    /// No host.
+    #[error("it names no host")]
+    Host,
+    /// A user or a password that is no text.
+    #[error("its user or password is no text in UTF-8")]
+    Credentials,
+}
+
+/// Why a URL that a camera names is not gone to.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum RedirectError {
+    /// It is none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Whoever asked for TLS has it.
+    #[error("{0} is without TLS")]
+    Plain(String),
+    /// By TLS packets come in the connection.
+    #[error("{0} is by TLS, and not by UDP: add the source with that URL and --transport tcp")]
+    Udp(String),
+    /// The password is of another host.
+    #[error(
+        "{0} asks for a password, and may be somebody else's: add the source with that URL and who you are there"
+    )]
+    Login(String),
+}
+
+impl Address {
+    /// Where a camera says that what is asked for is, which is reached at `peer`. Who asks is told nobody but that host.
+    ///
+    /// # Errors
+    /// When it is nowhere that can be gone to.
+    pub(super) fn redirected(&self, to: &str, peer: SocketAddr) -> Result<Self, RedirectError> {
+        let to = self.url.join(to);
+        let to = to.map_err(|error| AddressError::Syntax(error.to_string()))?;
+        let mut to = Self::parse(to.as_str())?;
+        if self.is_secure() && !to.is_secure() {
+            return Err(RedirectError::Plain(to.shown().to_owned()));
+        }
+        let is_host = to.host.eq_ignore_ascii_case(&self.host) || to.host.parse() == Ok(peer.ip());
+        // Another port may be somebody else's, but for one that shows whose it is.
+        let is_same = is_host && (to.port == self.port || to.is_secure());
+        if to.credentials.is_none() && is_same {
+            to.credentials.clone_from(&self.credentials);
+        }
+        Ok(to)
+    }
+
+    /// Whether this server would play something of a volume there.
+    pub(super) fn plays(&self, volume: &str) -> bool {
+        volumes(self.url.path()).is_some_and(|all| all.iter().any(|of| of == volume))
+    }
+
+    /// Of `rtsp://USER:PASSWORD@HOST/PATH`, or the same of `rtsps`.
+    ///
+    /// # Errors
+    /// When it is no such.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let mut url = Url::parse(text).map_err(|error| AddressError::Syntax(error.to_string()))?;
+        let port = match url.scheme() {
+            "rtsp" => PORT,
+            "rtsps" => TLS_PORT,
+            other => return Err(AddressError::Scheme(other.to_owned())),
+        };
+        let host = url.host_str().filter(|host| !host.is_empty());
+        let host = host
+            .ok_or(AddressError::Host)?
+            .trim_matches(['[', ']'])
+            .to_owned();
+        let plain = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8();
+            decoded
+                .map(String::from)
+                .map_err(|_| AddressError::Credentials)
+        };
+        let credentials = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, password) => Some(Credentials {
+                user: plain(user)?,
+                password: plain(password.unwrap_or_default())?,
+            }),
+        };
+        let cleared = url.set_password(None).and_then(|()| url.set_username(""));
+        cleared.map_err(|()| AddressError::Host)?;
+        url.set_fragment(None);
+        Ok(Self {
+            port: url.port().unwrap_or(port),
+            host,
+            url,
+            credentials,
+        })
+    }
+
+    /// As it may be shown: without who asks.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// Whether it is asked by TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.url.scheme() == "rtsps"
+    }
+
+    /// Who asks, if anybody is named.
+    #[must_use]
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_takes_no_password_to_another_host() {
+        let peer = "192.0.2.1:554".parse().unwrap();
+        let go = |from: &str, to: &str| Address::parse(from).unwrap().redirected(to, peer);
+        let of = |host: &str| format!("rtsp://u:p@{host}/a/b");
+        for (from, to, shown, has_password) in [
+            ("cam", "rtsp://cam/c?d", "rtsp://cam/c?d", true),
+            ("cam", "/c", "rtsp://cam/c", true),
+            ("cam", "c", "rtsp://cam/a/c", true),
+            ("cam", "rtsp://cam:554/c", "rtsp://cam:554/c", true),
+            ("cam", "rtsp://cam:8554/c", "rtsp://cam:8554/c", false),
+            ("cam:8554", "rtsp://cam:8554/c", "rtsp://cam:8554/c", true),
+            ("cam", "rtsps://cam/c", "rtsps://cam/c", true),
+            ("Cam", "rtsp://cam/c", "rtsp://cam/c", true),
+            ("cam", "rtsp://192.0.2.1/c", "rtsp://192.0.2.1/c", true),
+            ("cam", "rtsp://192.0.2.2/c", "rtsp://192.0.2.2/c", false),
+            ("cam", "rtsp://other/c", "rtsp://other/c", false),
+            ("cam", "rtsps://other/c", "rtsps://other/c", false),
+            ("cam", "rtsp://v:q@other/c", "rtsp://other/c", true),
+        ] {
+            let gone = go(&of(from), to).unwrap();
+            assert_eq!(gone.shown(), shown, "{to}");
+            assert_eq!(gone.credentials().is_some(), has_password, "{to}");
+        }
+        let gone = go(&of("cam"), "rtsp://v:q@other/c").unwrap();
+        assert_eq!(gone.credentials().unwrap().user, "v");
+        let plain = go("rtsps://cam/a", "rtsp://cam/a");
+        let refused = RedirectError::Plain("rtsp://cam/a".to_owned());
+        assert_eq!(plain, Err(refused));
+        for bad in ["http://cam/a", "rtsp:///a", "rtsp://["] {
+            let gone = go("rtsp://cam/a", bad);
+            assert!(matches!(gone, Err(RedirectError::Address(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_url_says_where_and_who_and_shows_no_password() {
+        let address =
+            Address::parse("rtsp://ad%6Din:p%40ss%3A@cam.example:8554/a?b=c&d=1").unwrap();
+        assert_eq!(address.shown(), "rtsp://cam.example:8554/a?b=c&d=1");
+        assert_eq!(
+            (address.host.as_str(), address.port),
+            ("cam.example", 8_554)
+        );
+        let credentials = address.credentials().unwrap();
+        assert_eq!(
+            (&*credentials.user, &*credentials.password),
+            ("admin", "p@ss:")
+        );
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let address = Address::parse("rtsp://[::1]/x").unwrap();
+        assert_eq!((address.host.as_str(), address.port), ("::1", 554));
+        assert_eq!(address.credentials(), None);
+        assert!(!address.is_secure());
+        let address = Address::parse("rtsps://cam/x").unwrap();
+        assert_eq!((address.is_secure(), address.port), (true, 322));
+        for (text, error) in [
+            ("rtspu://h/x", AddressError::Scheme("rtspu".to_owned())),
+            ("http://h/x", AddressError::Scheme("http".to_owned())),
+            ("rtsp:/x", AddressError::Host),
+            ("rtsp://u:%ff@h/x", AddressError::Credentials),
+        ] {
+            assert_eq!(Address::parse(text), Err(error), "{text}");
+        }
+        assert!(matches!(
+            Address::parse("cam"),
+            Err(AddressError::Syntax(_))
+        ));
+    }
+}

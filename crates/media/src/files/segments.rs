@@ -1,0 +1,326 @@
+//! Segments one after another or alone, and the fragments of each.
+
+use super::*;
+
+/// Of each segment of a file as many fragments have numbers of their own.
+const NUMBERS: u32 = 1_024;
+
+/// Segments one after another.
+#[derive(Debug)]
+pub struct Segments {
+    first: Cut,
+    times_ns: Range<u64>,
+    cuts: Cuts,
+    number: u32,
+    /// Where the next one begins; `None`: with the first.
+    next: Option<Cut>,
+    is_over: bool,
+}
+
+impl Segments {
+    pub(super) fn new(cuts: Cuts, times_ns: Range<u64>) -> Self {
+        Self {
+            first: cuts.first(),
+            times_ns,
+            cuts,
+            number: 1,
+            next: None,
+            is_over: false,
+        }
+    }
+
+    /// Where the first one begins.
+    #[must_use]
+    pub fn first(&self) -> Cut {
+        self.first
+    }
+
+    /// When the last one ends, at the latest.
+    pub(super) fn ends_ns(&self) -> u64 {
+        self.times_ns.end
+    }
+
+    /// The next one, and when it begins.
+    ///
+    /// # Errors
+    /// When the recording cannot be read.
+    pub fn next_segment(
+        &mut self,
+        source: &mut Source,
+    ) -> Result<Option<(Cut, Segment)>, ExportError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let from = self.next.unwrap_or(self.first);
+        let next = self.cuts.next_cut(source)?;
+        let next = next.filter(|next| next.media_ns < self.times_ns.end);
+        self.is_over = next.is_none();
+        let end = Place {
+            serial: source.recording.end,
+            packet: 0,
+        };
+        let segment = Segment {
+            places: from.place..next.map_or(end, |next| next.place),
+            times_ns: self.first.media_ns..self.times_ns.end,
+            origin_ns: self.first.media_ns,
+            next_ns: next.map(|next| next.media_ns),
+            number: self.number,
+        };
+        self.number = self.number.wrapping_add(NUMBERS);
+        self.next = next;
+        Ok(Some((from, segment)))
+    }
+}
+
+/// A segment that is played by itself.
+#[derive(Debug)]
+pub struct Alone {
+    /// With what it begins with.
+    pub bytes: Vec<u8>,
+    /// Nothing of it is damaged.
+    pub is_whole: bool,
+}
+
+impl Source {
+    /// Makes a segment that is listed, in memory. `None`: it was overwritten meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too long.
+    pub fn alone(&mut self, part: &Part) -> Result<Option<Alone>, ExportError> {
+        let segment = Segment {
+            // Larger than those of all before it, whoever asks.
+            number: (part.begins.media_ns / 1_000_000) as u32,
+            places: part.places(),
+            times_ns: 0..u64::MAX,
+            origin_ns: 0,
+            next_ns: Some(part.ends.media_ns),
+        };
+        let mut bytes = mp4::segment_head()?;
+        let flow = self.segment(&segment, &mut |fragment| {
+            bytes.extend_from_slice(&fragment);
+            match bytes.len() <= ALONE_BYTES_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        if flow.is_break() {
+            return Err(ExportError::Large(ALONE_BYTES_MAX));
+        }
+        let first = self.first_there();
+        let is_gone = self.missing.iter().any(|of| *of < first);
+        let is_whole = self.missing.is_empty();
+        Ok((!is_gone).then_some(Alone { bytes, is_whole }))
+    }
+}
+
+/// What waits for its fragment.
+#[derive(Debug)]
+pub(super) struct Muxer {
+    /// Of each track.
+    waiting: Vec<Vec<Sample>>,
+    waiting_bytes: usize,
+    number: u32,
+}
+
+impl Muxer {
+    /// For fragments of so many tracks, which begin with this number.
+    pub(super) fn new(tracks: usize, number: u32) -> Self {
+        Self {
+            waiting: vec![Vec::new(); tracks],
+            waiting_bytes: 0,
+            number,
+        }
+    }
+
+    /// Takes what is whole of a track.
+    pub(super) fn take(
+        &mut self,
+        tracks: &mut [Track],
+        place: usize,
+        times_ns: &Range<u64>,
+        emit: &mut Emit<'_>,
+    ) -> Result<ControlFlow<()>, ExportError> {
+        for unit in tracks[place].take(times_ns) {
+            let sample = tracks[place].sample(unit);
+            let bytes = sample.data.len() + SAID_BYTES;
+            if self.waiting_bytes + bytes > FRAGMENT_BYTES_MAX
+                && self
+                    .cut(tracks, Some((place, sample.ticks)), emit)?
+                    .is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.waiting_bytes += bytes;
+            self.waiting[place].push(sample);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// When the picture behind the last one is shown, and of which track it is, if that is so late that nothing else says
+    /// it: frames that come once in seconds are shown until the next one. Where a segment goes on as it was its last frame
+    /// is as long as the one before, since the next one may begin with what is shown before its first.
+    pub(super) fn next(&self, tracks: &[Track], next_ns: u64) -> Option<(usize, i64)> {
+        let of = tracks.iter().zip(&self.waiting).enumerate();
+        of.filter(|(_, (_, waiting))| !waiting.is_empty())
+            .find_map(|(place, (track, waiting))| {
+                let next = track.shown_ticks(next_ns)?;
+                let times = waiting.iter().map(|sample| sample.ticks);
+                let last = times.clone().max()?;
+                let before = times.filter(|ticks| *ticks < last).max();
+                let usual = before.map_or(track.usual_ticks().into(), |before| last - before);
+                let is_long = next - last > usual + track.ticks_of(LONG_NS);
+                is_long.then_some((place, next))
+            })
+    }
+
+    /// Ends a fragment; `next` is the sample that comes after it, of which track and when.
+    pub(super) fn cut(
+        &mut self,
+        tracks: &[Track],
+        next: Option<(usize, i64)>,
+        emit: &mut Emit<'_>,
+    ) -> Result<ControlFlow<()>, ExportError> {
+        let runs = tracks.iter().enumerate().map(|(place, track)| Run {
+            id: track.id(),
+            samples: &self.waiting[place],
+            next_ticks: next.filter(|(of, _)| *of == place).map(|(_, ticks)| ticks),
+            usual_ticks: track.usual_ticks(),
+        });
+        let runs: Vec<Run<'_>> = runs.filter(|run| !run.samples.is_empty()).collect();
+        if runs.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let flow = emit(mp4::fragment(self.number, &runs)?);
+        self.number = self.number.wrapping_add(1);
+        self.waiting.iter_mut().for_each(Vec::clear);
+        self.waiting_bytes = 0;
+        Ok(flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mp4_atom::{Decode as _, Moof};
+
+    use super::*;
+    use crate::sdp::Description;
+
+    /// A track alone, and the fragments that are made of it.
+    struct Alone {
+        tracks: Vec<Track>,
+        muxer: Muxer,
+        fragments: Vec<Vec<u8>>,
+    }
+
+    impl Alone {
+        fn new(rtpmap: &str, fmtp: &str, number: u32) -> Self {
+            let sdp = format!(
+                "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
+                 a=rtpmap:96 {rtpmap}\r\na=fmtp:96 {fmtp}\r\n"
+            );
+            let description = Description::parse(sdp.as_bytes()).unwrap();
+            let track = Track::new(0, &description.tracks()[0], Nanos::ZERO);
+            Self {
+                tracks: vec![track.unwrap()],
+                muxer: Muxer::new(1, number),
+                fragments: Vec::new(),
+            }
+        }
+
+        fn packet(&mut self, number: u16, timestamp: u32, body: &[u8], media_ns: u64) {
+            let mut header = [0; 12];
+            header[..2].copy_from_slice(&[0x80, 96]);
+            header[2..4].copy_from_slice(&number.to_be_bytes());
+            header[4..8].copy_from_slice(&timestamp.to_be_bytes());
+            self.tracks[0].push(header, body, media_ns);
+            self.take();
+        }
+
+        fn take(&mut self) {
+            let mut emit = |bytes| {
+                self.fragments.push(bytes);
+                ControlFlow::Continue(())
+            };
+            let times_ns = 0..u64::MAX;
+            let flow = self.muxer.take(&mut self.tracks, 0, &times_ns, &mut emit);
+            assert!(flow.unwrap().is_continue());
+        }
+
+        /// Nothing more comes before that time; when that is said to be, and all fragments.
+        fn ends(mut self, next_ns: u64) -> (Option<(usize, i64)>, Vec<Moof>) {
+            self.tracks[0].finish();
+            self.take();
+            let next = self.muxer.next(&self.tracks, next_ns);
+            let mut emit = |bytes| {
+                self.fragments.push(bytes);
+                ControlFlow::Continue(())
+            };
+            let flow = self.muxer.cut(&self.tracks, next, &mut emit);
+            assert!(flow.unwrap().is_continue());
+            let moofs = self.fragments.iter();
+            let moofs = moofs.map(|bytes| Moof::decode(&mut &bytes[..]).unwrap());
+            (next, moofs.collect())
+        }
+    }
+
+    /// What is said of each frame takes room as well: a packet can say of many thousands that they are nearly nothing.
+    #[test]
+    fn a_fragment_of_the_shortest_frames_ends_too() {
+        let parameters = "mode=AAC-hbr;sizelength=8;config=1190";
+        let mut sound = Alone::new("MPEG4-GENERIC/48000/2", parameters, 7);
+        let count = 8_000_u32;
+        for number in 0..80 {
+            // As many frames of one byte, and some of none.
+            let mut body = ((8 * (count + 9)) as u16).to_be_bytes().to_vec();
+            body.extend(vec![1; count as usize]);
+            body.extend([0; 9]);
+            body.extend(vec![0x21; count as usize]);
+            let timestamp = u32::from(number) * count * 1_024;
+            let media_ns = u64::from(timestamp) * 1_000_000 / 48 / 1_000 * 1_000;
+            sound.packet(number, timestamp, &body, media_ns);
+        }
+        assert_eq!(sound.tracks[0].left_out(), 80 * 9);
+        let (_, fragments) = sound.ends(u64::MAX);
+        let mut samples = 0;
+        for (number, moof) in (7..).zip(&fragments) {
+            assert_eq!(moof.mfhd.sequence_number, number);
+            let of = moof.traf[0].trun[0].samples.len();
+            assert!(of <= FRAGMENT_BYTES_MAX / SAID_BYTES, "{of} samples");
+            samples += of;
+        }
+        assert_eq!(samples, 80 * count as usize);
+        assert!(fragments.len() > 1);
+    }
+
+    /// A camera that sends a frame in ten seconds is shown for as long as its segment is; one that goes on as before not
+    /// for longer than a frame, as what is shown before the next key frame may be decoded after it.
+    #[test]
+    fn the_last_frame_is_shown_until_the_next_one() {
+        let seconds = |of: u64| of * 1_000_000_000;
+        for (frames_s, next_s, said) in [
+            (&[0][..], 10, Some(900_000)),
+            (&[0, 1], 2, None),
+            (&[0, 1], 7, Some(630_000)),
+        ] {
+            let mut picture = Alone::new("H264/90000", "packetization-mode=1", 0);
+            for (number, at_s) in (0..).zip(frames_s) {
+                let timestamp = *at_s as u32 * 90_000;
+                let body = [0x65, 0x88, 0x80, 0x10];
+                picture.packet(number, timestamp, &body, seconds(*at_s));
+            }
+            let (next, fragments) = picture.ends(seconds(next_s));
+            assert_eq!(next, said.map(|ticks| (0, ticks)), "{frames_s:?}");
+            let [moof] = &fragments[..] else {
+                panic!("{} fragments", fragments.len());
+            };
+            let samples = moof.traf[0].trun[0].samples.iter();
+            let lasts = samples.last().and_then(|of| of.duration).unwrap();
+            let last_s = frames_s[frames_s.len() - 1];
+            let wanted = match said {
+                Some(_) => (next_s - last_s) * 90_000,
+                None => 90_000,
+            };
+            assert_eq!(u64::from(lasts), wanted, "{frames_s:?}");
+        }
+    }
+}

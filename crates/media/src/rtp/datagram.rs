@@ -1,0 +1,147 @@
+//! Datagrams, and how many of them a socket has dropped: the kernel has no room for more than so many.
+//!
+//! It says so with each that it hands out (`SO_RXQ_OVFL`, socket(7)): as of when that one came. What it has dropped behind
+//! the last one is in its table of sockets alone.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, IoSliceMut};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use rustix::io::Errno;
+
+/// The kernel's tables of sockets, of one line each: the words of which say, among others, its inode and how many it has
+/// dropped.
+const TABLES: [&str; 2] = ["/proc/self/net/udp", "/proc/self/net/udp6"];
+const INODE_WORD: usize = 9;
+const DROPPED_WORD: usize = 12;
+
+/// How often they are looked at for a socket that is not found.
+const LOOKS: usize = 4;
+
+/// Room for what is said with a datagram: a header and a word (cmsg(3)).
+#[repr(align(8))]
+struct Control([u8; 24]);
+
+/// Has the kernel say with each datagram how many it has dropped.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn count_dropped(socket: &UdpSocket) -> io::Result<()> {
+    Ok(setsockopt(socket, sockopt::RxqOvfl, &1)?)
+}
+
+/// Receives one into `parts`: its bytes, and how many the socket had dropped until it came, if that is
+/// [counted](count_dropped), modulo 2^32.
+///
+/// # Errors
+/// Those of the socket.
+pub(crate) fn receive(
+    socket: &UdpSocket,
+    parts: &mut [IoSliceMut<'_>],
+) -> Result<(usize, u32), Errno> {
+    let mut control = Control([0; 24]);
+    let flags = MsgFlags::empty();
+    let received = recvmsg::<()>(socket.as_raw_fd(), parts, Some(&mut control.0), flags);
+    let errno = |error: nix::Error| Errno::from_raw_os_error(error as i32);
+    let received = received.map_err(errno)?;
+    let dropped = received
+        .cmsgs()
+        .map_err(errno)?
+        .find_map(|message| match message {
+            ControlMessageOwned::RxqOvfl(dropped) => Some(dropped),
+            _ => None,
+        });
+    Ok((received.bytes, dropped.unwrap_or(0)))
+}
+
+/// How many each of these sockets has dropped until now, modulo 2^32; `None`: it is in no table, as one of another namespace.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(crate) fn dropped(sockets: &[&UdpSocket]) -> io::Result<Vec<Option<u32>>> {
+    let inodes = sockets
+        .iter()
+        .map(|socket| Ok(rustix::fs::fstat(socket)?.st_ino));
+    let inodes: Vec<u64> = inodes.collect::<io::Result<_>>()?;
+    let mut found = vec![None; inodes.len()];
+    // A table is handed out in pieces, and one is passed over where another that was before it is closed meanwhile.
+    for table in TABLES.iter().cycle().take(TABLES.len() * LOOKS) {
+        if !found.contains(&None) {
+            break;
+        }
+        // Of a host without IPv6 one is not there.
+        let Ok(file) = File::open(table) else {
+            continue;
+        };
+        for line in BufReader::new(file).lines() {
+            let Some((inode, dropped)) = dropped_of(&line?) else {
+                continue;
+            };
+            if let Some(place) = inodes.iter().position(|of| *of == inode) {
+                found[place] = Some(dropped);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What a line of a table says: a socket's inode, and how many it has dropped; `None`: it is about none.
+fn dropped_of(line: &str) -> Option<(u64, u32)> {
+    let word = |number| line.split_ascii_whitespace().nth(number);
+    let dropped: u64 = word(DROPPED_WORD)?.parse().ok()?;
+    Some((word(INODE_WORD)?.parse().ok()?, dropped as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_about_a_socket() {
+        let head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
+        let line = "  977: 0100007F:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000   104        0 18223 2 00000000f3b6b6f4 4294967297 ";
+        assert_eq!(dropped_of(line), Some((18_223, 1)));
+        for other in [head, "", "977: 0100007F:14E9"] {
+            assert_eq!(dropped_of(other), None);
+        }
+    }
+
+    /// What the kernel says with a datagram, and what it says in all.
+    #[test]
+    fn what_a_socket_has_no_room_for_is_counted() {
+        let bind = |host: &str| UdpSocket::bind(format!("{host}:0"));
+        // The host may have no IPv6.
+        let hosts = ["127.0.0.1", "[::1]"].map(|host| Some((bind(host).ok()?, bind(host).ok()?)));
+        assert!(hosts[0].is_some());
+        for (here, there) in hosts.into_iter().flatten() {
+            there.connect(here.local_addr().unwrap()).unwrap();
+            here.set_nonblocking(true).unwrap();
+            count_dropped(&here).unwrap();
+            rustix::net::sockopt::set_socket_recv_buffer_size(&here, 0).unwrap();
+            let mut bytes = [0; 2_000];
+            let mut receive = || receive(&here, &mut [IoSliceMut::new(&mut bytes)]);
+            assert_eq!(receive(), Err(Errno::AGAIN));
+            let send =
+                |count| (0..count).for_each(|_| assert_eq!(there.send(&[7; 900]).unwrap(), 900));
+            send(100);
+            let mut kept = 0;
+            while let Ok(received) = receive() {
+                assert_eq!(received, (900, 0), "they came before any was dropped");
+                kept += 1;
+            }
+            assert!(kept > 0);
+            assert_eq!(
+                dropped(&[&here, &there]).unwrap(),
+                [Some(100 - kept), Some(0)]
+            );
+            send(1);
+            assert_eq!(receive(), Ok((900, 100 - kept)));
+            assert_eq!(
+                dropped(&[&here, &there]).unwrap(),
+                [Some(100 - kept), Some(0)]
+            );
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Packets of the real-time transport protocol (RTP, RFC 3550).
+
+pub(crate) mod datagram;
+pub mod packet;
+pub mod reception;

@@ -1,0 +1,318 @@
+//! Who speaks on a connection (RFC 2617, which knows RFC 2069 as well; RFC 7616 with MD5).
+//!
+//! A nonce is the connection's own: what was said to another one, or has been overheard there, is of no use here. With
+//! `qop=auth` no request can be repeated either, as each has a number. Clients that know only RFC 2069 have no
+//! numbers; who would repeat what they say has to break into their TCP connection.
+//!
+//! A right answer to a nonce that is old, or of another connection, is answered with a new one and `stale=true`: the
+//! client answers that without asking its user again.
+
+use http_auth::parse_challenges;
+use md5::{Digest, Md5};
+use rtsp_types::Url;
+use sched::units::{Nanos, Time};
+use subtle::ConstantTimeEq;
+
+use super::Access;
+use super::users::{REALM, Secret};
+
+/// How long a nonce may be used.
+const NONCE_WITHIN: Nanos = Nanos::from_secs(300);
+
+/// As many wrong answers, and a connection ends.
+pub(super) const REFUSALS_MAX: u32 = 5;
+
+/// What a client says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Credentials {
+    user: String,
+    realm: String,
+    nonce: String,
+    uri: String,
+    response: String,
+    /// With `qop=auth`: the number of the request, and how both are written.
+    counted: Option<(u32, String, String)>,
+}
+
+/// Why a request is not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// It does not say who asks.
+    Nobody,
+    /// It cannot be understood.
+    Syntax(&'static str),
+    /// The password is wrong, or there is no such user.
+    Wrong(String),
+    /// The nonce is old, or another connection's; the password is right.
+    Stale,
+    /// Somebody else has logged in on this connection.
+    Other(String),
+}
+
+/// The value of `Authorization`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn parse(header: &str) -> Result<Credentials, &'static str> {
+    let said =
+        parse_challenges(header).map_err(|_| "it is no list of a scheme and its parameters")?;
+    let [said] = said.as_slice() else {
+        return Err("it is of more schemes than one");
+    };
+    if !said.scheme.eq_ignore_ascii_case("Digest") {
+        return Err("its scheme is not Digest");
+    }
+    let optional = |name: &str| {
+        let mut of_name = said
+            .params
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        match (of_name.next(), of_name.next()) {
+            (found, None) => Ok(found.map(|(_, value)| value.to_unescaped())),
+            _ => Err("it says something twice"),
+        }
+    };
+    let required =
+        |name| optional(name)?.ok_or("it lacks one of username, realm, nonce, uri and response");
+    if optional("algorithm")?.is_some_and(|name| !name.eq_ignore_ascii_case("MD5")) {
+        return Err("its algorithm is not MD5");
+    }
+    let counted = match optional("qop")? {
+        None => None,
+        Some(qop) if qop.eq_ignore_ascii_case("auth") => {
+            let (Some(count), Some(client)) = (optional("nc")?, optional("cnonce")?) else {
+                return Err("it has qop, and lacks nc or cnonce");
+            };
+            let is_count = count.len() == 8 && count.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let number = u32::from_str_radix(&count, 16).ok().filter(|_| is_count);
+            Some((
+                number.ok_or("its nc is not eight digits from 0 to f")?,
+                count,
+                client,
+            ))
+        }
+        Some(_) => return Err("its qop is not auth"),
+    };
+    Ok(Credentials {
+        user: required("username")?,
+        realm: required("realm")?,
+        nonce: required("nonce")?,
+        uri: required("uri")?,
+        response: required("response")?,
+        counted,
+    })
+}
+
+/// MD5 of parts with colons between them, as text.
+fn hash(parts: &[&[u8]]) -> Secret {
+    let mut hash = Md5::new();
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            hash.update(b":");
+        }
+        hash.update(part);
+    }
+    let mut text = Secret::default();
+    for (at, byte) in hash.finalize().into_iter().enumerate() {
+        let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+        text[2 * at] = digit(byte >> 4);
+        text[2 * at + 1] = digit(byte & 15);
+    }
+    text
+}
+
+impl Credentials {
+    /// Whether who says it knows the password.
+    fn is_right(&self, method: &str, secret: &Secret) -> bool {
+        let what = hash(&[method.as_bytes(), self.uri.as_bytes()]);
+        let nonce = self.nonce.as_bytes();
+        let expected = match &self.counted {
+            None => hash(&[secret, nonce, &what]),
+            Some((_, count, client)) => hash(&[
+                secret,
+                nonce,
+                count.as_bytes(),
+                client.as_bytes(),
+                b"auth",
+                &what,
+            ]),
+        };
+        let said = self.response.to_ascii_lowercase();
+        expected.ct_eq(said.as_bytes()).into()
+    }
+}
+
+impl Credentials {
+    /// Who says it.
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The nonce that it is made with.
+    pub(super) fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    /// What is known of the password of who says it, if that is the right one; `known` is what was known of it before.
+    ///
+    /// # Errors
+    /// When it is not, or it was said of something else than what is asked for.
+    pub(super) fn proven(
+        &self,
+        access: &Access,
+        known: Option<Secret>,
+        method: &str,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Result<Secret, Refused> {
+        let known = known.or_else(|| access.secret(&self.user));
+        // Who is not known is told so no sooner than who has another password.
+        let is_right = self.is_right(method, &known.unwrap_or_default());
+        let secret = known.filter(|_| is_right && self.realm == REALM);
+        let secret = secret.ok_or_else(|| Refused::Wrong(self.user.clone()))?;
+        // A request that was overheard is of no use for another one.
+        match is_it(&self.uri) {
+            true => Ok(secret),
+            false => Err(Refused::Syntax("its uri is not the request's")),
+        }
+    }
+}
+
+struct Nonce {
+    text: String,
+    made: Time,
+    /// The highest number of a request with it.
+    count: u32,
+}
+
+struct LoggedIn {
+    user: String,
+    secret: Secret,
+}
+
+/// What a connection has said of itself.
+#[derive(Default)]
+pub(crate) struct Guard {
+    nonce: Option<Nonce>,
+    logged_in: Option<LoggedIn>,
+    failures: u32,
+}
+
+impl Guard {
+    /// Who has logged in.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.logged_in.as_ref().map(|of| of.user.as_str())
+    }
+
+    /// Whether the connection has failed too often.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.failures >= REFUSALS_MAX
+    }
+
+    /// Whether a request is taken.
+    ///
+    /// # Errors
+    /// When it is not by somebody who is known.
+    pub(crate) fn check(
+        &mut self,
+        access: &Access,
+        authorization: Option<&str>,
+        method: &str,
+        uri: Option<&Url>,
+        now: Time,
+    ) -> Result<(), Refused> {
+        let said = parse(authorization.ok_or(Refused::Nobody)?);
+        let checked = said
+            .map_err(Refused::Syntax)
+            .and_then(|said| self.check_said(access, &said, method, uri, now));
+        if matches!(
+            checked,
+            Err(Refused::Syntax(_) | Refused::Wrong(_) | Refused::Other(_))
+        ) {
+            self.failures += 1;
+        }
+        checked
+    }
+
+    fn check_said(
+        &mut self,
+        access: &Access,
+        said: &Credentials,
+        method: &str,
+        uri: Option<&Url>,
+        now: Time,
+    ) -> Result<(), Refused> {
+        if let Some(user) = self.user().filter(|user| *user != said.user) {
+            return Err(Refused::Other(user.to_owned()));
+        }
+        let known = self.logged_in.as_ref().map(|of| of.secret);
+        let is_it = |said: &str| uri.is_some_and(|uri| is_of(said, uri));
+        let secret = said.proven(access, known, method, is_it)?;
+        let nonce = self.nonce.as_mut().filter(|nonce| {
+            let is_new = now.saturating_since(nonce.made) < NONCE_WITHIN;
+            is_new && nonce.text == said.nonce
+        });
+        let nonce = nonce.ok_or(Refused::Stale)?;
+        if let Some((count, ..)) = said.counted {
+            if count <= nonce.count {
+                return Err(Refused::Stale);
+            }
+            nonce.count = count;
+        }
+        if self.logged_in.is_none() {
+            let user = said.user.clone();
+            self.logged_in = Some(LoggedIn { user, secret });
+        }
+        Ok(())
+    }
+
+    /// What `WWW-Authenticate` says to who was refused. A new nonce is made where there is none that can be used.
+    ///
+    /// # Errors
+    /// When the kernel has no random numbers.
+    pub(crate) fn challenge(&mut self, refused: &Refused, now: Time) -> std::io::Result<String> {
+        let is_stale = *refused == Refused::Stale;
+        let is_old = |nonce: &Nonce| now.saturating_since(nonce.made) >= NONCE_WITHIN;
+        if is_stale || self.nonce.as_ref().is_none_or(is_old) {
+            self.nonce = Some(Nonce {
+                text: random()?,
+                made: now,
+                count: 0,
+            });
+        }
+        let nonce = self.nonce.as_ref().map_or("", |nonce| &nonce.text);
+        // Clients of live555 see it there only.
+        let stale = if is_stale { ", stale=true" } else { "" };
+        Ok(format!(
+            "Digest realm=\"{REALM}\", nonce=\"{nonce}\"{stale}, algorithm=MD5, qop=\"auth\""
+        ))
+    }
+}
+
+/// Whether a request is one of those that a client means who says this URI: the request's own, or that of what it is a part
+/// of, which clients of live555 say with all of them; a path alone is one of this server's.
+fn is_of(said: &str, uri: &Url) -> bool {
+    let said = match said.starts_with('/') {
+        true => uri.join(said),
+        false => Url::parse(said),
+    };
+    let Ok(said) = said else { return false };
+    if said == *uri {
+        return true;
+    }
+    let host = |of: &Url| (of.host_str().map(str::to_owned), of.port());
+    let is_there = said.scheme() == uri.scheme() && host(&said) == host(uri);
+    let above = said.path().trim_end_matches('/');
+    let below = uri.path().strip_prefix(above);
+    let is_below = below.is_some_and(|below| below.is_empty() || below.starts_with('/'));
+    is_there && said.query().is_none() && is_below
+}
+
+/// 128 random bits, as text.
+fn random() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests;

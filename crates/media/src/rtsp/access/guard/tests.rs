@@ -1,0 +1,262 @@
+use http_auth::{PasswordClient, PasswordParams};
+
+use super::*;
+use crate::rtsp::access::AccessConfig;
+
+const URI: &str = "rtsp://127.0.0.1:8554/cam";
+
+fn access() -> Access {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    let line = |user: &str, password: &str| {
+        let secret = hash(&[user.as_bytes(), REALM.as_bytes(), password.as_bytes()]);
+        format!("{user}:{REALM}:{}\n", String::from_utf8_lossy(&secret))
+    };
+    let text = line("anna", "p\"ass") + &line("b b", "");
+    crate::rtsp::access::users::tests::write(&users, &text, 0o600);
+    let permits = Vec::new();
+    Access::open(&AccessConfig { users, permits }).unwrap()
+}
+
+/// A client that was asked.
+struct Client(PasswordClient);
+
+impl Client {
+    fn new(challenge: &str) -> Self {
+        Self(PasswordClient::try_from(challenge).unwrap())
+    }
+
+    fn says(&mut self, username: &str, password: &str, method: &str) -> String {
+        let params = PasswordParams {
+            username,
+            password,
+            uri: URI,
+            method,
+            body: None,
+        };
+        self.0.respond(&params).unwrap()
+    }
+}
+
+fn check(
+    guard: &mut Guard,
+    access: &Access,
+    said: Option<&str>,
+    seconds: u64,
+) -> Result<(), Refused> {
+    let uri = Url::parse(URI).unwrap();
+    guard.check(
+        access,
+        said,
+        "PLAY",
+        Some(&uri),
+        Time(seconds * 1_000_000_000),
+    )
+}
+
+/// What somebody is asked who has said nothing.
+fn asked(guard: &mut Guard, access: &Access) -> String {
+    assert_eq!(check(guard, access, None, 0), Err(Refused::Nobody));
+    guard.challenge(&Refused::Nobody, Time(0)).unwrap()
+}
+
+/// The example of RFC 2617, section 3.5, and the same as RFC 2069 has it, both checked by hand with md5sum.
+#[test]
+fn answers_are_what_the_standards_say() {
+    let old = "Digest username=\"Mufasa\", realm=\"testrealm@host.com\", \
+        nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", uri=\"/dir/index.html\", \
+        response=\"670fd8c2df070c60b045671b8b24ff02\"";
+    let new = old.replace(
+        "670fd8c2df070c60b045671b8b24ff02",
+        "6629fae49393a05397450978507c4ef1",
+    ) + ", qop=auth, nc=00000001, cnonce=\"0a4f113b\", opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
+    let secret = hash(&[b"Mufasa", b"testrealm@host.com", b"Circle Of Life"]);
+    assert_eq!(secret, *b"939e7578ed9e3c518a452acee763bce9");
+    for said in [old, &new] {
+        let said = parse(said).unwrap();
+        assert!(said.is_right("GET", &secret), "{said:?}");
+        assert!(!said.is_right("PUT", &secret));
+        assert!(!said.is_right("GET", &Secret::default()));
+    }
+}
+
+#[test]
+fn who_knows_a_password_is_let_in_and_nobody_else() {
+    let access = access();
+    for old in [false, true] {
+        for (user, password, is_known) in [
+            ("anna", "p\"ass", true),
+            ("b b", "", true),
+            ("anna", "pass", false),
+            ("anna", "", false),
+            ("carl", "", false),
+        ] {
+            let mut guard = Guard::default();
+            let asked = asked(&mut guard, &access);
+            // Clients that know only RFC 2069.
+            let asked = if old {
+                asked.replace(", qop=\"auth\"", "")
+            } else {
+                asked
+            };
+            let said = Client::new(&asked).says(user, password, "PLAY");
+            let checked = check(&mut guard, &access, Some(&said), 1);
+            match is_known {
+                true => assert_eq!((checked, guard.user()), (Ok(()), Some(user))),
+                false => assert_eq!(checked, Err(Refused::Wrong(user.to_owned()))),
+            }
+            assert_eq!(guard.failures, u32::from(!is_known));
+        }
+    }
+}
+
+#[test]
+fn an_answer_is_good_for_one_request_on_one_connection() {
+    let access = access();
+    let mut guard = Guard::default();
+    let mut client = Client::new(&asked(&mut guard, &access));
+    let first = client.says("anna", "p\"ass", "PLAY");
+    assert_eq!(check(&mut guard, &access, Some(&first), 1), Ok(()));
+    assert_eq!(
+        check(&mut guard, &access, Some(&first), 1),
+        Err(Refused::Stale),
+        "it is repeated"
+    );
+    let next = client.says("anna", "p\"ass", "PLAY");
+    let mut other = Guard::default();
+    asked(&mut other, &access);
+    assert_eq!(
+        check(&mut other, &access, Some(&next), 1),
+        Err(Refused::Stale),
+        "of another connection"
+    );
+    assert_eq!(other.user(), None);
+    assert_eq!(check(&mut guard, &access, Some(&next), 1), Ok(()));
+
+    // For another method, and for something else.
+    let pause = client.says("anna", "p\"ass", "PAUSE");
+    assert_eq!(
+        check(&mut guard, &access, Some(&pause), 1),
+        Err(Refused::Wrong("anna".to_owned()))
+    );
+    let play = client.says("anna", "p\"ass", "PLAY");
+    let elsewhere = Url::parse("rtsp://127.0.0.1:8554/other").unwrap();
+    let checked = guard.check(&access, Some(&play), "PLAY", Some(&elsewhere), Time(1));
+    assert!(matches!(checked, Err(Refused::Syntax(_))), "{checked:?}");
+
+    // A connection is one user's.
+    let b = client.says("b b", "", "PLAY");
+    assert_eq!(
+        check(&mut guard, &access, Some(&b), 1),
+        Err(Refused::Other("anna".to_owned()))
+    );
+}
+
+/// Clients of live555 say the presentation's URI with the requests for its tracks.
+#[test]
+fn what_is_said_of_a_presentation_is_of_its_tracks() {
+    for (said, asked, is_it) in [
+        (URI, URI, true),
+        ("rtsp://127.0.0.1:8554/cam/", URI, true),
+        (URI, "rtsp://127.0.0.1:8554/cam/", true),
+        (URI, "rtsp://127.0.0.1:8554/cam/track0", true),
+        (
+            "rtsp://127.0.0.1:8554/cam/",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            true,
+        ),
+        (
+            "rtsp://127.0.0.1:8554/",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            true,
+        ),
+        ("/cam", URI, true),
+        ("/cam/", "rtsp://127.0.0.1:8554/cam/track0", true),
+        ("/ca", URI, false),
+        (
+            "rtsp://127.0.0.1:8554/cam/track1",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            false,
+        ),
+        ("rtsp://127.0.0.1:8554/cam/track0", URI, false),
+        (URI, "rtsp://127.0.0.1:8554/camera", false),
+        (URI, "rtsp://127.0.0.1:8555/cam/track0", false),
+        (URI, "rtsp://127.0.0.2:8554/cam/track0", false),
+        (URI, "rtsps://127.0.0.1:8554/cam/track0", false),
+        (
+            "rtsp://127.0.0.1:8554/cam?all",
+            "rtsp://127.0.0.1:8554/cam/track0",
+            false,
+        ),
+        ("//elsewhere/cam", URI, false),
+        ("*", URI, false),
+        ("", URI, false),
+    ] {
+        let asked = Url::parse(asked).unwrap();
+        assert_eq!(is_of(said, &asked), is_it, "{said} of {asked}");
+    }
+}
+
+#[test]
+fn a_nonce_grows_old_and_is_replaced() {
+    let access = access();
+    let mut guard = Guard::default();
+    let first = asked(&mut guard, &access);
+    assert!(!first.contains("stale"), "{first}");
+    let said = Client::new(&first).says("anna", "p\"ass", "PLAY");
+    assert_eq!(check(&mut guard, &access, Some(&said), 299), Ok(()));
+    let mut client = Client::new(&first);
+    client.says("anna", "p\"ass", "PLAY");
+    let said = client.says("anna", "p\"ass", "PLAY");
+    assert_eq!(
+        check(&mut guard, &access, Some(&said), 300),
+        Err(Refused::Stale)
+    );
+    let now = Time(300_000_000_000);
+    let second = guard.challenge(&Refused::Stale, now).unwrap();
+    assert!(second.contains("\", stale=true, "), "{second}");
+    let said = Client::new(&second).says("anna", "p\"ass", "PLAY");
+    assert_eq!(check(&mut guard, &access, Some(&said), 301), Ok(()));
+    assert_eq!(guard.failures, 0);
+    // A wrong password is not called old, whatever its nonce.
+    let said = Client::new(&first).says("anna", "wrong", "PLAY");
+    assert_eq!(
+        check(&mut guard, &access, Some(&said), 302),
+        Err(Refused::Wrong("anna".to_owned()))
+    );
+    let third = guard
+        .challenge(&Refused::Wrong(String::new()), now)
+        .unwrap();
+    assert!(!third.contains("stale"), "{third}");
+}
+
+#[test]
+fn what_is_no_digest_is_refused_and_shuts_the_connection_in_the_end() {
+    let access = access();
+    let mut guard = Guard::default();
+    let asked = asked(&mut guard, &access);
+    let good = Client::new(&asked).says("anna", "p\"ass", "PLAY");
+    for (number, wrong) in [
+        "Basic YW5uYTpwYXNz".to_owned(),
+        String::new(),
+        "Digest".to_owned(),
+        format!("{good}, {good}"),
+        good.replace("nc=00000001", "nc=1"),
+        good.replace("nc=00000001", "nc=+0000001"),
+        good.replace("qop=auth", "qop=auth-int"),
+        good.replace("nc=00000001, ", ""),
+        good.replace("algorithm=MD5", "algorithm=SHA-256"),
+        good.replace("username", "user"),
+        good.replace("response", "x=1, uri"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let checked = check(&mut guard, &access, Some(wrong), 1);
+        assert!(
+            matches!(checked, Err(Refused::Syntax(_))),
+            "{wrong}: {checked:?}"
+        );
+        assert_eq!(guard.is_shut(), number + 1 >= 5);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a request says that is understood without a session.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use rtsp_types::headers::{Range, Scale, TRANSPORT};
+
+use super::range::{self, npt, utc};
+use super::wanted::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
+use super::{Asked, parameters, target};
+use crate::rtsp::transport::{Transport, transports};
+
+/// A request is understood or refused.
+///
+/// # Panics
+/// When what is understood is none of what there is.
+pub(crate) fn request(request: &Asked) {
+    match range::asked(request) {
+        Ok(Some(Range::Npt(range))) => {
+            let _ = npt(range);
+        }
+        Ok(Some(Range::Utc(range))) => {
+            let _ = utc(range, 1_500_000_000_000_000_000);
+        }
+        _ => {}
+    }
+    let scale = request.typed_header::<Scale>().ok().flatten();
+    let scale = scale.and_then(|scale| permille(f64::from(scale), SCALE_PERMILLE));
+    assert!(scale.is_none_or(|scale| SCALE_PERMILLE.contains(&scale.0.abs())));
+    if let Ok(Some(speed)) = speed(request) {
+        assert!(SPEED_PERMILLE.contains(&speed.0));
+    }
+    for (name, _) in parameters::lines(request.body()) {
+        assert_eq!(name, name.trim());
+    }
+    if let Some(target) = target::target(request) {
+        let volumes = target.volumes;
+        assert!(!volumes.is_empty() && volumes.iter().all(|volume| !volume.is_empty()));
+    }
+    let _ = (target::strange(request), target::recorded_to(request));
+    let asked = request.header(&TRANSPORT);
+    if let Some(transports) = asked.and_then(|asked| transports(asked.as_str())) {
+        // As by TLS, so that no sockets are opened.
+        let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        if let Ok(chosen) = Transport::choose(&transports, host, host, 1, &[], true) {
+            assert!(matches!(chosen, Transport::Interleaved { .. }));
+            assert!(chosen.answer(true).is_ok());
+        }
+    }
+}

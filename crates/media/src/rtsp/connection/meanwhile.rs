@@ -1,0 +1,188 @@
+//! What was recorded in other volumes while a recording was made, and which of it is played when.
+//!
+//! One recording is made in a volume at a time, so at any time at most one is there. Where a publisher had gone and come
+//! back there are several, which are played one after another.
+
+use super::starts::Begins;
+use super::wanted::Unwanted;
+use super::{Connection, Part};
+use crate::archive::archives::OpenError;
+use crate::archive::drift::Drift;
+use crate::archive::start::{Found, Start};
+use crate::archive::{Archive, ArchiveError, Recording};
+use crate::play::presentation::media_ns;
+use crate::play::trick::Permille;
+
+/// Of recordings in their order those that are played from that time on by the clock on the wall, or backwards, in the
+/// order in which they are.
+fn from(recordings: &[Recording], at_unix_ns: i128, is_back: bool) -> Vec<Recording> {
+    let begun = |of: &Recording| i128::from(of.begun_unix_ns) <= at_unix_ns;
+    // One that another one was begun behind was over then.
+    let last_begun = recordings.iter().rposition(begun);
+    match (is_back, last_begun) {
+        (true, Some(last)) => recordings[..=last].iter().rev().copied().collect(),
+        (true, None) => Vec::new(),
+        (false, first) => recordings[first.unwrap_or(0)..].to_vec(),
+    }
+}
+
+/// That which was made for longest; the first of equals.
+pub(super) fn longest(made: &[(Recording, u64)]) -> Option<Recording> {
+    let mut longest: Option<(Recording, u64)> = None;
+    for (recording, ns) in made {
+        if longest.is_none_or(|(_, most)| *ns > most) {
+            longest = Some((*recording, *ns));
+        }
+    }
+    longest.map(|(recording, _)| recording)
+}
+
+impl Connection<'_> {
+    /// What was recorded in a volume while another recording was made, in order, and for how long in nanoseconds.
+    pub(super) fn made_with(
+        &self,
+        archive: &Archive,
+        (master, other): (&Archive, &Recording),
+    ) -> Result<Vec<(Recording, u64)>, ArchiveError> {
+        let time_of = |archive: &Archive, recording: &Recording| {
+            let end = match archive.goes_on(recording) {
+                true => u64::MAX,
+                false => {
+                    let length = archive.extent(&self.shared.client, recording)?.end;
+                    recording.begun_unix_ns.saturating_add(length)
+                }
+            };
+            Ok::<_, ArchiveError>(recording.begun_unix_ns..end)
+        };
+        let of_other = time_of(master, other)?;
+        let mut made = Vec::new();
+        let recordings = archive.recordings();
+        for (number, recording) in recordings.iter().enumerate() {
+            // One is made at a time.
+            let next = recordings.get(number + 1);
+            let is_before = next.is_some_and(|next| next.begun_unix_ns <= of_other.start);
+            if is_before || recording.begun_unix_ns >= of_other.end {
+                continue;
+            }
+            let of_this = time_of(archive, recording)?;
+            let begins = of_this.start.max(of_other.start);
+            let both = of_this.end.min(of_other.end).saturating_sub(begins);
+            if both > 0 {
+                made.push((*recording, both));
+            }
+        }
+        Ok(made)
+    }
+
+    /// Whether players that were told of a part understand a recording of its volume.
+    fn is_like(&self, part: &Part, recording: &Recording) -> Result<bool, OpenError> {
+        if recording.number == part.recording.number {
+            return Ok(true);
+        }
+        let archives = &self.shared.archives;
+        let description = archives.describe(&part.archive, *recording)?.description;
+        Ok(description.is_some_and(|of| part.description.is_like(&of)))
+    }
+
+    /// Where a part begins so that what it shows was at this time by the clock on the wall, in the first of its volume's
+    /// recordings that has something from there on; `None`: none has.
+    pub(super) fn along(
+        &self,
+        part: &Part,
+        recordings: &[Recording],
+        at_unix_ns: i128,
+        scale: Permille,
+    ) -> Result<Option<Begins>, Unwanted> {
+        for recording in from(recordings, at_unix_ns, scale < Permille(0)) {
+            if !self.is_like(part, &recording)? {
+                continue;
+            }
+            let about = media_ns(at_unix_ns, i128::from(recording.begun_unix_ns));
+            let about = u64::try_from(about.max(0)).unwrap_or(u64::MAX);
+            let (begun_ns, drift) = self.clock_of(part, &recording, about)?;
+            let at = media_ns(at_unix_ns, begun_ns);
+            if let Some(found) = self.start_along(part, &recording, at, scale)? {
+                return Ok(Some(Begins {
+                    recording,
+                    found,
+                    begun_ns,
+                    drift,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same of one that has nothing from there on, but may have when its publisher comes back.
+    pub(super) fn waiting(
+        &self,
+        part: &Part,
+        recordings: &[Recording],
+        at_unix_ns: i128,
+    ) -> Result<Option<Begins>, Unwanted> {
+        let mut last = None;
+        for recording in recordings.iter().rev() {
+            if self.is_like(part, recording)? {
+                last = Some(*recording);
+                break;
+            }
+        }
+        let Some(recording) = last else {
+            return Ok(None);
+        };
+        let begun_ns = i128::from(recording.begun_unix_ns);
+        let at = media_ns(at_unix_ns, begun_ns).max(0);
+        let start = Start {
+            serial: recording.end,
+            packet: 0,
+            media_ns: u64::try_from(at).unwrap_or(u64::MAX),
+        };
+        Ok(Some(Begins {
+            recording,
+            found: Found::from(start),
+            begun_ns,
+            drift: Drift::default(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recording(number: u64, begun_unix_ns: u64) -> Recording {
+        Recording {
+            number,
+            first: 0,
+            end: 1,
+            begun_unix_ns,
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_at_a_time_is_played_first_and_then_what_came_after() {
+        let all = [recording(3, 100), recording(4, 200), recording(7, 300)];
+        let numbers = |at, is_back| -> Vec<u64> {
+            let found = from(&all, at, is_back).into_iter();
+            found.map(|of| of.number).collect()
+        };
+        assert_eq!(numbers(50, false), [3, 4, 7]);
+        assert_eq!(numbers(150, false), [3, 4, 7]);
+        assert_eq!(numbers(200, false), [4, 7]);
+        assert_eq!(numbers(900, false), [7]);
+        assert!(numbers(50, true).is_empty());
+        assert_eq!(numbers(200, true), [4, 3]);
+        assert_eq!(numbers(900, true), [7, 4, 3]);
+        assert!(from(&[], 5, false).is_empty());
+    }
+
+    #[test]
+    fn the_longest_is_the_first_of_equals() {
+        let made = [3, 5, 5, 1].map(|ns| (recording(ns, 0), ns));
+        let is = |made: &[(Recording, u64)]| longest(made);
+        assert_eq!(is(&made), Some(recording(5, 0)));
+        let equals = [(recording(1, 0), 5), (recording(2, 0), 5)];
+        assert_eq!(is(&equals), Some(recording(1, 0)));
+        assert_eq!(is(&[]), None);
+    }
+}

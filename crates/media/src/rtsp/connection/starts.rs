@@ -1,0 +1,367 @@
+//! Where each of what is played together begins.
+
+use std::ops::Range;
+
+use sched::units::Nanos;
+
+use super::wanted::{Playable, Unwanted, ends_at, range_error};
+use super::{Connection, Part};
+use crate::archive::drift::Drift;
+use crate::archive::start::{self, Found, Start};
+use crate::archive::{ArchiveError, Recording};
+use crate::play::presentation::unix_ns;
+use crate::play::trick::{Keys, Permille, Way};
+
+/// A live player begins so many blocks behind what is on the disks.
+const LIVE_BLOCKS_BEHIND: u64 = 2;
+
+/// Blocks that are looked at for one that says when it was, if others are damaged.
+const LOOKED_AT_MAX: usize = 8;
+
+/// Who plays what goes on does not wait for a recording whose newest blocks are further behind those of the master.
+const LIVE_BEHIND_NS_MAX: i128 = 20_000_000_000;
+
+/// The master is not held up for longer by a key frame of another recording: that begins with its next one then.
+const LEAD_NS_MAX: u64 = 2_000_000_000;
+
+/// Faster, playing begins with a key frame before what is asked for if it is in one of so many groups of blocks.
+const NEAR_GROUPS: usize = 2;
+
+/// In so many the one that is shown first is looked for, which the answer names: each is a read, and 64 if its section is lost.
+const GROUPS_MAX: usize = 16;
+
+/// Where a part begins.
+pub(super) struct Begins {
+    pub(super) recording: Recording,
+    pub(super) found: Found,
+    /// When it began, by how far its clock is from the host's where it is played.
+    pub(super) begun_ns: i128,
+    /// How far that is.
+    pub(super) drift: Drift,
+}
+
+impl Connection<'_> {
+    /// When a recording began by the clock on the wall, as its own clock had it at a time of it; how far that is from the
+    /// host's.
+    pub(super) fn clock_of(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+    ) -> Result<(i128, Drift), ArchiveError> {
+        let drift = Drift::at(&part.archive, &self.shared.client, recording, media_ns)?;
+        let begun_ns = i128::from(recording.begun_unix_ns) + i128::from(drift.ns(media_ns));
+        Ok((begun_ns, drift))
+    }
+
+    /// What there is of each part now, in order: of the first just the master.
+    pub(super) fn recordings(
+        &self,
+        parts: &[Part],
+        master: &Recording,
+    ) -> Result<Vec<Vec<Recording>>, ArchiveError> {
+        let mut recordings = vec![vec![*master]];
+        if let [first, others @ ..] = parts {
+            for part in others {
+                let made = self.made_with(&part.archive, (&first.archive, master))?;
+                recordings.push(made.into_iter().map(|(recording, _)| recording).collect());
+            }
+        }
+        Ok(recordings)
+    }
+
+    /// Whether the master is being made.
+    pub(super) fn goes_on(&self, of: &Playable<'_>) -> bool {
+        of.parts[0].archive.goes_on(&of.master)
+    }
+
+    /// The numbers of a part's first recording that is played and of its last one, unless others may come; `None`: it is
+    /// the master, which is played alone.
+    pub(super) fn numbers(&self, of: &Playable<'_>, number: usize) -> Option<(u64, Option<u64>)> {
+        let recordings = of.recordings.get(number).filter(|_| number > 0)?;
+        let (first, last) = (recordings.first()?, recordings.last()?);
+        Some((first.number, (!self.goes_on(of)).then_some(last.number)))
+    }
+
+    /// Where each part begins, from a time on or with what is recorded now (`npt=now-`; RFC 2326, section 3.6); `None`: it
+    /// has nothing there.
+    pub(super) fn starts(
+        &self,
+        of: &Playable<'_>,
+        (from, is_now): (Option<u64>, bool),
+        scale: Permille,
+    ) -> Result<Vec<Option<Begins>>, Unwanted> {
+        // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
+        let paused = of.paused.filter(|_| from.is_none() && !is_now);
+        let paused = paused.unwrap_or_default();
+        let is_live = of.is_live && paused.is_empty() && matches!(from, None | Some(0));
+        let is_from_now = is_now || is_live;
+        let is_alone = of.parts.len() == 1;
+        let begins = |part: &Part, recording: &Recording, found: Found| {
+            // Its own clock is the only one then.
+            let (begun_ns, drift) = match is_alone {
+                true => (i128::from(recording.begun_unix_ns), Drift::default()),
+                false => self.clock_of(part, recording, found.start.media_ns)?,
+            };
+            Ok::<_, ArchiveError>(Begins {
+                recording: *recording,
+                found,
+                begun_ns,
+                drift,
+            })
+        };
+        let mut starts: Vec<Option<Begins>> = Vec::with_capacity(of.parts.len());
+        for (number, (part, recordings)) in of.parts.iter().zip(&of.recordings).enumerate() {
+            let was = paused.get(number).copied().flatten();
+            let was = was.and_then(|was| {
+                let recording = recordings.iter().find(|of| of.number == was.recording);
+                Some((recording?, was.start))
+            });
+            starts.push(match was {
+                // It was overwritten meanwhile: that is nothing to wait for.
+                Some((recording, was)) if was.serial < recording.first && scale > Permille(0) => {
+                    let mut found = self.beginning(part, recording, scale)?;
+                    found.start.media_ns = found.start.media_ns.max(was.media_ns);
+                    Some(begins(part, recording, found)?)
+                }
+                Some((recording, was)) => {
+                    let shown = self.shown_from(part, recording, was.media_ns, scale)?;
+                    Some(begins(part, recording, shown.unwrap_or(was).into())?)
+                }
+                None => None,
+            });
+        }
+        let was_at = starts
+            .iter()
+            .flatten()
+            .map(|of| unix_ns(of.found.start.media_ns, of.begun_ns));
+        let was_at = match scale < Permille(0) {
+            true => was_at.max(),
+            false => was_at.min(),
+        };
+        let at_unix_ns = match was_at {
+            Some(at) => at,
+            None if is_from_now => self.now_in(of)?,
+            None => {
+                let found = self.start(&of.parts[0], &of.master, from, scale)?;
+                // Each begins at its own key frame before what was asked for.
+                let at = from.unwrap_or(0).max(found.start.media_ns);
+                let master = begins(&of.parts[0], &of.master, found)?;
+                let at = unix_ns(at, master.begun_ns);
+                starts[0] = Some(master);
+                at
+            }
+        };
+        let may_come = self.goes_on(of) && !scale.is_by_keys();
+        for (number, (part, recordings)) in of.parts.iter().zip(&of.recordings).enumerate() {
+            if starts[number].is_none() {
+                let found = self.along(part, recordings, at_unix_ns, scale)?;
+                starts[number] = match found {
+                    None if number > 0 && may_come => self.waiting(part, recordings, at_unix_ns)?,
+                    found => found,
+                };
+            }
+        }
+        Ok(starts)
+    }
+
+    /// What is played by who begins with what goes on: the newest of which each part has something on the disks, by the
+    /// clock on the wall.
+    fn now_in(&self, of: &Playable<'_>) -> Result<i128, Unwanted> {
+        let mut newest = Vec::with_capacity(of.parts.len());
+        for (part, recordings) in of.parts.iter().zip(&of.recordings) {
+            let Some(recording) = recordings.last() else {
+                continue;
+            };
+            let last = recording.end.saturating_sub(1 + LIVE_BLOCKS_BEHIND);
+            let serials = recording.first..=last.max(recording.first);
+            for serial in serials.rev().take(LOOKED_AT_MAX) {
+                if let Some(trailer) = part.archive.trailer(&self.shared.client, serial)? {
+                    let begun_ns = i128::from(recording.begun_unix_ns);
+                    newest.push(unix_ns(trailer.media_ns, begun_ns));
+                    break;
+                }
+            }
+        }
+        let [master, ..] = newest[..] else {
+            return Err(range_error("the newest blocks are damaged"));
+        };
+        let earliest = newest.into_iter().min().unwrap_or(master);
+        Ok(earliest.max(master - LIVE_BEHIND_NS_MAX))
+    }
+
+    /// Where a part begins so that what it shows was at this time of it; `None`: it is over then, or has not begun.
+    pub(super) fn start_along(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        at: i128,
+        scale: Permille,
+    ) -> Result<Option<Found>, Unwanted> {
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let is_back = scale < Permille(0);
+        let Ok(at) = u64::try_from(at) else {
+            // It begins later.
+            return match is_back {
+                true => Ok(None),
+                false => Ok(Some(self.beginning(part, recording, scale)?)),
+            };
+        };
+        let goes_on = archive.goes_on(recording);
+        if !is_back && !goes_on && at > archive.extent(client, recording)?.end {
+            return Ok(None);
+        }
+        let found = self.start_at(part, recording, at, scale)?;
+        if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
+            return Ok(Some(found));
+        }
+        let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
+        let next = keys
+            .next_key(|_, _| Nanos::ZERO)?
+            .map(|key| Found::from(Start::from(key)));
+        // The next one may not have been recorded yet.
+        Ok(next.or(goes_on.then_some(found)))
+    }
+
+    /// The last key frame up to that time; faster than it was or backwards, what is shown first then.
+    fn start_at(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+        scale: Permille,
+    ) -> Result<Found, ArchiveError> {
+        if let Some(start) = self.first_shown(part, recording, media_ns, scale)? {
+            return Ok(start.into());
+        }
+        let video = usize::from(part.description.video_track());
+        let (client, stream) = (&self.shared.client, Some(&part.reserved));
+        start::start_at(&part.archive, client, recording, media_ns, video, stream)
+    }
+
+    /// Faster than it was or backwards, the last key frame that is shown up to that time; forward, where none is, that time
+    /// with the place of the next one. `None`: it is shown as it was or slower, or none of these is near, or there is no index
+    /// yet.
+    fn first_shown(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+        scale: Permille,
+    ) -> Result<Option<Start>, ArchiveError> {
+        if !scale.is_by_keys() {
+            return Ok(None);
+        }
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let is_back = scale < Permille(0);
+        let groups = if is_back { GROUPS_MAX } else { NEAR_GROUPS };
+        let before = Way::Back.first_key(archive, client, recording, media_ns, groups)?;
+        if let Some(key) = before {
+            return Ok(Some(key.into()));
+        }
+        match is_back {
+            true => Ok(None),
+            false => self.shown_from(part, recording, media_ns, scale),
+        }
+    }
+
+    /// Faster than it was or backwards, that time with the place of the key frame that is shown first from it on.
+    fn shown_from(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        media_ns: u64,
+        scale: Permille,
+    ) -> Result<Option<Start>, ArchiveError> {
+        if !scale.is_by_keys() {
+            return Ok(None);
+        }
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let way = Way::of(scale);
+        let key = way.first_key(archive, client, recording, media_ns, GROUPS_MAX)?;
+        Ok(key.map(|key| Start {
+            media_ns,
+            ..key.into()
+        }))
+    }
+
+    /// When the recording ends, if that is before a time and playing would begin there.
+    fn end_before(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        from: u64,
+        start: Start,
+    ) -> Result<Option<u64>, ArchiveError> {
+        let archive = &part.archive;
+        let is_near = start.serial + start::KEY_BLOCKS_MAX >= recording.end;
+        // The end of what goes on has to be read, and only in its last blocks there may be no such time.
+        if !is_near && archive.goes_on(recording) {
+            return Ok(None);
+        }
+        let is_before = |extent: &Range<u64>| from > extent.end;
+        match archive.extent(&self.shared.client, recording) {
+            Ok(extent) if is_near => Ok(Some(extent).filter(is_before).map(|of| of.end)),
+            Err(error) if is_near => Err(error),
+            // What is damaged at the end keeps nobody from what is before.
+            extent => {
+                let extent = extent.ok().filter(|of| !of.is_empty());
+                Ok(extent.filter(is_before).map(|of| of.end))
+            }
+        }
+    }
+
+    /// Where it begins, with what has not been overwritten.
+    fn beginning(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        scale: Permille,
+    ) -> Result<Found, ArchiveError> {
+        let media_ns = part.archive.begins(&self.shared.client, recording)?;
+        let start = self.first_shown(part, recording, media_ns, scale)?;
+        let first = Start {
+            serial: recording.first,
+            packet: 0,
+            media_ns,
+        };
+        Ok(start.unwrap_or(first).into())
+    }
+
+    /// Where the master begins that is asked for from there on.
+    fn start(
+        &self,
+        part: &Part,
+        recording: &Recording,
+        from: Option<u64>,
+        scale: Permille,
+    ) -> Result<Found, Unwanted> {
+        let (archive, client) = (&part.archive, &self.shared.client);
+        let at = |time| self.start_at(part, recording, time, scale);
+        match from {
+            None if scale < Permille(0) => Ok(at(u64::MAX)?),
+            None | Some(0) => Ok(self.beginning(part, recording, scale)?),
+            Some(from) => {
+                let mut found = at(from)?;
+                let start = found.start;
+                let is_first = start.serial == recording.first && start.packet == 0;
+                // A key frame may be before the first packet of its block.
+                let is_key = scale.is_by_keys() && start.media_ns < from;
+                // What is before the first packet, or has been overwritten, is nothing to wait for.
+                let begins = match is_first {
+                    _ if scale < Permille(0) || is_key => 0,
+                    true => found
+                        .look_into(archive, &part.reserved, |block| block.trailer.media_ns)?
+                        .unwrap_or(0),
+                    false if scale.is_by_keys() => archive.begins(client, recording)?,
+                    false => 0,
+                };
+                found.start.media_ns = found.start.media_ns.max(begins);
+                if let Some(end) = self.end_before(part, recording, from, start)? {
+                    return Err(ends_at(end));
+                }
+                Ok(found)
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What a URL names: a volume to record in, recordings to play.
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+use rtsp_types::StatusCode;
+
+use super::answer::{Answer, answer};
+use super::meanwhile::longest;
+use super::{Asked, Connection};
+use crate::archive::archives::OpenError;
+use crate::archive::{Archive, ArchiveError, Recording};
+use crate::rtsp::access::Right;
+use crate::sdp::{self, Description};
+
+/// So many are played together.
+const PARTS_MAX: usize = 8;
+
+/// What a path names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Target {
+    /// At least one.
+    pub(super) volumes: Vec<String>,
+    /// A recording of the first of them by its number; the newest.
+    pub(super) number: Option<u64>,
+    /// `live`: from now on.
+    pub(super) is_live: bool,
+    /// What follows.
+    pub(super) rest: String,
+}
+
+/// `/VOLUME`, `/VOLUME/7`, `/VOLUME/live`, each with a track behind it or not; `VOLUME+OTHER` for what is played together.
+pub(super) fn target(request: &Asked) -> Option<Target> {
+    of_path(request.request_uri()?.path())
+}
+
+/// The volumes of what a path names.
+pub(crate) fn volumes(path: &str) -> Option<Vec<String>> {
+    let first = path.trim_matches('/').split('/').next()?;
+    let volumes = first.split('+').map(|volume| {
+        let volume = percent_decode_str(volume).decode_utf8().ok()?;
+        (!volume.is_empty()).then(|| volume.into_owned())
+    });
+    volumes.collect()
+}
+
+fn of_path(path: &str) -> Option<Target> {
+    let volumes = volumes(path)?;
+    let rest = path.trim_matches('/').split_once('/');
+    let rest = rest.map_or("", |(_, rest)| rest);
+    let (first, others) = rest.split_once('/').unwrap_or((rest, ""));
+    let number = first.parse().ok();
+    let is_live = first == "live";
+    Some(Target {
+        volumes,
+        number,
+        is_live,
+        rest: if number.is_some() || is_live {
+            others.to_owned()
+        } else {
+            rest.to_owned()
+        },
+    })
+}
+
+/// Why what a player names is no recording nor a track of one; `None`: it is, or names no volume at all.
+pub(super) fn strange(request: &Asked) -> Option<String> {
+    let Target { number, rest, .. } = target(request)?;
+    if rest.is_empty() || sdp::is_control(&rest) {
+        return None;
+    }
+    Some(match number {
+        Some(number) => format!("there is no {rest:?} in recording {number}"),
+        None => format!(
+            "there is no recording {rest:?}: its number follows the volume, or `live`, or nothing for the newest"
+        ),
+    })
+}
+
+fn nameless(request: &Asked) -> Answer {
+    answer(Some(request), StatusCode::NotFound)
+        .reason("name a volume: rtsp://HOST/VOLUME, with %2B for a plus in its name")
+}
+
+/// The volume that a request would record in.
+pub(super) fn recorded_to(request: &Asked) -> Result<String, Answer> {
+    let target = target(request).ok_or_else(|| nameless(request))?;
+    let no = |why| Err(answer(Some(request), StatusCode::BadRequest).reason(why));
+    let [volume] = &target.volumes[..] else {
+        return no("a recording is made in one volume; a plus in its name is written as %2B");
+    };
+    if target.number.is_some() || target.is_live {
+        return no(
+            "a recording gets its number when it begins; name the volume alone: rtsp://HOST/VOLUME",
+        );
+    }
+    Ok(volume.clone())
+}
+
+/// Why something recorded could not be opened, for the peer.
+pub(super) fn unopened(request: &Asked, error: &OpenError) -> Answer {
+    let status = match error {
+        OpenError::Archive(ArchiveError::Empty(_)) => StatusCode::NotFound,
+        OpenError::Archive(
+            ArchiveError::Foreign(_)
+            | ArchiveError::Exported(_)
+            | ArchiveError::Small { .. }
+            | ArchiveError::Busy(_),
+        ) => StatusCode::Forbidden,
+        OpenError::Archive(_) => StatusCode::InternalServerError,
+        OpenError::Pool(engine::pool::PoolError::NoSuchVolume { .. })
+        | OpenError::NoRecording { .. } => StatusCode::NotFound,
+        OpenError::Pool(_) | OpenError::Memory(_) => StatusCode::ServiceUnavailable,
+    };
+    answer(Some(request), status).reason(error.to_string())
+}
+
+/// A recording that can be played.
+pub(super) struct Recorded {
+    pub(super) archive: Arc<Archive>,
+    pub(super) recording: Recording,
+    pub(super) description: Description,
+}
+
+impl Connection<'_> {
+    /// The recordings that a request names: the first one, and of the other volumes what was recorded with it. There is
+    /// one at least.
+    pub(super) fn recorded(&self, request: &Asked) -> Result<Vec<Recorded>, Answer> {
+        let target = target(request).ok_or_else(|| nameless(request))?;
+        if let Some(why) = strange(request) {
+            return Err(answer(Some(request), StatusCode::NotFound).reason(why));
+        }
+        let count = target.volumes.len();
+        if count > PARTS_MAX {
+            let why = format!("{count} recordings: at most {PARTS_MAX} are played together");
+            return Err(answer(Some(request), StatusCode::BadRequest).reason(why));
+        }
+        let mut recorded: Vec<Recorded> = Vec::with_capacity(count);
+        for volume in &target.volumes {
+            self.may(request, Right::Play, volume)?;
+            if recorded
+                .iter()
+                .any(|of| of.archive.volume().name() == volume)
+            {
+                let why = format!("volume {volume:?} is named twice");
+                return Err(answer(Some(request), StatusCode::BadRequest).reason(why));
+            }
+            recorded.push(self.recorded_in(request, &target, volume, recorded.first())?);
+        }
+        Ok(recorded)
+    }
+
+    /// The one in a volume: that which is named, or that which was recorded with the first one.
+    fn recorded_in(
+        &self,
+        request: &Asked,
+        target: &Target,
+        volume: &str,
+        first: Option<&Recorded>,
+    ) -> Result<Recorded, Answer> {
+        let missing = |why: String| answer(Some(request), StatusCode::NotFound).reason(why);
+        let archive = self.shared.archives.open(volume, None);
+        let archive = archive.map_err(|error| unopened(request, &error))?;
+        let recording = match first {
+            Some(first) if !target.is_live => self
+                .made_with(&archive, (&first.archive, &first.recording))
+                .map(|made| longest(&made))
+                .map_err(|error| unopened(request, &error.into()))?
+                .ok_or_else(|| {
+                    missing(format!(
+                        "nothing was recorded in volume {volume:?} while recording {} in volume {:?} was",
+                        first.recording.number,
+                        first.archive.volume().name()
+                    ))
+                })?,
+            _ => archive
+                .recording(target.number.filter(|_| first.is_none()))
+                .ok_or_else(|| {
+                    let which = target.number.map_or("recording".to_owned(), |number| {
+                        format!("recording {number}")
+                    });
+                    missing(format!("there is no {which} in volume {volume:?}"))
+                })?,
+        };
+        if target.is_live && !archive.goes_on(&recording) {
+            return Err(missing(match archive.is_recorded() {
+                true => format!(
+                    "nothing is on the disks yet of what is recorded in volume {volume:?}: ask again"
+                ),
+                false => format!("nobody records in volume {volume:?}"),
+            }));
+        }
+        let described = self.shared.archives.describe(&archive, recording);
+        let described = described.map_err(|error| unopened(request, &error))?;
+        let description = described.description.ok_or_else(|| {
+            missing(format!(
+                "the last blocks of recording {} in volume {volume:?} are damaged",
+                recording.number
+            ))
+        })?;
+        Ok(Recorded {
+            archive,
+            recording,
+            description,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_volumes_a_recording_and_a_track() {
+        let of = |path| {
+            let Target {
+                volumes,
+                number,
+                is_live,
+                rest,
+            } = of_path(path)?;
+            Some((volumes.join("|"), number, is_live, rest))
+        };
+        let is = |volumes: &str, number, is_live, rest: &str| {
+            Some((volumes.to_owned(), number, is_live, rest.to_owned()))
+        };
+        assert_eq!(of("/cam"), is("cam", None, false, ""));
+        assert_eq!(of("/cam/track1"), is("cam", None, false, "track1"));
+        assert_eq!(of("/cam/7/track1/"), is("cam", Some(7), false, "track1"));
+        assert_eq!(of("/cam/live"), is("cam", None, true, ""));
+        assert_eq!(of("/a+b+c/7"), is("a|b|c", Some(7), false, ""));
+        assert_eq!(
+            of("/front%20door+b%2B"),
+            is("front door|b+", None, false, "")
+        );
+        for none in ["", "/", "/a++b", "/+", "/%ff"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

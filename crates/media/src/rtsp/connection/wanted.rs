@@ -1,0 +1,481 @@
+//! What a PLAY asks for: from where to where, how fast, and which way.
+
+use std::time::Instant;
+
+use engine::stream::Refusal;
+use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed};
+use sched::units::Nanos;
+
+use super::range::{self, clock_text, from_ns, npt, seconds, utc};
+use super::setup::UNCARRIED;
+use super::{Asked, Connection, Part};
+use crate::archive::archives::OpenError;
+use crate::archive::block::{Block, Kind};
+use crate::archive::drift::Drift;
+use crate::archive::start::{Found, Place};
+use crate::archive::{ArchiveError, Recording};
+use crate::play::presentation::{media_ns, unix_ns};
+use crate::play::trick::Permille;
+use crate::play::{Continuation, Manner};
+use crate::rtp::packet::Header;
+use crate::rtsp::transport::Transport;
+use crate::sdp;
+
+/// The slowest and the fastest that is shown, either way, and that is sent.
+pub(super) const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
+pub(super) const SPEED_PERMILLE: std::ops::RangeInclusive<i64> = 100..=16_000;
+
+/// What a PLAY asks for, whatever there is.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// From when on, in nanoseconds of the master; `None`: where it was paused, or from the beginning.
+    from: Option<u64>,
+    /// With what is recorded now.
+    is_now: bool,
+    /// Up to where it is played.
+    until_ns: Option<u64>,
+    /// Times are told by the clock on the wall.
+    is_by_clock: bool,
+    pub(super) scale: Permille,
+    /// How fast it is to be sent, if anything was said of that.
+    pub(super) speed: Option<Permille>,
+}
+
+impl Terms {
+    /// The same from where it is.
+    pub(super) fn going_on(self) -> Self {
+        Self {
+            from: None,
+            is_now: false,
+            ..self
+        }
+    }
+}
+
+/// What is to be played.
+pub(super) struct Wanted {
+    /// Of which of the session's parts, in their order. There is one.
+    pub(super) parts: Vec<WantedPart>,
+    /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
+    pub(super) first_unix_ns: i128,
+    pub(super) terms: Terms,
+    /// When the master began, by how far its clock is from the host's at that time: times count from there.
+    begun_ns: i128,
+    /// How each of the session's parts goes on that does as it was.
+    pub(super) continuations: Vec<Option<Continuation>>,
+}
+
+/// What is to be played of one of the session's parts.
+pub(super) struct WantedPart {
+    /// Which.
+    pub(super) number: usize,
+    pub(super) recording: Recording,
+    /// The numbers of the first recording of its volume that is played, and of the last one unless others may come; `None`:
+    /// just that one is.
+    pub(super) numbers: Option<(u64, Option<u64>)>,
+    /// When it began, by how far its clock is from the host's where it is played.
+    pub(super) begun_ns: i128,
+    /// How far that is.
+    pub(super) drift: Drift,
+    pub(super) found: Found,
+    /// The time of the last packet in that block, which is there already.
+    pub(super) lasts_to_ns: Option<u64>,
+    pub(super) manner: Manner,
+}
+
+impl WantedPart {
+    /// How long, from when that is shown which is shown first, what has been read lasts.
+    pub(super) fn lasts(&self, first_unix_ns: i128) -> Nanos {
+        let Manner { scale, speed, .. } = self.manner;
+        let Some(to) = self.lasts_to_ns.filter(|_| !scale.is_by_keys()) else {
+            return Nanos::ZERO;
+        };
+        let shown = self
+            .manner
+            .shown_ns(media_ns(first_unix_ns, self.begun_ns), to);
+        Nanos(from_ns(speed.time_for(shown)))
+    }
+}
+
+/// What a player's session knows of what it plays.
+pub(super) struct Playable<'a> {
+    pub(super) parts: &'a [Part],
+    /// What there is of each of them now, in order: of the first just the master.
+    pub(super) recordings: Vec<Vec<Recording>>,
+    pub(super) master: Recording,
+    pub(super) transports: &'a [Option<Transport>],
+    /// Where each of them was paused.
+    pub(super) paused: Option<&'a [Option<Place>]>,
+    /// It goes on as it was: what was not played there is not now.
+    pub(super) is_as_it_was: bool,
+    pub(super) is_live: bool,
+}
+
+impl Playable<'_> {
+    /// Whether the picture of a part is played, by which its key frames are known.
+    fn has_picture(&self, part: &Part) -> bool {
+        let video = usize::from(part.description.video_track());
+        let transport = part.transports(self.transports).get(video);
+        part.description.has_video() && transport.is_some_and(Option::is_some)
+    }
+
+    /// Whether something of a part, which has that number, is played in this way.
+    fn is_played(&self, number: usize, part: &Part, scale: Permille) -> bool {
+        let was = self.paused.and_then(|of| *of.get(number)?);
+        if self.is_as_it_was && was.is_none() {
+            return false;
+        }
+        match scale.is_by_keys() {
+            true => self.has_picture(part),
+            false => part.transports(self.transports).iter().any(Option::is_some),
+        }
+    }
+}
+
+/// Why what is asked for cannot be played.
+pub(super) enum Unwanted {
+    /// It makes no sense, or there is no such time.
+    Range(String),
+    /// What is recorded cannot be read.
+    Archive(OpenError),
+}
+
+impl From<OpenError> for Unwanted {
+    fn from(error: OpenError) -> Self {
+        Self::Archive(error)
+    }
+}
+
+impl From<ArchiveError> for Unwanted {
+    fn from(error: ArchiveError) -> Self {
+        Self::Archive(error.into())
+    }
+}
+
+pub(super) fn range_error(why: impl Into<String>) -> Unwanted {
+    Unwanted::Range(why.into())
+}
+
+/// That it begins behind the end.
+pub(super) fn ends_at(end_ns: u64) -> Unwanted {
+    let end = seconds(end_ns);
+    range_error(format!("the recording ends at {end} s"))
+}
+
+/// Whether nothing lies between a time and where playing is to end.
+fn is_empty(from: u64, until: Option<u64>, scale: Permille) -> bool {
+    until.is_some_and(|until| match scale < Permille(0) {
+        true => until >= from,
+        false => until <= from,
+    })
+}
+
+impl Wanted {
+    /// How fast it is sent, if anything is said of that.
+    pub(super) fn plays_at(&mut self, speed: Option<Permille>) {
+        self.terms.speed = speed;
+        for part in &mut self.parts {
+            part.manner.speed = speed.unwrap_or(Permille::ONE);
+        }
+    }
+
+    /// What `Range` is answered.
+    pub(super) fn range(&self) -> String {
+        let time = |ns: u64| match self.terms.is_by_clock {
+            true => clock_text(from_ns(unix_ns(ns, self.begun_ns))),
+            false => seconds(ns),
+        };
+        let until = self.terms.until_ns.map(time).unwrap_or_default();
+        let unit = if self.terms.is_by_clock {
+            "clock"
+        } else {
+            "npt"
+        };
+        let first = from_ns(media_ns(self.first_unix_ns, self.begun_ns));
+        format!("{unit}={}-{until}", time(first))
+    }
+}
+
+impl Connection<'_> {
+    /// From when to when, how fast and which way.
+    pub(super) fn terms(&self, request: &Asked, of: &Playable<'_>) -> Result<Terms, Unwanted> {
+        let range = range::asked(request)?;
+        let speed = speed(request)?;
+        let is_by_clock = matches!(range, Some(Range::Utc(_)));
+        let is_now = matches!(
+            range,
+            Some(Range::Npt(
+                NptRange::From(NptTime::Now) | NptRange::FromTo(NptTime::Now, _)
+            ))
+        );
+        let (from, until_ns) = match range {
+            None => (None, None),
+            Some(Range::Npt(range)) => npt(range),
+            Some(Range::Utc(range)) => {
+                // How far its clock is from the host's at about that time.
+                let about = utc(range, i128::from(of.master.begun_unix_ns))?;
+                let about = about.0.or(about.1).unwrap_or(0);
+                let (begun_ns, _) = self.clock_of(&of.parts[0], &of.master, about)?;
+                utc(range, begun_ns)?
+            }
+            Some(other) => {
+                return Err(range_error(format!(
+                    "{other}: npt and clock are what can be played by"
+                )));
+            }
+        };
+        let scale = scale(request, of)?;
+        if is_now && !self.goes_on(of) {
+            return Err(range_error("nothing of it is recorded now: it has ended"));
+        }
+        if from.is_some_and(|from| is_empty(from, until_ns, scale)) {
+            return Err(range_error("the range is empty"));
+        }
+        Ok(Terms {
+            from,
+            is_now,
+            until_ns,
+            is_by_clock,
+            scale,
+            speed,
+        })
+    }
+
+    /// The same, where it is known at once that it begins within what there is of the master.
+    pub(super) fn terms_within(
+        &self,
+        request: &Asked,
+        of: &Playable<'_>,
+    ) -> Result<Terms, Unwanted> {
+        let terms = self.terms(request, of)?;
+        let archive = &of.parts[0].archive;
+        if let Some(from) = terms.from.filter(|_| !archive.goes_on(&of.master)) {
+            let extent = archive.extent(&self.shared.client, &of.master)?;
+            if !extent.is_empty() && from > extent.end {
+                return Err(ends_at(extent.end));
+            }
+        }
+        Ok(terms)
+    }
+
+    /// From where to where that is.
+    pub(super) fn wanted(&self, terms: Terms, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
+        let Terms {
+            from,
+            is_now,
+            until_ns: until,
+            scale,
+            ..
+        } = terms;
+        let is_back = scale < Permille(0);
+        let starts = self.starts(of, (from, is_now), scale)?;
+        // The key frame that it begins with may be before it.
+        let begins = starts[0].as_ref();
+        let begun_ns = begins.map_or(i128::from(of.master.begun_unix_ns), |of| of.begun_ns);
+        let begins = begins.map_or(0, |begins| begins.found.start.media_ns);
+        let begins = from.unwrap_or(begins);
+        if is_empty(begins, until, scale) {
+            return Err(range_error("the range is empty"));
+        }
+        let mut parts = Vec::with_capacity(of.parts.len());
+        for (number, (part, start)) in of.parts.iter().zip(starts).enumerate() {
+            let Some(start) = start.filter(|_| of.is_played(number, part, scale)) else {
+                continue;
+            };
+            let until = until.map(|until| media_ns(unix_ns(until, begun_ns), start.begun_ns));
+            let tracks = part.description.tracks().iter();
+            parts.push(WantedPart {
+                number,
+                recording: start.recording,
+                numbers: self.numbers(of, number),
+                begun_ns: start.begun_ns,
+                drift: start.drift,
+                found: start.found,
+                lasts_to_ns: None,
+                manner: Manner {
+                    scale,
+                    speed: Permille::ONE,
+                    until_ns: until,
+                    track: part.description.video_track(),
+                    clock_rates: tracks.map(|track| track.clock_rate).collect(),
+                },
+            });
+        }
+        let firsts = parts
+            .iter()
+            .map(|of| unix_ns(of.found.start.media_ns, of.begun_ns));
+        let first = if is_back { firsts.max() } else { firsts.min() };
+        Ok(Wanted {
+            first_unix_ns: first
+                .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
+            parts,
+            terms,
+            begun_ns,
+            continuations: Vec::new(),
+        })
+    }
+
+    /// How fast it is sent, for which as much more is reserved, or less: what was asked for, or as fast as it is shown
+    /// if the disks do not carry it for all that is played. `None`: nothing was said.
+    pub(super) fn speed(&self, speed: Option<Permille>, parts: &[Part]) -> Option<Permille> {
+        let wanted = speed.unwrap_or(Permille::ONE);
+        let change = |part: &Part, speed: Permille| {
+            // Whatever it is now, as that may be for a while.
+            let rate = speed.of_rate(part.member.promised());
+            part.reserved.change_rate(rate)?;
+            part.member.plays_at(speed);
+            Ok(())
+        };
+        let changed: Result<(), Refusal> = parts.iter().try_for_each(|part| change(part, wanted));
+        let Err(refusal) = changed else {
+            return speed;
+        };
+        if let Some(untold) = UNCARRIED.turn(Instant::now()) {
+            tracing::info!(peer = %self.peer, %refusal, untold, "a Speed is refused");
+        }
+        for part in parts {
+            if change(part, Permille::ONE).is_err() {
+                // What it had it keeps, and that is enough.
+                part.member.plays_at(Permille::ONE);
+            }
+        }
+        Some(Permille::ONE)
+    }
+
+    /// Of each track the number of its first packet, and the timestamp of the time that the answer's `Range` begins with,
+    /// as far as the first blocks say, which are played as they are read for this.
+    pub(super) fn rtp_info(
+        &self,
+        request: &Asked,
+        parts: &[Part],
+        wanted: &mut Wanted,
+    ) -> Option<String> {
+        let base = request.request_uri()?.as_str().trim_end_matches('/');
+        let first_unix_ns = wanted.first_unix_ns.max(wanted.begun_ns);
+        let mut said = Vec::new();
+        for of in &mut wanted.parts {
+            let part = parts.get(of.number)?;
+            let first_ns = media_ns(first_unix_ns, of.begun_ns);
+            let firsts = self.first_packets(part, of).unwrap_or_default();
+            for (track, header, at_ns) in firsts {
+                let after = of.manner.shown_ns(first_ns, at_ns);
+                let units = after * i128::from(of.manner.clock_rates[track]) / 1_000_000_000;
+                // Timestamps wrap.
+                let timestamp = header.timestamp.wrapping_sub(units as u32);
+                let control = sdp::control(part.first_track + track);
+                said.push(format!(
+                    "url={base}/{control};seq={};rtptime={timestamp}",
+                    header.sequence
+                ));
+            }
+        }
+        (!said.is_empty()).then(|| said.join(","))
+    }
+
+    /// The first packet of each track of a part, and when it is.
+    fn first_packets(&self, part: &Part, of: &mut WantedPart) -> Option<Vec<(usize, Header, u64)>> {
+        let WantedPart {
+            found,
+            manner,
+            recording,
+            ..
+        } = of;
+        let first = found.start.packet;
+        let read = found.look_into(&part.archive, &part.reserved, |block| {
+            // Behind one that is over another one may begin.
+            let is_it = block.trailer.recording == recording.number;
+            is_it.then(|| firsts_in(block, first, manner))
+        });
+        let (firsts, lasts_to_ns) = read.ok()???;
+        of.lasts_to_ns = of.lasts_to_ns.max(lasts_to_ns);
+        Some(firsts)
+    }
+}
+
+/// The first packet of each track in a block from one on, and when it is; and the time of the last of all.
+fn firsts_in(
+    block: &Block<'_>,
+    from: usize,
+    manner: &Manner,
+) -> (Vec<(usize, Header, u64)>, Option<u64>) {
+    let mut firsts: Vec<Option<(usize, Header, u64)>> = vec![None; manner.clock_rates.len()];
+    let mut lasts_to_ns = None;
+    for number in from..block.len() {
+        let Some((entry, _)) = block.packet(number) else {
+            continue;
+        };
+        lasts_to_ns = lasts_to_ns.max(Some(entry.media_ns));
+        let track = usize::from(entry.track);
+        if manner.scale.is_by_keys() && entry.track != manner.track {
+            continue;
+        }
+        if entry.kind == Kind::Rtp
+            && let Some(first @ None) = firsts.get_mut(track)
+            && let Some(header) = Header::parse(&entry.header)
+        {
+            *first = Some((track, header, entry.media_ns));
+        }
+    }
+    (firsts.into_iter().flatten().collect(), lasts_to_ns)
+}
+
+/// How fast it is to be sent.
+pub(super) fn speed(request: &Asked) -> Result<Option<Permille>, Unwanted> {
+    let asked = request.typed_header::<Speed>();
+    let asked = asked.map_err(|_| range_error("the Speed is no number"))?;
+    let Some(asked) = asked.map(f64::from) else {
+        return Ok(None);
+    };
+    let speed = permille(asked, SPEED_PERMILLE).filter(|speed| speed.0 > 0);
+    let error = || {
+        range_error(
+            "a Speed is how fast packets come, from 0.1 to 16; backwards is a Scale below 0",
+        )
+    };
+    speed.map(Some).ok_or_else(error)
+}
+
+/// How fast it is shown: what was asked for, or as it was where that cannot be.
+fn scale(request: &Asked, of: &Playable<'_>) -> Result<Permille, Unwanted> {
+    let asked = request.typed_header::<Scale>();
+    let asked = asked.map_err(|_| range_error("the Scale is no number"))?;
+    let Some(asked) = asked.map(f64::from) else {
+        return Ok(Permille::ONE);
+    };
+    let scale = permille(asked, SCALE_PERMILLE)
+        .ok_or_else(|| range_error("a Scale of nothing; PAUSE is what you mean"))?;
+    // Key frames are those of a picture that is played.
+    if scale.is_by_keys() && !of.parts.iter().any(|part| of.has_picture(part)) {
+        return Ok(Permille::ONE);
+    }
+    Ok(scale)
+}
+
+/// A factor in thousandths, as near as may be; `None`: it is zero, or no number.
+pub(super) fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Permille> {
+    let size = (factor.abs() * 1_000.0).round();
+    if size.is_nan() || size < 1.0 {
+        return None;
+    }
+    // Numbers that are too large become the largest there is.
+    let size = (size as i64).clamp(*allowed.start(), *allowed.end());
+    Some(Permille(if factor < 0.0 { -size } else { size }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_as_near_as_may_be() {
+        let near = |factor| permille(factor, SCALE_PERMILLE).map(|of| of.0);
+        assert_eq!(near(2.0), Some(2_000));
+        assert_eq!(near(-1.0), Some(-1_000));
+        assert_eq!(near(0.5), Some(500));
+        assert_eq!(near(1e300), Some(64_000));
+        assert_eq!(near(f64::NEG_INFINITY), Some(-64_000));
+        assert_eq!(near(1e-9), None);
+        assert_eq!(near(f64::NAN), None);
+        assert_eq!(near(0.0), None);
+    }
+}

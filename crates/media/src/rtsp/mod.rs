@@ -1,0 +1,12 @@
+//! The real-time streaming protocol (RTSP, RFC 2326): connections, what goes over them, and the server.
+
+pub mod access;
+pub(crate) mod connection;
+pub mod input;
+pub(crate) mod link;
+pub(crate) mod poll;
+pub(crate) mod receive;
+pub(crate) mod reports;
+pub(crate) mod server;
+pub mod tls;
+pub(crate) mod transport;
