@@ -21,17 +21,17 @@
 //!
 //! # Parts
 //!
-//! | module | what it is | may use |
+//! | module | what it is | uses |
 //! |---|---|---|
 //! | [sdp] | what a recording consists of, as SDP has it | |
-//! | [rtp] | packets: their clocks and numbers, frames in them, datagrams | |
-//! | [archive] | recordings in a volume: blocks, their index, rings, what is kept | sdp, rtp |
-//! | [session] | what has something reserved, and when to ask for another rate | archive |
-//! | [record] | from packets to blocks | session |
-//! | [play] | from blocks to packets | session |
+//! | [rtp] | packets: their clocks and numbers, frames in them, datagrams | sdp |
+//! | [session] | what has something reserved, and when to ask for another rate | |
+//! | [archive] | recordings in a volume: blocks, their index, rings, what is kept | sdp, session |
+//! | [record] | from packets to blocks | archive, rtp |
+//! | [play] | from blocks to packets | archive, rtp |
 //! | [rtsp] | connections, their bytes, users, and the server | record, play |
 //! | [camera] | cameras that are pulled from | rtsp, record |
-//! | [files] | recordings as files, for browsers and players of files | archive |
+//! | [files] | recordings as files, for browsers and players of files | archive, rtp |
 //!
 //! # Deliberately absent
 //!

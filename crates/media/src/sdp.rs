@@ -3,6 +3,7 @@
 mod meant;
 mod plain;
 
+use base64::Engine as _;
 use sched::units::BytesPerSecond;
 use sdp_types::{Attribute, Media, Session};
 
@@ -446,6 +447,24 @@ pub fn control(track: usize) -> String {
 pub(crate) fn is_control(name: &str) -> bool {
     let number = name.strip_prefix("track");
     number.is_some_and(|number| number.parse::<usize>().is_ok())
+}
+
+/// The value of one of the parameters of a format (`a=fmtp`).
+pub(crate) fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
+    parameters.split(';').find_map(|one| {
+        let (key, value) = one.trim().split_once('=')?;
+        key.trim()
+            .eq_ignore_ascii_case(name)
+            .then_some(value.trim())
+    })
+}
+
+/// Bytes of base64 (RFC 4648), as a description has them.
+pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
+    let config = base64::engine::GeneralPurposeConfig::new()
+        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
+    let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, config);
+    engine.decode(text).ok()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod latm;
 
 use super::unit::{Packet, Unit};
 use crate::sdp::Track as Described;
+use crate::sdp::parameter;
 use bits::{Bits, FREQUENCIES};
 use latm::{Elements, Mux};
 
@@ -59,16 +60,6 @@ const LOW_COMPLEXITY: u8 = 2;
 
 /// The longest frame, or element of frames.
 const FRAME_BYTES_MAX: usize = 1 << 16;
-
-/// The value of one of the parameters of a format (`a=fmtp`).
-pub(super) fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
-    parameters.split(';').find_map(|one| {
-        let (key, value) = one.trim().split_once('=')?;
-        key.trim()
-            .eq_ignore_ascii_case(name)
-            .then_some(value.trim())
-    })
-}
 
 /// As many bytes as there are: some descriptions have quotes around them, or something behind them.
 fn hexadecimal(text: &str) -> Vec<u8> {

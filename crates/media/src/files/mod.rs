@@ -37,7 +37,6 @@ use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use base64::Engine as _;
 use engine::front::Client;
 use sched::units::Nanos;
 
@@ -78,14 +77,6 @@ const SILENT: &str = "no packet of it came in the first 64 blocks of what is pla
 
 /// Packets lie in the order in which they came: so much after the end of what is wanted, nothing of that comes any more.
 const BEHIND_NS: u64 = 2_000_000_000;
-
-/// Bytes of base64 (RFC 4648), as a description has them.
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let config = base64::engine::GeneralPurposeConfig::new()
-        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
-    let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, config);
-    engine.decode(text).ok()
-}
 
 /// A recording that is read to be exported.
 #[derive(Debug)]

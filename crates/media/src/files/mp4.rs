@@ -4,7 +4,6 @@
 //! fragment alone can be handed to a browser. The boxes are `mp4-atom`'s.
 
 mod head;
-mod sps;
 
 use mp4_atom::esds::{DecoderConfig, DecoderSpecific, EsDescriptor, SLConfig};
 use mp4_atom::{
@@ -15,9 +14,8 @@ use mp4_atom::{
 };
 
 use super::aac;
-use super::nal::{Codec, Parameters};
+use crate::rtp::parameters::{Codec, Parameters};
 pub use head::TrackHead;
-pub use sps::has_fields;
 
 /// Flags of a sample that depends on no other, and of one that does (ISO/IEC 14496-12, 8.8.3.1).
 const KEY: u32 = 0x0200_0000;

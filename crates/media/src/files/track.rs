@@ -7,9 +7,10 @@ use sched::units::Nanos;
 use super::aac::{self, Aac};
 use super::jpeg::Jpeg;
 use super::mp4::{Sample, TrackHead};
-use super::nal::{self, Codec, Nals, Parameters};
+use super::nal::{self, Nals};
 use super::unit::{Packet, Reorder, Timeline, Unit};
-use crate::rtp::packet::{Coding, Frames, Header};
+use crate::rtp::packet::Header;
+use crate::rtp::parameters::{self, Codec, Parameters};
 use crate::sdp::Track as Described;
 
 /// What packets of a track carry.
@@ -57,33 +58,6 @@ pub fn exports(track: &Described) -> Exports {
     Exports { mp4, raw }
 }
 
-/// What a description says of a picture's parameters (RFC 6184, 8.1; RFC 7798, 7.1).
-fn parameters(codec: Codec, said: &str) -> Parameters {
-    let mut parameters = Parameters::default();
-    let names: &[&str] = match codec {
-        Codec::Avc => &["sprop-parameter-sets"],
-        Codec::Hevc => &["sprop-vps", "sprop-sps", "sprop-pps"],
-    };
-    let values = names.iter().filter_map(|name| aac::parameter(said, name));
-    for text in values.flat_map(|value| value.split(',')) {
-        if let Some(unit) = super::base64(text.trim()) {
-            parameters.note(codec, &unit);
-        }
-    }
-    parameters
-}
-
-/// Where the frames of a track begin that was described like this.
-#[must_use]
-pub fn frames_of(track: &Described) -> Frames {
-    let coding = Coding::of(&track.encoding);
-    let described = match coding {
-        Coding::Avc => parameters(Codec::Avc, &track.parameters).sps,
-        _ => None,
-    };
-    Frames::new(coding).described(&described.unwrap_or_default())
-}
-
 /// A track, and what has come of it.
 #[derive(Debug)]
 pub struct Track {
@@ -110,7 +84,7 @@ impl Track {
     #[must_use]
     pub fn new(number: usize, described: &Described, origin: Nanos) -> Option<Self> {
         let video = |codec| {
-            let parameters = parameters(codec, &described.parameters);
+            let parameters = parameters::described(codec, &described.parameters);
             Payload::Video(Nals::new(codec, parameters))
         };
         let payload = match &*described.encoding {

@@ -10,7 +10,7 @@ use sched::units::Bytes;
 
 use super::{Ask, Current, PlayError, Playback};
 use crate::archive::block::{Block, Entry, Kind};
-use crate::play::trick::Permille;
+use crate::session::Permille;
 use crate::session::demand::{LOOK_EVERY, Seen};
 
 impl Playback<'_> {

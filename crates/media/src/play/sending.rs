@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind, IoSlice};
 
 use super::{PlayError, Playback, Upcoming};
 use crate::archive::block::Kind;
-use crate::play::trick::Permille;
 use crate::rtp::packet::HEADER_BYTES;
+use crate::session::Permille;
 
 impl Playback<'_> {
     /// The header of the packet that is next, if that is RTP and there: as it came, or as it is numbered where it is not

@@ -2,4 +2,6 @@
 
 pub(crate) mod datagram;
 pub mod packet;
+pub mod parameters;
 pub mod reception;
+pub(crate) mod sps;

@@ -14,6 +14,9 @@ pub use sequence::{Order, Sequence};
 /// How long the fixed header is.
 pub const HEADER_BYTES: usize = 12;
 
+/// What a packet begins with: of RTP who sends it (RFC 3550, section 5.1), of RTCP as well (section 6.4).
+pub type Head = [u8; 12];
+
 /// What a fixed header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {

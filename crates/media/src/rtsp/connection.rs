@@ -24,6 +24,7 @@ mod recording;
 mod setup;
 mod starts;
 mod target;
+mod unwanted;
 mod wanted;
 
 use std::io;

@@ -6,6 +6,7 @@
 
 mod mended;
 
+use crate::rtp::packet::Head;
 use std::num::NonZeroUsize;
 
 use rtsp_types::{Message, ParseError, Request, Response};
@@ -20,9 +21,6 @@ const ANSWER: &[u8] = b"RTSP/1.0 ";
 
 /// The shortest packet: of RTCP, which says who sends and no more.
 const PACKET_BYTES_MIN: u16 = 8;
-
-/// What a packet begins with: of RTP who sends it (RFC 3550, section 5.1), of RTCP as well (section 6.4).
-pub type Head = [u8; 12];
 
 /// What comes next.
 #[derive(Debug)]

@@ -4,3 +4,6 @@ pub mod demand;
 pub(crate) mod negotiation;
 pub(crate) mod rate_from;
 pub mod roster;
+pub(crate) mod scale;
+
+pub use scale::Permille;

@@ -17,7 +17,7 @@ use sched::units::BytesPerSecond;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::play::trick::Permille;
+use crate::session::Permille;
 
 /// How long blocks may wait to become longer until what is played lasts until the first of those comes.
 const AHEAD_WITHIN: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! What a track is, and how players are told.
 
-use super::sps::{AvcSps, HevcSps};
 use super::*;
+use crate::rtp::sps::{AvcSps, HevcSps};
 
 /// Its header, and what kind of a sequence it is.
 const SPS_BYTES_MIN: usize = 4;

@@ -22,7 +22,7 @@
 mod piece;
 
 use super::Header;
-use crate::files::mp4::has_fields;
+use crate::rtp::sps::has_fields;
 pub use piece::Piece;
 use piece::{PART, Role, Says};
 

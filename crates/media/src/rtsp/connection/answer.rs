@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use engine::stream::Refusal;
 use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSION, TypedHeader};
 use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
@@ -17,6 +18,9 @@ const LOGGED_MAX: usize = 200;
 
 /// Requests that are refused, which anybody may send.
 static REFUSED: Sparing = Sparing::few();
+
+/// What the disks do not carry, which anybody may ask for.
+pub(super) static UNCARRIED: Sparing = Sparing::few();
 
 /// An answer on its way.
 pub(super) struct Answer {
@@ -43,6 +47,23 @@ pub(super) fn answer(request: Option<&Asked>, status: StatusCode) -> Answer {
         body: Vec::new(),
         is_logged: false,
     }
+}
+
+/// Why not, for the peer.
+pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
+    refused_because(request, refusal, refusal.to_string())
+}
+
+/// The same, in these words.
+pub(super) fn refused_because(request: &Asked, refusal: &Refusal, why: String) -> Answer {
+    let status = match refusal {
+        Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
+            StatusCode::NotEnoughBandwidth
+        }
+        Refusal::Invalid { .. } => StatusCode::BadRequest,
+        Refusal::Pool(_) => StatusCode::ServiceUnavailable,
+    };
+    answer(Some(request), status).reason(why)
 }
 
 /// What there is.

@@ -4,14 +4,14 @@
 //! back there are several, which are played one after another.
 
 use super::starts::Begins;
-use super::wanted::Unwanted;
+use super::unwanted::Unwanted;
 use super::{Connection, Part};
 use crate::archive::archives::OpenError;
 use crate::archive::drift::Drift;
 use crate::archive::start::{Found, Start};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::play::presentation::media_ns;
-use crate::play::trick::Permille;
+use crate::session::Permille;
 
 /// Of recordings in their order those that are played from that time on by the clock on the wall, or backwards, in the
 /// order in which they are.

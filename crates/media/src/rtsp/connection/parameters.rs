@@ -11,8 +11,8 @@ use engine::stream::{Change, Granted, Refusal, Wish};
 use rtsp_types::{Method, StatusCode};
 use sched::units::{Bytes, BytesPerSecond};
 
+use super::answer::refused;
 use super::answer::{Answer, answer};
-use super::setup::refused;
 use super::target::target;
 use super::{Asked, Connection, Part, Role};
 use crate::session::roster::Member;

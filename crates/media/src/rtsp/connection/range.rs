@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use rtsp_types::headers::{self, NptRange, NptTime, Range, UtcRange, UtcTime};
 
 use super::Asked;
-use super::wanted::{Unwanted, range_error};
+use super::unwanted::{Unwanted, range_error};
 use crate::play::presentation::media_ns;
 
 /// From where to where, if anything is said of that.
@@ -103,10 +103,6 @@ pub(super) fn clock_text(unix_ns: u64) -> String {
     let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns);
     let text = humantime::format_rfc3339_millis(at).to_string();
     text.chars().filter(|of| !matches!(of, '-' | ':')).collect()
-}
-
-pub(super) fn seconds(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1_000_000_000, ns / 1_000_000 % 1_000)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, TRANSPORT, Transports};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, UNCARRIED, answer, refused_because};
 use super::outgoing::Sent;
 use super::target::{Recorded, recorded_to, target, unopened};
 use super::{Asked, Connection, Part, Reserved, Role, Session};
@@ -19,10 +19,6 @@ use crate::rtsp::transport::{Transport, transports};
 use crate::sdp::{self, Description};
 use crate::session::rate_from::RateFrom;
 use crate::session::roster::{About, Does};
-use peers::seldom::Sparing;
-
-/// What the disks do not carry, which anybody may ask for.
-pub(super) static UNCARRIED: Sparing = Sparing::few();
 
 /// A player reads a block at least as often, so that playing begins that soon: GStreamer waits for 5 s by UDP.
 const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
@@ -34,23 +30,6 @@ pub(super) fn played_at_least(block_bytes: u64) -> BytesPerSecond {
 
 /// Blocks from which it is known what a recording takes to be played.
 const MEASURED_BLOCKS_MIN: u64 = 8;
-
-/// Why not, for the peer.
-pub(super) fn refused(request: &Asked, refusal: &Refusal) -> Answer {
-    refused_because(request, refusal, refusal.to_string())
-}
-
-/// The same, in these words.
-fn refused_because(request: &Asked, refusal: &Refusal, why: String) -> Answer {
-    let status = match refusal {
-        Refusal::Load { .. } | Refusal::Share { .. } | Refusal::Memory { .. } => {
-            StatusCode::NotEnoughBandwidth
-        }
-        Refusal::Invalid { .. } => StatusCode::BadRequest,
-        Refusal::Pool(_) => StatusCode::ServiceUnavailable,
-    };
-    answer(Some(request), status).reason(why)
-}
 
 /// The host has no descriptor for what ends the session.
 fn unlisted(request: &Asked, error: &std::io::Error) -> Answer {

@@ -4,13 +4,15 @@ use std::ops::Range;
 
 use sched::units::Nanos;
 
-use super::wanted::{Playable, Unwanted, ends_at, range_error};
+use super::unwanted::{Unwanted, ends_at, range_error};
+use super::wanted::Playable;
 use super::{Connection, Part};
 use crate::archive::drift::Drift;
 use crate::archive::start::{self, Found, Start};
 use crate::archive::{ArchiveError, Recording};
 use crate::play::presentation::unix_ns;
-use crate::play::trick::{Keys, Permille, Way};
+use crate::play::trick::{Keys, Way};
+use crate::session::Permille;
 
 /// A live player begins so many blocks behind what is on the disks.
 const LIVE_BLOCKS_BEHIND: u64 = 2;

@@ -6,20 +6,20 @@ use engine::stream::Refusal;
 use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed};
 use sched::units::Nanos;
 
-use super::range::{self, clock_text, from_ns, npt, seconds, utc};
-use super::setup::UNCARRIED;
+use super::answer::UNCARRIED;
+use super::range::{self, clock_text, from_ns, npt, utc};
+use super::unwanted::{Unwanted, ends_at, range_error, seconds};
 use super::{Asked, Connection, Part};
-use crate::archive::archives::OpenError;
+use crate::archive::Recording;
 use crate::archive::block::{Block, Kind};
 use crate::archive::drift::Drift;
 use crate::archive::start::{Found, Place};
-use crate::archive::{ArchiveError, Recording};
 use crate::play::presentation::{media_ns, unix_ns};
-use crate::play::trick::Permille;
 use crate::play::{Continuation, Manner};
 use crate::rtp::packet::Header;
 use crate::rtsp::transport::Transport;
 use crate::sdp;
+use crate::session::Permille;
 
 /// The slowest and the fastest that is shown, either way, and that is sent.
 pub(super) const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
@@ -130,36 +130,6 @@ impl Playable<'_> {
             false => part.transports(self.transports).iter().any(Option::is_some),
         }
     }
-}
-
-/// Why what is asked for cannot be played.
-pub(super) enum Unwanted {
-    /// It makes no sense, or there is no such time.
-    Range(String),
-    /// What is recorded cannot be read.
-    Archive(OpenError),
-}
-
-impl From<OpenError> for Unwanted {
-    fn from(error: OpenError) -> Self {
-        Self::Archive(error)
-    }
-}
-
-impl From<ArchiveError> for Unwanted {
-    fn from(error: ArchiveError) -> Self {
-        Self::Archive(error.into())
-    }
-}
-
-pub(super) fn range_error(why: impl Into<String>) -> Unwanted {
-    Unwanted::Range(why.into())
-}
-
-/// That it begins behind the end.
-pub(super) fn ends_at(end_ns: u64) -> Unwanted {
-    let end = seconds(end_ns);
-    range_error(format!("the recording ends at {end} s"))
 }
 
 /// Whether nothing lies between a time and where playing is to end.

@@ -1,6 +1,6 @@
 //! What a unit, or a packet, says by its first bytes of the frame that it is in.
 
-use crate::files::mp4::has_fields;
+use crate::rtp::sps::has_fields;
 
 /// What a unit is in its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

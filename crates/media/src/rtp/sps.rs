@@ -4,10 +4,10 @@ use h264_reader::rbsp::{BitRead, BitReader};
 
 /// What a file has to say of an H.264 sequence (ITU-T H.264, 7.3.2.1.1): the beginning of its parameters. What is behind that
 /// is not looked at, as there are cameras that write it wrong.
-pub(super) struct AvcSps {
-    pub(super) chroma_format: u8,
-    pub(super) luma_bits_above_8: u8,
-    pub(super) chroma_bits_above_8: u8,
+pub(crate) struct AvcSps {
+    pub(crate) chroma_format: u8,
+    pub(crate) luma_bits_above_8: u8,
+    pub(crate) chroma_bits_above_8: u8,
     width: u32,
     height: u32,
     /// A picture may be a field: half of a frame.
@@ -19,7 +19,7 @@ const LOOKED_AT_BYTES: usize = 512;
 
 /// Whether a NAL unit is the parameters of an H.264 sequence whose pictures may be fields.
 #[must_use]
-pub fn has_fields(sps: &[u8]) -> bool {
+pub(crate) fn has_fields(sps: &[u8]) -> bool {
     let beginning = &sps[..sps.len().min(LOOKED_AT_BYTES)];
     // Nothing at all is no unit, for which the parser panics.
     let unit = Some(beginning).filter(|unit| !unit.is_empty());
@@ -33,7 +33,7 @@ const AVC_HIGH: [u8; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 
 
 impl AvcSps {
     /// Of what is behind the header of the NAL unit.
-    pub(super) fn parse(plain: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(plain: &[u8]) -> Option<Self> {
         let profile = *plain.first()?;
         let mut bits = BitReader::new(plain.get(3..)?);
         let mut of = Self {
@@ -104,7 +104,7 @@ impl AvcSps {
     }
 
     /// How wide and high what is shown of it is.
-    pub(super) fn size(&self) -> Option<(u16, u16)> {
+    pub(crate) fn size(&self) -> Option<(u16, u16)> {
         let some = |of: u32| u16::try_from(of).ok().filter(|of| *of > 0);
         Some((some(self.width)?, some(self.height)?))
     }
@@ -134,16 +134,16 @@ fn skip_scaling(bits: &mut impl BitRead, list: u32) -> Option<()> {
 }
 
 /// What a file has to say of an H.265 sequence (ITU-T H.265, 7.3.2.2.1): the beginning of its parameters.
-pub(super) struct HevcSps {
-    pub(super) sub_layers: u8,
-    pub(super) is_nested: bool,
-    pub(super) chroma_format: u8,
+pub(crate) struct HevcSps {
+    pub(crate) sub_layers: u8,
+    pub(crate) is_nested: bool,
+    pub(crate) chroma_format: u8,
     width: u32,
     height: u32,
     /// Left, right, top and bottom, in units of its chroma samples.
     window: [u32; 4],
-    pub(super) luma_bits_above_8: u8,
-    pub(super) chroma_bits_above_8: u8,
+    pub(crate) luma_bits_above_8: u8,
+    pub(crate) chroma_bits_above_8: u8,
 }
 
 /// The largest picture, in either direction.
@@ -151,7 +151,7 @@ const PIXELS_MAX: u32 = u16::MAX as u32;
 
 impl HevcSps {
     /// Of what is behind the header of the NAL unit.
-    pub(super) fn parse(plain: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(plain: &[u8]) -> Option<Self> {
         let mut bits = BitReader::new(plain);
         let skip = |bits: &mut BitReader<_>, count| bits.skip(count, "skipped").ok();
         skip(&mut bits, 4)?;
@@ -205,7 +205,7 @@ impl HevcSps {
     }
 
     /// How wide and high what is shown of it is.
-    pub(super) fn size(&self) -> Option<(u16, u16)> {
+    pub(crate) fn size(&self) -> Option<(u16, u16)> {
         let (of_width, of_height) = match self.chroma_format {
             1 => (2, 2),
             2 => (2, 1),
