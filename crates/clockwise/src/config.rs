@@ -24,7 +24,7 @@ use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
 pub use self::http::HttpConfig;
-use crate::export::nbd::ExportReservation;
+use crate::exports::nbd::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::media::MediaConfig;
 use crate::media::access::AccessConfig;

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::descriptors;
 use crate::disks::{self, Absent, OpenDisks};
-use crate::export::nbd;
+use crate::exports::nbd;
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};

@@ -14,7 +14,7 @@ mod seed;
 
 use std::path::Path;
 
-use clockwise::{config, export::nbd, media, session};
+use clockwise::{config, exports::nbd, media, session};
 use random::Random;
 use seed::seed;
 

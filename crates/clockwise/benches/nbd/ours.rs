@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clockwise::export::nbd::{NbdConfig, Server};
+use clockwise::exports::nbd::{NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};

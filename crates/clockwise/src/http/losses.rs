@@ -9,7 +9,7 @@ use engine::pool::{MARKED_BYTES, Volume, mark_of};
 use sched::units::Bytes;
 
 use super::{App, Problem};
-use crate::export::nbd;
+use crate::exports::nbd;
 use crate::media::archives::OpenError;
 use crate::quantity::Size;
 

@@ -16,7 +16,7 @@ use super::keeping::{Keep, Kept};
 use super::retention::Looks;
 use super::roster::Roster;
 use super::wall;
-use crate::export::nbd;
+use crate::exports::nbd;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 pub(super) const DESCRIBED_WITHIN: usize = 4;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clockwise::export::nbd::{ExportReservation, NbdConfig, Server};
+use clockwise::exports::nbd::{ExportReservation, NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};

@@ -4,10 +4,10 @@ use engine::front::{SubmitError, VolumeOp, VolumeRequest};
 use sched::units::Bytes;
 
 use super::{Broken, Next, PART_BYTES, Parts, Session};
-use crate::export::nbd::pending::{Answer, PendingId};
-use crate::export::nbd::proto::reply::{self, StatusExtent};
-use crate::export::nbd::proto::request::{self, Command, RequestHeader};
-use crate::export::nbd::proto::{
+use crate::exports::nbd::pending::{Answer, PendingId};
+use crate::exports::nbd::proto::reply::{self, StatusExtent};
+use crate::exports::nbd::proto::request::{self, Command, RequestHeader};
+use crate::exports::nbd::proto::{
     Errno, Fatal, PAYLOAD_SKIP_BYTES_MAX, Refusal, STATUS_EXTENTS_MAX,
 };
 

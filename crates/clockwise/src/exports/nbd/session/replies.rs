@@ -6,10 +6,10 @@ use sched::request::Op;
 use sched::units::Bytes;
 
 use super::Session;
-use crate::export::nbd::logged;
-use crate::export::nbd::pending::{Answer, Part, PendingId};
-use crate::export::nbd::proto::Errno;
-use crate::export::nbd::proto::reply;
+use crate::exports::nbd::logged;
+use crate::exports::nbd::pending::{Answer, Part, PendingId};
+use crate::exports::nbd::proto::Errno;
+use crate::exports::nbd::proto::reply;
 
 /// The longest header that a send queue takes at once.
 const SEND_HEADER_BYTES: usize = 64;
