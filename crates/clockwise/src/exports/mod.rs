@@ -1,3 +1,4 @@
 //! Volumes as block devices for others.
 
 pub mod nbd;
+mod requests;

@@ -9,12 +9,12 @@ use engine::stream::Refusal;
 use sched::units::Bytes;
 
 use super::negotiate::Exports;
-use super::pending::REQUESTS_MAX;
 use super::proto::BLOCK_BYTES_MIN_MAX;
 use super::proto::option::{ExportInfo, RefusalKind};
 use super::proto::transmission_flags as flags;
 use super::session::{FIXED_BYTES, PARTS_MAX};
 use super::worker::Shared;
+use crate::exports::requests::pending::REQUESTS_MAX;
 
 /// What every volume can do.
 const VOLUME_FLAGS: u16 = flags::HAS_FLAGS

@@ -36,11 +36,11 @@ use self::debt::Debt;
 use super::ahead::Ahead;
 use super::input::Input;
 use super::linger::Linger;
-use super::pending::{PendingId, PendingTable};
 use super::proto::request::Agreed;
 use super::proto::{Errno, Fatal};
-use super::spare::Spare;
 use super::stats::Turn;
+use crate::exports::requests::pending::{PendingId, PendingTable};
+use crate::exports::requests::spare::Spare;
 
 /// The largest transfer that is handed to the pool: large enough to be nearly all transfer on a
 /// rotating disk, small enough that its memory is soon free again.

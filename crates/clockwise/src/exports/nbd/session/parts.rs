@@ -11,8 +11,8 @@ use sched::request::Op;
 use sched::units::Bytes;
 
 use super::{Broken, FIXED_BYTES, LARGE_BYTES, Next, PART_BYTES, PARTS_MAX, Parts, Session};
-use crate::exports::nbd::pending::Part;
 use crate::exports::nbd::proto::Errno;
+use crate::exports::requests::pending::Part;
 
 impl Session {
     /// Gets a request on its way as far as possible. False if it has to wait.

@@ -13,9 +13,9 @@ use sched::request::Op;
 use super::{BATCH_REQUESTS, Broken, Next, PART_BYTES, Parts, Session};
 use crate::exports::nbd::ahead::{self, AHEAD_BYTES_MAX, AHEAD_MAX, STREAK_MIN};
 use crate::exports::nbd::input::Received;
-use crate::exports::nbd::pending::PendingId;
 use crate::exports::nbd::proto::request::RequestHeader;
-use crate::exports::nbd::spare::Spare;
+use crate::exports::requests::pending::PendingId;
+use crate::exports::requests::spare::Spare;
 
 /// Bytes of replies that the client has not taken, from which on no new request is taken up.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;

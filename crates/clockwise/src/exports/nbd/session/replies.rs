@@ -7,9 +7,9 @@ use sched::units::Bytes;
 
 use super::Session;
 use crate::exports::nbd::logged;
-use crate::exports::nbd::pending::{Answer, Part, PendingId};
 use crate::exports::nbd::proto::Errno;
 use crate::exports::nbd::proto::reply;
+use crate::exports::requests::pending::{Answer, Part, PendingId};
 
 /// The longest header that a send queue takes at once.
 const SEND_HEADER_BYTES: usize = 64;

@@ -4,12 +4,12 @@ use engine::front::{SubmitError, VolumeOp, VolumeRequest};
 use sched::units::Bytes;
 
 use super::{Broken, Next, PART_BYTES, Parts, Session};
-use crate::exports::nbd::pending::{Answer, PendingId};
 use crate::exports::nbd::proto::reply::{self, StatusExtent};
 use crate::exports::nbd::proto::request::{self, Command, RequestHeader};
 use crate::exports::nbd::proto::{
     Errno, Fatal, PAYLOAD_SKIP_BYTES_MAX, Refusal, STATUS_EXTENTS_MAX,
 };
+use crate::exports::requests::pending::{Answer, PendingId};
 
 impl Session {
     /// Acts on a request's header.

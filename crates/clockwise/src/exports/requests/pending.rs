@@ -5,15 +5,15 @@
 
 use engine::buffer::Buffer;
 
-use super::proto::Errno;
+use crate::exports::nbd::proto::Errno;
 
 /// The most requests that a connection may have in flight; the busiest client known, the kernel's,
 /// has 128. Further ones wait in the socket.
-pub(super) const REQUESTS_MAX: usize = 256;
+pub(in crate::exports) const REQUESTS_MAX: usize = 256;
 
 /// What a request will be answered with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(in crate::exports) enum Answer {
     /// Data, each part in a chunk of its own as it comes.
     Chunks,
     /// Data, all at once and in order.
@@ -24,65 +24,65 @@ pub(super) enum Answer {
 
 /// A contiguous piece of a request, on the disks as one request of the pool.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) offset: u64,
-    pub(super) bytes: usize,
+pub(in crate::exports) struct Part {
+    pub(in crate::exports) offset: u64,
+    pub(in crate::exports) bytes: usize,
     /// Its memory, until the reply is on its way.
-    pub(super) buffer: Option<Buffer>,
+    pub(in crate::exports) buffer: Option<Buffer>,
 }
 
 /// A request without a reply.
 #[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) cookie: u64,
-    pub(super) answer: Answer,
+pub(in crate::exports) struct Pending {
+    pub(in crate::exports) cookie: u64,
+    pub(in crate::exports) answer: Answer,
     /// Parts that are on the disks.
-    pub(super) in_flight: usize,
+    pub(in crate::exports) in_flight: usize,
     /// No part is to come any more.
-    pub(super) complete: bool,
+    pub(in crate::exports) complete: bool,
     /// When all parts are done, a flush follows before the reply.
-    pub(super) flush: bool,
+    pub(in crate::exports) flush: bool,
     /// What went wrong first.
-    pub(super) error: Option<(Errno, String)>,
-    pub(super) parts: Vec<Part>,
+    pub(in crate::exports) error: Option<(Errno, String)>,
+    pub(in crate::exports) parts: Vec<Part>,
 }
 
 impl Pending {
     /// Notes an error; the first one counts.
-    pub(super) fn fail(&mut self, errno: Errno, text: String) {
+    pub(in crate::exports) fn fail(&mut self, errno: Errno, text: String) {
         self.error.get_or_insert((errno, text));
     }
 
     /// Whether nothing is left to wait for but perhaps a flush.
-    pub(super) fn is_finished(&self) -> bool {
+    pub(in crate::exports) fn is_finished(&self) -> bool {
         self.complete && self.in_flight == 0
     }
 }
 
 /// The places.
 #[derive(Debug, Default)]
-pub(super) struct PendingTable {
+pub(in crate::exports) struct PendingTable {
     places: Vec<Pending>,
     free: Vec<u32>,
 }
 
 /// Names a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PendingId(u32);
+pub(in crate::exports) struct PendingId(u32);
 
 impl PendingTable {
     /// Whether every place is taken.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::exports) fn is_full(&self) -> bool {
         self.free.is_empty() && self.places.len() == REQUESTS_MAX
     }
 
     /// Whether no place is taken.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::exports) fn is_empty(&self) -> bool {
         self.free.len() == self.places.len()
     }
 
     /// Takes a place. The table must not be full.
-    pub(super) fn insert(&mut self, cookie: u64, answer: Answer) -> PendingId {
+    pub(in crate::exports) fn insert(&mut self, cookie: u64, answer: Answer) -> PendingId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.places.push(Pending {
                 cookie,
@@ -102,12 +102,12 @@ impl PendingTable {
         PendingId(id)
     }
 
-    pub(super) fn get(&mut self, id: PendingId) -> &mut Pending {
+    pub(in crate::exports) fn get(&mut self, id: PendingId) -> &mut Pending {
         &mut self.places[id.0 as usize]
     }
 
     /// Gives a place back, dropping what memory it still has.
-    pub(super) fn remove(&mut self, id: PendingId) {
+    pub(in crate::exports) fn remove(&mut self, id: PendingId) {
         self.places[id.0 as usize].parts.clear();
         self.free.push(id.0);
     }
@@ -115,12 +115,12 @@ impl PendingTable {
 
 impl PendingId {
     /// The pool request of part `part`, as a number.
-    pub(super) fn user_data(self, part: usize) -> u64 {
+    pub(in crate::exports) fn user_data(self, part: usize) -> u64 {
         u64::from(self.0) << 32 | part as u64
     }
 
     /// Takes such a number apart.
-    pub(super) fn from_user_data(number: u64) -> (Self, usize) {
+    pub(in crate::exports) fn from_user_data(number: u64) -> (Self, usize) {
         (
             Self((number >> 32) as u32),
             (number & u64::from(u32::MAX)) as usize,
