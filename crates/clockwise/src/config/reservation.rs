@@ -5,7 +5,7 @@ use sched::units::Nanos;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::exports::nbd::ExportReservation;
+use crate::exports::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity::{self, Span};
 
@@ -67,7 +67,9 @@ pub(super) fn reservations(
                     volume.get_ref()
                 ),
             )
-            .help("give `unix` or `tcp` in [nbd], or take the reservation out")),
+            .help(
+                "give `unix` or `tcp` in [nbd], or take the reservation out",
+            )),
         _ => Ok(reservations),
     }
 }

@@ -16,7 +16,7 @@ use super::keeping::{Keep, Kept};
 use super::retention::Looks;
 use super::roster::Roster;
 use super::wall;
-use crate::exports::nbd;
+use crate::exports;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 pub(super) const DESCRIBED_WITHIN: usize = 4;
@@ -184,7 +184,7 @@ impl Archives {
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
         let known = |kept: &Kept| self.known(volume, kept);
-        let is_exported = nbd::clients_of(&self.pool.volume_info(volume)?) > 0;
+        let is_exported = exports::users_of(&self.pool.volume_info(volume)?).is_some();
         let archive = match creates {
             Some(_) if is_exported => match Archive::open_again(&client, opened, known) {
                 Err(ArchiveError::Empty(volume)) => Err(ArchiveError::Exported(volume)),

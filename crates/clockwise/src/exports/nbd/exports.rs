@@ -3,18 +3,15 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use engine::front::{Client, ClientOptions};
-use engine::pool::{Volume, VolumeInfo};
-use engine::stream::Refusal;
-use sched::units::Bytes;
+use engine::front::Client;
+use engine::pool::Volume;
 
 use super::negotiate::Exports;
 use super::proto::BLOCK_BYTES_MIN_MAX;
 use super::proto::option::{ExportInfo, RefusalKind};
 use super::proto::transmission_flags as flags;
-use super::session::{FIXED_BYTES, PARTS_MAX};
 use super::worker::Shared;
-use crate::exports::requests::pending::REQUESTS_MAX;
+use crate::exports::requests::volumes::{OpenError, Opener};
 
 /// What every volume can do.
 const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
@@ -25,13 +22,13 @@ const VOLUME_FLAGS: u16 = flags::HAS_FLAGS
     | flags::SEND_FAST_ZERO
     | flags::CAN_MULTI_CONN;
 
-/// The users of a volume that is exported, as the pool tells them.
-const USER: &str = "an NBD client";
+/// A user of a volume, as the pool tells it.
+pub(crate) const USER: &str = "an NBD client";
 
-/// How many clients use a volume through its export.
-pub(crate) fn clients_of(volume: &VolumeInfo) -> usize {
-    volume.users.iter().filter(|user| *user == USER).count()
-}
+const OPENER: Opener = Opener {
+    user: USER,
+    what: "a connection",
+};
 
 /// The exports that one connection can choose from, and the one that it chose.
 pub(super) struct PoolExports {
@@ -59,34 +56,29 @@ impl PoolExports {
     }
 
     fn description(&self) -> String {
-        format!("a volume of pool {}", self.shared.pool.name())
+        format!("a volume of pool {}", self.shared.volumes.pool().name())
     }
 }
 
 impl Exports for PoolExports {
     fn list(&self) -> Vec<(String, String)> {
         let description = self.description();
-        self.shared
-            .pool
-            .volumes()
-            .into_iter()
-            .map(|info| (info.name, description.clone()))
-            .collect()
+        let all = self.shared.volumes.list().into_iter();
+        all.map(|one| (one.name, description.clone())).collect()
     }
 
     fn find(&self, name: &str) -> Option<ExportInfo> {
-        let volume = self.shared.pool.open_volume(name).ok()?;
-        let read_only = if volume.poisoned().is_some() {
+        let one = self.shared.volumes.find(name)?;
+        let read_only = if one.is_read_only {
             flags::READ_ONLY
         } else {
             0
         };
         Some(ExportInfo {
-            name: volume.name().to_owned(),
+            name: one.name,
             description: self.description(),
-            // Of a volume that was made before sizes were whole blocks, the last one is not there.
-            size_bytes: volume.size().0 / volume.alignment().0 * volume.alignment().0,
-            block_bytes: u32::try_from(volume.alignment().0)
+            size_bytes: one.size_bytes,
+            block_bytes: u32::try_from(one.block_bytes)
                 .ok()
                 .filter(|block| *block <= BLOCK_BYTES_MIN_MAX)?,
             flags: VOLUME_FLAGS | read_only,
@@ -97,36 +89,17 @@ impl Exports for PoolExports {
         if let Some(reason) = &self.refused {
             return Err((RefusalKind::Policy, reason.clone()));
         }
-        let volume = self
-            .shared
-            .pool
-            .open_volume_for(name, USER)
-            .map_err(|error| (RefusalKind::Unknown, error.to_string()))?;
-        let options = ClientOptions {
-            fixed: Bytes(FIXED_BYTES as u64),
-            in_flight_max: PARTS_MAX + REQUESTS_MAX,
-            reservation: self.shared.shares.get(name).cloned(),
-        };
-        let client = self
-            .shared
-            .pool
-            .client(&self.name, options)
-            .map_err(|refusal| (RefusalKind::Policy, told(&refusal)))?;
-        *self.opened.borrow_mut() = Some((client, volume));
+        let volumes = &self.shared.volumes;
+        let opened = volumes.open(name, &OPENER).and_then(|volume| {
+            let client = volumes.client(name, &self.name, &OPENER)?;
+            Ok((client, volume))
+        });
+        let opened = opened.map_err(|error| match error {
+            OpenError::Unknown(text) => (RefusalKind::Unknown, text),
+            OpenError::Refused(text) => (RefusalKind::Policy, text),
+        })?;
+        *self.opened.borrow_mut() = Some(opened);
         Ok(())
-    }
-}
-
-/// Why a connection gets no client of the pool.
-fn told(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Memory { needed, available } => format!(
-            "a connection needs {} of memory of its own, and streams and other connections leave {}; close some, or have the server's \
-             operator set `total` in [memory] higher",
-            Bytes(*needed),
-            Bytes(*available)
-        ),
-        refusal => refusal.to_string(),
     }
 }
 

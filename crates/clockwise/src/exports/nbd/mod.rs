@@ -31,6 +31,6 @@ mod session;
 mod stats;
 mod worker;
 
-pub use config::{ExportReservation, NbdConfig, NbdStatus, StartError};
-pub(crate) use exports::clients_of;
+pub use config::{NbdConfig, NbdStatus, StartError};
+pub(crate) use exports::USER;
 pub use server::Server;

@@ -1,26 +1,15 @@
-//! The requests of one connection that have no reply yet.
+//! The requests of one client that have no reply yet.
 //!
 //! A fixed number of places; a place keeps its list of parts when its request is done, so that a
-//! connection that has warmed up allocates nothing for a request.
+//! client that has warmed up allocates nothing for a request.
 
 use engine::buffer::Buffer;
 
-use crate::exports::nbd::proto::Errno;
+use super::Errno;
 
-/// The most requests that a connection may have in flight; the busiest client known, the kernel's,
-/// has 128. Further ones wait in the socket.
+/// The most requests that a client may have in flight; the busiest one known, the kernel's, has 128.
+/// Further ones wait where they come from.
 pub(in crate::exports) const REQUESTS_MAX: usize = 256;
-
-/// What a request will be answered with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::exports) enum Answer {
-    /// Data, each part in a chunk of its own as it comes.
-    Chunks,
-    /// Data, all at once and in order.
-    Whole,
-    /// That it is done.
-    Done,
-}
 
 /// A contiguous piece of a request, on the disks as one request of the pool.
 #[derive(Debug)]
@@ -31,11 +20,10 @@ pub(in crate::exports) struct Part {
     pub(in crate::exports) buffer: Option<Buffer>,
 }
 
-/// A request without a reply.
+/// A request without a reply, and how it is to be answered.
 #[derive(Debug)]
-pub(in crate::exports) struct Pending {
-    pub(in crate::exports) cookie: u64,
-    pub(in crate::exports) answer: Answer,
+pub(in crate::exports) struct Pending<A> {
+    pub(in crate::exports) answer: A,
     /// Parts that are on the disks.
     pub(in crate::exports) in_flight: usize,
     /// No part is to come any more.
@@ -47,7 +35,7 @@ pub(in crate::exports) struct Pending {
     pub(in crate::exports) parts: Vec<Part>,
 }
 
-impl Pending {
+impl<A> Pending<A> {
     /// Notes an error; the first one counts.
     pub(in crate::exports) fn fail(&mut self, errno: Errno, text: String) {
         self.error.get_or_insert((errno, text));
@@ -60,9 +48,9 @@ impl Pending {
 }
 
 /// The places.
-#[derive(Debug, Default)]
-pub(in crate::exports) struct PendingTable {
-    places: Vec<Pending>,
+#[derive(Debug)]
+pub(in crate::exports) struct PendingTable<A> {
+    places: Vec<Pending<A>>,
     free: Vec<u32>,
 }
 
@@ -70,7 +58,16 @@ pub(in crate::exports) struct PendingTable {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::exports) struct PendingId(u32);
 
-impl PendingTable {
+impl<A> Default for PendingTable<A> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<A> PendingTable<A> {
     /// Whether every place is taken.
     pub(in crate::exports) fn is_full(&self) -> bool {
         self.free.is_empty() && self.places.len() == REQUESTS_MAX
@@ -82,10 +79,9 @@ impl PendingTable {
     }
 
     /// Takes a place. The table must not be full.
-    pub(in crate::exports) fn insert(&mut self, cookie: u64, answer: Answer) -> PendingId {
-        let id = self.free.pop().unwrap_or_else(|| {
+    pub(in crate::exports) fn insert(&mut self, answer: A) -> PendingId {
+        let Some(id) = self.free.pop() else {
             self.places.push(Pending {
-                cookie,
                 answer,
                 in_flight: 0,
                 complete: false,
@@ -93,16 +89,16 @@ impl PendingTable {
                 error: None,
                 parts: Vec::new(),
             });
-            (self.places.len() - 1) as u32
-        });
+            return PendingId((self.places.len() - 1) as u32);
+        };
         let place = &mut self.places[id as usize];
         debug_assert!(place.parts.is_empty() && place.in_flight == 0);
-        (place.cookie, place.answer) = (cookie, answer);
+        place.answer = answer;
         (place.complete, place.flush, place.error) = (false, false, None);
         PendingId(id)
     }
 
-    pub(in crate::exports) fn get(&mut self, id: PendingId) -> &mut Pending {
+    pub(in crate::exports) fn get(&mut self, id: PendingId) -> &mut Pending<A> {
         &mut self.places[id.0 as usize]
     }
 
@@ -136,22 +132,20 @@ mod tests {
     fn places_are_used_again_and_have_a_limit() {
         let mut table = PendingTable::default();
         assert!(table.is_empty());
-        let ids: Vec<_> = (0..REQUESTS_MAX)
-            .map(|n| table.insert(n as u64, Answer::Done))
-            .collect();
+        let ids: Vec<_> = (0..REQUESTS_MAX).map(|n| table.insert(n as u64)).collect();
         assert!(table.is_full());
         table.remove(ids[7]);
         assert!(!table.is_full() && !table.is_empty());
-        assert_eq!(table.insert(1000, Answer::Whole), ids[7]);
-        assert_eq!(table.get(ids[7]).cookie, 1000);
+        assert_eq!(table.insert(1000), ids[7]);
+        assert_eq!(table.get(ids[7]).answer, 1000);
         assert!(table.is_full());
     }
 
     #[test]
     fn a_part_is_named_by_one_number() {
         let mut table = PendingTable::default();
-        table.insert(0, Answer::Done);
-        let id = table.insert(0, Answer::Done);
+        table.insert(());
+        let id = table.insert(());
         assert_eq!(PendingId::from_user_data(id.user_data(3)), (id, 3));
     }
 }

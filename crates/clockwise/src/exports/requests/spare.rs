@@ -1,5 +1,5 @@
-//! Buffers that a connection keeps for its next requests, so that a client that does much of one
-//! size does not go to the pool's memory for each.
+//! Buffers that are kept for a client's next requests, so that one that does much of one size does not
+//! go to the pool's memory for each.
 //!
 //! What is kept is bounded, and given up as soon as the memory is asked back. A buffer whose data is
 //! on its way to the client is kept apart until everything has been sent.
