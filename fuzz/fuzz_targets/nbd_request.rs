@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| clockwise::export::nbd::fuzzing::nbd_request(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| clockwise::exports::nbd::fuzzing::nbd_request(data));

@@ -24,7 +24,8 @@ use toml::Spanned;
 
 pub use self::disk::{DiskConfig, DiskKind};
 pub use self::http::HttpConfig;
-use crate::export::nbd::ExportReservation;
+use crate::exports::ExportsConfig;
+use crate::exports::nbd::NbdConfig;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity;
 use media::MediaConfig;
@@ -143,10 +144,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The permissions of all sockets.
     pub permissions: u32,
-    /// The unix socket of the block export, if there is to be one.
-    pub nbd_unix: Option<PathBuf>,
-    /// The TCP address of the block export, if there is to be one.
-    pub nbd_tcp: Option<std::net::SocketAddr>,
+    /// How volumes are exported as block devices.
+    pub exports: ExportsConfig,
     /// How RTSP is served, if it is to be.
     pub rtsp: Option<MediaConfig>,
     /// Who may do what, over RTSP and HTTP; everybody everything when absent.
@@ -155,8 +154,6 @@ pub struct Config {
     pub sources: SourcesConfig,
     /// How recordings are served to browsers, if they are to be.
     pub http: Option<HttpConfig>,
-    /// Disk time reserved for exports.
-    pub nbd_reservations: Vec<ExportReservation>,
     /// The extent size, for `pool create`.
     pub extent: Option<Bytes>,
     /// Memory for buffers, in all.
@@ -189,7 +186,7 @@ impl Config {
         })?;
         let folder = source.path.parent().unwrap_or(Path::new(""));
         let disks = disk::disks(source, folder, file.disk)?;
-        let nbd_reservations = reservation::reservations(
+        let reservations = reservation::reservations(
             source,
             file.nbd.reservation,
             file.nbd.unix.is_some() || file.nbd.tcp.is_some(),
@@ -206,18 +203,21 @@ impl Config {
             access,
             pulled,
         } = file.rtsp.checked(source, folder)?;
+        let permissions = permissions(source, &file.server.permissions)?;
+        let nbd_tcp = file.nbd.tcp.as_ref();
+        let nbd_tcp = nbd_tcp.map(|address| tcp(source, address)).transpose()?;
+        let is_nbd = sockets.nbd.is_some() || nbd_tcp.is_some();
+        let nbd = is_nbd.then(|| NbdConfig {
+            unix: sockets.nbd,
+            unix_mode: permissions,
+            tcp: nbd_tcp,
+            ..NbdConfig::default()
+        });
         Ok(Self {
             api: sockets.api,
             data: sockets.data,
-            nbd_unix: sockets.nbd,
-            nbd_reservations,
-            permissions: permissions(source, &file.server.permissions)?,
-            nbd_tcp: file
-                .nbd
-                .tcp
-                .as_ref()
-                .map(|address| tcp(source, address))
-                .transpose()?,
+            exports: ExportsConfig { nbd, reservations },
+            permissions,
             rtsp: served,
             access,
             sources: pulled,

@@ -9,7 +9,7 @@ pub mod config;
 pub mod demo;
 mod descriptors;
 pub mod disks;
-pub mod export;
+pub mod exports;
 pub mod failure;
 pub mod http;
 mod log;

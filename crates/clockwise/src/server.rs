@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::descriptors;
 use crate::disks::{self, Absent, OpenDisks};
-use crate::export::nbd;
+use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
 use crate::http::view::WarningView;
 use crate::http::{self, App};
@@ -54,7 +54,6 @@ fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), Failure>
 /// A server at work. Ending it is [`Server::close`]; dropping it leaves the disks as a crash would.
 pub struct Server {
     app: Arc<App>,
-    nbd: Option<nbd::Server>,
     rtsp: Option<media::Server>,
     http: Option<std::net::SocketAddr>,
     retention: Retention,
@@ -96,11 +95,11 @@ impl Server {
             pool.warn(ignored.to_string());
         }
         let (data_listener, data_file) = listen(&config.data, config.permissions)?;
-        let nbd = start_nbd(config, &pool)?;
+        let exports = Arc::new(Exports::start(&pool, &config.exports)?);
         let archives = Arc::new(Archives::new(
             Arc::clone(&pool),
             config.sources.block,
-            |volume| nbd::clients_of(volume) > 0,
+            |volume| exports::users_of(volume).is_some(),
         ));
         let access = open_access(config)?;
         let rtsp = start_rtsp(config, &archives, access.clone(), descriptors)?;
@@ -109,7 +108,6 @@ impl Server {
             None => None,
         };
         let http = browsers.as_ref().and_then(|of| of.local_addr().ok());
-        let reserved = nbd.as_ref().map(nbd::Server::reserved).unwrap_or_default();
         let own = rtsp
             .as_ref()
             .map(media::Server::addresses)
@@ -122,7 +120,7 @@ impl Server {
             archives,
             sources,
             absolute(&config.data),
-            reserved,
+            exports,
         ));
         for WarningView { what, concerns } in app.status().warnings {
             tracing::warn!("{}", Warning { what, concerns });
@@ -177,7 +175,6 @@ impl Server {
         }
         Ok(Self {
             app,
-            nbd,
             rtsp,
             http,
             retention,
@@ -198,7 +195,8 @@ impl Server {
     /// The TCP address of the block export, with the port that was taken.
     #[must_use]
     pub fn nbd_tcp(&self) -> Option<std::net::SocketAddr> {
-        self.nbd.as_ref().and_then(nbd::Server::tcp_address)
+        let exports = self.app.exports.status();
+        exports.iter().find_map(|export| export.tcp)
     }
 
     /// Where RTSP is served, with the port that was taken.
@@ -232,7 +230,6 @@ impl Server {
     pub async fn close(self) -> Result<(), Failure> {
         let Self {
             app,
-            nbd,
             rtsp,
             http: _,
             retention,
@@ -255,10 +252,8 @@ impl Server {
             // Its recordings are closed then.
             drop(rtsp);
             drop(retention);
-            if let Some(nbd) = nbd {
-                stage.waits_for("requests of block exports");
-                nbd.shutdown(SHUTDOWN_WITHIN);
-            }
+            stage.waits_for("requests of block exports");
+            closing.exports.end(SHUTDOWN_WITHIN);
             stage.waits_for("what was written to be durable");
             closing.pool.close()
         })
@@ -310,27 +305,6 @@ fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, F
 /// The failure of a pool that could not be made, opened or checked.
 pub fn pool_failure(error: engine::pool::PoolError) -> Failure {
     http::Problem::from(error).into_failure()
-}
-
-fn start_nbd(config: &Config, pool: &Arc<Pool>) -> Result<Option<nbd::Server>, Failure> {
-    if config.nbd_unix.is_none() && config.nbd_tcp.is_none() {
-        return Ok(None);
-    }
-    let nbd = nbd::NbdConfig {
-        unix: config.nbd_unix.clone(),
-        unix_mode: config.permissions,
-        tcp: config.nbd_tcp,
-        reservations: config.nbd_reservations.clone(),
-        ..nbd::NbdConfig::default()
-    };
-    nbd::Server::start(Arc::clone(pool), &nbd)
-        .map(Some)
-        .map_err(|error| match error {
-            nbd::StartError::Socket(failure) => failure,
-            error => Failure::failed(error.to_string()).help(
-                "name another address under [nbd], end what uses it, or see that it may be used",
-            ),
-        })
 }
 
 fn start_sources(

@@ -24,6 +24,12 @@ const ACCEPTS_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
+impl SocketFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // If somebody else took it away there is nothing left to do.

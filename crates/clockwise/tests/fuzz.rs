@@ -14,7 +14,7 @@ mod seed;
 
 use std::path::Path;
 
-use clockwise::{config, export::nbd, session};
+use clockwise::{config, exports::nbd, session};
 use random::Random;
 use seed::seed;
 

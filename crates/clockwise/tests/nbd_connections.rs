@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use clockwise::export::nbd::NbdConfig;
+use clockwise::exports::nbd::NbdConfig;
 use nbd_support::{Rig, Wire, cmd, pattern, until};
 use sched::units::Bytes;
 

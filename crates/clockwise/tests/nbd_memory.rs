@@ -2,7 +2,7 @@
 
 mod nbd_support;
 
-use clockwise::export::nbd::NbdConfig;
+use clockwise::exports::nbd::NbdConfig;
 use engine::front::ClientOptions;
 use nbd_support::{Rig, Wire, cmd, pattern, until};
 use sched::units::Bytes;

@@ -4,7 +4,7 @@
 mod common;
 mod nbd_support;
 
-use clockwise::export::nbd::ExportReservation;
+use clockwise::exports::ExportReservation;
 use common::Site;
 use engine::front::BestEffortReservation;
 use nbd_support::{Rig, Wire, cmd, pattern};

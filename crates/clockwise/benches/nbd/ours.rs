@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clockwise::export::nbd::{NbdConfig, Server};
+use clockwise::exports::Volumes;
+use clockwise::exports::nbd::{NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
@@ -70,7 +71,7 @@ pub(crate) fn serve(name: &str, folder: &Path) {
         unix: Some(folder.join(format!("{name}.sock"))),
         ..NbdConfig::default()
     };
-    let server = Server::start(Arc::clone(&pool), &config).expect("the server");
+    let server = Server::start(Volumes::new(Arc::clone(&pool), &[]), &config).expect("the server");
     println!("ready");
     // Until whoever started this is gone.
     let _ = std::io::stdin().lines().next();

@@ -206,10 +206,12 @@ fn panicked(panics: &Panics) -> Failure {
 
 /// Tells people and programs where it serves.
 fn announce(server: &Server, config: &Config, output: &Output) {
+    let nbd = config.exports.nbd.as_ref();
+    let nbd_unix = nbd.and_then(|nbd| nbd.unix.as_ref());
     tracing::info!(
         pool = server.app().pool.name(),
         api = %config.api.display(),
-        nbd_unix = config.nbd_unix.as_ref().map(|path| path.display().to_string()),
+        nbd_unix = nbd_unix.map(|path| path.display().to_string()),
         nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
         rtsp = server.rtsp().map(|address| address.to_string()),
         http = server.http().map(|address| address.to_string()),
@@ -222,7 +224,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
             "pool": server.app().pool.name(),
             "api": config.api,
             "data": config.data,
-            "nbd_unix": config.nbd_unix,
+            "nbd_unix": nbd_unix,
             "nbd_tcp": server.nbd_tcp(),
             "rtsp": server.rtsp(),
             "http": server.http(),

@@ -5,7 +5,7 @@ use sched::units::Nanos;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::export::nbd::ExportReservation;
+use crate::exports::ExportReservation;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity::{self, Span};
 

@@ -9,7 +9,7 @@ use engine::pool::{MARKED_BYTES, Volume, mark_of};
 use sched::units::Bytes;
 
 use super::{App, Problem};
-use crate::export::nbd;
+use crate::exports;
 use crate::quantity::Size;
 use media::archive::archives::OpenError;
 
@@ -113,10 +113,8 @@ fn stays(volume: &str, from: Bytes) -> Problem {
 /// What of a volume would be destroyed, in words that follow its name.
 fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem> {
     let mut found = Vec::new();
-    let clients = nbd::clients_of(&app.pool.volume_info(volume.name())?);
-    if clients > 0 {
-        let clients = counted(clients as u64, "NBD client");
-        found.push(format!("is in use through its export by {clients}"));
+    if let Some(users) = exports::users_of(&app.pool.volume_info(volume.name())?) {
+        found.push(format!("is in use through its export by {users}"));
     }
     if app.archives.are_in(volume)? {
         found.push(format!("holds {}", recordings(app, volume)?));
@@ -136,11 +134,6 @@ fn found(app: &App, volume: &Volume, harm: Harm) -> Result<Vec<String>, Problem>
         }
     }
     Ok(found)
-}
-
-fn counted(count: u64, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 /// How many recordings there are in an archive, of one that can be opened.

@@ -65,6 +65,7 @@ pub use disks::ProfileView;
 pub use files::MISSING_BLOCKS;
 pub use problem::{Problem, RefusalView};
 
+use crate::exports::Exports;
 use crate::log;
 use crate::panics;
 use crate::session::Sessions;
@@ -84,8 +85,8 @@ pub struct App {
     pub sessions: Arc<Sessions>,
     /// Where streams connect for their data.
     pub data_socket: String,
-    /// The exports that disk time is reserved for.
-    pub reserved_exports: Vec<String>,
+    /// The protocols that export volumes.
+    pub exports: Arc<Exports>,
     /// Moves under way, by volume.
     pub moves: Mutex<BTreeMap<String, Arc<volumes::Move>>>,
     /// What is known of the recordings that are served over HTTP.
@@ -100,7 +101,7 @@ impl App {
         archives: Arc<Archives>,
         sources: Sources,
         data_socket: String,
-        reserved_exports: Vec<String>,
+        exports: Arc<Exports>,
     ) -> Self {
         Self {
             pool,
@@ -108,7 +109,7 @@ impl App {
             sources,
             sessions: Arc::default(),
             data_socket,
-            reserved_exports,
+            exports,
             moves: Mutex::default(),
             media: files::Media::default(),
         }
@@ -121,8 +122,9 @@ impl App {
         status.planned = self.sessions.planned(engine::clock::now());
         let volumes = std::mem::take(&mut status.volumes).into_iter();
         status.volumes = volumes.map(|of| volumes::moving(self, of)).collect();
-        for export in &self.reserved_exports {
-            if !status.volumes.iter().any(|volume| volume.name == *export) {
+        status.exports = self.exports.status().into_iter().map(Into::into).collect();
+        for export in self.exports.reserved() {
+            if !status.volumes.iter().any(|volume| volume.name == export) {
                 status.warnings.push(WarningView {
                     what: format!(
                         "disk time is reserved for export {export}, but there is no such volume"

@@ -395,6 +395,27 @@ pub struct PlannedView {
 }
 
 view! {
+    /// A protocol that exports volumes as block devices: where it is reached, and what it has done since the
+    /// server was started.
+    ExportView from crate::exports::ExportStatus {
+        /// Its section of the configuration: `nbd` or `fuse`.
+        protocol: String,
+        /// Where it is reached: paths of sockets and mounts, addresses.
+        at: Vec<String>,
+        /// Clients that it has now: connections, or files that are open.
+        clients: u64,
+        /// Requests answered, errors included.
+        requests: u64,
+        /// Requests answered with an error.
+        errors: u64,
+        /// Bytes read from volumes for clients.
+        read_bytes: u64,
+        /// Bytes written to volumes for clients.
+        written_bytes: u64,
+    }
+}
+
+view! {
     /// Everything at once.
     #[derive(Default)]
     StatusView from engine::status::PoolStatus {
@@ -439,6 +460,8 @@ view! {
     besides {
         /// Those of its streams that are reserved for a time span.
         planned: Vec<PlannedView>,
+        /// The protocols that export its volumes as block devices.
+        exports: Vec<ExportView>,
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Limits {
 impl Limits {
     /// As many as there may be connections to the block export, and an eighth of so many descriptors at most.
     pub(super) fn of(descriptors: usize) -> Self {
-        let most = crate::export::nbd::config::CONNECTIONS_MAX_DEFAULT;
+        let most = crate::exports::nbd::config::CONNECTIONS_MAX_DEFAULT;
         Self {
             within: Duration::from_secs(5),
             count_max: most.min(descriptors / 8).max(1),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clockwise::export::nbd::{ExportReservation, NbdConfig, Server};
+use clockwise::exports::nbd::{NbdConfig, Server};
+use clockwise::exports::{ExportReservation, Volumes};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
@@ -46,6 +47,42 @@ enum Disks {
     Platters(Vec<Arc<Platter>>),
 }
 
+/// A pool that is not served yet.
+struct Made {
+    pool: Arc<Pool>,
+    folder: tempfile::TempDir,
+    disks: Disks,
+}
+
+/// A new pool with these volumes (name, MiB).
+fn made(disks: Disks, volumes: &[(&str, u64)], memory: Bytes) -> Made {
+    let folder = tempfile::tempdir().unwrap();
+    disks.make(folder.path());
+    let options = CreateOptions {
+        name: "test".into(),
+        extent_bytes: Some(Bytes::from_mib(1)),
+        // A platter is not blank.
+        force: true,
+    };
+    let memory_of_pool = memory_of(memory);
+    let opened = open_disks(folder.path(), &disks, &memory_of_pool);
+    Pool::create(&memory_of_pool, opened, &options).unwrap();
+    let pool = open_pool(folder.path(), &disks, memory_of_pool);
+    for (name, mib) in volumes {
+        let spec = VolumeSpec {
+            name: (*name).into(),
+            size: Bytes::from_mib(*mib),
+            placement: Placement::default(),
+        };
+        pool.create_volume(&spec).unwrap();
+    }
+    Made {
+        pool,
+        folder,
+        disks,
+    }
+}
+
 impl Rig {
     /// Two disks of 512 MiB and these volumes (name, MiB).
     pub(crate) fn new(volumes: &[(&str, u64)]) -> Self {
@@ -65,11 +102,8 @@ impl Rig {
 
     /// The same with disk time reserved for exports.
     pub(crate) fn reserving(volumes: &[(&str, u64)], reservations: Vec<ExportReservation>) -> Self {
-        let config = NbdConfig {
-            reservations,
-            ..NbdConfig::default()
-        };
-        Self::on(Disks::Drive, volumes, config, Bytes::from_mib(64))
+        let made = made(Disks::Drive, volumes, Bytes::from_mib(64));
+        Self::serving(made, NbdConfig::default(), &reservations)
     }
 
     /// The same on two disks in memory that lose in a [crash](Self::crash) what was not made durable.
@@ -80,36 +114,17 @@ impl Rig {
     }
 
     fn on(disks: Disks, volumes: &[(&str, u64)], config: NbdConfig, memory: Bytes) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        disks.make(folder.path());
-        let options = CreateOptions {
-            name: "test".into(),
-            extent_bytes: Some(Bytes::from_mib(1)),
-            // A platter is not blank.
-            force: true,
-        };
-        let memory_of_pool = memory_of(memory);
-        let opened = open_disks(folder.path(), &disks, &memory_of_pool);
-        Pool::create(&memory_of_pool, opened, &options).unwrap();
-        let pool = open_pool(folder.path(), &disks, memory_of_pool);
-        for (name, mib) in volumes {
-            let spec = VolumeSpec {
-                name: (*name).into(),
-                size: Bytes::from_mib(*mib),
-                placement: Placement::default(),
-            };
-            pool.create_volume(&spec).unwrap();
-        }
-        Self::serving(pool, folder, disks, config)
+        Self::serving(made(disks, volumes, memory), config, &[])
     }
 
-    fn serving(
-        pool: Arc<Pool>,
-        folder: tempfile::TempDir,
-        disks: Disks,
-        config: NbdConfig,
-    ) -> Self {
-        let (server, socket, tcp) = serve(&pool, folder.path(), config);
+    fn serving(made: Made, config: NbdConfig, reservations: &[ExportReservation]) -> Self {
+        let Made {
+            pool,
+            folder,
+            disks,
+        } = made;
+        let volumes = Volumes::new(Arc::clone(&pool), reservations);
+        let (server, socket, tcp) = serve(volumes, folder.path(), config);
         Self {
             server: Some(server),
             pool,
@@ -155,7 +170,12 @@ impl Rig {
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
         drop(self);
         let pool = open_pool(folder.path(), &disks, memory_of(Bytes::from_mib(256)));
-        Self::serving(pool, folder, disks, NbdConfig::default())
+        let made = Made {
+            pool,
+            folder,
+            disks,
+        };
+        Self::serving(made, NbdConfig::default(), &[])
     }
 
     /// The address of a volume on the unix socket.
@@ -259,14 +279,14 @@ fn open_pool(folder: &Path, disks: &Disks, memory: Memory) -> Arc<Pool> {
     Pool::open(memory, opened, options).unwrap()
 }
 
-fn serve(pool: &Arc<Pool>, folder: &Path, config: NbdConfig) -> (Server, PathBuf, SocketAddr) {
+fn serve(volumes: Arc<Volumes>, folder: &Path, config: NbdConfig) -> (Server, PathBuf, SocketAddr) {
     let socket = folder.join("nbd.sock");
     let config = NbdConfig {
         unix: Some(socket.clone()),
         tcp: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         ..config
     };
-    let server = Server::start(Arc::clone(pool), &config).unwrap();
+    let server = Server::start(volumes, &config).unwrap();
     let tcp = server.tcp_address().unwrap();
     (server, socket, tcp)
 }

@@ -153,6 +153,12 @@ impl Pool {
         self.volume_info(&spec.name)
     }
 
+    /// What offsets and lengths of requests to volumes must be multiples of.
+    #[must_use]
+    pub fn alignment(&self) -> Bytes {
+        self.core.alignment()
+    }
+
     /// All volumes, by name.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeInfo> {

@@ -66,6 +66,11 @@ pub(crate) struct CoreParts {
 }
 
 impl PoolCore {
+    /// What offsets and lengths of requests must be multiples of.
+    pub(crate) fn alignment(&self) -> Bytes {
+        Bytes(self.block_bytes.max(SECTOR_BYTES))
+    }
+
     pub(crate) fn new(parts: CoreParts) -> Arc<Self> {
         let now = clock::now();
         let geometry = parts.meta.state.geometry();

@@ -114,7 +114,7 @@ impl Volume {
     /// pool has larger blocks.
     #[must_use]
     pub fn alignment(&self) -> Bytes {
-        Bytes(self.pool.block_bytes.max(SECTOR_BYTES))
+        self.pool.alignment()
     }
 
     /// What a write should begin and end at multiples of so that no drive of the pool has to read what

@@ -12,6 +12,8 @@ pub mod option;
 pub mod reply;
 pub mod request;
 
+pub use crate::exports::requests::Errno;
+
 /// The longest string the protocol allows: export names, descriptions, error texts.
 pub const STRING_BYTES_MAX: usize = 4096;
 
@@ -86,28 +88,6 @@ pub mod transmission_flags {
     pub const SEND_CACHE: u16 = 1 << 10;
     /// The fast zero flag is understood.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
-}
-
-/// An error in the transmission phase; the values are the protocol's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Errno {
-    /// Not permitted: a write to a read-only export.
-    Perm = 1,
-    /// The disk failed.
-    Io = 5,
-    /// Not enough memory.
-    NoMemory = 12,
-    /// The request makes no sense: unknown, misaligned, out of range.
-    Invalid = 22,
-    /// Beyond the end of the export.
-    NoSpace = 28,
-    /// Too large for one unfragmented reply.
-    Overflow = 75,
-    /// A fast zero that would not be fast.
-    NotSupported = 95,
-    /// The server is going away.
-    Shutdown = 108,
 }
 
 /// A request that cannot be served, and what the client is told.

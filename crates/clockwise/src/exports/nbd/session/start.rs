@@ -1,15 +1,15 @@
 //! Acting on a request's header: what is refused, done at once, or goes to the pool.
 
-use engine::front::{SubmitError, VolumeOp, VolumeRequest};
-use sched::units::Bytes;
+use engine::front::VolumeOp;
 
-use super::{Broken, Next, PART_BYTES, Parts, Session};
-use crate::export::nbd::pending::{Answer, PendingId};
-use crate::export::nbd::proto::reply::{self, StatusExtent};
-use crate::export::nbd::proto::request::{self, Command, RequestHeader};
-use crate::export::nbd::proto::{
+use super::{Answer, Broken, Kind, Next, Session};
+use crate::exports::nbd::proto::reply::{self, StatusExtent};
+use crate::exports::nbd::proto::request::{self, Command, RequestHeader};
+use crate::exports::nbd::proto::{
     Errno, Fatal, PAYLOAD_SKIP_BYTES_MAX, Refusal, STATUS_EXTENTS_MAX,
 };
+use crate::exports::requests::parts::Transfer;
+use crate::exports::requests::pending::PendingId;
 
 impl Session {
     /// Acts on a request's header.
@@ -25,8 +25,8 @@ impl Session {
                 return Err(Fatal::PayloadLength(payload).into());
             }
             Err(refusal) if payload > 0 => {
-                let id = self.pending.insert(header.cookie, Answer::Done);
-                let pending = self.pending.get(id);
+                let id = self.insert(&header, Kind::Done);
+                let pending = self.requests.get(id);
                 pending.fail(refusal.errno, refusal.text.to_owned());
                 self.next = Next::Skip(id, payload);
             }
@@ -37,34 +37,25 @@ impl Session {
 
     pub(super) fn start(&mut self, header: &RequestHeader, command: Command) {
         let cookie = header.cookie;
-        let one_part = header.length as usize <= PART_BYTES;
         match command {
             Command::Disconnect => self.next = Next::Nothing,
             Command::Nothing | Command::Cache => {
-                let id = self.pending.insert(cookie, Answer::Done);
-                self.pending.get(id).complete = true;
-                self.finish(id);
+                let id = self.insert(header, Kind::Done);
+                self.requests.get(id).complete = true;
+                self.finish_if_done(id);
             }
             Command::Read { unfragmented } => {
                 let chunks = self.agreed.structured && !unfragmented;
-                let answer = if chunks {
-                    Answer::Chunks
-                } else {
-                    Answer::Whole
-                };
-                self.begin_parts(header, VolumeOp::Read, answer);
+                let kind = if chunks { Kind::Chunks } else { Kind::Whole };
+                self.begin_parts(header, Transfer::Read, kind);
             }
             Command::Write { forced } => {
-                let op = VolumeOp::Write {
-                    durable: forced && one_part,
-                };
-                let id = self.begin_parts(header, op, Answer::Done);
-                self.pending.get(id).flush = forced && !one_part;
+                self.begin_parts(header, Transfer::Write { forced }, Kind::Done);
             }
             Command::Flush => self.command(header, VolumeOp::Flush),
             Command::Trim { forced } => {
                 let id = self.command_then(header, VolumeOp::Discard);
-                self.pending.get(id).flush = forced;
+                self.requests.get(id).flush = forced;
                 self.finish_if_done(id);
             }
             Command::WriteZeroes {
@@ -93,21 +84,15 @@ impl Session {
         }
     }
 
-    pub(super) fn begin_parts(
-        &mut self,
-        header: &RequestHeader,
-        op: VolumeOp,
-        answer: Answer,
-    ) -> PendingId {
-        let id = self.pending.insert(header.cookie, answer);
-        self.next = Next::Parts(Parts {
-            id,
-            op,
-            offset: header.offset,
-            left: header.length as usize,
-            filling: None,
-        });
-        id
+    fn insert(&mut self, header: &RequestHeader, kind: Kind) -> PendingId {
+        let cookie = header.cookie;
+        self.requests.insert(Answer { cookie, kind })
+    }
+
+    fn begin_parts(&mut self, header: &RequestHeader, transfer: Transfer, kind: Kind) {
+        let id = self.insert(header, kind);
+        let range = header.offset..header.offset + u64::from(header.length);
+        self.next = Next::Parts(self.requests.transfer(id, transfer, range));
     }
 
     /// A request without data.
@@ -116,43 +101,22 @@ impl Session {
         self.finish_if_done(id);
     }
 
-    pub(super) fn command_then(&mut self, header: &RequestHeader, op: VolumeOp) -> PendingId {
-        let id = self.pending.insert(header.cookie, Answer::Done);
+    fn command_then(&mut self, header: &RequestHeader, op: VolumeOp) -> PendingId {
+        let id = self.insert(header, Kind::Done);
         let (offset, length) = match op {
             VolumeOp::Flush => (0, 0),
             _ => (header.offset, u64::from(header.length)),
         };
-        let request = VolumeRequest::command(&self.volume, op, Bytes(offset), Bytes(length));
-        let result = self
-            .client
-            .submit_batched(request.user_data(id.user_data(0)));
-        self.note_submitted(id, op, result.map(|_| ()));
-        self.pending.get(id).complete = true;
+        self.requests.command(id, op, offset, length);
         id
-    }
-
-    pub(super) fn note_submitted(
-        &mut self,
-        id: PendingId,
-        op: VolumeOp,
-        result: Result<(), SubmitError>,
-    ) {
-        let pending = self.pending.get(id);
-        match result {
-            Ok(()) => {
-                pending.in_flight += 1;
-                self.parts_in_flight += 1;
-                self.batch += 1;
-            }
-            Err(error) => pending.fail(errno_of_submit(&error, op), error.to_string()),
-        }
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, one: bool) {
         let range = header.offset..header.offset + u64::from(header.length);
         let limit = if one { 1 } else { STATUS_EXTENTS_MAX };
         let runs: Vec<StatusExtent> = self
-            .volume
+            .requests
+            .volume()
             .block_status(range, limit)
             .into_iter()
             .map(|run| StatusExtent {
@@ -169,7 +133,7 @@ impl Session {
             self.send_error(header.cookie, Errno::Invalid, text);
             return;
         }
-        self.turn.requests += 1;
+        self.requests.turn.requests += 1;
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         reply::block_status(&mut bytes, header.cookie, &runs);
@@ -179,19 +143,5 @@ impl Session {
 
     pub(super) fn refuse(&mut self, cookie: u64, refusal: Refusal) {
         self.send_error(cookie, refusal.errno, refusal.text);
-    }
-}
-
-fn errno_of_submit(error: &SubmitError, op: VolumeOp) -> Errno {
-    match error {
-        SubmitError::Poisoned { .. } => Errno::Io,
-        SubmitError::Closed => Errno::Shutdown,
-        // Of a volume that has become shorter since the request was checked.
-        SubmitError::PastEnd { .. } => match op {
-            VolumeOp::Write { .. } | VolumeOp::WriteZeroes { .. } => Errno::NoSpace,
-            VolumeOp::Read | VolumeOp::Discard | VolumeOp::Flush => Errno::Invalid,
-        },
-        SubmitError::Busy { .. } => Errno::NoMemory,
-        _ => Errno::Invalid,
     }
 }

@@ -4,7 +4,6 @@
 //! connections a few more are accepted only to be told so in their handshake; beyond those they are
 //! closed.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,8 +16,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::event::EventFd;
-use engine::front::ReservedShare;
-use engine::pool::Pool;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sched::units::{Bytes, Nanos};
@@ -26,11 +23,14 @@ use sched::units::{Bytes, Nanos};
 use crate::descriptors;
 use crate::socket::{self, SocketFile};
 
-use super::config::{ExportReservation, NbdConfig, NbdStatus, StartError};
+use super::config::{NbdConfig, NbdStatus, StartError};
 use super::logged;
-use super::session::FIXED_BYTES;
 use super::stats::Stats;
 use super::worker::{Mailbox, NewConnection, Shared, Worker};
+use crate::exports::requests::parts::FIXED_BYTES;
+use crate::exports::requests::volumes::Volumes;
+use crate::exports::{Export, ExportStatus};
+use crate::failure::Failure;
 
 /// How many connections above the limit are told that there are too many.
 const TOLD_MAX: usize = 64;
@@ -66,11 +66,11 @@ enum Listener {
 }
 
 impl Server {
-    /// Starts serving every volume of `pool`.
+    /// Starts serving every volume of a pool.
     ///
     /// # Errors
     /// When there is no address, or it cannot be listened on.
-    pub fn start(pool: Arc<Pool>, config: &NbdConfig) -> Result<Self, StartError> {
+    pub fn start(volumes: Arc<Volumes>, config: &NbdConfig) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut tcp_address = None;
         let mut unix = None;
@@ -91,10 +91,8 @@ impl Server {
         if listeners.is_empty() {
             return Err(StartError::NoAddress);
         }
-        let shares = reserve(&pool, &config.reservations);
         let shared = Arc::new(Shared {
-            pool,
-            shares,
+            volumes,
             stats: Stats::default(),
             handshake_within: Nanos(config.handshake_within.as_nanos() as u64),
             draining: AtomicBool::new(false),
@@ -127,7 +125,7 @@ impl Server {
             stop: Arc::clone(&server.accept_stop),
             limit: Limit::of(
                 config.connections_max,
-                server.shared.pool.memory().promisable(),
+                server.shared.volumes.pool().memory().promisable(),
             ),
             numbers: 0,
         };
@@ -158,14 +156,6 @@ impl Server {
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
-    }
-
-    /// The exports that disk time is reserved for, by name, whether or not there are such volumes.
-    #[must_use]
-    pub fn reserved(&self) -> Vec<String> {
-        let mut exports: Vec<String> = self.shared.shares.keys().cloned().collect();
-        exports.sort_unstable();
-        exports
     }
 
     /// What it has done so far.
@@ -200,6 +190,42 @@ impl Server {
     }
 }
 
+impl Export for Server {
+    type Config = NbdConfig;
+
+    fn start(volumes: Arc<Volumes>, config: &NbdConfig) -> Result<Self, Failure> {
+        Self::start(volumes, config).map_err(|error| match error {
+            StartError::Socket(failure) => failure,
+            error => Failure::failed(error.to_string()).help(
+                "name another address under [nbd], end what uses it, or see that it may be used",
+            ),
+        })
+    }
+
+    fn status(&self) -> ExportStatus {
+        let status = self.status();
+        let unix = self
+            .unix
+            .as_ref()
+            .map(|file| file.path().display().to_string());
+        let tcp = self.tcp_address.map(|address| address.to_string());
+        ExportStatus {
+            protocol: "nbd",
+            at: unix.into_iter().chain(tcp).collect(),
+            tcp: self.tcp_address,
+            clients: status.connections,
+            requests: status.requests,
+            errors: status.errors,
+            read_bytes: status.read_bytes,
+            written_bytes: status.written_bytes,
+        }
+    }
+
+    fn end(self: Box<Self>, within: Duration) {
+        self.shutdown(within);
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_accepting();
@@ -209,24 +235,6 @@ impl Drop for Server {
             let _ = worker.join();
         }
     }
-}
-
-/// Reserves disk time for exports, by volume. What is refused is a warning.
-fn reserve(pool: &Pool, reservations: &[ExportReservation]) -> HashMap<String, Arc<ReservedShare>> {
-    let mut shares = HashMap::new();
-    for ExportReservation { volume, share } in reservations {
-        match pool.reserve_share(&format!("export {volume}"), *share) {
-            Ok(share) => {
-                shares.insert(volume.clone(), share);
-            }
-            Err(refusal) => {
-                pool.warn(format!(
-                    "export {volume} has no reservation, it is served like any other: {refusal}"
-                ));
-            }
-        }
-    }
-    shares
 }
 
 fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {

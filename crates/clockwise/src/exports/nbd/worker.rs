@@ -5,7 +5,7 @@
 //! keeps the others waiting. The thread sleeps when the queue is empty.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::clock;
 use engine::event::EventFd;
-use engine::front::ReservedShare;
-use engine::pool::Pool;
 use rustix::event::epoll;
 use sched::units::{Nanos, Time};
 
@@ -24,6 +22,7 @@ use super::handshake::Handshake;
 use super::logged;
 use super::session::{Outcome, Verdict};
 use super::stats::Stats;
+use crate::exports::requests::volumes::Volumes;
 
 /// How many events are fetched at a time.
 const EVENTS: usize = 256;
@@ -31,9 +30,7 @@ const EVENTS: usize = 256;
 /// What all workers share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) pool: Arc<Pool>,
-    /// Disk time reserved for exports, by volume.
-    pub(super) shares: HashMap<String, Arc<ReservedShare>>,
+    pub(super) volumes: Arc<Volumes>,
     pub(super) stats: Stats,
     pub(super) handshake_within: Nanos,
     /// No more requests are taken; connections end when they have been answered.
@@ -317,12 +314,10 @@ impl Worker {
         };
         connection.queued = false;
         let result = connection.turn();
-        let turn = connection
-            .session()
-            .map(|session| std::mem::take(&mut session.turn));
+        let turn = connection.session().map(|session| session.take_turn());
         let has_export = turn.is_some();
         if let Some(mut turn) = turn {
-            self.shared.stats.add(&mut turn);
+            self.shared.stats.counters.add(&mut turn);
         }
         let end = match result {
             Ok(end) => end,

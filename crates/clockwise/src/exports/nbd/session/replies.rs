@@ -1,46 +1,34 @@
 //! From completions of the pool to replies.
 
 use engine::buffer::Segments;
-use engine::front::{IoFailure, VolumeCompletion, VolumeOp, VolumeRequest};
 use sched::request::Op;
-use sched::units::Bytes;
 
-use super::Session;
-use crate::export::nbd::logged;
-use crate::export::nbd::pending::{Answer, Part, PendingId};
-use crate::export::nbd::proto::Errno;
-use crate::export::nbd::proto::reply;
+use super::{Kind, Session};
+use crate::exports::nbd::proto::Errno;
+use crate::exports::nbd::proto::reply;
+use crate::exports::requests::pending::{Part, PendingId};
 
 /// The longest header that a send queue takes at once.
 const SEND_HEADER_BYTES: usize = 64;
 
 impl Session {
-    pub(super) fn completed(&mut self, completion: &VolumeCompletion) {
-        let (id, number) = PendingId::from_user_data(completion.user_data);
-        self.parts_in_flight -= 1;
-        let pending = self.pending.get(id);
-        pending.in_flight -= 1;
-        if let Err(failure) = &completion.result {
-            // Once for a connection: what comes after it fails likewise.
-            if !std::mem::replace(&mut self.has_failed, true) {
-                logged::failed(self.volume.name(), failure);
-            }
-            pending.fail(errno_of(failure), failure.to_string());
-        }
-        match pending.answer {
-            Answer::Chunks if pending.error.is_none() => {
+    /// Part `number` of a request, or all of it, has been completed.
+    pub(super) fn completed(&mut self, id: PendingId, number: usize) {
+        let pending = self.requests.get(id);
+        match pending.answer.kind {
+            Kind::Chunks if pending.error.is_none() => {
                 let last = pending.is_finished();
                 self.send_chunk(id, number, last);
                 if last {
-                    self.pending.remove(id);
+                    self.requests.remove(id);
                 }
                 return;
             }
-            Answer::Whole => {}
-            Answer::Chunks | Answer::Done => {
+            Kind::Whole => {}
+            Kind::Chunks | Kind::Done => {
                 let part = pending.parts.get_mut(number);
                 if let Some(buffer) = part.and_then(|part| part.buffer.take()) {
-                    self.spare.keep(buffer);
+                    self.requests.spare.keep(buffer);
                 }
             }
         }
@@ -49,22 +37,23 @@ impl Session {
 
     /// Sends one part of a read that is answered in chunks.
     pub(super) fn send_chunk(&mut self, id: PendingId, number: usize, last: bool) {
-        let pending = self.pending.get(id);
+        let pending = self.requests.get(id);
         let part = &mut pending.parts[number];
         let Some(buffer) = part.buffer.take() else {
             return;
         };
         match buffer.segments(Op::Write, 0..part.bytes) {
             Ok(data) => {
-                let head = reply::offset_data(pending.cookie, part.offset, part.bytes as u32, last);
-                self.turn.read_bytes += part.bytes as u64;
-                self.turn.requests += u64::from(last);
+                let head =
+                    reply::offset_data(pending.answer.cookie, part.offset, part.bytes as u32, last);
+                self.requests.turn.read_bytes += part.bytes as u64;
+                self.requests.turn.requests += u64::from(last);
                 self.replies.push(head.as_bytes(), Some(data));
-                self.spare.keep_when_sent(buffer);
+                self.requests.spare.keep_when_sent(buffer);
             }
             Err(error) => {
                 // Taken back in the moment between disk and socket.
-                let cookie = pending.cookie;
+                let cookie = pending.answer.cookie;
                 pending.fail(Errno::NoMemory, error.to_string());
                 if last {
                     self.send_error(cookie, Errno::NoMemory, &error.to_string());
@@ -73,39 +62,22 @@ impl Session {
         }
     }
 
+    /// Answers a request if all of it is done.
     pub(super) fn finish_if_done(&mut self, id: PendingId) {
-        if self.pending.get(id).is_finished() {
-            self.finish(id);
+        if self.requests.is_done(id) {
+            self.answer(id);
+            self.requests.remove(id);
         }
-    }
-
-    /// All parts of a request are done: flush if it has to be, then answer.
-    pub(super) fn finish(&mut self, id: PendingId) {
-        let pending = self.pending.get(id);
-        if std::mem::take(&mut pending.flush) && pending.error.is_none() {
-            let request =
-                VolumeRequest::command(&self.volume, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
-            let number = pending.parts.len();
-            let result = self
-                .client
-                .submit_batched(request.user_data(id.user_data(number)));
-            self.note_submitted(id, VolumeOp::Flush, result.map(|_| ()));
-            if self.pending.get(id).in_flight > 0 {
-                return;
-            }
-        }
-        self.answer(id);
-        self.pending.remove(id);
     }
 
     pub(super) fn answer(&mut self, id: PendingId) {
-        let pending = self.pending.get(id);
-        let cookie = pending.cookie;
+        let pending = self.requests.get(id);
+        let cookie = pending.answer.cookie;
         if let Some((errno, text)) = pending.error.take() {
             self.send_error(cookie, errno, &text);
             return;
         }
-        let whole = pending.answer == Answer::Whole;
+        let whole = pending.answer.kind == Kind::Whole;
         let mut data = None;
         if whole {
             match gather(&pending.parts) {
@@ -116,20 +88,23 @@ impl Session {
                 }
             }
         }
-        self.turn.requests += 1;
+        let kind = pending.answer.kind;
+        let begin = pending.parts.first().map_or(0, |part| part.offset);
         let bytes = pending
             .parts
             .iter()
             .map(|part| part.bytes as u64)
             .sum::<u64>();
-        match pending.answer {
-            Answer::Whole => self.turn.read_bytes += bytes,
-            Answer::Done => self.turn.written_bytes += bytes,
+        let turn = &mut self.requests.turn;
+        turn.requests += 1;
+        match kind {
+            Kind::Whole => turn.read_bytes += bytes,
+            Kind::Done => turn.written_bytes += bytes,
             // Counted as they were sent; what is sent here is only that there are no more.
-            Answer::Chunks => {}
+            Kind::Chunks => {}
         }
         let head = match (self.agreed.structured, whole) {
-            (true, true) => reply::offset_data(cookie, pending.parts[0].offset, bytes as u32, true),
+            (true, true) => reply::offset_data(cookie, begin, bytes as u32, true),
             (true, false) => reply::done(cookie),
             (false, _) => reply::simple(cookie, None),
         };
@@ -137,8 +112,8 @@ impl Session {
     }
 
     pub(super) fn send_error(&mut self, cookie: u64, errno: Errno, text: &str) {
-        self.turn.requests += 1;
-        self.turn.errors += 1;
+        self.requests.turn.requests += 1;
+        self.requests.turn.errors += 1;
         if self.agreed.structured {
             let mut bytes = std::mem::take(&mut self.scratch);
             bytes.clear();
@@ -167,11 +142,4 @@ fn gather(parts: &[Part]) -> Result<Segments, String> {
             .map_err(|error| error.to_string())?;
     }
     Ok(data)
-}
-
-fn errno_of(failure: &IoFailure) -> Errno {
-    match failure {
-        IoFailure::Disk { .. } | IoFailure::Poisoned { .. } | IoFailure::NotNow { .. } => Errno::Io,
-        IoFailure::Cancelled { .. } => Errno::Shutdown,
-    }
 }

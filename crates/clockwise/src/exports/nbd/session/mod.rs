@@ -8,13 +8,7 @@
 //! A request gets its memory from the connection's own account before it goes to the disks, and the
 //! payload of a write is received straight into it. Where there is none at the moment, the
 //! connection receives nothing more until there is, so that the client feels it as a slow server.
-//! A long request is done in parts of at most [`PART_BYTES`], or [`AT_ONCE_PART_BYTES`], and of
-//! [`FIXED_BYTES`], which are the connection's own, when memory is so short that nothing else of it is
-//! under way.
-//!
-//! # Durability
-//! A forced write is one durable write, or, in several parts, writes with a flush after them. A
-//! flush covers every write that the pool has completed before it, whichever connection it came by.
+//! How long requests are divided, and what a flush covers, is the same for [every export](Requests).
 
 mod debt;
 mod parts;
@@ -26,9 +20,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use engine::buffer::{Buffer, SendQueue};
-use engine::dispatcher::HELP_BYTES_MAX;
-use engine::front::{Client, VolumeOp};
+use engine::buffer::SendQueue;
+use engine::front::Client;
 use engine::pool::Volume;
 use sched::units::{Nanos, Time};
 
@@ -36,41 +29,19 @@ use self::debt::Debt;
 use super::ahead::Ahead;
 use super::input::Input;
 use super::linger::Linger;
-use super::pending::{PendingId, PendingTable};
 use super::proto::request::Agreed;
 use super::proto::{Errno, Fatal};
-use super::spare::Spare;
-use super::stats::Turn;
-
-/// The largest transfer that is handed to the pool: large enough to be nearly all transfer on a
-/// rotating disk, small enough that its memory is soon free again.
-pub(super) const PART_BYTES: usize = 1 << 20;
-
-/// The largest transfer of a write that need not be durable, to disks that complete at once. Such a disk
-/// is written by the thread that has just received the data and has it in its processor's cache, as
-/// long as it is no more than this.
-const AT_ONCE_PART_BYTES: usize = HELP_BYTES_MAX as usize;
-
-/// The memory of a connection that nobody can take away: progress, however short memory is.
-pub(super) const FIXED_BYTES: usize = 64 << 10;
-
-/// The most pool requests in flight for one connection.
-pub(super) const PARTS_MAX: usize = 512;
+use crate::exports::requests::Requests;
+use crate::exports::requests::counters::Turn;
+use crate::exports::requests::parts::Parts;
+use crate::exports::requests::pending::PendingId;
 
 /// Requests after which the disks are told and what is done is answered, although the socket has more:
 /// so the client works on answers while the rest is being done, instead of by turns with the server.
 const BATCH_REQUESTS: usize = 8;
 
-/// A transfer of which the disks are told at once: it takes longer than being told, and while the
-/// payload of the next is received the disk can be at work. So are they of the parts of a write to disks
-/// that complete at once, which are smaller.
-const LARGE_BYTES: usize = 256 << 10;
-
 /// How long to wait before looking again at a client whose time is up because of a disk.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
-
-const _: () = assert!(FIXED_BYTES.is_multiple_of(4096) && PART_BYTES.is_multiple_of(FIXED_BYTES));
-const _: () = assert!(AT_ONCE_PART_BYTES.is_multiple_of(FIXED_BYTES));
 
 /// What a turn came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,36 +78,33 @@ enum Next {
     Nothing,
 }
 
-/// A request on its way to the pool, part by part.
-#[derive(Debug)]
-struct Parts {
-    id: PendingId,
-    op: VolumeOp,
-    offset: u64,
-    left: usize,
-    /// The part whose payload is being received, and how much of it is there.
-    filling: Option<(Buffer, usize)>,
+/// What a request will be answered with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Data, each part in a chunk of its own as it comes.
+    Chunks,
+    /// Data, all at once and in order.
+    Whole,
+    /// That it is done.
+    Done,
+}
+
+/// How a request is answered.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    cookie: u64,
+    kind: Kind,
 }
 
 /// A connection in its transmission phase.
 #[derive(Debug)]
 pub(super) struct Session {
-    client: Client,
-    volume: Arc<Volume>,
-    /// The largest transfer of a write that need not be durable.
-    write_part_bytes: usize,
+    requests: Requests<Answer>,
     agreed: Agreed,
     input: Input,
     linger: Linger,
     next: Next,
-    pending: PendingTable,
-    parts_in_flight: usize,
-    /// Requests that have been submitted of which the disks have not been told.
-    batch: usize,
     replies: SendQueue,
-    spare: Spare,
-    /// Memory has been asked back and not yet given.
-    asked_back: bool,
     /// There was no memory for the next part, or no place for the next request, while something was
     /// under way that would bring some.
     awaits_own: bool,
@@ -153,13 +121,10 @@ pub(super) struct Session {
     pub(super) readable: bool,
     pub(super) hung_up: bool,
     pub(super) writable: bool,
-    pub(super) turn: Turn,
     /// Bytes of replies that the client has taken, and payloads that it has sent.
     sent: u64,
     payloads: u64,
     debt: Option<Debt>,
-    /// A request has failed at the pool.
-    has_failed: bool,
 }
 
 /// What a look at the time came to.
@@ -181,25 +146,13 @@ impl Session {
         agreed: Agreed,
         received: &[u8],
     ) -> Self {
-        let write_part_bytes = if volume.completes_at_once() {
-            AT_ONCE_PART_BYTES
-        } else {
-            PART_BYTES
-        };
         Self {
-            client,
-            volume,
-            write_part_bytes,
+            requests: Requests::new(client, volume),
             agreed,
             input: Input::new(received),
             linger: Linger::default(),
             next: Next::Header,
-            pending: PendingTable::default(),
-            parts_in_flight: 0,
-            batch: 0,
             replies: SendQueue::default(),
-            spare: Spare::default(),
-            asked_back: false,
             awaits_own: false,
             scratch: Vec::new(),
             ahead: Ahead::new(),
@@ -208,21 +161,19 @@ impl Session {
             readable: true,
             hung_up: false,
             writable: true,
-            turn: Turn::default(),
             sent: 0,
             payloads: 0,
             debt: None,
-            has_failed: false,
         }
     }
 
     pub(super) fn client(&self) -> &Client {
-        &self.client
+        self.requests.client()
     }
 
-    /// Until when memory has to be given back, if it is asked for.
-    pub(super) fn give_back_until(&self) -> Option<Time> {
-        self.client.account().asked_back().map(|(_, until)| until)
+    /// What it has done since this was last asked.
+    pub(super) fn take_turn(&mut self) -> Turn {
+        std::mem::take(&mut self.requests.turn)
     }
 
     /// Looks whether the client gives back in time.
@@ -236,7 +187,7 @@ impl Session {
                 verdict => return verdict,
             }
         }
-        match self.give_back_until() {
+        match self.requests.give_back_until() {
             None => Verdict::Fine,
             Some(until) if until > now => Verdict::LookAt(until),
             Some(_) => Verdict::LookAt(self.note_debt(now).unwrap_or(now + LOOK_AGAIN)),
@@ -262,10 +213,7 @@ impl Session {
 
     /// Memory may have been asked back, or have become free.
     pub(super) fn memory_event(&mut self) {
-        self.asked_back = self.give_back_until().is_some();
-        if self.asked_back {
-            self.spare.clear();
-        }
+        self.requests.memory_event();
     }
 
     /// Takes no more requests; what is in flight is still answered.
@@ -274,7 +222,7 @@ impl Session {
             Next::Parts(Parts { id, .. }) | Next::Skip(id, _) => id,
             Next::Header | Next::Nothing => return,
         };
-        let pending = self.pending.get(id);
+        let pending = self.requests.get(id);
         pending.fail(Errno::Shutdown, "the server is shutting down".to_owned());
         pending.complete = true;
         self.finish_if_done(id);
@@ -284,29 +232,29 @@ impl Session {
     pub(super) fn turn(&mut self, socket: BorrowedFd<'_>) -> Result<Outcome, Broken> {
         let result = self.steps(socket);
         // However it ended: what has been submitted holds the volume until it is done.
-        self.end_batch();
+        self.requests.end_batch();
         result
     }
 
     fn steps(&mut self, socket: BorrowedFd<'_>) -> Result<Outcome, Broken> {
         self.awaits_own = false;
         self.linger.begin_turn();
-        if self.asked_back {
+        if self.requests.is_asked_back() {
             self.memory_event();
         }
         self.take_completions();
         self.send(socket)?;
         let again = self.receive(socket)?;
-        self.end_batch();
+        self.requests.end_batch();
         self.take_completions();
         self.send(socket)?;
         if matches!(self.next, Next::Nothing)
-            && self.pending.is_empty()
+            && self.requests.is_empty()
             && self.replies.pending() == 0
         {
             return Ok(Outcome::Ended);
         }
-        if again || self.is_wait_over() || (self.parts_in_flight > 0 && !self.client.arm()) {
+        if again || self.is_wait_over() || (self.requests.is_in_flight() && !self.client().arm()) {
             return Ok(Outcome::Again);
         }
         Ok(Outcome::Sleep)
@@ -315,23 +263,17 @@ impl Session {
     /// Whether what it waited for when it received came later in the same turn: nobody will say so
     /// again.
     fn is_wait_over(&mut self) -> bool {
-        let was_asked = self.asked_back;
+        let was_asked = self.requests.is_asked_back();
         if was_asked {
             self.memory_event();
         }
-        was_asked != self.asked_back || (self.awaits_own && !self.is_anything_under_way())
+        was_asked != self.requests.is_asked_back()
+            || (self.awaits_own && !self.is_anything_under_way())
     }
 
     /// Whether memory will come back from a disk or the socket.
     fn is_anything_under_way(&self) -> bool {
-        self.parts_in_flight > 0 || self.replies.pending() > 0
-    }
-
-    /// Tells the disks of what has been submitted.
-    fn end_batch(&mut self) {
-        if std::mem::take(&mut self.batch) > 0 {
-            self.client.submit_end();
-        }
+        self.requests.is_in_flight() || self.replies.pending() > 0
     }
 
     fn send(&mut self, socket: BorrowedFd<'_>) -> Result<(), Broken> {
@@ -340,15 +282,15 @@ impl Session {
             self.writable = self.replies.send(socket)?;
             self.sent += (pending - self.replies.pending()) as u64;
             if self.writable {
-                self.spare.sent();
+                self.requests.spare.sent();
             }
         }
         Ok(())
     }
 
     fn take_completions(&mut self) {
-        while let Some(completion) = self.client.poll() {
-            self.completed(&completion);
+        while let Some((id, number)) = self.requests.completed() {
+            self.completed(id, number);
         }
     }
 }

@@ -11,9 +11,6 @@ static WITHOUT_EXPORT: Sparing = Sparing::one();
 /// Connections that had one.
 static WITH_EXPORT: Sparing = Sparing::few();
 
-/// Requests that failed at a disk.
-static FAILURES: Sparing = Sparing::few();
-
 /// Of the host's making, and not drowned by what clients do.
 static HOST: Sparing = Sparing::one();
 
@@ -25,13 +22,6 @@ pub(super) fn ended(error: &dyn Display, had_export: bool) {
         }
     } else if let Some(untold) = WITHOUT_EXPORT.turn(Instant::now()) {
         tracing::info!(%error, untold, "a block export connection ended before it had an export");
-    }
-}
-
-/// A request has failed.
-pub(super) fn failed(volume: &str, failure: &dyn Display) {
-    if let Some(untold) = FAILURES.turn(Instant::now()) {
-        tracing::warn!(volume, %failure, untold, "a request to the block export failed");
     }
 }
 

@@ -9,9 +9,8 @@
 //! | `worker` | a thread that serves connections |
 //! | `connection` | one connection: first `handshake`, then `session` |
 //! | `exports` | the pool's volumes as exports |
-//! | `pending`, `input` | requests without a reply, bytes without a request |
 //! | `logged` | what the log says of connections |
-//! | `spare`, `ahead` | buffers kept for the next request, writes received together |
+//! | `input`, `ahead` | bytes without a request, writes received together |
 //!
 //! The protocol is the fixed newstyle one of the NBD project's `doc/proto.md`, without TLS.
 
@@ -26,14 +25,12 @@ mod input;
 mod linger;
 mod logged;
 pub mod negotiate;
-mod pending;
 pub mod proto;
 pub mod server;
 mod session;
-mod spare;
 mod stats;
 mod worker;
 
-pub use config::{ExportReservation, NbdConfig, NbdStatus, StartError};
-pub(crate) use exports::clients_of;
+pub use config::{NbdConfig, NbdStatus, StartError};
+pub(crate) use exports::USER;
 pub use server::Server;

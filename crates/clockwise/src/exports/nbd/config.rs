@@ -4,22 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::front::BestEffortReservation;
-
 use crate::failure::Failure;
 
 /// The most connections by default: enough for every client of a machine, few enough for its
 /// descriptors (three a connection).
 pub const CONNECTIONS_MAX_DEFAULT: usize = 1024;
-
-/// Disk time that is reserved for an export: on every disk, for all of its connections together.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ExportReservation {
-    /// The volume.
-    pub volume: String,
-    /// How much.
-    pub share: BestEffortReservation,
-}
 
 /// How the server is reached and what it allows.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,9 +25,6 @@ pub struct NbdConfig {
     pub handshake_within: Duration,
     /// The threads that serve connections; `None` is one for each processor, at most four.
     pub workers: Option<usize>,
-    /// Disk time that is reserved for exports. What the disks cannot carry is a warning of the pool, and
-    /// the export is best effort like any other.
-    pub reservations: Vec<ExportReservation>,
 }
 
 impl Default for NbdConfig {
@@ -51,7 +37,6 @@ impl Default for NbdConfig {
             connections_max: CONNECTIONS_MAX_DEFAULT,
             handshake_within: Duration::from_secs(10),
             workers: None,
-            reservations: Vec::new(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The handshake as clients lead it, and as they do not.
 
 use super::*;
-use crate::export::nbd::proto::option::code;
+use crate::exports::nbd::proto::option::code;
 
 struct Pool(Vec<&'static str>);
 

@@ -1,5 +1,5 @@
-//! Buffers that a connection keeps for its next requests, so that a client that does much of one
-//! size does not go to the pool's memory for each.
+//! Buffers that are kept for a client's next requests, so that one that does much of one size does not
+//! go to the pool's memory for each.
 //!
 //! What is kept is bounded, and given up as soon as the memory is asked back. A buffer whose data is
 //! on its way to the client is kept apart until everything has been sent.
@@ -11,7 +11,7 @@ const KEPT_BYTES_MAX: usize = 256 << 10;
 
 /// The buffers.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(in crate::exports) struct Spare {
     free: Vec<Buffer>,
     sending: Vec<Buffer>,
     bytes: usize,
@@ -19,7 +19,7 @@ pub(super) struct Spare {
 
 impl Spare {
     /// A buffer of exactly `size` bytes, if one is at hand.
-    pub(super) fn take(&mut self, size: usize) -> Option<Buffer> {
+    pub(in crate::exports) fn take(&mut self, size: usize) -> Option<Buffer> {
         let last = self.free.last()?;
         if last.size() != size || last.is_wanted_back() {
             self.clear_free();
@@ -30,14 +30,14 @@ impl Spare {
     }
 
     /// Keeps a buffer that nothing uses any more.
-    pub(super) fn keep(&mut self, buffer: Buffer) {
+    pub(in crate::exports) fn keep(&mut self, buffer: Buffer) {
         if self.has_room(&buffer) {
             self.free.push(buffer);
         }
     }
 
     /// Keeps a buffer for when everything has been sent.
-    pub(super) fn keep_when_sent(&mut self, buffer: Buffer) {
+    pub(in crate::exports) fn keep_when_sent(&mut self, buffer: Buffer) {
         if self.has_room(&buffer) {
             self.sending.push(buffer);
         }
@@ -52,12 +52,12 @@ impl Spare {
     }
 
     /// Everything has been sent.
-    pub(super) fn sent(&mut self) {
+    pub(in crate::exports) fn sent(&mut self) {
         self.free.append(&mut self.sending);
     }
 
     /// Gives up all that it has; data that is being sent stays until it has been.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::exports) fn clear(&mut self) {
         self.clear_free();
         self.sending.clear();
         self.bytes = 0;

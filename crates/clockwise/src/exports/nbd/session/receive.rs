@@ -7,15 +7,16 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use engine::buffer::Buffer;
-use engine::front::{Client, VolumeOp};
+use engine::front::VolumeOp;
 use sched::request::Op;
 
-use super::{BATCH_REQUESTS, Broken, Next, PART_BYTES, Parts, Session};
-use crate::export::nbd::ahead::{self, AHEAD_BYTES_MAX, AHEAD_MAX, STREAK_MIN};
-use crate::export::nbd::input::Received;
-use crate::export::nbd::pending::PendingId;
-use crate::export::nbd::proto::request::RequestHeader;
-use crate::export::nbd::spare::Spare;
+use super::{BATCH_REQUESTS, Broken, Next, Session};
+use crate::exports::nbd::ahead::{self, AHEAD_BYTES_MAX, AHEAD_MAX, STREAK_MIN};
+use crate::exports::nbd::input::Received;
+use crate::exports::nbd::proto::request::RequestHeader;
+use crate::exports::requests::Requests;
+use crate::exports::requests::parts::{PART_BYTES, Parts};
+use crate::exports::requests::pending::PendingId;
 
 /// Bytes of replies that the client has not taken, from which on no new request is taken up.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
@@ -27,8 +28,8 @@ impl Session {
     /// Receives and starts requests. Whether there is more to be had at once.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Broken> {
         for _ in 0..RECEIVES_PER_TURN {
-            if self.batch >= BATCH_REQUESTS {
-                self.end_batch();
+            if self.requests.batch() >= BATCH_REQUESTS {
+                self.requests.end_batch();
                 self.take_completions();
                 self.send(socket)?;
             } else if self.replies.pending() > 0 {
@@ -40,7 +41,7 @@ impl Session {
                 Next::Header => {
                     self.next = Next::Header;
                     if self.is_congested() {
-                        self.awaits_own |= self.pending.is_full();
+                        self.awaits_own |= self.requests.is_full();
                         return Ok(false);
                     }
                     if self.input.filled().is_empty() && self.begin_ahead()? {
@@ -71,7 +72,9 @@ impl Session {
     }
 
     pub(super) fn is_congested(&self) -> bool {
-        self.pending.is_full() || self.replies.pending() > BACKLOG_BYTES_MAX || self.asked_back
+        self.requests.is_full()
+            || self.replies.pending() > BACKLOG_BYTES_MAX
+            || self.requests.is_asked_back()
     }
 
     pub(super) fn receive_headers(&mut self, socket: BorrowedFd<'_>) -> Result<(), Broken> {
@@ -98,7 +101,7 @@ impl Session {
             let buffers = self.ahead.drain(..).filter_map(|message| message.buffer);
             buffers
                 .chain(message.buffer)
-                .for_each(|buffer| self.spare.keep(buffer));
+                .for_each(|buffer| self.requests.spare.keep(buffer));
             return Ok(false);
         }
         let header = RequestHeader::decode(&message.header)?;
@@ -172,7 +175,7 @@ impl Session {
         filled: &mut usize,
         size: usize,
     ) -> Result<(), Broken> {
-        let spares = spare_buffers(&mut self.spare, &self.client, size, self.foresight);
+        let spares = spare_buffers(&mut self.requests, size, self.foresight);
         let brought = ahead::receive(socket, buffer, *filled..size, spares, &mut self.ahead)?;
         *filled += brought.payload_bytes;
         match brought.received {
@@ -229,7 +232,7 @@ impl Session {
     /// Keeps the buffers for what was to come ahead and did not.
     pub(super) fn give_back_ahead(&mut self) {
         let buffers = self.ahead.drain(..).filter_map(|message| message.buffer);
-        buffers.for_each(|buffer| self.spare.keep(buffer));
+        buffers.for_each(|buffer| self.requests.spare.keep(buffer));
     }
 
     /// Throws away payload, and answers its request after the last of it: many a client takes no answer while it sends.
@@ -258,18 +261,17 @@ impl Session {
             return Ok(self.readable);
         }
         self.next = Next::Header;
-        self.pending.get(id).complete = true;
+        self.requests.get(id).complete = true;
         self.finish_if_done(id);
         Ok(true)
     }
 }
 
 /// Buffers for up to `count` writes of `size` bytes.
-fn spare_buffers(spare: &mut Spare, client: &Client, size: usize, count: usize) -> Vec<Buffer> {
+fn spare_buffers<A>(requests: &mut Requests<A>, size: usize, count: usize) -> Vec<Buffer> {
     let one = || {
-        spare
-            .take(size)
-            .or_else(|| client.account().allocate(size).ok())
+        let kept = requests.spare.take(size);
+        kept.or_else(|| requests.client().account().allocate(size).ok())
     };
     std::iter::from_fn(one).take(count).collect()
 }

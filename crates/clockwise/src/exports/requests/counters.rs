@@ -1,34 +1,31 @@
-//! Counters that every connection adds to.
+//! Counters that every client of an export adds to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::config::NbdStatus;
-
-/// The server's counters since its start. Each connection counts for itself and adds a turn's sum.
+/// What an export has done for its clients since its start. Each client counts for itself and adds a
+/// turn's sum.
 #[derive(Debug, Default)]
-pub(super) struct Stats {
-    pub(super) connections: AtomicU64,
-    pub(super) accepted: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) broken: AtomicU64,
+pub(in crate::exports) struct Counters {
     requests: AtomicU64,
     errors: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
 }
 
-/// What one connection did in a turn.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Turn {
-    pub(super) requests: u64,
-    pub(super) errors: u64,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
+/// What one client did in a turn, or all of them so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(in crate::exports) struct Turn {
+    /// Requests answered, errors included.
+    pub(in crate::exports) requests: u64,
+    /// Requests answered with an error.
+    pub(in crate::exports) errors: u64,
+    pub(in crate::exports) read_bytes: u64,
+    pub(in crate::exports) written_bytes: u64,
 }
 
-impl Stats {
-    /// Adds what a connection did, and clears it.
-    pub(super) fn add(&self, turn: &mut Turn) {
+impl Counters {
+    /// Adds what a client did, and clears it.
+    pub(in crate::exports) fn add(&self, turn: &mut Turn) {
         let Turn {
             requests,
             errors,
@@ -47,13 +44,10 @@ impl Stats {
         }
     }
 
-    pub(super) fn snapshot(&self) -> NbdStatus {
+    /// What all of them did.
+    pub(in crate::exports) fn sum(&self) -> Turn {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        NbdStatus {
-            connections: load(&self.connections),
-            accepted: load(&self.accepted),
-            refused: load(&self.refused),
-            broken: load(&self.broken),
+        Turn {
             requests: load(&self.requests),
             errors: load(&self.errors),
             read_bytes: load(&self.read_bytes),

@@ -1,3 +1,0 @@
-//! Volumes as block devices for others.
-
-pub mod nbd;
