@@ -21,7 +21,7 @@ pub mod quantity;
 #[path = "../../sched/src/random_tests.rs"]
 mod random_tests;
 #[cfg(test)]
-#[path = "../../sched/tests/common/seed.rs"]
+#[path = "../../sched/tests/sched/common/seed.rs"]
 mod seed;
 mod seldom;
 pub mod server;

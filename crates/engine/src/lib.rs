@@ -33,6 +33,9 @@ pub mod rt;
 pub mod status;
 pub mod stream;
 mod sync;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 pub mod uring;
 
 #[cfg(test)]
@@ -42,7 +45,7 @@ mod random_tests;
 #[cfg(test)]
 extern crate self as engine;
 #[cfg(test)]
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/engine/common/mod.rs"]
 mod test_rig;
 #[cfg(test)]
 use test_rig::seed;

@@ -4,7 +4,7 @@
     reason = "criterion's macros define undocumented functions"
 )]
 
-#[path = "../tests/common/random.rs"]
+#[path = "../tests/sched/common/random.rs"]
 #[allow(dead_code, reason = "the tests', of which this uses a part")]
 mod random;
 

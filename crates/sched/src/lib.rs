@@ -41,7 +41,7 @@ pub mod profile;
 mod random_tests;
 pub mod request;
 #[cfg(test)]
-#[path = "../tests/common/seed.rs"]
+#[path = "../tests/sched/common/seed.rs"]
 mod seed;
 pub mod server;
 mod slack;

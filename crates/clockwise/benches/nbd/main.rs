@@ -20,7 +20,7 @@ mod measure;
 mod ours;
 mod peer;
 mod report;
-#[path = "../../../engine/tests/common/skip.rs"]
+#[path = "../../../engine/tests/engine/common/skip.rs"]
 mod skip;
 
 use std::path::Path;

@@ -12,7 +12,7 @@ pub(crate) mod commands;
 pub(crate) mod damage;
 pub(crate) mod loops;
 mod process;
-#[path = "../../../engine/tests/common/skip.rs"]
+#[path = "../../../engine/tests/engine/common/skip.rs"]
 pub(crate) mod skip;
 pub(crate) mod told;
 mod until;

@@ -13,7 +13,7 @@
 
 #[path = "../common/bytes.rs"]
 mod bytes;
-#[path = "../../../engine/tests/common/platter.rs"]
+#[path = "../../../engine/tests/engine/common/platter.rs"]
 #[allow(
     unreachable_pub,
     reason = "the engine's tests share it in a module of their own"
@@ -22,7 +22,7 @@ mod platter;
 #[path = "../common/process.rs"]
 mod process;
 mod rig;
-#[path = "../../../engine/tests/common/skip.rs"]
+#[path = "../../../engine/tests/engine/common/skip.rs"]
 pub(crate) mod skip;
 #[path = "../common/until.rs"]
 mod until;

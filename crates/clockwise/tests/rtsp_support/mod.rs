@@ -7,6 +7,7 @@ pub(crate) mod camera;
 pub(crate) mod clip;
 pub(crate) mod day;
 pub(crate) mod files;
+pub(crate) mod frames;
 pub(crate) mod http;
 pub(crate) mod login;
 pub(crate) mod peers;

@@ -1,6 +1,6 @@
 //! A pool on a disk in memory.
 
-#[path = "../../../engine/tests/common/platter.rs"]
+#[path = "../../../engine/tests/engine/common/platter.rs"]
 #[allow(
     dead_code,
     unreachable_pub,

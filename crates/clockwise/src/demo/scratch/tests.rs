@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-#[path = "../../../../engine/tests/common/skip.rs"]
+#[path = "../../../../engine/tests/engine/common/skip.rs"]
 mod skip;
 
 /// The user that owns nothing.
