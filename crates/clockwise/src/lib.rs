@@ -17,12 +17,6 @@ pub mod media;
 mod panics;
 mod places;
 pub mod quantity;
-#[cfg(test)]
-#[path = "../../sched/src/random_tests.rs"]
-mod random_tests;
-#[cfg(test)]
-#[path = "../../sched/tests/sched/common/seed.rs"]
-mod seed;
 mod seldom;
 pub mod server;
 pub mod session;

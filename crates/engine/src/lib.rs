@@ -38,14 +38,11 @@ mod sync;
 pub mod testing;
 pub mod uring;
 
-#[cfg(test)]
-#[path = "../../sched/src/random_tests.rs"]
-mod random_tests;
 /// By the name under which the tests' disks in memory know it.
 #[cfg(test)]
 extern crate self as engine;
+/// `testkit::disks` of this very crate: those of `testkit` are of the one that it was linked with.
 #[cfg(test)]
-#[path = "../tests/engine/common/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "unit tests use some of it")]
+#[path = "../../testkit/src/disks/mod.rs"]
 mod test_rig;
-#[cfg(test)]
-use test_rig::seed;

@@ -1,13 +1,14 @@
 //! A demo whose recording is damaged while it runs finds it, and says so.
 
-use crate::common;
 use crate::support;
 use std::process::{Command, Stdio};
 
-use crate::common::skip::have;
-use crate::common::{clockwise, outcome, until};
 use crate::support::{Running, demo, nothing_is_left};
 use serde_json::Value;
+use testkit::site::clockwise;
+use testkit::site::outcome;
+use testkit::skip::have;
+use testkit::until;
 
 /// What is written over the recording: no video begins so.
 const DAMAGE: [u8; 4096] = [0xa5; 4096];
@@ -51,7 +52,7 @@ fn a_recording_with_other_bytes_is_no_promise_kept() {
     outcome(copy.arg("--flush").arg(&damage).arg(uri)).done();
     let (status, said) = running.end();
     nothing_is_left(scratch.path());
-    let text = common::read_text(&report);
+    let text = testkit::site::read_text(&report);
     assert_eq!(status.code(), Some(1), "{said}{text}");
     for words in [
         "NOT every promise was kept.",

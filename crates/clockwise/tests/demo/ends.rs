@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::common::skip::have;
 use crate::support::terminal::{Terminal, on_a_terminal};
 use crate::support::{Running, Scratch, SmallDisk, demo, ended, nothing_is_left};
 use rustix::process::Signal;
+use testkit::skip::have;
 
 static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
 

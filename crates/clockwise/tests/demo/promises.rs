@@ -1,6 +1,5 @@
 //! The demo runs and keeps its promises, alone and beside another one.
 
-use crate::common;
 use crate::support;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -8,9 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::common::skip::have;
 use crate::support::{Running, demo, ended, may_mount, nothing_is_left};
 use serde_json::Value;
+use testkit::skip::have;
 
 /// Who measures wants to be alone.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -235,7 +234,7 @@ fn two_demos_at_once_keep_out_of_each_others_way() {
     for (demo, report) in demos.into_iter().zip(reports) {
         let (status, said) = demo.end();
         assert_eq!(status.code(), Some(0), "{said}");
-        let text = String::from_utf8(common::read(&report)).expect("text");
+        let text = String::from_utf8(testkit::site::read(&report)).expect("text");
         let lay = format!("in {}/", scratch.path().display());
         let unmeasured =
             "was not measured on this disk; what is promised rests on it (all 3 disks)";

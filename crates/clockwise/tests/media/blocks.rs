@@ -1,10 +1,13 @@
 //! Blocks of the disks that become longer and shorter while they are recorded and played.
 
-use crate::common::{Site, call, until};
-use crate::rtsp_support::sized::{
-    BLOCK, PACKETS_IN_BLOCK, number, packets, publisher, sessions, whole,
-};
-use crate::rtsp_support::{Client, TCP, reservations, serving};
+use testkit::rtsp::Client;
+use testkit::rtsp::TCP;
+use testkit::rtsp::reservations;
+use testkit::rtsp::serving;
+use testkit::rtsp::sized::{BLOCK, PACKETS_IN_BLOCK, number, packets, publisher, sessions, whole};
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 const TYPE: &str = "Content-Type: text/parameters\r\n";
 

@@ -3,11 +3,21 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use crate::common::skip::{have, tool};
-use crate::common::{Process, Ready, Site, outcome, until};
-use crate::rtsp_support::browser::{Browser, Who};
-use crate::rtsp_support::{TCP, publisher, rtp, serve, serving, users, with_rtsp};
 use serde_json::Value;
+use testkit::process::Process;
+use testkit::rtsp::TCP;
+use testkit::rtsp::browser::{Browser, Who};
+use testkit::rtsp::publisher;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::users;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Ready;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";

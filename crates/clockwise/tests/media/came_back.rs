@@ -1,15 +1,17 @@
 //! What is played together goes on with the next recording of a volume whose publisher has come back.
 
-use crate::common::skip::{have, tool};
-use crate::common::{outcome, until};
-use crate::rtsp_support;
-use crate::rtsp_support::clip::frames;
-use crate::rtsp_support::peers::has_played;
-use crate::rtsp_support::together::{
+use testkit::rtsp::Client;
+use testkit::rtsp::SECOND;
+use testkit::rtsp::clip::frames;
+use testkit::rtsp::peers::has_played;
+use testkit::rtsp::reservations;
+use testkit::rtsp::together::{
     Came, Camera, FRAMES_PER_SECOND, GOP, SECOND_NS, are_over, begun, come_back, comes, comes_on,
     frames_on, goes_on_in_time, newest, player, site,
 };
-use crate::rtsp_support::{Client, SECOND, reservations};
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 #[test]
 fn who_came_back_is_played_by_key_frames_either_way() {
@@ -225,7 +227,7 @@ fn ffmpeg_and_gstreamer_play_who_came_back() {
         return;
     }
     let (site, serve, address) = site();
-    let clip = rtsp_support::clip::clip(&site);
+    let clip = testkit::rtsp::clip::clip(&site);
     let once = frames(&["-i", &clip]).expect("frames");
     let publish = |volume: &str, options: &[&str]| {
         let mut publish = tool("ffmpeg");

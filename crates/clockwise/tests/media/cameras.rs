@@ -1,15 +1,16 @@
 //! Cameras that are pulled from say more than they should, or less: they are recorded all the same, or it is said why not.
 
-use crate::rtsp_support;
 use std::time::{Duration, Instant};
 
-use crate::rtsp_support::camera::{Camera, OPENS};
-use crate::rtsp_support::source::{
+use serde_json::Value;
+use testkit::rtsp::camera::{Camera, OPENS};
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serving;
+use testkit::rtsp::source::{
     add, called, connected, ends, has, is, packets, played, reasons, records, reports, says, send,
     shown,
 };
-use crate::rtsp_support::{rtp, sdp, serving};
-use serde_json::Value;
 
 /// What a camera asks for that wants to know who asks.
 const DIGEST: &str = "WWW-Authenticate: Digest realm=\"cam\", nonce=\"1a2b\"";
@@ -126,7 +127,7 @@ fn a_camera_need_not_say_from_which_ports_it_sends() {
         let sent = packets(0..20, 7);
         send(&mut visit, &sent);
         has(&site, 20);
-        visit.report(&rtsp_support::sender_report(7, 1 << 32, 1));
+        visit.report(&testkit::rtsp::sender_report(7, 1 << 32, 1));
         reports(&site, 1);
         ends(&site, address, &sent);
         server.terminate();
@@ -239,7 +240,7 @@ fn a_keep_alive_that_is_refused_is_followed_by_the_other() {
     let mut sent = packets(0..5, 7);
     send(&mut visit, &sent);
     has(&site, 5);
-    let refuses = |visit: &mut rtsp_support::camera::Visit, method: &str, status: &str| {
+    let refuses = |visit: &mut testkit::rtsp::camera::Visit, method: &str, status: &str| {
         let wanted = visit.wants(method);
         assert_eq!(wanted.header("Session"), Some("12345678"));
         visit.answer(&wanted, status, "", "");
@@ -461,7 +462,7 @@ fn reports_of_a_camera_may_come_among_its_packets() {
     for (number, packet) in (0_u32..).zip(&sent) {
         visit.packet(packet);
         // Each seems to be of somebody else, by the time that it tells.
-        visit.packet(&rtsp_support::sender_report(
+        visit.packet(&testkit::rtsp::sender_report(
             7,
             u64::from(number) << 34 | 1 << 33,
             number,
@@ -652,7 +653,7 @@ fn a_track_that_is_refused_is_recorded_without() {
     site.json(&["source", "remove", "door"]);
     assert_eq!((tracks("1"), tracks("2")), (1, 2));
     let first = [sent, more].concat();
-    assert!(rtsp_support::played(address, "cam/1", "", first.len()) == first);
+    assert!(testkit::rtsp::played(address, "cam/1", "", first.len()) == first);
     server.terminate();
 }
 

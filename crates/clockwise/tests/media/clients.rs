@@ -2,14 +2,22 @@
 
 #![allow(clippy::print_stdout, reason = "a measurement is told")]
 
-use crate::common;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use crate::common::skip::{have, tool};
-use crate::common::{Process, Site, call, outcome, until};
-use crate::nbd_support::Wire;
-use crate::rtsp_support::{Client, lines, logged, serve, serving, serving_logged};
+use testkit::nbd::Wire;
+use testkit::process::Process;
+use testkit::rtsp::Client;
+use testkit::rtsp::lines;
+use testkit::rtsp::logged;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::serving_logged;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 /// A clip of some seconds: video with key frames a second apart, and sound that is not compressed. Enough to fill blocks.
 fn clip(site: &Site, seconds: u32) -> String {
@@ -127,7 +135,7 @@ fn played(site: &Site, transport: &str, url: &str) -> Shown {
 
 /// Whether the server has given everything back.
 fn is_idle(site: &Site) -> bool {
-    let (_, said) = common::call(site, "GET", "/v1/status", "");
+    let (_, said) = testkit::site::call(site, "GET", "/v1/status", "");
     said["streams"].as_array().is_some_and(Vec::is_empty)
 }
 

@@ -5,15 +5,20 @@
 
 use std::net::SocketAddr;
 
-use crate::common::skip::{have, tool};
-use crate::common::{Site, outcome};
-use crate::rtsp_support::files::{closed as recorded, export};
-use crate::rtsp_support::http::{get, http};
-use crate::rtsp_support::peers::{
+use testkit::rtsp::Client;
+use testkit::rtsp::files::{closed as recorded, export};
+use testkit::rtsp::http::{get, http};
+use testkit::rtsp::peers::{
     Shown, bare_frames, bare_sound, closed, ffmpeg, frames, gstreamer_play, has_played, is_whole,
     publish, shared_clips, shown, without_server,
 };
-use crate::rtsp_support::{Client, publisher_of, reservations, rtp, serving};
+use testkit::rtsp::publisher_of;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serving;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
 
 const TRANSPORTS: [&str; 2] = ["tcp", "udp"];
 

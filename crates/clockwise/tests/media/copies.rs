@@ -6,12 +6,10 @@ use std::io::{IoSlice, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use testkit::own_process;
 
-use crate::common::until;
-use crate::nbd_support::Rig;
-use crate::nbd_support::skip::skipped;
-use crate::tape_support::{BODY, SDP, begun, header, opened, reserve, reserved};
-use crate::watch::Watch;
+use crate::served::Rig;
+use crate::support::tape::{BODY, SDP, begun, header, opened, reserve, reserved};
 use clockwise::media::archive::Archive;
 use clockwise::media::block::Kind;
 use clockwise::media::packet::HEADER_BYTES;
@@ -21,7 +19,10 @@ use clockwise::media::start::Start;
 use clockwise::media::trick::Permille;
 use engine::front::Client;
 use engine::stream::Stream;
+use engine::testing::Watch;
 use sched::request::Op;
+use testkit::skip::skipped;
+use testkit::until;
 
 /// Packets of less than a block.
 const PACKETS: u16 = 80;
@@ -173,42 +174,44 @@ fn player<'a>(stream: &'a Stream, archive: &'a Arc<Archive>, client: &'a Client)
 
 #[test]
 fn bodies_are_touched_by_nothing_but_their_blocks_sum() {
-    let rig = Rig::new(&[("cam", 20)]);
-    let (archives, archive) = opened(&rig);
-    if let Err(error) = watch(body(0).as_ptr()) {
-        skipped(&format!("the host lets nobody watch memory: {error}"));
-        return;
-    }
-    let client = archives.client().unwrap();
-    for by_udp in [false, true] {
+    own_process(|| {
+        let rig = Rig::new(&[("cam", 20)]);
+        let (archives, archive) = opened(&rig);
+        if let Err(error) = watch(body(0).as_ptr()) {
+            skipped(&format!("the host lets nobody watch memory: {error}"));
+            return;
+        }
+        let client = archives.client().unwrap();
+        for by_udp in [false, true] {
+            let (stream, member) = reserved(&archives, &archive);
+            let mut tape = begun(&stream, &archive, SDP, member);
+            let watch = recorded(&mut tape, by_udp);
+            assert_eq!(watch.touched(), 0, "as it is received, by UDP: {by_udp}");
+            let (_, tally) = tape.finish().unwrap();
+            assert_eq!(watch.touched(), SUMS * WATCHED.len() as u64);
+            assert_eq!((tally.packets, tally.copied_bytes), (PACKETS.into(), 0));
+            stream.close();
+        }
+        // Of many blocks, as each is read into one of a few buffers.
         let (stream, member) = reserved(&archives, &archive);
         let mut tape = begun(&stream, &archive, SDP, member);
-        let watch = recorded(&mut tape, by_udp);
-        assert_eq!(watch.touched(), 0, "as it is received, by UDP: {by_udp}");
-        let (_, tally) = tape.finish().unwrap();
-        assert_eq!(watch.touched(), SUMS * WATCHED.len() as u64);
-        assert_eq!((tally.packets, tally.copied_bytes), (PACKETS.into(), 0));
+        let (mut far, mut near) = UnixStream::pair().unwrap();
+        let count = 20 * PACKETS;
+        for number in 0..count {
+            far.write_all(&body(number)).unwrap();
+            until("there is room", || {
+                tape.writer().drain();
+                tape.advance().unwrap();
+                tape.make_room(BODY)
+            });
+            receive(&mut tape, &mut near, number);
+        }
+        tape.finish().unwrap();
         stream.close();
-    }
-    // Of many blocks, as each is read into one of a few buffers.
-    let (stream, member) = reserved(&archives, &archive);
-    let mut tape = begun(&stream, &archive, SDP, member);
-    let (mut far, mut near) = UnixStream::pair().unwrap();
-    let count = 20 * PACKETS;
-    for number in 0..count {
-        far.write_all(&body(number)).unwrap();
-        until("there is room", || {
-            tape.writer().drain();
-            tape.advance().unwrap();
-            tape.make_room(BODY)
-        });
-        receive(&mut tape, &mut near, number);
-    }
-    tape.finish().unwrap();
-    stream.close();
-    let stream = reserve(&archives, &archive, Op::Read, archive.range(), true);
-    let mut playback = player(&stream, &archive, &client);
-    let (touched, blocks) = played(&mut playback, count);
-    assert!(blocks > 3, "{blocks} blocks lay where one is watched");
-    assert_eq!(touched, SUMS * blocks, "as {blocks} blocks are played");
+        let stream = reserve(&archives, &archive, Op::Read, archive.range(), true);
+        let mut playback = player(&stream, &archive, &client);
+        let (touched, blocks) = played(&mut playback, count);
+        assert!(blocks > 3, "{blocks} blocks lay where one is watched");
+        assert_eq!(touched, SUMS * blocks, "as {blocks} blocks are played");
+    });
 }

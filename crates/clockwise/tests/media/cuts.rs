@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::made::{CAMERA, Made, TEXT};
-use crate::small::{BLOCK, Camera, PICTURE, Small};
+use crate::support::made::{CAMERA, Made, TEXT};
+use crate::support::small::{BLOCK, Camera, PICTURE, Small};
 use clockwise::media::block::{Block, Composer, Entry, Header, Kind, Seal};
 use clockwise::media::export::Source;
 use clockwise::media::export::cuts::{Cuts, Most};

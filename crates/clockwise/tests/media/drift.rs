@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::Site;
-use crate::rtsp_support::day::{self, Camera, FRAMES_PER_SECOND};
-use crate::rtsp_support::serve;
-use crate::rtsp_support::together::{CLOCK, comes, player};
+use crate::support::day::{self, Camera, FRAMES_PER_SECOND};
+use testkit::rtsp::serve;
+use testkit::rtsp::together::{CLOCK, comes, player};
+use testkit::site::Site;
 
 /// Clocks of cameras are off by up to 100 millionths.
 const CAM: Camera = Camera {

@@ -5,20 +5,33 @@
     reason = "how much is left of what was cut off is told"
 )]
 
-use crate::common;
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Site, call, until};
-use crate::nbd_support::Wire;
-use crate::rtsp_support::camera::Camera;
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, bye, lines, played, publisher, publisher_of_two, reservations, rtp, sdp,
-    sender_report, serve, serving, serving_logged, sized,
-};
 use serde_json::Value;
+use testkit::nbd::Wire;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::bye;
+use testkit::rtsp::camera::Camera;
+use testkit::rtsp::lines;
+use testkit::rtsp::played;
+use testkit::rtsp::publisher;
+use testkit::rtsp::publisher_of_two;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::sender_report;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::serving_logged;
+use testkit::rtsp::sized;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// A publisher of one track, however its packets go.
 struct Sender {
@@ -90,7 +103,8 @@ impl Sender {
         match &self.udp {
             None => drop(self.client.packets_on(1, self.told)),
             Some([_, (rtcp, _)]) => {
-                rtcp.set_read_timeout(Some(common::WITHIN)).expect("a time");
+                rtcp.set_read_timeout(Some(testkit::process::WITHIN))
+                    .expect("a time");
                 rtcp.recv(&mut [0; 1_500]).expect("a report");
             }
         }

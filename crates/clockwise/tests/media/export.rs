@@ -2,13 +2,18 @@
 
 use std::net::SocketAddr;
 
-use crate::common::outcome;
-use crate::common::skip::{have, tool};
-use crate::rtsp_support::clip::ENCODED;
-use crate::rtsp_support::files::{clip, closed, damage, export, is_heard, record, record_as, sums};
-use crate::rtsp_support::http::{get, http};
-use crate::rtsp_support::peers::{self, HEARD, SEEN, ffmpeg};
-use crate::rtsp_support::{Client, SDP_TYPE, TCP, publisher, rtp, serving};
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::clip::ENCODED;
+use testkit::rtsp::files::{clip, closed, damage, export, is_heard, record, record_as, sums};
+use testkit::rtsp::http::{get, http};
+use testkit::rtsp::peers::{self, HEARD, SEEN, ffmpeg};
+use testkit::rtsp::publisher;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serving;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
 
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";

@@ -1,14 +1,19 @@
 //! Recordings of which something is damaged, overwritten or deleted are not exported as if they were whole.
 
-use crate::rtsp_support;
 use std::io::Read as _;
 
-use crate::common::skip::have;
-use crate::common::{Process, Site, clockwise};
-use crate::rtsp_support::clip::ENCODED;
-use crate::rtsp_support::files::{clip, closed, damage};
-use crate::rtsp_support::http::{get, header, http};
-use crate::rtsp_support::{Client, SDP_TYPE, TCP, rtp, serving};
+use testkit::process::Process;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::clip::ENCODED;
+use testkit::rtsp::files::{clip, closed, damage};
+use testkit::rtsp::http::{get, header, http};
+use testkit::rtsp::rtp;
+use testkit::rtsp::serving;
+use testkit::site::Site;
+use testkit::site::clockwise;
+use testkit::skip::have;
 
 /// Bytes of a packet's body: 46 fill a block.
 const BODY: usize = 1_360;
@@ -102,7 +107,7 @@ fn of_a_part_whose_blocks_have_gone_nothing_is_sent_that_is_not_there() {
         8,
         &[&ENCODED[..], &["-c:a", "aac"]].concat(),
     );
-    let number = rtsp_support::files::record(&site, address, &clip, "tcp");
+    let number = testkit::rtsp::files::record(&site, address, &clip, "tcp");
     let (browsers, file) = (http(&serve), format!("/media/cam/{number}/recording.mp4"));
     let (status, _, whole) = get(browsers, &file, "");
     assert_eq!(status, 200);

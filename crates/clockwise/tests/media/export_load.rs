@@ -3,16 +3,26 @@
 
 #![allow(clippy::print_stdout, reason = "a measurement is told")]
 
-use crate::common;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::skip::have;
-use crate::common::{Site, call, outcome, read_text, until};
-use crate::rtsp_support::http::get;
-use crate::rtsp_support::peers::{closed, frames, is_whole, made, publish};
-use crate::rtsp_support::{Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, with_rtsp};
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::http::get;
+use testkit::rtsp::peers::{closed, frames, is_whole, made, publish};
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::outcome;
+use testkit::site::read_text;
+use testkit::skip::have;
+use testkit::until;
 
 /// Of each stream: 80 packets of 1,212 bytes in a second, of which 53 are a block.
 const PACKETS_PER_SECOND: u64 = 80;
@@ -261,7 +271,7 @@ fn an_export_beside_all_that_the_drive_carries_makes_nobody_late_and_is_right() 
                 .done();
             let half = half.join().expect("it is downloaded");
             assert!(
-                half == common::read(to.as_ref())[100_000..],
+                half == testkit::site::read(to.as_ref())[100_000..],
                 "{} bytes",
                 half.len()
             );

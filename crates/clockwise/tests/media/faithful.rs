@@ -1,8 +1,12 @@
 //! Packets of whatever shape come back as they were sent, to the last bit of their headers.
 
-use crate::common::until;
-use crate::rtsp_support::udp::{Pair, Publisher};
-use crate::rtsp_support::{Client, played, reservations, rtp, serving};
+use testkit::rtsp::Client;
+use testkit::rtsp::played;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serving;
+use testkit::rtsp::udp::{Pair, Publisher};
+use testkit::until;
 
 /// Where the sequence number and the timestamp of a packet are.
 const NUMBERED: std::ops::Range<usize> = 2..8;

@@ -2,11 +2,14 @@
 
 use std::time::Instant;
 
-use crate::common::{Site, call, until};
-use crate::rtsp_support::files::damage;
-use crate::rtsp_support::frames::*;
-use crate::rtsp_support::{serving, serving_logged};
 use serde_json::Value;
+use testkit::rtsp::files::damage;
+use testkit::rtsp::frames::*;
+use testkit::rtsp::serving;
+use testkit::rtsp::serving_logged;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// What the index says of a time, with its frames.
 fn listed(site: &Site, times: &str) -> Value {

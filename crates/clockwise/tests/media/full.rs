@@ -3,11 +3,20 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::common::skip::{is_root, tool};
-use crate::common::{Site, WITHIN, outcome, read_text, until};
-use crate::rtsp_support::{
-    TCP, lines, played, publisher, reservations, rtp, serve_logged, with_rtsp,
-};
+use testkit::process::WITHIN;
+use testkit::rtsp::TCP;
+use testkit::rtsp::lines;
+use testkit::rtsp::played;
+use testkit::rtsp::publisher;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serve_logged;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::site::read_text;
+use testkit::skip::{is_root, tool};
+use testkit::until;
 
 /// A file system in memory that has little room, mounted as long as this lives.
 struct Little(PathBuf);

@@ -1,10 +1,11 @@
 //! RTSP with GStreamer: what it publishes is played by others, and it plays what there is.
 
-use crate::common::skip::{have, tool};
-use crate::common::{outcome, until};
-use crate::rtsp_support::clip::clip;
-use crate::rtsp_support::peers::{frames, has_cut_itself, has_played, recordings};
-use crate::rtsp_support::serving;
+use testkit::rtsp::clip::clip;
+use testkit::rtsp::peers::{frames, has_cut_itself, has_played, recordings};
+use testkit::rtsp::serving;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 const SECONDS: usize = 3;
 const FRAMES: usize = 25 * SECONDS;

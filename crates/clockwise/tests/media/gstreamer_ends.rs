@@ -6,14 +6,21 @@
     reason = "how much is left of what was cut off is told"
 )]
 
-use crate::common::skip::have;
-use crate::common::{Process, Ready, Site, call, outcome, until};
-use crate::rtsp_support;
-use crate::rtsp_support::peers::{
+use testkit::process::Process;
+use testkit::rtsp::peers::{
     bare_frames, closed, frames, gstreamer_play, gstreamer_publish, has_played, is_whole, made,
     recordings,
 };
-use crate::rtsp_support::{reservations, serve, serving, with_rtsp};
+use testkit::rtsp::reservations;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Ready;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::outcome;
+use testkit::skip::have;
+use testkit::until;
 
 /// Nothing is listed before a flush, and a host whose disk others share takes seconds for one: after twelve, once. Longer
 /// than that, or there is nothing live any more when it is asked for.
@@ -95,7 +102,7 @@ fn two_of_gstreamer_play_one_recording_and_one_that_is_killed_keeps_nothing() {
     let clip = made(&site, 4, KBIT);
     let wanted = frames(&["-i", &clip]);
     let url = format!("rtsp://{address}/cam");
-    let published = rtsp_support::peers::publish(&clip, "tcp", &url, false);
+    let published = testkit::rtsp::peers::publish(&clip, "tcp", &url, false);
     outcome(&mut { published }).done();
     closed(&site, "cam", 1);
     // A third one goes in the middle of it.

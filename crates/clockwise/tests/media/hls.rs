@@ -2,14 +2,19 @@
 
 use std::net::SocketAddr;
 
-use crate::common::skip::{have, tool};
-use crate::common::{Process, Site, call, outcome, until};
-use crate::rtsp_support::files::{closed, damage, export, is_heard, sums};
-use crate::rtsp_support::frames::{decodable, publish, publisher};
-use crate::rtsp_support::http::{get, header, http};
-use crate::rtsp_support::peers::{HEARD, SEEN, ffmpeg};
-use crate::rtsp_support::{Client, serving};
 use serde_json::Value;
+use testkit::process::Process;
+use testkit::rtsp::Client;
+use testkit::rtsp::files::{closed, damage, export, is_heard, sums};
+use testkit::rtsp::frames::{decodable, publish, publisher};
+use testkit::rtsp::http::{get, header, http};
+use testkit::rtsp::peers::{HEARD, SEEN, ffmpeg};
+use testkit::rtsp::serving;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";

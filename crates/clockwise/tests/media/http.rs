@@ -1,14 +1,16 @@
 //! Recordings over HTTP: files in parts, segments for players, and who gets them.
 
-use crate::common;
-use crate::common::Site;
-use crate::common::outcome;
-use crate::common::skip::have;
-use crate::rtsp_support::clip::ENCODED;
-use crate::rtsp_support::files::{clip, closed, export, is_heard, record, sums};
-use crate::rtsp_support::http::{Kept, ask, get, header, http};
-use crate::rtsp_support::peers::{HEARD, SEEN, ffmpeg};
-use crate::rtsp_support::{serve, serving, users, with_rtsp};
+use testkit::rtsp::clip::ENCODED;
+use testkit::rtsp::files::{clip, closed, export, is_heard, record, sums};
+use testkit::rtsp::http::{Kept, ask, get, header, http};
+use testkit::rtsp::peers::{HEARD, SEEN, ffmpeg};
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::users;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::have;
 
 /// A port of its own for browsers.
 const HTTP: &str = "rate = \"400KB/s\"\n[http]\nlisten = \"0\"";
@@ -219,7 +221,7 @@ fn other_sites_may_show_recordings_where_they_are_named() {
         ),
     ] {
         let site = Site::new(1);
-        let text = common::read_text(&site.config());
+        let text = testkit::site::read_text(&site.config());
         let more = format!("[rtsp]\nusers = \"rtsp-users\"\n[http]\nlisten = \"0\"\n{origins}\n");
         std::fs::write(site.config(), text + &more).expect("it can be written");
         site.run(&["pool", "create"]).done();
@@ -253,7 +255,7 @@ fn other_sites_may_show_recordings_where_they_are_named() {
 #[test]
 fn browsers_are_asked_who_they_are_without_rtsp() {
     let site = Site::new(1);
-    let text = common::read_text(&site.config());
+    let text = testkit::site::read_text(&site.config());
     let more = "[rtsp]\nusers = \"rtsp-users\"\n[http]\nlisten = \"0\"\n";
     std::fs::write(site.config(), text + more).expect("it can be written");
     site.run(&["pool", "create"]).done();

@@ -3,14 +3,16 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::common::{Site, call, connect};
-use crate::rtsp_support::day::{self, Camera, Day, KEY_SECONDS, SECONDS};
+use crate::support::day::{self, Camera, Day, KEY_SECONDS, SECONDS};
 use clockwise::media::archive::{Archive, Recording, groups_in};
 use clockwise::media::block::Trailer;
 use clockwise::media::index::GROUP;
 use engine::front::{Client, ClientOptions};
 use engine::pool::Pool;
 use sched::units::Bytes;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::connect;
 
 const CAMERAS: [Camera; 2] = [
     Camera {

@@ -3,9 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::until;
-use crate::rtsp_support::udp::Pair;
-use crate::rtsp_support::{Client, TCP, publisher, reservations, rtp, serving};
+use testkit::rtsp::Client;
+use testkit::rtsp::TCP;
+use testkit::rtsp::publisher;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serving;
+use testkit::rtsp::udp::Pair;
+use testkit::until;
 
 /// A receiver report of nobody.
 const REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 5];

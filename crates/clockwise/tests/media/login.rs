@@ -1,15 +1,24 @@
 //! Who may record and play over RTSP: by hand, with ffmpeg and with GStreamer.
 
-use crate::common;
-use crate::common::skip::{have, tool};
-use crate::common::{Process, Site, outcome, until};
-use crate::rtsp_support::clip::{clip, frames};
-use crate::rtsp_support::login::{Known, challenge};
-use crate::rtsp_support::peers::has_played;
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, serve_logged, users, with_rtsp,
-};
 use http_auth::PasswordClient;
+use testkit::process::Process;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::clip::{clip, frames};
+use testkit::rtsp::login::{Known, challenge};
+use testkit::rtsp::peers::has_played;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::serve_logged;
+use testkit::rtsp::users;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 const USERS: &str = "users = \"rtsp-users\"\n";
 
@@ -238,7 +247,7 @@ fn what_is_open_to_everybody_or_to_nobody_is_told_of() {
     let of_eve = format!("{USERS}[[rtsp.permit]]\nuser = \"eve\"\nmay = [\"play\"]\n");
     for (more, is_open) in [("", true), (of_eve.as_str(), false)] {
         let site = site(more);
-        let text = common::read_text(&site.config());
+        let text = testkit::site::read_text(&site.config());
         let text = text.replace("listen = \"0\"", "listen = \"0.0.0.0:0\"");
         let text = text + "[http]\nlisten = \"0.0.0.0:0\"\n";
         std::fs::write(site.config(), text).expect("it can be written");
@@ -260,7 +269,7 @@ fn what_is_open_to_everybody_or_to_nobody_is_told_of() {
     assert!(!log.contains("has no `users`"), "{log}");
 }
 
-fn ffmpeg_publishes(clip: &str, transport: &str, url: &str) -> common::Outcome {
+fn ffmpeg_publishes(clip: &str, transport: &str, url: &str) -> testkit::site::Outcome {
     let mut command = tool("ffmpeg");
     command.args([
         "-nostdin",
@@ -359,7 +368,7 @@ fn gstreamer_logs_in() {
 #[test]
 fn users_are_not_looked_for_where_nobody_is_asked() {
     let site = Site::new(1);
-    let text = common::read_text(&site.config()) + "[rtsp]\nusers = \"nowhere\"\n";
+    let text = testkit::site::read_text(&site.config()) + "[rtsp]\nusers = \"nowhere\"\n";
     std::fs::write(site.config(), &text).unwrap();
     site.run(&["pool", "create"]).done();
     site.serve_json().terminate();

@@ -1,21 +1,10 @@
 //! Cameras, players and browsers: RTSP, HLS, clips, and what recordings are made of.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../rtsp_support/made.rs"]
-mod made;
-#[path = "../nbd_support/mod.rs"]
-mod nbd_support;
-#[path = "../rtsp_support/rig.rs"]
-mod rig;
-#[path = "../rtsp_support/mod.rs"]
-mod rtsp_support;
-#[path = "../rtsp_support/small.rs"]
-mod small;
-#[path = "../tape_support/mod.rs"]
-mod tape_support;
-#[path = "../../../engine/tests/engine/common/watch.rs"]
-mod watch;
+/// Shared with `server`.
+#[allow(dead_code, reason = "these tests use some of it")]
+#[path = "../support/served.rs"]
+mod served;
+mod support;
 
 mod blocks;
 mod browser;

@@ -5,11 +5,21 @@
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
-use crate::common::{Ready, Site, call, read_text, until};
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, serve, with_rtsp,
-};
 use serde_json::{Value, json};
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::publisher;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Ready;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::read_text;
+use testkit::until;
 
 /// So many come.
 const MANY: usize = 500;

@@ -1,9 +1,17 @@
 //! Every packet that is not in a recording is counted, and the log says which they are and why.
 
-use crate::common::{Serve, Site, until};
-use crate::rtsp_support::sized::{number, sessions};
-use crate::rtsp_support::udp::Publisher;
-use crate::rtsp_support::{TCP, lines, logged, publisher, reservations, rtp, serving_logged};
+use testkit::rtsp::TCP;
+use testkit::rtsp::lines;
+use testkit::rtsp::logged;
+use testkit::rtsp::publisher;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::serving_logged;
+use testkit::rtsp::sized::{number, sessions};
+use testkit::rtsp::udp::Publisher;
+use testkit::site::Serve;
+use testkit::site::Site;
+use testkit::until;
 
 /// Checks that the log says all of this of packets that are missing, as often each; all of the log.
 #[track_caller]

@@ -1,8 +1,8 @@
 //! Which numbers frames are listed with, where the beginning of their recording is overwritten and sections of its index are lost;
 //! and how many at a time.
 
-use crate::rig::Rig;
-use crate::small::{BLOCK, Camera, PICTURE, Small, opened, without_section};
+use crate::support::rig::Rig;
+use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened, without_section};
 use clockwise::media::archive::{FRAMES_MAX, Frame};
 use clockwise::media::block::{Block, Kind};
 use clockwise::media::index::GROUP;

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::rig::Rig;
+use crate::support::rig::Rig;
 use clockwise::media::archive::{Archive, Recording};
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Composer, Header, Seal};

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use crate::made::{CAMERA, Made};
-use crate::small::{Camera, Small};
+use crate::support::made::{CAMERA, Made};
+use crate::support::small::{Camera, Small};
 use clockwise::media::description::Description;
 use clockwise::media::export::cuts::Place;
 use clockwise::media::export::mp4::TrackHead;

@@ -1,16 +1,27 @@
 //! What players are sent, whatever they ask for meanwhile and however they take it.
 
-use crate::common;
-use crate::common::{Site, call, until};
-use crate::rtsp_support::sized;
-use crate::rtsp_support::udp::Pair;
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, lines, logged, played, publisher, reservations, rtp, sdp, serve,
-    serving, serving_logged, with_blocks_of,
-};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::lines;
+use testkit::rtsp::logged;
+use testkit::rtsp::played;
+use testkit::rtsp::publisher;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::serving_logged;
+use testkit::rtsp::sized;
+use testkit::rtsp::udp::Pair;
+use testkit::rtsp::with_blocks_of;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// Publishes packets with these numbers and times to `cam`, in milliseconds, and ends that; what was sent.
 fn recorded(address: SocketAddr, numbers: Range<u16>, at_ms: fn(u32) -> u32) -> Vec<Vec<u8>> {
@@ -143,7 +154,7 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
 
 /// Processor time that a process has used, in ticks of 10 ms.
 fn ticks(process: u32) -> u64 {
-    let stat = common::read_text(format!("/proc/{process}/stat").as_ref());
+    let stat = testkit::site::read_text(format!("/proc/{process}/stat").as_ref());
     let (_, after) = stat.rsplit_once(") ").expect("its name is in parentheses");
     let times = after.split(' ').skip(11).take(2);
     times.map(|of| of.parse::<u64>().expect("a number")).sum()

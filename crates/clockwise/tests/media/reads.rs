@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::rig::Rig;
-use crate::small::{BLOCK, Camera, PICTURE, Small, opened};
+use crate::support::rig::Rig;
+use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened};
 use clockwise::media::block::Block;
 use clockwise::media::index::{GROUP, Named};
 use clockwise::media::play::{Manner, Origin, Playback, Upcoming};

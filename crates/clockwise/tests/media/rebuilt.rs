@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::rig::Rig;
-use crate::small::{BLOCK, Camera, PICTURE, Small, opened, tear_section, without_section};
+use crate::support::rig::Rig;
+use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened, tear_section, without_section};
 use clockwise::media::archive::{Archive, Recording, Writing};
 use clockwise::media::block::Block;
 use clockwise::media::description::Description;

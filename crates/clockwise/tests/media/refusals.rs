@@ -1,22 +1,30 @@
 //! What is refused over RTSP, and what is not heard: strangers, requests out of their turn, what is no RTSP, and more than there is
 //! room for.
 
-use crate::common;
-use crate::common::skip::is_root;
-use crate::common::{Site, call, until};
-use crate::rtsp_support;
-use crate::rtsp_support::files::{change, damage};
-use crate::rtsp_support::udp::{Pair, Publisher};
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
-    serving_logged, with_rtsp,
-};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::files::{change, damage};
+use testkit::rtsp::played;
+use testkit::rtsp::publisher;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::serving_logged;
+use testkit::rtsp::udp::{Pair, Publisher};
+use testkit::rtsp::with_rtsp;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::skip::is_root;
+use testkit::until;
 
 #[test]
 fn by_udp_only_the_peer_is_heard() {
@@ -168,7 +176,7 @@ fn what_is_no_rtsp_ends_its_connection_and_nobody_elses() {
 #[test]
 fn what_the_disks_do_not_carry_is_refused_with_453() {
     let site = Site::new(0);
-    let mut text = common::read_text(&site.config());
+    let mut text = testkit::site::read_text(&site.config());
     text += "[[disk]]\npath = \"drive\"\nkind = \"emulated\"\nplant = \"quantum-atlas-ii\"\n\
              profile = \"quantum-atlas-ii\"\n";
     std::fs::write(site.config(), text).unwrap();
@@ -447,7 +455,7 @@ fn a_volume_that_holds_something_else_is_left_alone() {
     };
     is_left_alone(address);
     serve.terminate();
-    let (serve, address) = rtsp_support::serve(&site);
+    let (serve, address) = testkit::rtsp::serve(&site);
     is_left_alone(address);
     serve.terminate();
 }

@@ -1,16 +1,24 @@
 //! Recordings that are deleted, or older or more than is kept, are gone: also for who plays them, and after SIGKILL.
 
-use crate::common;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use crate::common::{Site, call, until};
-use crate::nbd_support::Wire;
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_blocks_of,
-    with_rtsp,
-};
 use serde_json::Value;
+use testkit::nbd::Wire;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::publisher;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::serve_logged;
+use testkit::rtsp::serving;
+use testkit::rtsp::with_blocks_of;
+use testkit::rtsp::with_rtsp;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// Bytes of a packet's body: 46 fill a block.
 const BODY: usize = 1_360;
@@ -120,7 +128,7 @@ fn a_deletion_that_is_killed_is_made_or_not() {
         record(&site, address, packets);
         there.push(round);
         assert_eq!(numbers(&site), there);
-        let mut socket = common::connect(&site.path("api.sock"));
+        let mut socket = testkit::site::connect(&site.path("api.sock"));
         let ask = format!(
             "DELETE /v1/volumes/cam/recordings/{round} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
         );

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, mpsc};
 
-use crate::rig::Rig;
-use crate::small::{BLOCK, Camera, Small};
+use crate::support::rig::Rig;
+use crate::support::small::{BLOCK, Camera, Small};
 use clockwise::media::archive::{Archive, Recording};
 use clockwise::media::block::Block;
 use clockwise::media::geometry::Geometry;

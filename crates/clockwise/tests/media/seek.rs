@@ -1,13 +1,15 @@
 //! Any time of a recording is found in its index, and it is played faster, slower and backwards from there.
 
-use crate::rtsp_support;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::common::{Site, call, until};
-use crate::nbd_support::Wire;
-use crate::rtsp_support::frames::*;
-use crate::rtsp_support::{Client, serving};
+use testkit::nbd::Wire;
+use testkit::rtsp::Client;
+use testkit::rtsp::frames::*;
+use testkit::rtsp::serving;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// How much was read and written without a deadline so far.
 fn best_effort(site: &Site) -> u64 {
@@ -281,7 +283,7 @@ fn now_is_where_it_is_recorded() {
     });
     // Nothing more comes, and it goes on.
     let mut player = player(address);
-    let first = |said: &rtsp_support::Said| {
+    let first = |said: &testkit::rtsp::Said| {
         let info = said.header("RTP-Info").unwrap_or_default();
         let sequence = info
             .split("seq=")
@@ -373,7 +375,7 @@ fn what_a_crash_has_left_has_an_index_to_its_end() {
     );
     drop(serve);
     drop(client);
-    let (serve, address) = rtsp_support::serve(&site);
+    let (serve, address) = testkit::rtsp::serve(&site);
     let of = &recordings(&site)[0];
     assert!(of["blocks"].as_u64() > Some(68), "{of}");
     let length_ms = of["length_ns"].as_u64().expect("a number") / 1_000_000;

@@ -3,15 +3,24 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::common::{Site, call, until};
-use crate::rtsp_support::camera::Camera;
-use crate::rtsp_support::source::{
+use serde_json::Value;
+use testkit::rtsp::Client;
+use testkit::rtsp::TCP;
+use testkit::rtsp::block_of;
+use testkit::rtsp::bye;
+use testkit::rtsp::camera::Camera;
+use testkit::rtsp::publisher;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::sender_report;
+use testkit::rtsp::serve;
+use testkit::rtsp::serving;
+use testkit::rtsp::source::{
     add, called, connected, ends, has, is, packets, played, reports, says, send, shown,
 };
-use crate::rtsp_support::{
-    Client, TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving,
-};
-use serde_json::Value;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 #[test]
 fn what_a_camera_sends_is_recorded_as_it_is() {

@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::common::skip::{have, tool};
-use crate::common::{Site, WITHIN, outcome, until};
-use crate::rtsp_support::udp::Pair;
-use crate::rtsp_support::{Client, SECOND, TCP, serving};
 use rustix::event::{PollFd, PollFlags, poll};
+use testkit::process::WITHIN;
+use testkit::rtsp::Client;
+use testkit::rtsp::SECOND;
+use testkit::rtsp::TCP;
+use testkit::rtsp::serving;
+use testkit::rtsp::udp::Pair;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 /// Who sees and hears does not notice less (EBU R37 has 40 ms before and 60 ms behind, ITU-R BT.1359 more).
 const APART_US_MAX: i64 = 80_000;

@@ -4,9 +4,8 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
-use crate::common::until;
-use crate::nbd_support::Rig;
-use crate::tape_support::{BODY, SDP, begun, header, opened, reserve, reserved};
+use crate::served::Rig;
+use crate::support::tape::{BODY, SDP, begun, header, opened, reserve, reserved};
 use clockwise::media::archive::{Archive, ArchiveError, Recording};
 use clockwise::media::archives::Archives;
 use clockwise::media::block::{Block, Kind};
@@ -25,6 +24,7 @@ use engine::pool::{Placement, VolumeSpec};
 use nix::sys::socket::{setsockopt, sockopt};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
+use testkit::until;
 
 const PACKETS: u16 = 250;
 

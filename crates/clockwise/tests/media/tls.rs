@@ -4,16 +4,27 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::common::skip::{have, tool};
-use crate::common::{Process, Site, WITHIN, outcome, until};
-use crate::rtsp_support::clip::{clip, frames};
-use crate::rtsp_support::login::Known;
-use crate::rtsp_support::peers::has_played;
-use crate::rtsp_support::tls::{self, Certificate, connect, half_connect, with_tls, write};
-use crate::rtsp_support::{
-    Client, SDP_TYPE, TCP, lines, logged, reservations, rtp, sdp, serve_logged, users,
-};
 use serde_json::Value;
+use testkit::process::Process;
+use testkit::process::WITHIN;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::clip::{clip, frames};
+use testkit::rtsp::lines;
+use testkit::rtsp::logged;
+use testkit::rtsp::login::Known;
+use testkit::rtsp::peers::has_played;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve_logged;
+use testkit::rtsp::tls::{self, Certificate, connect, half_connect, with_tls, write};
+use testkit::rtsp::users;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 /// Begins to record.
 fn records(client: &mut Client, kbit: u64) {

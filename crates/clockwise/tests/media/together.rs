@@ -1,17 +1,22 @@
 //! Recordings that were made together are played together, by one clock.
 
-use crate::rtsp_support;
 use std::collections::BTreeMap;
 
-use crate::common::skip::{have, tool};
-use crate::common::{call, outcome, until};
-use crate::rtsp_support::clip::frames;
-use crate::rtsp_support::together::{
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::SECOND;
+use testkit::rtsp::TCP;
+use testkit::rtsp::clip::frames;
+use testkit::rtsp::reservations;
+use testkit::rtsp::together::{
     CLOCK, Came, Camera, DESCRIPTION, FRAMES_PER_SECOND, GOP, SECOND_NS, are_as_they_were, begun,
     come_back, comes, comes_until, frames_on, goes_on_in_time, newest, player, record, recorded,
     site,
 };
-use crate::rtsp_support::{Client, SDP_TYPE, SECOND, TCP, reservations};
+use testkit::site::call;
+use testkit::site::outcome;
+use testkit::skip::{have, tool};
+use testkit::until;
 
 #[test]
 fn recordings_are_played_by_the_masters_clock_and_end_with_it() {
@@ -145,7 +150,7 @@ fn one_of_them_alone_is_played_in_the_masters_time() {
 }
 
 /// Where the answer to PLAY says that it begins, in seconds.
-fn begins(said: &rtsp_support::Said) -> f64 {
+fn begins(said: &testkit::rtsp::Said) -> f64 {
     let range = said.header("Range").unwrap_or_default();
     let from = range.trim_start_matches("npt=").split('-').next();
     from.and_then(|from| from.parse().ok()).expect("seconds")
@@ -432,7 +437,7 @@ fn ffmpeg_plays_what_it_has_recorded_to_two_volumes() {
         return;
     }
     let (site, serve, address) = site();
-    let clip = rtsp_support::clip::clip(&site);
+    let clip = testkit::rtsp::clip::clip(&site);
     let expected = frames(&["-i", &clip]).expect("frames");
     let mut publish = tool("ffmpeg");
     publish.args(["-nostdin", "-loglevel", "error", "-re", "-i", &clip]);

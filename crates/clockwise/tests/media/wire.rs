@@ -1,12 +1,23 @@
 //! RTSP as it may come: in order and out of it, and what is no RTSP at all.
 
-use crate::common::{WITHIN, call, until};
-use crate::rtsp_support;
-use crate::rtsp_support::{
-    Client, SDP_TYPE, SECOND, TCP, block_of, played, publisher, publisher_of_two, reservations,
-    rtp, sdp, sender_report, serving, serving_logged,
-};
 use std::net::{SocketAddr, UdpSocket};
+use testkit::process::WITHIN;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::SECOND;
+use testkit::rtsp::TCP;
+use testkit::rtsp::block_of;
+use testkit::rtsp::played;
+use testkit::rtsp::publisher;
+use testkit::rtsp::publisher_of_two;
+use testkit::rtsp::reservations;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::sender_report;
+use testkit::rtsp::serving;
+use testkit::rtsp::serving_logged;
+use testkit::site::call;
+use testkit::until;
 
 #[test]
 fn packets_come_back_as_they_came_and_once() {
@@ -326,7 +337,7 @@ fn a_full_volume_keeps_what_is_newest() {
     assert_eq!(listed[1]["tracks"][0], "X-TEST", "{listed}");
     assert_eq!(listed[1]["length_ns"], 1_895_000_000_u64, "{listed}");
     serve.terminate();
-    let (serve, address) = rtsp_support::serve(&site);
+    let (serve, address) = testkit::rtsp::serve(&site);
     check(address, 1, 3);
     record(address, 4);
     check(address, 2, 4);

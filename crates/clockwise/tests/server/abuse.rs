@@ -1,18 +1,21 @@
 //! Clients that take more than their part: the server stays up, others are served, nothing is lost.
 
-use crate::common;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::common::{Site, WITHIN, call, pattern, until};
 use clockwise::config::Config;
 use clockwise::server::Server;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
+use testkit::pattern;
+use testkit::process::WITHIN;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// Connections that are opened at once.
 const CONNECTIONS: usize = 1_000;
@@ -31,7 +34,7 @@ fn allow_descriptors() {
 fn idle(site: &Site, socket: &str, text: &[u8]) -> Vec<UnixStream> {
     (0..CONNECTIONS)
         .map(|number| {
-            let mut connection = common::try_connect(&site.path(socket))
+            let mut connection = testkit::site::try_connect(&site.path(socket))
                 .unwrap_or_else(|error| panic!("connection {number}: {error}"));
             connection.write_all(text).expect("it is taken");
             connection
@@ -159,7 +162,7 @@ fn a_player_that_takes_nothing_holds_its_own_buffers_and_nobody_elses() {
     let to = site.path("back").display().to_string();
     let play = ["stream", "play", "--to", &to, "--length", "512KiB"];
     site.run(&[&play[..], &reserve].concat()).done();
-    assert!(common::read(&site.path("back")) == content);
+    assert!(testkit::site::read(&site.path("back")) == content);
     record().done();
     let held = &site.json(&["status"])["memory"];
     let of_it = held.as_array().expect("accounts").iter();
@@ -201,7 +204,7 @@ fn bodies_that_are_sent_by_halves_take_little_memory_and_keep_nobody_out() {
     let half = [head.as_bytes(), &vec![b' '; BODY_BYTES / 2]].concat();
     let kept: Vec<UnixStream> = (0..HALVES)
         .map(|_| {
-            let mut connection = common::connect(&site.path("api.sock"));
+            let mut connection = testkit::site::connect(&site.path("api.sock"));
             // A server that has read enough answers, and closes.
             let _ = connection.write_all(&half);
             connection
@@ -232,7 +235,7 @@ fn clients_that_are_denied_do_not_fill_the_log() {
     let (site, server) = Site::serving(1);
     let begun = Instant::now();
     for _ in 0..DENIED {
-        let mut connection = common::connect(&site.path("data.sock"));
+        let mut connection = testkit::site::connect(&site.path("data.sock"));
         connection.write_all(b"garbage\n").expect("it is taken");
         let mut answer = String::new();
         connection.read_to_string(&mut answer).expect("an answer");
@@ -262,13 +265,13 @@ fn clients_that_look_at_the_block_export_and_leave_do_not_fill_the_log() {
         .done();
     let begun = Instant::now();
     for number in 0..300 {
-        let mut connection = common::connect(&site.path("nbd.sock"));
+        let mut connection = testkit::site::connect(&site.path("nbd.sock"));
         let said: &[u8] = [b"", &b"\0\0\0\x03"[..], b"\0\0\0\x03IHAV"][number % 3];
         connection.write_all(said).expect("it is taken");
     }
     // Others break the protocol, which is told.
     for _ in 0..30 {
-        let mut connection = common::connect(&site.path("nbd.sock"));
+        let mut connection = testkit::site::connect(&site.path("nbd.sock"));
         connection.write_all(&[9; 64]).expect("it is taken");
         let mut rest = Vec::new();
         // It may be cut off with bytes of ours unread.
@@ -282,7 +285,7 @@ fn clients_that_look_at_the_block_export_and_leave_do_not_fill_the_log() {
 #[test]
 fn clients_that_are_refused_over_rtsp_do_not_fill_the_log() {
     let site = Site::new(1);
-    let text = common::read_text(&site.config()) + "[rtsp]\nlisten = \"0\"\n";
+    let text = testkit::site::read_text(&site.config()) + "[rtsp]\nlisten = \"0\"\n";
     std::fs::write(site.config(), text).expect("the configuration can be written");
     site.run(&["pool", "create"]).done();
     let server = site.serve();

@@ -1,6 +1,8 @@
 //! `clockwise admit`: verdicts, exit statuses, and what is wrong with a file.
 
-use crate::common::{Outcome, clockwise, outcome};
+use testkit::site::Outcome;
+use testkit::site::clockwise;
+use testkit::site::outcome;
 
 fn admit(text: &str) -> (Outcome, Outcome) {
     let file = tempfile::NamedTempFile::new().expect("a file for the test");

@@ -1,17 +1,18 @@
 //! Why a stream is refused: because of which task, and how much is only still being given back. And the
 //! block that a stream has which asked for none.
 
-use crate::common;
-use crate::common::{Serve, Site, call};
 use clockwise::config::Config;
 use clockwise::server::Server;
 use sched::units::{Bytes, BytesPerSecond};
 use serde_json::{Value, json};
+use testkit::site::Serve;
+use testkit::site::Site;
+use testkit::site::call;
 
 /// A configuration of one disk in a file, with a floor under it or none.
 fn site(more: &str) -> Site {
     let site = Site::new(1);
-    let text = common::read_text(&site.config());
+    let text = testkit::site::read_text(&site.config());
     std::fs::write(site.config(), format!("{more}{text}"))
         .expect("the configuration can be written");
     site.run(&["pool", "create"]).done();

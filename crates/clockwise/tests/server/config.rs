@@ -1,7 +1,9 @@
 //! What is wrong with a configuration or a command line is said with its place, and what to do.
 
-use crate::common;
-use crate::common::{Outcome, Site, clockwise, outcome};
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::clockwise;
+use testkit::site::outcome;
 
 fn serve(site: &Site, text: &str) -> Outcome {
     std::fs::write(site.config(), text).expect("the configuration can be written");
@@ -349,7 +351,7 @@ fn sockets_that_cannot_be_are_shown_where_they_are_named() {
         serve(&site, &(text + disk)).fails(2, &words);
     }
     let fits = &long[1..];
-    let text = common::read_text(&Site::new(1).config());
+    let text = testkit::site::read_text(&Site::new(1).config());
     let with = |api: &str, nbd: &str| {
         let text = text.replace("\"api.sock", &format!("\"{api}"));
         text.replace("\"nbd.sock", &format!("\"{nbd}"))
@@ -367,7 +369,7 @@ fn sockets_that_cannot_be_are_shown_where_they_are_named() {
 #[test]
 fn the_least_memory_is_enough_to_make_and_move_volumes() {
     let site = Site::new(2);
-    let least = common::read_text(&site.config()).replace(
+    let least = testkit::site::read_text(&site.config()).replace(
         "64MiB\"\n[[disk]]\npath = \"disk-0",
         "4MiB\"\n[[disk]]\npath = \"disk-0",
     );

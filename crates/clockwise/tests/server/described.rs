@@ -3,15 +3,21 @@
 
 mod whole;
 
-use crate::rtsp_support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::common::{
-    Answer, Serve, Site, answer_in, call, call_if_there, call_with, connect, pattern, until,
-};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
+use testkit::pattern;
+use testkit::site::Answer;
+use testkit::site::Serve;
+use testkit::site::Site;
+use testkit::site::answer_in;
+use testkit::site::call;
+use testkit::site::call_if_there;
+use testkit::site::call_with;
+use testkit::site::connect;
+use testkit::until;
 use whole::{Described, is_whole};
 
 #[test]
@@ -124,10 +130,10 @@ const RETENTION: &str = "/v1/volumes/{name}/retention";
 
 #[test]
 fn recordings_are_listed_and_deleted_as_described() {
-    let (site, server, address) = rtsp_support::serving("");
+    let (site, server, address) = testkit::rtsp::serving("");
     let described = Described::new(&site);
-    let mut publisher = rtsp_support::publisher(address, rtsp_support::TCP);
-    publisher.packet(0, &rtsp_support::rtp(0, 0, 1, b"sound"));
+    let mut publisher = testkit::rtsp::publisher(address, testkit::rtsp::TCP);
+    publisher.packet(0, &testkit::rtsp::rtp(0, 0, 1, b"sound"));
     let listed = described.ask(200, "GET", "/v1/sessions", ["", "", ""]);
     let session = listed[0]["number"].to_string();
     described.ask(200, "GET", SESSION, [&session, "", ""]);

@@ -2,9 +2,12 @@
 //! what to do about it, for people and for programs, with the exit status that is documented, and sizes
 //! with units.
 
-use crate::common;
-use crate::common::told::{file, is_told};
-use crate::common::{Outcome, Site, WITHIN, clockwise, outcome};
+use testkit::process::WITHIN;
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::clockwise;
+use testkit::site::outcome;
+use testkit::site::told::{file, is_told};
 
 #[test]
 fn command_lines_that_make_no_sense() {
@@ -169,7 +172,11 @@ fn pools_that_are_none() {
     is_told(1, run, &["pool", "create"]);
     site.configure(&["disk-0".to_owned()]);
     is_told(1, run, &["serve"]);
-    file(&site, "blank", &vec![0; (common::DISK_MIB << 20) as usize]);
+    file(
+        &site,
+        "blank",
+        &vec![0; (testkit::site::DISK_MIB << 20) as usize],
+    );
     site.configure(&["disk-0".to_owned(), "blank".to_owned()]);
     is_told(1, run, &["serve"]);
     site.configure(&["disk-0".to_owned(), "disk-1".to_owned()]);
@@ -224,7 +231,7 @@ impl Drop for Immutable {
 
 #[test]
 fn nobody_is_told_to_be_root_of_a_file_that_root_may_not_write() {
-    if !common::skip::have("chattr") {
+    if !testkit::skip::have("chattr") {
         return;
     }
     let site = Site::new(1);

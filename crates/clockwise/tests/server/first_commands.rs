@@ -1,8 +1,10 @@
 //! What the README and the guide begin with, typed as quickly as it can be pasted.
 
-use crate::common;
-use crate::common::{Outcome, Process, Site, clockwise};
 use std::process::Stdio;
+use testkit::process::Process;
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::clockwise;
 
 /// A server about which nothing is known but that its process was started.
 fn started(site: &Site) -> Process {
@@ -34,7 +36,7 @@ fn a_server_answers_from_the_moment_at_which_it_was_started() {
 #[test]
 fn a_server_that_cannot_serve_leaves_nobody_waiting() {
     let site = Site::new(1);
-    let blank = vec![0; (common::DISK_MIB << 20) as usize];
+    let blank = vec![0; (testkit::site::DISK_MIB << 20) as usize];
     std::fs::write(site.path("disk-0"), blank).expect("a blank disk");
     let mut server = started(&site);
     site.run(&["volume", "list"]).fails(1, &["server"]);

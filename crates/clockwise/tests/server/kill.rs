@@ -3,16 +3,19 @@
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
-use crate::common;
 use std::io::Read;
 use std::process::Stdio;
 use std::sync::mpsc;
 
-use crate::common::{Site, call, until};
-use crate::nbd_support::{Wire, cmd, pattern};
-use crate::random::Random;
-use crate::seed::seed;
 use serde_json::{Value, json};
+use testkit::Random;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::seed;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// Blocks of the volume: some are written again and again, others for the first time in a late round.
 const BLOCKS: u64 = 512;
@@ -201,7 +204,7 @@ fn sigterm_ends_streams_and_clients_in_good_order() {
     assert_eq!(status, 201, "{waiting}");
     let (status, reserved) = call(&site, "POST", "/v1/streams", &ask_for.to_string());
     assert_eq!(status, 201, "{reserved}");
-    let mut stream = common::connect(&site.path("data.sock"));
+    let mut stream = testkit::site::connect(&site.path("data.sock"));
     let token = reserved["token"].as_str().expect("a token");
     std::io::Write::write_all(
         &mut stream,
@@ -258,7 +261,7 @@ fn with_a_slow_drive(site: &Site, read_ns: u64, write_ns: u64) {
     let drive = "[patience]\nstalled_after = \"100ms\"\n[[disk]]\npath = \"drive\"\nkind = \"emulated\"\n\
                  plant = \"plant.toml\"\nprofile = \"quantum-atlas-ii\"\n";
     site.configure(&[]);
-    let text = common::read_text(&site.config()) + drive;
+    let text = testkit::site::read_text(&site.config()) + drive;
     std::fs::write(site.config(), text).expect("it can be written");
 }
 
@@ -272,9 +275,9 @@ fn a_signal_ends_a_server_whose_disks_take_long_to_open() {
     site.run(&["pool", "create"]).done();
     // A second for each sector that is read.
     with_a_slow_drive(&site, 1_000_000_000, 52_000);
-    let mut command = common::clockwise();
+    let mut command = testkit::site::clockwise();
     command.arg("--config").arg(site.config()).arg("serve");
-    let mut serve = common::Process::captured(&mut command);
+    let mut serve = testkit::process::Process::captured(&mut command);
     let opened = format!("/proc/{}/fd", serve.id());
     let drive = site.path("drive");
     until("it has opened the drive", || {
@@ -289,7 +292,7 @@ fn a_signal_ends_a_server_whose_disks_take_long_to_open() {
 
 /// All of an answer to a call whose connection could go on.
 fn answered(site: &Site, head: &str, body: &str) -> String {
-    let mut connection = common::connect(&site.path("api.sock"));
+    let mut connection = testkit::site::connect(&site.path("api.sock"));
     let length = body.len();
     let call = format!(
         "{head} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -301,15 +304,15 @@ fn answered(site: &Site, head: &str, body: &str) -> String {
 }
 
 /// A server whose drive takes so long for each sector that it reads, and what it answers first.
-fn opening(site: &Site, read_ns: u64) -> (common::Process, (u16, Value)) {
+fn opening(site: &Site, read_ns: u64) -> (testkit::process::Process, (u16, Value)) {
     with_a_slow_drive(site, read_ns, 52_000);
-    let mut command = common::clockwise();
+    let mut command = testkit::site::clockwise();
     command.arg("--config").arg(site.config()).arg("serve");
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let server = common::Process::spawn(&mut command);
+    let server = testkit::process::Process::spawn(&mut command);
     let mut told = None;
     until("it listens", || {
-        told = common::call_if_there(site, "GET", "/v1/status", "");
+        told = testkit::site::call_if_there(site, "GET", "/v1/status", "");
         told.is_some()
     });
     (server, told.expect("an answer"))

@@ -4,18 +4,23 @@
 
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
-use crate::common;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Serve, Site, call, call_if_there, until};
-use crate::nbd_support::{Wire, cmd, pattern};
-use crate::random::Random;
-use crate::seed::seed;
 use serde_json::{Value, json};
+use testkit::Random;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::seed;
+use testkit::site::Serve;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::call_if_there;
+use testkit::until;
 
 /// How often the server is killed.
 const ROUNDS: u64 = 14;
@@ -192,7 +197,7 @@ fn begin_recording(site: &Site) -> (UnixStream, String) {
     let (status, reserved) = call(site, "POST", "/v1/streams", &ask.to_string());
     assert_eq!(status, 201, "{reserved}");
     let token = reserved["token"].as_str().expect("a token");
-    let mut connection = common::connect(&site.path("data.sock"));
+    let mut connection = testkit::site::connect(&site.path("data.sock"));
     let hello = format!("clockwise-stream {token}\n");
     connection.write_all(hello.as_bytes()).expect("it is taken");
     let mut ok = [0; 3];

@@ -1,23 +1,28 @@
 //! A pool one of whose disks has sectors of 4,096 bytes: sizes are whole sectors of it, and clients that ask
 //! for no more than that are served.
 
-use crate::common;
 use std::process::Command;
 
-use crate::common::loops::Loop;
-use crate::common::skip::have;
-use crate::common::{Site, outcome, pattern, read_text};
+use testkit::host::Loop;
+use testkit::pattern;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::site::read_text;
+use testkit::skip::have;
 
 #[test]
 fn sizes_are_whole_sectors_of_the_disks() {
     let site = Site::new(1);
     let file = std::fs::File::create(site.path("medium")).expect("a file");
     file.set_len(64 << 20).expect("it is sparse");
-    let Some(device) = Loop::attach(&site.path("medium"), &["--sector-size", "4096"]) else {
+    let Some(device) = Loop::attach(&site.path("medium"), 4096) else {
         return;
     };
     let text = read_text(&site.config())
-        + &format!("[[disk]]\npath = \"{}\"\nkind = \"block\"\n", device.0);
+        + &format!(
+            "[[disk]]\npath = \"{}\"\nkind = \"block\"\n",
+            device.path().display()
+        );
     std::fs::write(site.config(), text).expect("the configuration");
     site.run(&["pool", "create"]).done();
     let server = site.serve();
@@ -40,7 +45,7 @@ fn sizes_are_whole_sectors_of_the_disks() {
         let out = site.path("out").display().to_string();
         let mut convert = Command::new("qemu-img");
         outcome(convert.args(["convert", "-O", "raw", &uri, &out])).done();
-        let all = common::read(&site.path("out"));
+        let all = testkit::site::read(&site.path("out"));
         assert_eq!(all.len(), 11_001_856);
         assert!(all[..content.len()] == content);
     }

@@ -1,6 +1,5 @@
 //! A server from its start to its end: volumes, bad calls, restarts, SIGTERM, SIGKILL.
 
-use crate::common;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -9,12 +8,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::skip::have;
-use crate::common::{Outcome, Process, Site, call, clockwise, outcome, pattern};
-use crate::nbd_support::Wire;
 use clockwise::client::ApiClient;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
+use testkit::nbd::Wire;
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::clockwise;
+use testkit::site::outcome;
+use testkit::skip::have;
 
 fn nbd(site: &Site, volume: &str) -> String {
     format!(
@@ -262,7 +267,7 @@ fn sockets_have_their_permissions_and_go_with_the_server() {
     // Something else in its place is.
     std::fs::write(site.path("api.sock"), "precious").expect("a file");
     site.run(&["serve"]).fails(2, &["api.sock", "not a socket"]);
-    assert_eq!(common::read(&site.path("api.sock")), b"precious");
+    assert_eq!(testkit::site::read(&site.path("api.sock")), b"precious");
 }
 
 #[test]
@@ -306,7 +311,7 @@ fn what_was_flushed_survives_a_kill() {
         let to = site.path("back").display().to_string();
         nbdcopy(&[&nbd(&site, "v"), &to]).done();
         assert!(
-            common::read(&site.path("back")) == content,
+            testkit::site::read(&site.path("back")) == content,
             "round {round} was lost"
         );
     }
@@ -490,7 +495,7 @@ fn a_move_is_listed_and_stopped_by_the_name_of_its_volume() {
     command.args(["volume", "move", "large", "--zone", "9"]);
     let moving = Process::captured(&mut command);
     let shown = || site.json(&["volume", "show", "large"])["moving"].clone();
-    common::until("the move is under way", || shown().is_object());
+    testkit::until("the move is under way", || shown().is_object());
     // It goes on when its command is killed, and can be stopped all the same.
     drop(moving);
     let listed = site.json(&["volume", "list"]);
@@ -504,7 +509,7 @@ fn a_move_is_listed_and_stopped_by_the_name_of_its_volume() {
     let stop = ["volume", "move", "large", "--stop"];
     let at = site.json(&stop);
     assert!(at["done"].as_u64() < at["total"].as_u64(), "{at}");
-    common::until("the move has ended", || shown().is_null());
+    testkit::until("the move has ended", || shown().is_null());
     site.run(&stop).fails(2, &["large", "not being moved"]);
     site.run(&[&stop[..], &["--zone", "1"]].concat())
         .fails(2, &["--zone"]);
@@ -517,7 +522,7 @@ fn marked(site: &Site, marks: &[(usize, &[u8])]) -> String {
     for (at, bytes) in marks {
         content[*at..at + bytes.len()].copy_from_slice(bytes);
     }
-    common::told::file(site, "marked", &content)
+    testkit::site::told::file(site, "marked", &content)
 }
 
 #[test]
@@ -537,7 +542,7 @@ fn what_would_be_destroyed_is_told_and_spared_unless_it_is_forced() {
     };
     record(&ext4, &[]).done();
     // It is a file system now, which is neither recorded over nor cut.
-    let data = common::told::file(&site, "data", &pattern(5, 128 << 10));
+    let data = testkit::site::told::file(&site, "data", &pattern(5, 128 << 10));
     record(&data, &[]).fails(1, &["volume \"v\" holds a file system (ext2", "--force"]);
     let shrink = |size: &str, more: &[&str]| {
         site.run(&[&["volume", "shrink", "v", "--size", size][..], more].concat())
@@ -575,7 +580,7 @@ fn what_an_nbd_client_has_open_is_spared_unless_it_is_forced() {
     site.run(&["volume", "create", "v", "--size", "4MiB"])
         .done();
     let client = Wire::simple(&site.path("nbd.sock"), "v");
-    let from = common::told::file(&site, "data", &pattern(5, 64 << 10));
+    let from = testkit::site::told::file(&site, "data", &pattern(5, 64 << 10));
     let record = [
         "stream", "record", "--volume", "v", "--rate", "1MB/s", "--from", &from,
     ];
@@ -589,7 +594,7 @@ fn what_an_nbd_client_has_open_is_spared_unless_it_is_forced() {
     site.run(&["volume", "delete", "v"])
         .fails(1, &["in use by an NBD client"]);
     drop(client);
-    common::until("the client has gone", || {
+    testkit::until("the client has gone", || {
         site.json(&["volume", "show", "v"])["open_count"] == 0
     });
     site.run(&record).done();
@@ -601,7 +606,7 @@ fn what_an_nbd_client_has_open_is_spared_unless_it_is_forced() {
 fn a_socket_that_cannot_be_is_told_with_what_to_do() {
     let site = Site::new(1);
     site.run(&["pool", "create"]).done();
-    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let text = String::from_utf8(testkit::site::read(&site.config())).expect("text");
     let with = |unix: &str| {
         let text = text.replace("unix = \"nbd.sock\"", &format!("unix = \"{unix}\""));
         std::fs::write(site.config(), text).expect("the configuration can be written");

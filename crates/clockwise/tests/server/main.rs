@@ -1,22 +1,13 @@
 //! The server and its commands: the API, pools and volumes, block exports, streams of bytes.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../../../volume/tests/volume/common/fuzz_targets.rs"]
-mod fuzz_targets;
-#[path = "../nbd_support/mod.rs"]
-mod nbd_support;
-#[path = "../../../sched/tests/sched/common/random.rs"]
-#[allow(dead_code, reason = "each test uses its part of this")]
-mod random;
-#[path = "../rtsp_support/mod.rs"]
-mod rtsp_support;
-#[path = "../../../sched/tests/sched/common/seed.rs"]
-mod seed;
+/// Shared with `media`.
+#[path = "../support/served.rs"]
+mod served;
 
 mod abuse;
 mod admit;
 mod because;
+mod commands;
 mod config;
 mod described;
 mod errors;

@@ -1,7 +1,8 @@
 //! Names of volumes and streams: what cannot be read, or is read wrongly, is none.
 
-use crate::common::{Site, call};
 use serde_json::{Value, json};
+use testkit::site::Site;
+use testkit::site::call;
 
 /// What no name is: nothing to see, characters that are not seen, or that change what is beside them.
 const NONE: [&str; 8] = [

@@ -4,8 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::nbd_support::skip::{have, is_root, skipped};
-use crate::nbd_support::{Process, Rig, WITHIN, Wire, cmd, output, pattern, run};
+use crate::served::Rig;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::process::WITHIN;
+use testkit::process::output;
+use testkit::process::run;
+use testkit::skip::{have, is_root, skipped};
 
 /// A file with a pattern, and some zeros in the middle.
 fn image(folder: &Path, seed: u64, mib: usize) -> (String, Vec<u8>) {

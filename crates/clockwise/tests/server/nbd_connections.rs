@@ -6,9 +6,13 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::nbd_support::{Rig, Wire, cmd, pattern, until};
+use crate::served::Rig;
 use clockwise::export::nbd::NbdConfig;
 use sched::units::Bytes;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::until;
 
 const MIB: u64 = 1 << 20;
 

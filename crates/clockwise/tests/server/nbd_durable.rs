@@ -1,11 +1,14 @@
 //! What is durable is what the protocol says: the power is cut right after an answer, and what a flush or
 //! a forced write covered is there.
 
-use crate::nbd_support::{Rig, Wire, cmd, pattern};
-use crate::seed::seed;
+use crate::served::Rig;
 use engine::disk::Durability;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::seed;
 
 const MIB: u64 = 1 << 20;
 

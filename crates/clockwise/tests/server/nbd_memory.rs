@@ -1,9 +1,13 @@
 //! The NBD server when the pool's memory is short: clients wait, and none fails or is kept out.
 
-use crate::nbd_support::{Rig, Wire, cmd, pattern, until};
+use crate::served::Rig;
 use clockwise::export::nbd::NbdConfig;
 use engine::front::ClientOptions;
 use sched::units::Bytes;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::until;
 
 const MIB: u64 = 1 << 20;
 

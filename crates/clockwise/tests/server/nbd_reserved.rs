@@ -1,12 +1,15 @@
 //! Disk time that is reserved for an export: kept while another export floods the disk, shared by all
 //! connections, refused where it does not fit, and shown.
 
-use crate::common::Site;
-use crate::nbd_support::{Rig, Wire, cmd, pattern};
+use crate::served::Rig;
 use clockwise::export::nbd::ExportReservation;
 use engine::front::BestEffortReservation;
 use sched::profile::DriveProfile;
 use sched::units::{Nanos, SECTOR_BYTES};
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::site::Site;
 
 /// Size and number of the writes that flood the disk, several seconds of work for it.
 const FLOOD: (usize, u64) = (256 << 10, 128);

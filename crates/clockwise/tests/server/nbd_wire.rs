@@ -2,9 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 
-use crate::nbd_support::{Reply, Rig, Wire, cmd, pattern, until};
+use crate::served::Rig;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use sched::units::Bytes;
+use testkit::nbd::Reply;
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::until;
 
 const MIB: u64 = 1 << 20;
 

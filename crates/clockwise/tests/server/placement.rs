@@ -1,8 +1,10 @@
 //! Where volumes go when the command line says so: on which disks, in which zone, in which bytes, in
 //! runs of how many extents; and what is said of places that are none.
 
-use crate::common::{Outcome, Site, call};
 use serde_json::{Value, json};
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::call;
 
 const MIB: u64 = 1 << 20;
 

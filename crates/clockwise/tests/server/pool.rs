@@ -1,10 +1,11 @@
 //! Pools on disks that are missing, doubled, foreign, damaged or too new: each is told by name, and
 //! nothing is lost.
 
-use crate::common;
-use crate::common::damage::{SECOND_COPY, make_newer, tear};
-use crate::common::loops::Loop;
-use crate::common::{DISK_MIB, Site, read_text};
+use testkit::host::Loop;
+use testkit::site::DISK_MIB;
+use testkit::site::Site;
+use testkit::site::damage::{SECOND_COPY, make_newer, tear};
+use testkit::site::read_text;
 
 /// What is wrong is a check's result, not its failure: it is on standard output.
 #[track_caller]
@@ -83,17 +84,17 @@ fn an_extent_size_that_is_none_makes_no_pool_and_harms_none() {
     );
     assert!(!site.path("disk-0").exists(), "a disk is left of no pool");
     site.run(&["pool", "create", "--extent", "1MiB"]).done();
-    let before = common::read(&site.path("disk-0"));
+    let before = testkit::site::read(&site.path("disk-0"));
     for extent in ["100KB", "1GiB"] {
         let forced = site.run(&["pool", "create", "--force", "--extent", extent]);
         forced.fails(2, &["extent"]);
     }
     assert!(
-        before == common::read(&site.path("disk-0")),
+        before == testkit::site::read(&site.path("disk-0")),
         "the pool was harmed"
     );
     // The configuration's own is checked in the same way.
-    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let text = String::from_utf8(testkit::site::read(&site.config())).expect("text");
     let wrong = text.replace("extent = \"1MiB\"", "extent = \"3MiB\"");
     std::fs::write(site.config(), wrong).expect("the configuration can be written");
     site.run(&["pool", "create", "--force"]).fails(2, power);
@@ -114,7 +115,7 @@ fn no_file_is_left_of_a_pool_that_could_not_be_made() {
     disk.and_then(|disk| disk.set_len(DISK_MIB << 20))
         .expect("it is sparse");
     site.run(&["pool", "create"]).fails(2, &["nowhere/disk-1"]);
-    assert!(common::read(&site.path("disk-0")).starts_with(b"mine"));
+    assert!(testkit::site::read(&site.path("disk-0")).starts_with(b"mine"));
     std::fs::remove_file(site.path("disk-0")).expect("it is there");
     std::fs::create_dir(site.path("nowhere")).expect("a folder");
     site.run(&["pool", "create"]).done();
@@ -192,12 +193,12 @@ fn two_torn_copies_are_told_and_nothing_is_written() {
     let site = pool(2);
     tear(&site.path("disk-0"), 0);
     tear(&site.path("disk-0"), SECOND_COPY);
-    let before = common::read(&site.path("disk-1"));
+    let before = testkit::site::read(&site.path("disk-1"));
     site.run(&["serve"])
         .fails(1, &["disk-0: both copies of its superblock are damaged"]);
     is_unsound(&site, "disk-0: both copies of its superblock are damaged");
     assert!(
-        before == common::read(&site.path("disk-1")),
+        before == testkit::site::read(&site.path("disk-1")),
         "the other disk was changed"
     );
 }
@@ -230,7 +231,7 @@ fn a_new_pool_says_how_large_its_extents_are_and_what_that_rests_on() {
     assert!(!chosen.out.contains("not measured"), "{chosen:?}");
     // Large enough for extents of any size; nothing of it is written but the pool's own structures.
     let site = Site::new(1);
-    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let text = String::from_utf8(testkit::site::read(&site.config())).expect("text");
     let open = text
         .replace("extent = \"1MiB\"\n", "")
         .replace(&format!("size = \"{DISK_MIB}MiB\""), "size = \"2GiB\"");
@@ -253,7 +254,7 @@ fn a_shipped_profile_was_measured_on_no_disk_of_anybody() {
     assert!(ATLAS.contains("measured = true"), "measured by the papers");
     let site = Site::new(3);
     std::fs::write(site.path("own.toml"), ATLAS).expect("a profile");
-    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let text = String::from_utf8(testkit::site::read(&site.config())).expect("text");
     let file = |number: u64, profile: &str| {
         let path = format!("path = \"disk-{number}\"\nkind = \"file\"\n");
         (path.clone(), format!("{path}profile = \"{profile}\"\n"))
@@ -295,7 +296,10 @@ fn a_shipped_profile_was_measured_on_no_disk_of_anybody() {
 /// A device in the configuration, beside what is there.
 fn add_device(site: &Site, device: &Loop) {
     let text = read_text(&site.config())
-        + &format!("[[disk]]\npath = \"{}\"\nkind = \"block\"\n", device.0);
+        + &format!(
+            "[[disk]]\npath = \"{}\"\nkind = \"block\"\n",
+            device.path().display()
+        );
     std::fs::write(site.config(), text).expect("the configuration");
 }
 
@@ -309,7 +313,7 @@ const TAKEN_OVER: [&str; 3] = [
 #[test]
 fn of_two_servers_on_one_disk_the_first_stops_and_the_pool_is_whole() {
     let (site, first) = Site::serving(1);
-    let Some(device) = Loop::attach(&site.path("disk-0"), &[]) else {
+    let Some(device) = Loop::attach(&site.path("disk-0"), 512) else {
         return;
     };
     let create = |site: &Site, name: &str| site.run(&["volume", "create", name, "--size", "3MiB"]);
@@ -336,7 +340,7 @@ fn of_two_servers_on_one_disk_the_first_stops_and_the_pool_is_whole() {
 #[test]
 fn of_two_servers_on_one_disk_the_first_ends_by_itself() {
     let (site, first) = Site::serving(1);
-    let Some(device) = Loop::attach(&site.path("disk-0"), &[]) else {
+    let Some(device) = Loop::attach(&site.path("disk-0"), 512) else {
         return;
     };
     let other = Site::new(0);
@@ -356,11 +360,14 @@ fn no_pool_is_made_of_one_disk_under_two_names() {
     let file = std::fs::File::create(site.path("disk-0")).expect("a file");
     file.set_len(DISK_MIB << 20).expect("it is sparse");
     let alone = read_text(&site.config());
-    let Some(device) = Loop::attach(&site.path("disk-0"), &[]) else {
+    let Some(device) = Loop::attach(&site.path("disk-0"), 512) else {
         return;
     };
     add_device(&site, &device);
-    let both = format!("disk-0 and {} are one disk by two names", device.0);
+    let both = format!(
+        "disk-0 and {} are one disk by two names",
+        device.path().display()
+    );
     site.run(&["pool", "create"])
         .fails(2, &[&both, "name each disk once"]);
     // What was begun is not in the way.

@@ -1,13 +1,13 @@
 //! `clockwise pool check` on pools that are damaged in every way that it tells apart: what, on which
 //! disk, what to do about it, the exit status, and that looking changes nothing.
 
-use crate::common;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::common::damage::{LogRecord, SECOND_COPY, TABLES, change, make_newer, records, tear};
-use crate::common::{Site, read};
 use serde_json::Value;
+use testkit::site::Site;
+use testkit::site::damage::{LogRecord, SECOND_COPY, TABLES, change, make_newer, records, tear};
+use testkit::site::read;
 
 /// Disks of each pool.
 const DISKS: usize = 2;
@@ -63,7 +63,7 @@ fn is_not_served(site: &Site, words: &[&str]) {
 }
 
 /// Serves the pool while volumes are made.
-fn with_volumes(names: &[&str]) -> (Site, common::Serve) {
+fn with_volumes(names: &[&str]) -> (Site, testkit::site::Serve) {
     let site = pool();
     let server = site.serve();
     for name in names {
@@ -159,7 +159,7 @@ fn two_torn_superblocks_are_an_error() {
 #[test]
 fn a_disk_with_anything_on_it_is_not_taken_unasked() {
     // An ext4 superblock's magic number, and the copy of a partition table at the disk's end.
-    let ends = common::DISK_MIB << 20;
+    let ends = testkit::site::DISK_MIB << 20;
     let marks = [
         (
             1080,

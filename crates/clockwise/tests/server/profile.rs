@@ -1,8 +1,12 @@
 //! Drive profiles: what may be asked of a disk with one, and what is learned from requests that take longer.
 
-use crate::common::{Site, call, pattern, read_text, until};
 use sched::profile::{DriveProfile, ProfileSpec};
 use serde_json::{Value, json};
+use testkit::pattern;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::read_text;
+use testkit::until;
 
 /// A profile in a file of the site's own, made of a shipped one.
 fn write(site: &Site, name: &str, shipped: &str, change: impl FnOnce(&mut ProfileSpec)) {

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Outcome, clockwise, outcome};
+use testkit::site::Outcome;
+use testkit::site::clockwise;
+use testkit::site::outcome;
 
 fn sim(args: &[&str]) -> Outcome {
     outcome(clockwise().arg("sim").args(args))

@@ -1,9 +1,10 @@
 //! Sizes that make no sense, by the control API: each gets a 4xx that says what, where and what to do,
 //! and changes nothing.
 
-use crate::common;
-use crate::common::{DISK_MIB, Site, call};
 use serde_json::{Value, json};
+use testkit::site::DISK_MIB;
+use testkit::site::Site;
+use testkit::site::call;
 
 /// Sizes as they may stand in a body, and what the problem must say of each.
 const SIZES: [(&str, &[&str]); 14] = [
@@ -168,15 +169,15 @@ fn volumes_of_every_small_size_are_answered_for() {
         }
     }
     // All of the smallest one, and what is in it then.
-    let data = common::pattern(1, 512);
-    let from = common::told::file(&site, "data", &data);
+    let data = testkit::pattern(1, 512);
+    let from = testkit::site::told::file(&site, "data", &data);
     let to = site.path("back").display().to_string();
     let stream = ["--volume", "v1", "--rate", "100KB/s"];
     site.run(&[&["stream", "record", "--from", &from][..], &stream].concat())
         .done();
     site.run(&[&["stream", "play", "--to", &to][..], &stream].concat())
         .done();
-    assert!(common::read(&site.path("back")) == data);
+    assert!(testkit::site::read(&site.path("back")) == data);
     let (status, problem) = ask("GET", "/v1/volumes/v1/recordings", Value::Null);
     assert_eq!(status, 409, "{problem}");
     assert_eq!(server.terminate().0, Some(0));

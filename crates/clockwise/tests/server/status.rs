@@ -1,10 +1,13 @@
 //! `status` is taken from what happened: what it says of a stream and of disks is what the account of
 //! each block and the promises in force add up to.
 
-use crate::common;
-use crate::common::{Site, call, until};
-use crate::nbd_support::{Wire, cmd, pattern};
 use serde_json::{Value, json};
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 const BLOCK: u64 = 65_536;
 
@@ -166,7 +169,7 @@ fn a_stream_is_told_of_as_its_blocks_went() {
     // A machine that is busy may make blocks late; then that is what must be told.
     assert!(matches!(record.code, 0 | 1), "{record:?}");
     let report = record.json();
-    let lines = String::from_utf8(common::read(&site.path("blocks.csv"))).expect("text");
+    let lines = String::from_utf8(testkit::site::read(&site.path("blocks.csv"))).expect("text");
     // The last column is net of the host's own lateness, the one before is with it.
     let late = |column: usize| -> Vec<u64> {
         let lines = lines.lines().skip(1);
@@ -348,7 +351,7 @@ fn streams_that_fill_a_disk_leave_the_floor_and_status_shows_it() {
 #[test]
 fn a_tcp_port_alone_is_on_the_loopback_address() {
     let site = Site::new(1);
-    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let text = String::from_utf8(testkit::site::read(&site.config())).expect("text");
     let open = text.replace("[nbd]\n", "[nbd]\ntcp = \"0\"\n");
     std::fs::write(site.config(), open).expect("the configuration can be written");
     site.run(&["pool", "create"]).done();
@@ -372,13 +375,13 @@ fn a_tcp_port_alone_is_on_the_loopback_address() {
 #[test]
 fn status_that_is_watched_is_a_value_each_time_until_ctrl_c() {
     let (site, server) = Site::serving(1);
-    let mut watch = common::clockwise();
+    let mut watch = testkit::site::clockwise();
     watch
         .arg("--config")
         .arg(site.config())
         .args(["--json", "status", "--watch", "--interval", "10ms"])
         .stdout(std::process::Stdio::piped());
-    let mut watching = common::Process::spawn(&mut watch);
+    let mut watching = testkit::process::Process::spawn(&mut watch);
     let mut values = serde_json::Deserializer::from_reader(watching.heard()).into_iter::<Value>();
     let mut next = || values.next().map(|value| value.expect("a value"));
     let uptimes: Vec<u64> = std::iter::from_fn(&mut next)

@@ -1,13 +1,17 @@
 //! Streams: recorded and played bytes are the same, what does not fit is refused with the reason,
 //! and a client that behaves badly harms nobody.
 
-use crate::common;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use crate::common::{Process, Serve, Site, call, pattern, until};
 use serde_json::{Value, json};
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::site::Serve;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 fn site() -> (Site, Serve) {
     let (site, server) = Site::serving(2);
@@ -16,14 +20,14 @@ fn site() -> (Site, Serve) {
     (site, server)
 }
 
-fn record(site: &Site, arguments: &[&str]) -> common::Outcome {
+fn record(site: &Site, arguments: &[&str]) -> testkit::site::Outcome {
     let fixed = [
         "--json", "stream", "record", "--volume", "v", "--block", "64KiB",
     ];
     site.run(&[&fixed, arguments].concat())
 }
 
-fn play(site: &Site, arguments: &[&str]) -> common::Outcome {
+fn play(site: &Site, arguments: &[&str]) -> testkit::site::Outcome {
     let fixed = [
         "--json", "stream", "play", "--volume", "v", "--block", "64KiB",
     ];
@@ -82,7 +86,7 @@ fn what_is_recorded_is_played() {
     assert_eq!(report["state"], "done");
     assert_eq!(report["pace"]["bytes"], 1_000_000);
     assert_eq!(report["pace"]["blocks"], 16);
-    let lines = String::from_utf8(common::read(&site.path("blocks.csv"))).expect("text");
+    let lines = String::from_utf8(testkit::site::read(&site.path("blocks.csv"))).expect("text");
     assert_eq!(lines.lines().count(), 17, "{lines}");
     tells_of_every_block(&report, &lines);
     // Past the end of what was recorded there are holes, which have no deadlines.
@@ -94,10 +98,10 @@ fn what_is_recorded_is_played() {
     let mut wanted = content;
     wanted.resize(1280 << 10, 0);
     assert!(
-        common::read(&site.path("out")) == wanted,
+        testkit::site::read(&site.path("out")) == wanted,
         "not what was recorded"
     );
-    let lines = String::from_utf8(common::read(&site.path("blocks.csv"))).expect("text");
+    let lines = String::from_utf8(testkit::site::read(&site.path("blocks.csv"))).expect("text");
     tells_of_every_block(&report, &lines);
     assert!(report["margin"]["count"].as_u64() < report["response"]["count"].as_u64());
     // Streams leave nothing reserved.
@@ -133,7 +137,7 @@ fn a_file_is_recorded_in_a_loop_and_the_end_of_the_range_ends_it() {
         .take(1 << 20)
         .collect();
     assert!(
-        common::read(&site.path("out")) == wanted,
+        testkit::site::read(&site.path("out")) == wanted,
         "not the looped file"
     );
     record(&site, &["--rate", "1MB/s", "--from", "-", "--loop"]).fails(2, &["standard input"]);
@@ -148,7 +152,7 @@ fn where_played_bytes_go_may_be_full_or_have_enough() {
     let arguments = ["--rate", "500KB/s", "--length", "512KiB", "--to"];
     play(&site, &[&arguments[..], &["/dev/full"]].concat())
         .fails(1, &["playing ended early", "/dev/full", "make room"]);
-    let mut reader = common::clockwise();
+    let mut reader = testkit::site::clockwise();
     reader
         .args(["stream", "play", "--volume", "v", "--block", "64KiB"])
         .args(arguments)
@@ -264,7 +268,7 @@ fn a_client_that_behaves_badly_holds_nothing() {
         "volume": "v", "op": "record", "rate_bytes_per_second": 100_000, "block_bytes": 65536, "connect_within_ms": 60_000
     });
     let reserve = || call(&site, "POST", "/v1/streams", &ask.to_string()).1;
-    let connect = || common::connect(&site.path("data.sock"));
+    let connect = || testkit::site::connect(&site.path("data.sock"));
     let first_line = |mut connection: &UnixStream| {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -410,7 +414,7 @@ fn a_report_of_blocks_that_cannot_be_written_is_refused_before_anything_is_reser
 fn standard_input_is_recorded_to_its_end() {
     let (site, server) = site();
     let content = pattern(9, 300_000);
-    let mut record = common::clockwise();
+    let mut record = testkit::site::clockwise();
     record
         .arg("--config")
         .arg(site.config())
@@ -423,7 +427,7 @@ fn standard_input_is_recorded_to_its_end() {
     let mut source = recording.stdin.take().expect("it is piped");
     source.write_all(&content).expect("it is read");
     drop(source);
-    let outcome = common::Outcome::from(recording.output());
+    let outcome = testkit::site::Outcome::from(recording.output());
     // A machine that is busy may make blocks late.
     assert!(matches!(outcome.code, 0 | 1), "{outcome:?}");
     let report = outcome.json();
@@ -433,7 +437,7 @@ fn standard_input_is_recorded_to_its_end() {
     let length = ["--length", "301056", "--rate", "500KB/s", "--to", &to];
     let played = play(&site, &length);
     assert!(matches!(played.code, 0 | 1), "{played:?}");
-    let out = common::read(&site.path("out"));
+    let out = testkit::site::read(&site.path("out"));
     assert!(out[..content.len()] == content[..], "other bytes");
     // The last block is filled up to whole sectors.
     assert!(out[content.len()..].iter().all(|byte| *byte == 0));

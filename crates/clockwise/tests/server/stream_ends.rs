@@ -3,8 +3,14 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::common::{Process, Serve, Site, call, clockwise, pattern, until};
 use serde_json::Value;
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::site::Serve;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::clockwise;
+use testkit::until;
 
 fn site() -> (Site, Serve) {
     let (site, server) = Site::serving(1);

@@ -2,8 +2,14 @@
 
 use std::process::Stdio;
 
-use crate::common::{Outcome, Process, Site, clockwise, pattern, read, until};
 use serde_json::json;
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::clockwise;
+use testkit::site::read;
+use testkit::until;
 
 /// What was in a file before.
 const PRECIOUS: &[u8] = b"not to be lost";

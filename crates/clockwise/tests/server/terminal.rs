@@ -1,16 +1,20 @@
 //! On a terminal: what takes long shows that it is at work. And for programs: every command's result is
 //! one JSON value.
 
-use crate::common;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::common::commands::commands;
-use crate::common::skip::{have, is_root};
-use crate::common::{Outcome, Process, Site, outcome, pattern, until};
+use crate::commands::commands;
 use serde_json::Value;
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::outcome;
+use testkit::skip::{have, is_root};
+use testkit::until;
 
 /// A command on a terminal of its own, by `script`. It takes the place of the shell that `script` starts,
 /// which would get a Ctrl-C as well and may die of it before it has heard how the command ended.
@@ -200,7 +204,7 @@ fn every_commands_result_is_json_for_programs() {
     assert_eq!(json(&["session", "list"]), Value::Array(Vec::new()));
     let ask =
         "{\"volume\":\"v\",\"op\":\"play\",\"rate_bytes_per_second\":1000,\"block_bytes\":65536}";
-    let reserved = common::call(&site, "POST", "/v1/streams", ask).1;
+    let reserved = testkit::site::call(&site, "POST", "/v1/streams", ask).1;
     let id = reserved["id"].to_string();
     assert_eq!(
         json(&["stream", "rate", &id, "2KB/s"])["rate_bytes_per_second"],
@@ -277,7 +281,7 @@ fn a_server_says_to_programs_when_it_is_ready() {
     assert_eq!(ready["pool"], "test");
     // It is where it says, and ready.
     assert_eq!(ready["api"], *site.path("api.sock").display().to_string());
-    assert_eq!(common::call(&site, "GET", "/v1/pool", "").0, 200);
+    assert_eq!(testkit::site::call(&site, "GET", "/v1/pool", "").0, 200);
     serving.terminate();
 }
 
@@ -311,7 +315,7 @@ fn who_may_not_use_the_socket_is_told_so() {
     as_nobody().done();
     assert_eq!(server.terminate().0, Some(0));
     // The configuration says it from the start, whatever the mask of the process.
-    let text = String::from_utf8(common::read(&site.config())).expect("text");
+    let text = String::from_utf8(testkit::site::read(&site.config())).expect("text");
     let open = text.replace("[server]\n", "[server]\npermissions = \"0666\"\n");
     std::fs::write(site.config(), open).expect("the configuration can be written");
     let server = site.serve();
@@ -335,7 +339,7 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
     let rate = ["--rate", "500KB/s", "--block", "64KiB", "--wrap"];
     let planned = ["--starts-in", "1h", "--from", "/dev/zero", "--json"];
     let blocks = site.path("blocks.csv");
-    let mut record = common::clockwise();
+    let mut record = testkit::site::clockwise();
     record
         .arg("--config")
         .arg(site.config())
@@ -365,7 +369,7 @@ fn a_recording_that_is_planned_ends_at_once_on_ctrl_c() {
         (&"stopped".into(), &0.into())
     );
     assert_eq!(streams(), Some(0));
-    let lines = String::from_utf8(common::read(&blocks)).expect("text");
+    let lines = String::from_utf8(testkit::site::read(&blocks)).expect("text");
     assert!(lines.starts_with("index,") && lines.lines().count() == 1);
     assert_eq!(server.terminate().0, Some(0));
 }

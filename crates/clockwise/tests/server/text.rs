@@ -1,11 +1,13 @@
 //! What people read, word for word, where it is the same on every machine. `INSTA_UPDATE=always cargo
 //! test --test text` writes what has changed; read the difference before it is committed.
 
-use crate::common;
-use crate::common::commands::commands;
-use crate::common::{Outcome, Site, clockwise, outcome};
+use crate::commands::commands;
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use testkit::site::Outcome;
+use testkit::site::Site;
+use testkit::site::clockwise;
+use testkit::site::outcome;
 
 /// What a command says, with the test's folder taken out and its exit status put in.
 fn said(site: &Site, arguments: &[&str]) -> String {
@@ -150,7 +152,7 @@ fn every_command_has_a_manual_page_and_every_shell_completions() {
     let commands = commands();
     for command in &commands {
         let name = format!("{}.1", command.name.replace(' ', "-"));
-        let page = common::read_text(&site.path("man").join(&name));
+        let page = testkit::site::read_text(&site.path("man").join(&name));
         assert!(page.contains(".SH SYNOPSIS"), "{name}");
         for option in &command.options {
             let option = option.replace('-', "\\-");

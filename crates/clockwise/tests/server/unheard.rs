@@ -7,13 +7,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::nbd_support::{Wire, cmd};
-use crate::common::{self, Process, Site, WITHIN, call, pattern, until};
+use testkit::nbd::Wire;
+use testkit::nbd::cmd;
+use testkit::pattern;
+use testkit::process::Process;
+use testkit::process::WITHIN;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::until;
 
 /// A site with a volume `v` that is served by RTSP too; its server has ended.
 fn site() -> Site {
     let site = Site::new(1);
-    let text = common::read_text(&site.config()) + "[rtsp]\nlisten = \"127.0.0.1:0\"\n";
+    let text = testkit::site::read_text(&site.config()) + "[rtsp]\nlisten = \"127.0.0.1:0\"\n";
     std::fs::write(site.config(), text).expect("the configuration can be written");
     site.run(&["pool", "create"]).done();
     let server = site.serve();

@@ -1,8 +1,9 @@
 //! A disk's thread allocates nothing per request, and nothing for what it leaves to another.
 
-use crate::common::folders;
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use testkit::folders;
+use testkit::own_process;
 
 use crate::counting::{Counted, count_here, counted};
 use engine::buffer::{Memory, MemoryConfig};
@@ -21,9 +22,6 @@ use sched::units::{Bytes, Nanos, Sector, SectorCount};
 
 const BLOCK: usize = 4096;
 const DEPTH: usize = 16;
-
-/// There is one counter: the tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
 
 const STREAM: TaskId = TaskId(1);
 const SERVER: TaskId = TaskId(2);
@@ -130,29 +128,31 @@ fn allocations(folder: &std::path::Path, classes: &[Class]) -> (u64, u64) {
 
 #[test]
 fn a_disk_thread_allocates_nothing_per_request() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for folder in folders::folders() {
-        // Best effort alone; a stream alone, so that its releases and deadlines are waited for; all.
-        for classes in [&CLASSES[2..3], &CLASSES[..1], &CLASSES[..]] {
-            let about = format!("{}: {classes:?}", folder.path().display());
-            assert_eq!(allocations(folder.path(), classes), (0, 0), "{about}");
+    own_process(|| {
+        for folder in folders::folders() {
+            // Best effort alone; a stream alone, so that its releases and deadlines are waited for; all.
+            for classes in [&CLASSES[2..3], &CLASSES[..1], &CLASSES[..]] {
+                let about = format!("{}: {classes:?}", folder.path().display());
+                assert_eq!(allocations(folder.path(), classes), (0, 0), "{about}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn a_letter_allocates_only_where_there_is_no_place_for_it() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mailbox = Letters::new(3);
-    let allocations = |letters: u64| {
-        let before = counted();
-        count_here(true);
-        for _ in 0..100 {
-            assert!(mailbox.pass(letters));
-        }
-        count_here(false);
-        counted() - before
-    };
-    assert_eq!(allocations(3), 0);
-    assert_eq!(allocations(5), 200);
+    own_process(|| {
+        let mailbox = Letters::new(3);
+        let allocations = |letters: u64| {
+            let before = counted();
+            count_here(true);
+            for _ in 0..100 {
+                assert!(mailbox.pass(letters));
+            }
+            count_here(false);
+            counted() - before
+        };
+        assert_eq!(allocations(3), 0);
+        assert_eq!(allocations(5), 200);
+    });
 }

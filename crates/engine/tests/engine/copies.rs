@@ -6,19 +6,20 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use testkit::own_process;
 
-use crate::common::folders::folders;
-use crate::common::skip::skipped;
-use crate::common::{MIB, Rig, WRITE, client, stream_spec, volume};
-use crate::watch::Watch;
 use engine::buffer::{Account, Buffer, Segments};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{CreateOptions, Pool, PoolDisk, Volume};
 use engine::stream::{PaceReport, Player, Recorder, Stop, Stream};
+use engine::testing::Watch;
 use engine::uring::UringDisk;
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::{MIB, Rig, WRITE, client, stream_spec, volume};
+use testkit::folders::folders;
+use testkit::skip::skipped;
 
 const BLOCK: usize = 65536;
 /// A stream's buffers on one disk, and as many for a request of two pieces.
@@ -181,22 +182,24 @@ fn transfer(pool: &Pool, volume: &Arc<Volume>, data: &[u8]) {
 
 #[test]
 fn data_between_a_socket_and_a_disk_is_copied_by_nobody() {
-    let data = data();
-    for folder in folders() {
-        let pool = pool_in(folder.path());
-        if let Err(error) = watch(&buffers(client(&pool).account())) {
-            skipped(&format!("the host lets nobody watch memory: {error}"));
-            return;
+    own_process(|| {
+        let data = data();
+        for folder in folders() {
+            let pool = pool_in(folder.path());
+            if let Err(error) = watch(&buffers(client(&pool).account())) {
+                skipped(&format!("the host lets nobody watch memory: {error}"));
+                return;
+            }
+            let volume = volume(&pool, "v", 4 * MIB);
+            let recorder = stream(&pool, &volume, Op::Write);
+            record(&recorder, &data);
+            recorder.close();
+            let player = stream(&pool, &volume, Op::Read);
+            play(&player, &data);
+            read_before(&player, &data);
+            player.close();
+            transfer(&pool, &volume, &data);
+            pool.close().unwrap();
         }
-        let volume = volume(&pool, "v", 4 * MIB);
-        let recorder = stream(&pool, &volume, Op::Write);
-        record(&recorder, &data);
-        recorder.close();
-        let player = stream(&pool, &volume, Op::Read);
-        play(&player, &data);
-        read_before(&player, &data);
-        player.close();
-        transfer(&pool, &volume, &data);
-        pool.close().unwrap();
-    }
+    });
 }

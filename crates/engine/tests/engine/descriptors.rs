@@ -1,15 +1,16 @@
 //! A host that is about to run out of descriptors: what needs one is refused before anything is reserved for
-//! it. The limit is the process's, so this test is alone in its own.
+//! it. The limit is the process's, so the test has one of its own.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use testkit::own_process;
 
-use crate::common::{MIB, Rig, stream_spec, volume_on_two};
 use engine::disk::Durability;
 use engine::pool::PoolError;
 use engine::stream::Refusal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sched::request::Op;
+use testkit::disks::{MIB, Rig, stream_spec, volume_on_two};
 
 /// So many more descriptors, until it is dropped.
 struct Few {
@@ -50,45 +51,47 @@ impl Drop for Few {
 
 #[test]
 fn a_stream_that_lacks_a_descriptor_reserves_nothing() {
-    let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
-    let volume = volume_on_two(&pool, "v");
-    let spec = |rate| stream_spec(&volume, Op::Write, rate, 65536);
-    let promised = || {
-        let status = pool.status();
-        let promised = |disk: &engine::status::DiskStatus| {
-            (disk.utilization_promised.to_bits(), disk.delta_l_ns)
+    own_process(|| {
+        let (_rig, pool) = Rig::fresh(2, 64 * MIB, MIB, Durability::WriteThrough);
+        let volume = volume_on_two(&pool, "v");
+        let spec = |rate| stream_spec(&volume, Op::Write, rate, 65536);
+        let promised = || {
+            let status = pool.status();
+            let promised = |disk: &engine::status::DiskStatus| {
+                (disk.utilization_promised.to_bits(), disk.delta_l_ns)
+            };
+            let disks: Vec<_> = status.disks.iter().map(promised).collect();
+            (disks, status.streams.len(), status.memory.len())
         };
-        let disks: Vec<_> = status.disks.iter().map(promised).collect();
-        (disks, status.streams.len(), status.memory.len())
-    };
-    let before = promised();
-    let mut needed = 0;
-    loop {
-        let few = Few::new(needed);
-        // Of one that does not fit it is said as well: the books have not been asked.
-        let refused = [1 << 40, 1 << 20].map(|rate| pool.reserve(spec(rate)));
-        let after = promised();
-        drop(few);
-        let [too_much, refused] = refused;
-        if let Ok(stream) = refused {
-            assert!(
-                matches!(too_much, Err(Refusal::Load { .. })),
-                "{too_much:?}"
-            );
-            stream.close();
-            break;
+        let before = promised();
+        let mut needed = 0;
+        loop {
+            let few = Few::new(needed);
+            // Of one that does not fit it is said as well: the books have not been asked.
+            let refused = [1 << 40, 1 << 20].map(|rate| pool.reserve(spec(rate)));
+            let after = promised();
+            drop(few);
+            let [too_much, refused] = refused;
+            if let Ok(stream) = refused {
+                assert!(
+                    matches!(too_much, Err(Refusal::Load { .. })),
+                    "{too_much:?}"
+                );
+                stream.close();
+                break;
+            }
+            for refused in [too_much, refused] {
+                assert!(
+                    matches!(refused, Err(Refusal::Pool(PoolError::Host { .. }))),
+                    "with {needed}: {refused:?}"
+                );
+            }
+            assert_eq!(after, before);
+            needed += 1;
         }
-        for refused in [too_much, refused] {
-            assert!(
-                matches!(refused, Err(Refusal::Pool(PoolError::Host { .. }))),
-                "with {needed}: {refused:?}"
-            );
-        }
-        assert_eq!(after, before);
-        needed += 1;
-    }
-    assert!(
-        needed > 1,
-        "one for its memory, one for its completions: {needed}"
-    );
+        assert!(
+            needed > 1,
+            "one for its memory, one for its completions: {needed}"
+        );
+    });
 }

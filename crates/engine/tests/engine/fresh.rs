@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::common::platter::Platter;
-use crate::common::{MIB, Rig, client, filled, stream_spec, volume};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, Volume};
 use engine::stream::Stream;
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::platter::Platter;
+use testkit::disks::{MIB, Rig, client, filled, stream_spec, volume};
 
 const EXTENT: u64 = 32 * MIB;
 const CHUNK: u64 = 64 << 10;

@@ -1,14 +1,6 @@
 //! Pools, streams and disks' threads, on disks in memory, in files and on block devices.
 
-mod common;
-#[path = "common/counting.rs"]
 mod counting;
-#[path = "common/rights.rs"]
-mod rights;
-#[path = "common/threads.rs"]
-mod threads;
-#[path = "common/watch.rs"]
-mod watch;
 
 mod allocations;
 mod client;

@@ -5,18 +5,18 @@
     reason = "what was tried is told beside the seed"
 )]
 
-use crate::common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
+use testkit::disks;
 
-use crate::common::until::until;
-use crate::common::{MIB, Rig, moved_to, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::units::Bytes;
+use testkit::disks::{MIB, Rig, moved_to, seeded, volume};
+use testkit::until;
 
 const EXTENT: u64 = 64 << 10;
 const SIZE: u64 = 3 * MIB;
@@ -169,7 +169,7 @@ fn run(durability: Durability) {
     assert_eq!(report.findings, []);
     let pool = rig.open();
     let shared = pool.open_volume("v").unwrap();
-    assert!(all_of(&common::client(&pool), &shared) == expected);
+    assert!(all_of(&disks::client(&pool), &shared) == expected);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_same_on_disks_that_need_syncs() {
 fn a_volume_never_shows_what_another_left() {
     let mut rng = seeded("isolation");
     let (_rig, pool) = Rig::fresh(2, 8 * MIB, EXTENT, Durability::WriteThrough);
-    let client = common::client(&pool);
+    let client = disks::client(&pool);
     for round in 0..5u8 {
         let old = volume(&pool, "old", 5 * MIB);
         client

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::common::{MIB, Rig, client, on_disk, volume_on};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, PoolError, VolumeSpec};
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::{MIB, Rig, client, on_disk, volume_on};
 
 /// Four extents on the second of two disks; the metadata is on the first.
 fn four_extents() -> (Rig, Arc<Pool>) {

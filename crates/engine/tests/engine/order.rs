@@ -1,12 +1,10 @@
 //! The order that requests keep with earlier ones that they name: by the disk's scheduler where all is on
 //! one disk, by waiting across disks.
 
-use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use testkit::disks;
 
-use crate::common::until::until;
-use crate::common::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
 use engine::buffer::{Buffer, Segments};
 use engine::disk::Durability;
 use engine::front::{AFTER_MAX, Client, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
@@ -14,6 +12,8 @@ use engine::pool::{Pool, Volume};
 use rand::Rng;
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::{MIB, Rig, WRITE, filled, seeded, volume, volume_on_two};
+use testkit::until;
 
 /// A pool with a volume on one disk, all of it written but for its last extent.
 struct Bench {
@@ -29,7 +29,7 @@ impl Bench {
     fn new() -> Self {
         let (rig, pool) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
         let volume = volume(&pool, "v", WRITTEN + MIB);
-        let client = common::client(&pool);
+        let client = disks::client(&pool);
         client
             .write_at(&volume, Bytes(0), &vec![0; WRITTEN as usize])
             .unwrap();
@@ -243,7 +243,7 @@ fn whoever_names_all_that_it_overlaps_sees_a_sequence() {
     let mut rng = seeded("order");
     let (_rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let (volume, base) = across_two_disks(&pool);
-    let client = common::client(&pool);
+    let client = disks::client(&pool);
     let mut model = vec![0u8; BLOCKS * BLOCK];
     let mut pending: Vec<Pending> = Vec::new();
     let settle = |pending: &mut Vec<Pending>| {

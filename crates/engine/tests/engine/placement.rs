@@ -4,13 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::{MIB, Rig, client, stream_spec, volume};
 use engine::disk::Durability;
 use engine::pool::{CreateOptions, Placement, Pool, PoolError, VolumeSpec};
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
+use testkit::disks::{MIB, Rig, client, stream_spec, volume};
 
 const SECTOR: u64 = 512;
 

@@ -1,18 +1,18 @@
 //! A pool from end to end, on disks in memory and on files.
 
-use crate::common;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use testkit::disks;
 
-use crate::common::{MIB, Rig, client, volume};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, PoolError, VolumeSpec};
 use engine::uring::UringDisk;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
+use testkit::disks::{MIB, Rig, client, volume};
 
 #[test]
 fn what_is_written_and_flushed_is_there_after_reopening() {
@@ -35,7 +35,7 @@ fn what_is_written_and_flushed_is_there_after_reopening() {
 
         let pool = rig.open();
         let volume = pool.open_volume("a").unwrap();
-        let client = common::client(&pool);
+        let client = disks::client(&pool);
         let mut again = vec![0; back.len()];
         client.read_at(&volume, Bytes(512 * 6), &mut again).unwrap();
         assert_eq!(again, back);
@@ -86,7 +86,7 @@ fn realtime_where_permitted() -> OpenOptions {
 
 #[test]
 fn a_pool_of_files_works_and_opens_again_in_any_order() {
-    for folder in common::folders::folders() {
+    for folder in testkit::folders::folders() {
         let memory = memory();
         let mut paths = make_files(folder.path(), 3);
         Pool::create(&memory, files(&memory, &paths), &options()).unwrap();

@@ -1,10 +1,11 @@
 //! A request to a volume that lies in one extent or in two allocates nothing, neither in its client's
 //! thread nor in a disk's, however the two meet.
 
-use crate::common::folders;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use testkit::folders;
+use testkit::own_process;
 
 use crate::counting::{Counted, count_here, counted};
 use engine::buffer::{Memory, MemoryConfig};
@@ -98,12 +99,14 @@ fn allocations(folder: &Path, place: impl Fn(u64) -> u64) -> u64 {
 
 #[test]
 fn a_volume_request_allocates_nothing() {
-    let (blocks, extents) = (SIZE / BLOCK as u64, SIZE / EXTENT);
-    let in_one = |round| round * 7 % blocks * BLOCK as u64;
-    let across = |round| (1 + round % (extents - 1)) * EXTENT - BLOCK as u64 / 2;
-    for folder in folders::folders() {
-        let folder = folder.path();
-        assert_eq!(allocations(folder, in_one), 0, "{folder:?}: in one extent");
-        assert_eq!(allocations(folder, across), 0, "{folder:?}: across two");
-    }
+    own_process(|| {
+        let (blocks, extents) = (SIZE / BLOCK as u64, SIZE / EXTENT);
+        let in_one = |round| round * 7 % blocks * BLOCK as u64;
+        let across = |round| (1 + round % (extents - 1)) * EXTENT - BLOCK as u64 / 2;
+        for folder in folders::folders() {
+            let folder = folder.path();
+            assert_eq!(allocations(folder, in_one), 0, "{folder:?}: in one extent");
+            assert_eq!(allocations(folder, across), 0, "{folder:?}: across two");
+        }
+    });
 }

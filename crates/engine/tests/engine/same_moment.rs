@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
-use crate::common::until::{PATIENCE, until};
-use crate::common::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
 use engine::disk::Durability;
 use engine::front::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
+use testkit::until::{PATIENCE, until};
 
 const BLOCK: u64 = 64 << 10;
 

@@ -1,9 +1,8 @@
 //! The schedulers by name, through the pool: what the engine tells each of them decides what goes next.
 
-use crate::common;
 use std::sync::atomic::Ordering;
+use testkit::disks;
 
-use crate::common::{MIB, Rig, WRITE, filled, volume};
 use engine::buffer::{AccountId, Segments};
 use engine::completion::CompletionQueue;
 use engine::disk::Durability;
@@ -16,6 +15,7 @@ use sched::profile::DriveProfile;
 use sched::request::{Class, Op, Order, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, Nanos, Sector, SectorCount, Time};
+use testkit::disks::{MIB, Rig, WRITE, filled, volume};
 
 /// What times are multiples of. The longest best-effort piece of the disks of [`Rig`] takes 2.66 of
 /// it: more than delta-L of the set, less than what the published rule makes of it.
@@ -47,7 +47,7 @@ fn long_piece_goes_first(scheduler: &str) -> bool {
     rig.create(MIB);
     let pool = rig.open();
     let volume = volume(&pool, "v", MIB);
-    let plain = common::client(&pool);
+    let plain = disks::client(&pool);
     plain
         .write_at(&volume, Bytes(0), &vec![0; MIB as usize])
         .unwrap();

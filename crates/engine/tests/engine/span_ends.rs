@@ -8,8 +8,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::common::until::until;
-use crate::common::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
 use engine::buffer::Buffer;
 use engine::clock;
 use engine::disk::Durability;
@@ -20,6 +18,8 @@ use engine::stream::{
 };
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
+use testkit::disks::{MIB, Rig, WRITE, client, filled, stream_spec, volume};
+use testkit::until;
 
 /// A block a minute, for the next 3 s: long enough to ask for a few of them in.
 fn reserve(pool: &Pool, volume: &Arc<Volume>) -> Stream {
@@ -154,7 +154,10 @@ fn a_session_keeps_to_the_span_of_its_stream() {
         assert!(Some(clock::now()) >= span.until, "{op:?} ended too soon");
         assert_eq!(report.blocks, blocks.len() as u64);
         assert!(!blocks.is_empty());
-        assert_eq!(report.bytes, blocks.iter().map(|(_, bytes)| bytes).sum());
+        assert_eq!(
+            report.bytes,
+            blocks.iter().map(|(_, bytes)| bytes).sum::<u64>()
+        );
         for (submitted, _) in blocks {
             assert!(span.from <= submitted, "{op:?} {submitted:?}");
         }

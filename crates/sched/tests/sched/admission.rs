@@ -7,7 +7,7 @@
 )]
 
 use crate::common;
-use crate::common::{Pair, Random, admit, params, random_set, seed};
+use crate::common::{Pair, admit, params, random_set};
 use response_time_analysis::arrival::Sporadic;
 use response_time_analysis::edf::fully_nonpreemptive::{Task, dedicated_uniproc_rta};
 use response_time_analysis::time::{Duration, Service};
@@ -16,6 +16,7 @@ use sched::admission::{Admission, RefusedBy};
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::task::TaskId;
 use sched::units::Nanos;
+use testkit::{Random, seed};
 
 #[test]
 fn the_verdict_is_that_of_the_definition_at_every_length() {

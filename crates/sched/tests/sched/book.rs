@@ -1,11 +1,12 @@
 //! Admission over time spans.
 
 use crate::common;
-use crate::common::{Pair, Random, params, seed};
+use crate::common::{Pair, params};
 use sched::admission::RefusedBy;
 use sched::book::{Book, Span, SpanError};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
+use testkit::{Random, seed};
 
 fn span(from: u64, until: u64) -> Span {
     Span {

@@ -3,10 +3,8 @@
 
 #![allow(clippy::print_stdout)] // a random test says its seed
 
-#[path = "disk_runs/run.rs"]
 mod run;
 
-use crate::common::seed;
 use run::{Run, Wait};
 use sched::best_effort::BestEffortOrder;
 use sched::core::Policy;
@@ -14,6 +12,7 @@ use sched::disk::SchedulerConfig;
 use sched::request::Served;
 use std::collections::HashSet;
 use std::ops::Range;
+use testkit::seed;
 
 #[test]
 fn no_admitted_deadline_is_missed_and_nothing_starves() {

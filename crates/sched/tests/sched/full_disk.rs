@@ -10,7 +10,6 @@ use crate::common;
 use std::collections::HashMap;
 
 use crate::common::disk::atlas;
-use crate::common::seed;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -20,6 +19,7 @@ use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
 use sched::request::{Class, Decision, Dispatch, Op, Order, Request, RequestId, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
+use testkit::seed;
 
 const CAPACITY: u64 = 8_890_760;
 /// Periods with a common multiple, so that shares can add up to one.

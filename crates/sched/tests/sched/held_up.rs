@@ -4,13 +4,11 @@
 
 #![allow(clippy::print_stdout, reason = "a random test says its seed")]
 
-#[path = "held_up/floor.rs"]
 mod floor;
 
 use std::collections::BTreeMap;
 
 use crate::common::disk::{request, scheduler};
-use crate::common::seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::admission::Admission;
@@ -21,6 +19,7 @@ use sched::disk::{DiskScheduler, SchedulerConfig, TaskKind};
 use sched::request::{Class, Decision, Dispatch, Op, RequestId, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
+use testkit::seed;
 
 const CAPACITY: u64 = 8_890_760;
 const ONE: SectorCount = SectorCount(1);

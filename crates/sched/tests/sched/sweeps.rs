@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::common::disk::{request, scheduler};
-use crate::common::seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::admission::Admission;
@@ -17,6 +16,7 @@ use sched::disk::{DiskScheduler, JoinError, SchedulerConfig, SubmitError, TaskKi
 use sched::request::{Class, Decision, Dispatch, Op, RequestId, Served, Urgency};
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Sector, SectorCount, Time};
+use testkit::seed;
 
 const SERVER: TaskId = TaskId(100);
 

@@ -6,10 +6,11 @@
 )]
 
 use crate::common;
-use crate::common::{Pair, Random, params, random_set, seed};
+use crate::common::{Pair, params, random_set};
 use sched::admission::{Admission, RefusedBy};
 use sched::task::TaskId;
 use sched::units::Nanos;
+use testkit::{Random, seed};
 
 const TASKS: usize = 2_000;
 const PERIOD_MAX: u64 = 5_000;

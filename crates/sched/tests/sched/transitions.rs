@@ -6,10 +6,11 @@
     reason = "a test that searches says how much it has searched"
 )]
 
-use crate::common::{Pair, Random, admit, params, seed};
+use crate::common::{Pair, admit, params};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Service};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
+use testkit::{Random, seed};
 
 const ORIGIN: Time = Time(1_000);
 const LEAVING: TaskId = TaskId(0);

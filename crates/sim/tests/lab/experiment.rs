@@ -1,7 +1,7 @@
 //! Experiments as files: the shipped ones are what they say, what is asked for is done, and what makes no sense is told.
 
-use crate::common::skip;
 use std::path::{Path, PathBuf};
+use testkit::skip;
 
 use sched::disk::OverPrediction;
 use sched::policy::Policy;

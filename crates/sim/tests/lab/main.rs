@@ -1,7 +1,5 @@
 //! Simulated and emulated drives, and experiments on them.
 
-mod common;
-
 mod atlas;
 mod beside;
 mod emulator;

@@ -3,13 +3,13 @@
 
 #![allow(clippy::print_stdout, reason = "a test says its seed")]
 
-use crate::common::random::Random;
-use crate::common::seed::seed;
 use sched::predict::Predictor;
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Nanos, Sector, SectorCount, Time};
 use sim::plant::{Plant, PlantSpec};
+use testkit::Random;
+use testkit::seed;
 
 struct Request {
     op: Op,

@@ -1,10 +1,10 @@
 //! Traces of real machines, which lie beside the repository where they lie at all, read to their ends.
 
-use crate::common::skip;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use testkit::skip;
 
 use flate2::bufread::GzDecoder;
 use sched::request::{Op, Urgency};

@@ -3,15 +3,15 @@
 //! `CLOCKWISE_PIN=1 cargo test -p clockwise-volume --test format` writes the pinned bytes and the
 //! corpus of the fuzz targets anew.
 
-use crate::common::fuzz_targets;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use testkit::fuzz_targets;
 
 use crate::common::{
-    Disk, EXTENT, Live, OWNER, Random, candidates, execute, for_each_crash, on, open, sectors,
-    seed, spec,
+    Disk, EXTENT, Live, OWNER, candidates, execute, for_each_crash, on, open, sectors, spec,
 };
 use sched::units::Bytes;
+use testkit::{Random, seed};
 use volume::{
     CreateSpec, DiskNumber, Place, Placement, PoolState, Step, Transaction, VolumeId, fuzzing,
 };

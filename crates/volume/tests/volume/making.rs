@@ -1,10 +1,10 @@
 //! Pools are made whole or not at all.
 
 use crate::common::{
-    Disk, EXTENT, Live, Random, candidates, execute, for_each_crash, format, open, sectors, seed,
-    spec,
+    Disk, EXTENT, Live, candidates, execute, for_each_crash, format, open, sectors, spec,
 };
 use sched::units::{Bytes, Sector};
+use testkit::{Random, seed};
 use volume::check::check;
 use volume::{FormatSpec, PoolState, Step, VolumeError};
 

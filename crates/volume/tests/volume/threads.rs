@@ -16,8 +16,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use crate::common::{Disk, EXTENT, OWNER, Random, SECTOR, format, on, open, sectors, stamped};
+use crate::common::{Disk, EXTENT, OWNER, SECTOR, format, on, open, sectors, stamped};
 use sched::units::{Bytes, Sector};
+use testkit::Random;
 use volume::limits::HEADER_BYTES;
 use volume::map::Source;
 use volume::{CreateSpec, Move, Placement, PoolState, Step, Transaction, VolumeId, VolumeMap};

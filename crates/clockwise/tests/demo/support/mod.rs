@@ -13,8 +13,13 @@ use clockwise::demo::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::skip::{have, is_root, skipped, tool};
-use crate::common::{Heard, Outcome, Process, WITHIN, clockwise, until};
+use testkit::process::Heard;
+use testkit::process::Process;
+use testkit::process::WITHIN;
+use testkit::site::Outcome;
+use testkit::site::clockwise;
+use testkit::skip::{have, is_root, skipped, tool};
+use testkit::until;
 
 /// How long a demo may take from its beginning to its end: several times the minutes of the longest.
 pub(crate) const DEMO_WITHIN: Duration = Duration::from_secs(900);

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 
 use super::DEMO_WITHIN;
-use crate::common::{Heard, Process};
+use testkit::process::Heard;
+use testkit::process::Process;
 
 /// The same demo on a terminal, which is a session of its own too. It takes the place of the shell that
 /// `script` starts, which would get a Ctrl-C as well.

@@ -7,7 +7,7 @@ use engine::front::{Tag, VolumeOp, VolumeRequest};
 use sched::units::Bytes;
 
 use super::two_disks;
-use crate::common::{self, MIB, Rig, WRITE, client, filled, volume};
+use testkit::disks::{self, MIB, Rig, WRITE, client, filled, volume};
 
 #[test]
 fn a_request_waits_for_those_it_names_on_other_disks() {
@@ -22,7 +22,7 @@ fn a_request_waits_for_those_it_names_on_other_disks() {
     };
     let read = |offset| {
         let mut data = [0; 512];
-        common::client(&pool)
+        disks::client(&pool)
             .read_at(&volume, Bytes(offset), &mut data)
             .unwrap();
         data[0]
@@ -42,7 +42,7 @@ fn a_request_waits_for_those_it_names_on_other_disks() {
         assert_eq!(client.wait(None).unwrap().tag, first);
         assert_eq!(client.wait(None).unwrap().tag, held);
         assert_eq!(read(MIB), 2);
-        common::client(&pool)
+        disks::client(&pool)
             .write_at(&volume, Bytes(MIB), &[1; 512])
             .unwrap();
     }
@@ -83,7 +83,7 @@ fn overlapping_writes_that_name_each_other_are_done_in_order() {
 fn a_disk_that_does_not_answer_holds_up_nobody_else() {
     let (rig, pool) = Rig::fresh(2, 32 * MIB, MIB, Durability::WriteThrough);
     let volume = two_disks(&pool);
-    let (stuck, client) = (client(&pool), common::client(&pool));
+    let (stuck, client) = (client(&pool), disks::client(&pool));
     rig.platters[0].stalled.store(true, Ordering::SeqCst);
     let (_buffer, memory) = filled(&stuck, &[2; 512]);
     stuck

@@ -8,7 +8,7 @@ use engine::pool::Placement;
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 
-use crate::common::{MIB, Rig, WRITE, client, filled, volume, volume_on};
+use testkit::disks::{MIB, Rig, WRITE, client, filled, volume, volume_on};
 
 #[test]
 fn a_failed_write_fails_alone_and_the_next_one_is_tried() {

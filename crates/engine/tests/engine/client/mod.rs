@@ -4,17 +4,17 @@ mod answers;
 mod failures;
 mod refusals;
 
-use crate::common;
 use std::sync::Arc;
+use testkit::disks;
 
-use crate::common::{MIB, volume_on_two};
 use engine::pool::{Pool, Volume};
 use sched::units::Bytes;
+use testkit::disks::{MIB, volume_on_two};
 
 /// A volume with its first extent on disk 0 and its second on disk 1, all of it written.
 fn two_disks(pool: &Pool) -> Arc<Volume> {
     let volume = volume_on_two(pool, "v");
-    let client = common::client(pool);
+    let client = disks::client(pool);
     client
         .write_at(&volume, Bytes(0), &vec![1; 2 * MIB as usize])
         .unwrap();

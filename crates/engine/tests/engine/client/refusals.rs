@@ -8,13 +8,13 @@ use engine::front::{ClientOptions, SubmitError, Tag, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, PoolError, VolumeSpec};
 use sched::units::Bytes;
 
-use crate::common::{self, MIB, Rig, WRITE, client, filled, volume};
+use testkit::disks::{self, MIB, Rig, WRITE, client, filled, volume};
 
 #[test]
 fn requests_that_make_no_sense_are_refused() {
     let (_rig, pool) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
     let volume = volume(&pool, "v", MIB);
-    let (client, other) = (client(&pool), common::client(&pool));
+    let (client, other) = (client(&pool), disks::client(&pool));
     let submit = |op, offset: u64, len: usize| {
         let (_buffer, memory) = filled(&client, &vec![0; len]);
         let request = VolumeRequest::transfer(&volume, op, Bytes(offset), memory);
@@ -62,7 +62,7 @@ fn requests_that_make_no_sense_are_refused() {
     assert_eq!(client.in_flight(), 0);
 
     let (_rig2, pool2) = Rig::fresh(1, 32 * MIB, MIB, Durability::WriteThrough);
-    let elsewhere = common::volume(&pool2, "v", MIB);
+    let elsewhere = disks::volume(&pool2, "v", MIB);
     let foreign = VolumeRequest::command(&elsewhere, VolumeOp::Flush, Bytes(0), Bytes(0));
     assert!(matches!(
         client.submit(foreign).unwrap_err(),

@@ -10,12 +10,10 @@
 mod past;
 mod volumes;
 
-use crate::common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use testkit::disks;
 
-use crate::common::until::until;
-use crate::common::{MIB, OnDrop, Rig, moved_to, seeded, volume};
 use engine::disk::Durability;
 use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{CheckFinding, Placement, Pool, Volume};
@@ -24,6 +22,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::{MIB, OnDrop, Rig, moved_to, seeded, volume};
+use testkit::until;
 use volumes::{Owner, Volumes};
 
 const EXTENT: u64 = 64 << 10;
@@ -175,7 +175,7 @@ struct Known {
 fn verify(rig: &Rig, known: &Known) {
     let pool = rig.open();
     let volume = pool.open_volume("v").unwrap();
-    let client = common::client(&pool);
+    let client = disks::client(&pool);
     let size = volume.size().0;
     assert!(known.sizes.contains(&size), "{size} of {:?}", known.sizes);
     for (at, found) in sectors_of(&client, &volume).into_iter().enumerate() {
@@ -230,7 +230,7 @@ fn run(durability: Durability) {
     let (rig, pool) = Rig::fresh(3, 16 * MIB, EXTENT, durability);
     // What an earlier user left, which nobody may see.
     let left = volume(&pool, "left", 30 * MIB);
-    let client = common::client(&pool);
+    let client = disks::client(&pool);
     client
         .write_at(&left, Bytes::ZERO, &vec![0xA5; 30 << 20])
         .unwrap();
@@ -329,7 +329,7 @@ fn a_power_cut_while_a_pool_is_opened_or_closed_loses_nothing() {
         let mut rng = seeded("starts and stops");
         let (rig, pool) = Rig::fresh(2, 16 * MIB, EXTENT, durability);
         let kept = volume(&pool, "kept", MIB);
-        let client = common::client(&pool);
+        let client = disks::client(&pool);
         client.write_at(&kept, Bytes::ZERO, &sector(5)).unwrap();
         client.flush(&kept).unwrap();
         drop((client, kept));
@@ -355,7 +355,7 @@ fn a_power_cut_while_a_pool_is_opened_or_closed_loses_nothing() {
                 assert_eq!(report.findings.iter().find(wrong), None);
                 let pool = cut.open();
                 let kept = pool.open_volume("kept").unwrap();
-                assert_eq!(sectors_of(&common::client(&pool), &kept)[..2], [5, 0]);
+                assert_eq!(sectors_of(&disks::client(&pool), &kept)[..2], [5, 0]);
             }
             drop(guard);
             server.join().unwrap();

@@ -13,7 +13,7 @@ use sched::units::Bytes;
 
 use super::past::{Kind, Past, Tally};
 use super::{EXTENT, SECTOR, bytes_of, sectors_of};
-use crate::common::volume;
+use testkit::disks::volume;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Six extents. Volumes end anywhere in theirs.

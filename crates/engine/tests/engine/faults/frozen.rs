@@ -13,8 +13,8 @@ use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 
 use super::{stream, works};
-use crate::common::until::until;
-use crate::common::{MIB, OnDrop, Rig, client, on_disk, seeded, stream_spec, volume_on};
+use testkit::disks::{MIB, OnDrop, Rig, client, on_disk, seeded, stream_spec, volume_on};
+use testkit::until;
 
 /// A pool of two disks, its metadata on the first, which are given up soon.
 fn impatient(durability: Durability) -> (Rig, Arc<Pool>) {

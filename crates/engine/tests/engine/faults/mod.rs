@@ -8,11 +8,11 @@ mod slow;
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::common::{client, stream_spec};
 use engine::pool::{Pool, Volume};
 use engine::stream::{PaceError, Recorder, Stop, Stream, StreamSpec};
 use sched::request::Op;
 use sched::units::Bytes;
+use testkit::disks::{client, stream_spec};
 
 fn stream(pool: &Pool, volume: &Arc<Volume>, op: Op, rate: u64) -> Stream {
     let spec = StreamSpec {

@@ -14,10 +14,10 @@ use sched::request::Op;
 use sched::units::{Bytes, SectorCount};
 
 use super::{record_until_it_fails, stream, works};
-use crate::common::host::{Indirect, Loop, Tmpfs};
-use crate::common::skip::is_root;
-use crate::common::until::until;
-use crate::common::{MIB, WRITE, client, filled, on_disk, volume, volume_on};
+use testkit::disks::{MIB, WRITE, client, filled, on_disk, volume, volume_on};
+use testkit::host::{Indirect, Loop, Tmpfs};
+use testkit::skip::is_root;
+use testkit::until;
 
 /// Bytes per second that a file of unknown speed is trusted with.
 const SLOW: u64 = 512 << 10;

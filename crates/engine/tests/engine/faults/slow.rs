@@ -16,8 +16,8 @@ use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
 
 use super::{record_until_it_fails, stream, works};
-use crate::common::until::{PATIENCE, seen, until};
-use crate::common::{MIB, OnDrop, Rig, client, volume, volume_on};
+use testkit::disks::{MIB, OnDrop, Rig, client, volume, volume_on};
+use testkit::until::{PATIENCE, seen, until};
 
 /// Bytes per second that a disk in memory is trusted with.
 const FAST: u64 = 4 << 20;

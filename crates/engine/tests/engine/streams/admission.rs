@@ -10,7 +10,7 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::{rate_that_fits, refused};
-use crate::common::{MIB, Rig, seeded, stream_spec, volume};
+use testkit::disks::{MIB, Rig, seeded, stream_spec, volume};
 
 #[test]
 fn what_does_not_fit_is_refused_with_what_would() {

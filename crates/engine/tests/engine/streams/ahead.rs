@@ -15,8 +15,8 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use super::blocks::sleep;
 use super::ranges::is_what;
 use super::rate_that_fits;
-use crate::common::until::until;
-use crate::common::{MIB, Rig, client, stream_spec, volume};
+use testkit::disks::{MIB, Rig, client, stream_spec, volume};
+use testkit::until;
 
 /// What is in a buffer.
 const BUFFER: u64 = 65_536;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
-use crate::common::{MIB, Rig, client, stream_spec, volume};
+use testkit::disks::{MIB, Rig, client, stream_spec, volume};
 
 const BLOCK: u64 = 65_536;
 

@@ -14,7 +14,7 @@ use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::Bytes;
 
-use crate::common::{MIB, Rig, client, filled, seeded, stream_spec, volume};
+use testkit::disks::{MIB, Rig, client, filled, seeded, stream_spec, volume};
 
 const BLOCK: u64 = 65_536;
 

@@ -19,8 +19,8 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::blocks::{come_in_turn, read, sleep};
 use super::ranges::is_what;
-use crate::common::until::until;
-use crate::common::{MIB, Rig, seeded, stream_spec, volume};
+use testkit::disks::{MIB, Rig, seeded, stream_spec, volume};
+use testkit::until;
 
 /// What is in a buffer.
 const BUFFER: u64 = 65_536;

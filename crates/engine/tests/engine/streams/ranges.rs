@@ -13,7 +13,7 @@ use sched::units::{Bytes, BytesPerSecond};
 
 use super::blocks::{read, sleep};
 use super::rate_that_fits;
-use crate::common::{MIB, Rig, stream_spec, volume, volume_on};
+use testkit::disks::{MIB, Rig, stream_spec, volume, volume_on};
 
 const BLOCK: u64 = 65_536;
 

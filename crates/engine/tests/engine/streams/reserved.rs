@@ -13,8 +13,8 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
 use super::{rate_that_fits, refused};
-use crate::common::until::until;
-use crate::common::{MIB, Rig, WRITE, filled, on_disk, stream_spec, volume, volume_on};
+use testkit::disks::{MIB, Rig, WRITE, filled, on_disk, stream_spec, volume, volume_on};
+use testkit::until;
 
 #[test]
 fn a_stream_takes_only_what_it_has_reserved() {

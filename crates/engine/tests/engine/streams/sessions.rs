@@ -11,8 +11,8 @@ use engine::stream::{BlockReport, PaceError, Player, Recorder, Stop, Stream, Str
 use sched::request::Op;
 use sched::units::Bytes;
 
-use crate::common::until::until;
-use crate::common::{MIB, OnDrop, Rig, client, on_disk, stream_spec, volume, volume_on};
+use testkit::disks::{MIB, OnDrop, Rig, client, on_disk, stream_spec, volume, volume_on};
+use testkit::until;
 
 /// A reservation over a whole volume, of 16 MiB/s.
 fn reserved(pool: &Pool, volume: &Arc<Volume>, op: Op, wraps: bool) -> Stream {

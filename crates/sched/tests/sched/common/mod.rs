@@ -9,17 +9,13 @@
 pub(crate) mod design;
 pub(crate) mod disk;
 pub(crate) mod model;
-mod random;
-mod seed;
-
-pub(crate) use random::Random;
-pub(crate) use seed::seed;
 
 use std::io::Write;
 
 use sched::admission::{Admission, Refusal};
 use sched::task::{TaskId, TaskParams};
 use sched::units::Nanos;
+use testkit::Random;
 
 /// (C, T).
 pub(crate) type Pair = (u64, u64);

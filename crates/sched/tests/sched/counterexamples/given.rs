@@ -1,10 +1,11 @@
 //! Over-predicted time that is given to best effort, where jobs are taken back at any moment.
 
-use crate::common::{Pair, Random, admit, params, seed};
+use crate::common::{Pair, admit, params};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Policy, Service};
 use sched::delta_l::{delta_l, delta_l_published};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
+use testkit::{Random, seed};
 
 /// A disk whose tasks ask for less than their C, more often than they may, and take jobs back.
 struct Run {

@@ -5,12 +5,13 @@
 //! (S) were given lies between b times the longest early request and minus (100 - b) times the longest
 //! best-effort one. What each of them can lack of its share while it waits is the distance between the two.
 
-use crate::common::{params, seed};
+use crate::common::params;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Service};
 use sched::task::TaskId;
 use sched::units::{Nanos, Time};
+use testkit::seed;
 
 const TASK: TaskId = TaskId(0);
 /// So long that every job but the first is early, and everything fits.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{CAPACITY, Run};
-use crate::common::seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::best_effort::BestEffortOrder;
@@ -13,6 +12,7 @@ use sched::disk::SchedulerConfig;
 use sched::request::{Class, Decision, Dispatch, Op, RequestId, Served, Urgency};
 use sched::task::TaskId;
 use sched::units::{Nanos, Sector, SectorCount, Time};
+use testkit::seed;
 
 /// The floor has 24.5 of every 100 ms, and the longest period on the disk is a minute. Nothing of a write fits into
 /// delta-L, and only a container of which nothing was taken holds all of it. There are always reads that fit, 16 to a

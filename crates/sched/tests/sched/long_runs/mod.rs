@@ -14,12 +14,12 @@ mod decisions;
 mod tasks;
 
 use crate::common;
-use crate::common::Random;
 use crate::common::model::ModelTask;
 use sched::book::Book;
 use sched::core::{Core, CoreOptions, Policy, Service};
 use sched::units::{Nanos, Time};
 use tasks::Client;
+use testkit::Random;
 
 /// How often each thing that a run may do was done.
 #[derive(Default, Debug)]
@@ -193,7 +193,7 @@ impl Run {
 }
 
 fn runs(name: &str, default_seed: u64, options: impl Fn(&mut Random) -> CoreOptions) {
-    let seed = common::seed(name, Some(default_seed));
+    let seed = testkit::seed(name, Some(default_seed));
     let runs = if common::long() { 20_000 } else { 2_000 };
     let mut total = Counts::default();
     for index in 0..runs {

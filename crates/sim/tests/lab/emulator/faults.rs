@@ -9,7 +9,7 @@ use sched::units::{Nanos, Sector, SectorCount};
 use sim::emulator::{DriveOptions, RangeFault};
 
 use super::Bench;
-use crate::common::{host, skip};
+use testkit::{host, skip};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

@@ -5,8 +5,8 @@ use volume::{Committed, Owner, PoolState, Step, Transaction};
 
 use super::disks::*;
 use super::model::*;
-use super::random::Random;
 use super::world::World;
+use testkit::Random;
 
 /// How thoroughly crashes are tried.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use sched::units::{Bytes, Sector, SectorCount};
 use volume::limits::HEADER_BYTES;
 use volume::{Candidate, FormatSpec, Medium, OpenError, Owner, PoolState, Step, Transaction};
 
-use super::random::Random;
+use testkit::Random;
 
 /// Who starts pools here.
 pub const OWNER: Owner = [0x0e; 8];

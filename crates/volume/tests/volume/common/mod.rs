@@ -17,17 +17,10 @@
 
 mod crashes;
 mod disks;
-pub(crate) mod fuzz_targets;
 mod model;
-#[path = "../../../../sched/tests/sched/common/random.rs"]
-mod random;
-#[path = "../../../../sched/tests/sched/common/seed.rs"]
-mod seed;
 mod world;
 
 pub use crashes::*;
 pub use disks::*;
 pub use model::*;
-pub(crate) use random::Random;
-pub(crate) use seed::seed;
 pub use world::*;

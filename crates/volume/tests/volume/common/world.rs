@@ -12,7 +12,7 @@ use volume::{
 use super::crashes::{Effort, random_owner};
 use super::disks::*;
 use super::model::*;
-use super::random::Random;
+use testkit::Random;
 
 /// How a disk takes writes of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
