@@ -10,22 +10,21 @@
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-#[path = "../tests/rtsp_support/mod.rs"]
-mod rtsp_support;
+/// Shared with the tests.
+#[path = "../tests/media/support/day.rs"]
+mod day;
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use day::{Camera, SECONDS};
 use engine::buffer::Memory;
 use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use media::archive::index::GROUP;
 use media::archive::{Archive, Recording, groups_in};
-use rtsp_support::day::{self, Camera, SECONDS};
 use sched::profile::DriveProfile;
 use sched::units::Bytes;
 use sim::emulator::{DriveOptions, EmulatedDrive};

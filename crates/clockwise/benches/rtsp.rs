@@ -18,20 +18,24 @@
 
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-#[path = "../tests/rtsp_support/mod.rs"]
-mod rtsp_support;
-
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use common::skip::tool;
-use common::{Process, Site, call, read_text};
-use rtsp_support::udp::Pair;
-use rtsp_support::{Client, SDP_TYPE, TCP, rtp, sdp, serve, with_blocks_of};
+use testkit::process::Process;
+use testkit::rtsp::Client;
+use testkit::rtsp::SDP_TYPE;
+use testkit::rtsp::TCP;
+use testkit::rtsp::rtp;
+use testkit::rtsp::sdp;
+use testkit::rtsp::serve;
+use testkit::rtsp::udp::Pair;
+use testkit::rtsp::with_blocks_of;
+use testkit::site::Site;
+use testkit::site::call;
+use testkit::site::read_text;
+use testkit::skip::tool;
 
 const DRIVES: usize = 3;
 /// Of each stream: 300 packets a second of 1,212 bytes.

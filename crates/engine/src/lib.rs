@@ -33,16 +33,16 @@ pub mod rt;
 pub mod status;
 pub mod stream;
 mod sync;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 pub mod uring;
 
-#[cfg(test)]
-#[path = "../../sched/src/random_tests.rs"]
-mod random_tests;
 /// By the name under which the tests' disks in memory know it.
 #[cfg(test)]
 extern crate self as engine;
+/// `testkit::disks` of this very crate: those of `testkit` are of the one that it was linked with.
 #[cfg(test)]
-#[path = "../tests/common/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "unit tests use some of it")]
+#[path = "../../testkit/src/disks/mod.rs"]
 mod test_rig;
-#[cfg(test)]
-use test_rig::seed;

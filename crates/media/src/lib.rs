@@ -45,16 +45,10 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod play;
-#[cfg(test)]
-#[path = "../../sched/src/random_tests.rs"]
-mod random_tests;
 pub mod record;
 pub mod rtp;
 pub mod rtsp;
 pub mod sdp;
-#[cfg(test)]
-#[path = "../../sched/tests/common/seed.rs"]
-mod seed;
 pub mod session;
 
 pub use rtsp::server::{MediaConfig, Server, StartError};

@@ -4,12 +4,7 @@
     reason = "criterion's macros define undocumented functions"
 )]
 
-#[path = "../tests/common/random.rs"]
-#[allow(dead_code, reason = "the tests', of which this uses a part")]
-mod random;
-
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use random::Random;
 use sched::admission::Admission;
 use sched::book::{Book, Span};
 use sched::core::{Choice, Core, CoreOptions, JobKey, Policy, Service};
@@ -17,6 +12,7 @@ use sched::delta_l::delta_l;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Nanos, Time};
 use std::hint::black_box;
+use testkit::Random;
 
 /// Uniform in 0..1.
 fn unit(random: &mut Random) -> f64 {

@@ -106,8 +106,8 @@ impl SlotHeap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random_tests::cases;
     use proptest::prelude::*;
+    use testkit::cases;
 
     proptest! {
         #![proptest_config(cases(256))]

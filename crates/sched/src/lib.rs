@@ -37,12 +37,7 @@ pub mod policy;
 mod position;
 pub mod predict;
 pub mod profile;
-#[cfg(test)]
-mod random_tests;
 pub mod request;
-#[cfg(test)]
-#[path = "../tests/common/seed.rs"]
-mod seed;
 pub mod server;
 mod slack;
 mod sweep;

@@ -185,9 +185,9 @@ impl Forest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random_tests::cases;
     use alloc::collections::BTreeMap;
     use proptest::prelude::*;
+    use testkit::cases;
 
     proptest! {
         #![proptest_config(cases(300))]

@@ -1,4 +1,4 @@
 //! The atomics of what is shared without a lock. The modules that use them are compiled a second time
-//! by `tests/interleavings.rs`, against those of a model checker.
+//! by `tests/volume/interleavings`, against those of a model checker.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -14,6 +14,9 @@ use crate::imports::Import;
 pub(crate) struct Layers {
     /// The most files that may import each other in a circle.
     pub(crate) circle_files_max: usize,
+    /// Crates that only tests and benches may import.
+    #[serde(default)]
+    pub(crate) for_tests: Vec<String>,
     /// For each crate the crates that it may import.
     pub(crate) crates: BTreeMap<String, CrateLayer>,
     /// For some crates, for each of their top modules the others that it may import.
@@ -28,9 +31,6 @@ pub(crate) struct CrateLayer {
     pub(crate) folder: String,
     /// The crates that it may import.
     pub(crate) may: Vec<String>,
-    /// The crates that its tests and benches may import beside those.
-    #[serde(default)]
-    pub(crate) tests_may: Vec<String>,
 }
 
 impl Layers {
@@ -59,7 +59,7 @@ impl Layers {
                 continue;
             };
             let manifest = manifest(&root.join(&folder))?;
-            for (kind, extra) in [
+            for (kind, is_for_tests) in [
                 ("dependencies", false),
                 ("build-dependencies", false),
                 ("dev-dependencies", true),
@@ -68,7 +68,10 @@ impl Layers {
                     continue;
                 };
                 for other in table.keys().filter(|key| self.crates.contains_key(*key)) {
-                    if !(layer.may.contains(other) || extra && layer.tests_may.contains(other)) {
+                    // Tests may name their own crate once more, with the features that are for tests.
+                    let of_tests =
+                        is_for_tests && (other == name || self.for_tests.contains(other));
+                    if !(layer.may.contains(other) || of_tests) {
                         wrong.push(format!(
                             "{name} must not import {other} ({folder}/Cargo.toml, [{kind}])"
                         ));

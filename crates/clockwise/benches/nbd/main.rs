@@ -20,8 +20,6 @@ mod measure;
 mod ours;
 mod peer;
 mod report;
-#[path = "../../../engine/tests/common/skip.rs"]
-mod skip;
 
 use std::path::Path;
 
@@ -49,7 +47,7 @@ fn main() {
         std::env::var(name).map_or(true, |list| list.split(',').any(|word| word == item))
     };
     let tools = ["fio", "nbdkit", "qemu-nbd"];
-    if !tools.iter().all(|tool| skip::have(tool)) {
+    if !tools.iter().all(|tool| testkit::skip::have(tool)) {
         return;
     }
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");

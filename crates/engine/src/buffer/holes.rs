@@ -117,7 +117,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::random_tests::cases(256))]
+        #![proptest_config(testkit::cases(256))]
 
         #[test]
         fn agrees_with_a_bitmap(steps in proptest::collection::vec((0u8..4, 1u32..20, 1u32..6, any::<prop::sample::Index>()), 1..200)) {

@@ -192,7 +192,7 @@ fn step() -> impl Strategy<Value = (u8, usize, usize)> {
 }
 
 proptest! {
-    #![proptest_config(crate::random_tests::cases(if cfg!(miri) { 4 } else { 200 }))]
+    #![proptest_config(testkit::cases(if cfg!(miri) { 4 } else { 200 }))]
 
     /// A list and any slice of it, copied out, are the bytes that it was made of.
     #[test]

@@ -20,7 +20,7 @@ use crate::clock;
 use crate::completion::{Completion, CompletionQueue, IoError};
 use crate::disk::{DiskError, DiskIo, Done, Durability};
 use crate::event::EventFd;
-use crate::test_rig::until::until;
+use testkit::until;
 
 const SECTORS: SectorCount = SectorCount(2048);
 const SYNC: Class = Class::BestEffort(Urgency::Sync);

@@ -11,10 +11,10 @@ use super::PASSES_FREE;
 use crate::disk::Durability;
 use crate::front::{Client, VolumeRequest};
 use crate::pool::{Placement, PoolError};
-use crate::test_rig::until::until;
 use crate::test_rig::{
     MIB, OnDrop, Rig, WRITE, client, filled, on_disk, stream_spec, volume, volume_on,
 };
+use testkit::until;
 
 const BLOCK: u64 = 65_536;
 

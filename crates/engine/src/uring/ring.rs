@@ -280,8 +280,8 @@ fn register(ring: &IoUring, region: &Region) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::buffer::{Memory, MemoryConfig};
-    use crate::test_rig::skip::skipped;
     use sched::units::Bytes;
+    use testkit::skip::skipped;
 
     fn ring() -> (Ring, Region, OwnedFd) {
         let config = MemoryConfig {

@@ -8,8 +8,8 @@ use sched::units::{Bytes, Sector};
 
 use super::*;
 use crate::buffer::{Account, Buffer, MemoryConfig, Segments};
-use crate::test_rig::folders::{folder, folders};
-use crate::test_rig::{host, skip};
+use testkit::folders::{folder, folders};
+use testkit::{host, skip};
 
 struct Rig {
     disk: UringDisk,
@@ -330,7 +330,7 @@ fn obey(
 }
 
 proptest! {
-    #![proptest_config(crate::random_tests::cases(48))]
+    #![proptest_config(testkit::cases(48))]
 
     /// Vectored transfers anywhere on a disk do what they do on an array of bytes.
     #[test]

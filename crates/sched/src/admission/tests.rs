@@ -1,10 +1,6 @@
 //! Sets at once and one by one, and disks that are just full.
 
-#[path = "../../tests/common/random.rs"]
-#[allow(dead_code, reason = "the tests', of which this uses a part")]
-mod random;
-
-use random::Random;
+use testkit::Random;
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! Decisions one by one, and the disk, the requests and the tasks that they are about; long random runs
-//! are in `tests/disk_runs.rs`.
+//! are in `tests/sched/disk_runs.rs`.
 
 mod best_effort;
 mod passing;

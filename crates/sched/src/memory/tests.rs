@@ -1,9 +1,9 @@
 //! Who gets and gives how much memory: the cases of the policy, and random ones.
 
 use super::*;
-use crate::random_tests::cases;
 use alloc::vec::Vec;
 use proptest::prelude::*;
+use testkit::cases;
 
 const GRACE: Nanos = Nanos::from_millis(500);
 const A: ClientId = ClientId(1);

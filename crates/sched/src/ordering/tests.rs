@@ -1,10 +1,10 @@
 //! Random sequences against a model that says what tags and barriers mean and nothing of how.
 
 use super::*;
-use crate::seed::seed;
 use alloc::collections::{BTreeMap, BTreeSet};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use testkit::seed;
 
 const RUNS: u64 = 2_000;
 const SLOTS: usize = 24;

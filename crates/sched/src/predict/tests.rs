@@ -1,8 +1,8 @@
 use super::*;
 use crate::profile::{DriveKind, DriveProfile};
-use crate::random_tests::cases;
 use crate::units::{Bytes, BytesPerSecond};
 use proptest::prelude::*;
+use testkit::cases;
 
 mod formula;
 

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{Found, Line, Near, Question, demand, least, share};
-use crate::random_tests::cases;
+use testkit::cases;
 
 const END: u64 = 400;
 

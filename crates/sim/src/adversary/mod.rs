@@ -10,7 +10,7 @@
 //!
 //! # Deliberately absent
 //!
-//! Completeness: `crates/sched/tests/exhaustive` visits every state of small sets. Positions and mechanics: what the
+//! Completeness: `crates/sched/tests/sched/exhaustive` visits every state of small sets. Positions and mechanics: what the
 //! rules are about is time.
 
 mod attack;

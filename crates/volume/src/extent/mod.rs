@@ -29,7 +29,7 @@
 //! long as it is counted, and a write that it misses began after it.
 //!
 //! All operations on what is shared are sequentially consistent, for most of them pair up (raise
-//! mine, look at yours). `tests/interleavings.rs` has this module run by a model checker.
+//! mine, look at yours). `tests/volume/interleavings` has this module run by a model checker.
 
 mod in_use;
 mod words;

@@ -4,10 +4,9 @@ use std::os::unix::fs::{chown, symlink};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::*;
+use testkit::skip;
 
-#[path = "../../../../engine/tests/common/skip.rs"]
-mod skip;
+use super::*;
 
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;

@@ -5,7 +5,7 @@ use sched::units::{Bytes, Nanos, Time};
 
 use super::super::*;
 use super::{MIB, manual, unlocked};
-use crate::test_rig::until::until;
+use testkit::until;
 
 /// A client that holds everything, and one that wants some of it.
 fn crowded(memory: &Memory) -> (Account, Vec<Buffer>, Account) {

@@ -414,7 +414,7 @@ fn play_life(policy: Policy, life: &Life, host: bool) -> Play {
 }
 
 proptest! {
-    #![proptest_config(crate::random_tests::cases(500))]
+    #![proptest_config(testkit::cases(500))]
 
     /// Whenever the host stands still, for as long as it likes: a scheduler that keeps its promises by
     /// itself is charged with nothing, and what it is excused is not more than the host took.

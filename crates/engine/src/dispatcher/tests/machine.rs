@@ -56,7 +56,7 @@ fn a_late_issue_is_the_hosts_and_not_the_disks() {
 }
 
 proptest! {
-    #![proptest_config(crate::random_tests::cases(300))]
+    #![proptest_config(testkit::cases(300))]
 
     /// Whatever happens in whatever order, in virtual time: every request is answered exactly once, the
     /// disk never holds more than it has places for, and in the end nothing is left.

@@ -12,7 +12,7 @@ use sched::delta_l::{DeltaL, delta_l, delta_l_published};
 
 use super::told::Told;
 use super::*;
-use crate::random_tests::cases;
+use testkit::cases;
 
 /// Blocks whose periods at all rates are whole milliseconds with a common multiple.
 const BLOCK: Bytes = Bytes(1_200_000);

@@ -11,7 +11,7 @@ use sched::profile::{DriveKind, DriveProfile};
 use volume::DiskNumber;
 
 use super::*;
-use crate::random_tests::cases;
+use testkit::cases;
 
 const MIB: u64 = 1 << 20;
 

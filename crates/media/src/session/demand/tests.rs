@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::random_tests::cases;
+use testkit::cases;
 
 const BLOCK: u64 = 65_536;
 const MS: u64 = 1_000_000;

@@ -9,8 +9,8 @@ use sched::units::{BytesPerSecond, Nanos};
 use super::failing::{assert_invalid, is_bare, rig, share};
 use crate::pool::{Pool, PoolError};
 use crate::stream::Refusal;
-use crate::test_rig::until::until;
 use crate::test_rig::{stream_spec, volume_on_two};
+use testkit::until;
 
 /// Whether a thread of this process sleeps.
 fn sleeps(thread: rustix::thread::Pid) -> bool {

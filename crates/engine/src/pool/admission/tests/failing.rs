@@ -16,8 +16,8 @@ use crate::front::{BestEffortReservation, ReservedShare, VolumeOp, VolumeRequest
 use crate::pool::admission::servers::Unjoined;
 use crate::pool::{Floor, Pool, PoolError};
 use crate::stream::Refusal;
-use crate::test_rig::until::until;
 use crate::test_rig::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
+use testkit::until;
 
 /// Two disks that have promised nobody anything.
 pub(super) fn rig() -> (Rig, Arc<Pool>) {

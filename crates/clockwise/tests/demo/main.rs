@@ -1,0 +1,7 @@
+//! The demo: what it shows, and how it ends.
+
+mod support;
+
+mod damage;
+mod ends;
+mod promises;

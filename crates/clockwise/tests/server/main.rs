@@ -1,0 +1,41 @@
+//! The server and its commands: the API, pools and volumes, block exports, streams of bytes.
+
+/// Shared with `media`.
+#[path = "../support/served.rs"]
+mod served;
+
+mod abuse;
+mod admit;
+mod because;
+mod commands;
+mod config;
+mod described;
+mod errors;
+mod first_commands;
+mod fuzz;
+mod kill;
+mod kill_changes;
+mod large_sectors;
+mod life;
+mod names;
+mod nbd_clients;
+mod nbd_connections;
+mod nbd_durable;
+mod nbd_memory;
+mod nbd_reserved;
+mod nbd_wire;
+mod openapi;
+mod placement;
+mod pool;
+mod pool_check;
+mod profile;
+mod refusals;
+mod sim;
+mod sizes;
+mod status;
+mod stream;
+mod stream_ends;
+mod stream_files;
+mod terminal;
+mod text;
+mod unheard;

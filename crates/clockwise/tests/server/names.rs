@@ -1,0 +1,60 @@
+//! Names of volumes and streams: what cannot be read, or is read wrongly, is none.
+
+use serde_json::{Value, json};
+use testkit::site::Site;
+use testkit::site::call;
+
+/// What no name is: nothing to see, characters that are not seen, or that change what is beside them.
+const NONE: [&str; 8] = [
+    " ",
+    "\u{3000}",
+    "a\u{200b}b",
+    "a\u{202e}b",
+    "a\u{2028}b",
+    "\u{feff}a",
+    "a\nb",
+    "a/b",
+];
+
+#[test]
+fn what_cannot_be_read_is_no_name_of_a_volume() {
+    let (site, server) = Site::serving(1);
+    for name in NONE {
+        let made = site.run(&["volume", "create", name, "--size", "1MiB"]);
+        made.fails(2, &["is no volume name: it has", "1 to 255 bytes"]);
+        assert!(!made.err.contains(['\u{202e}', '\u{200b}']), "{made:?}");
+    }
+    for name in ["Kamera 1", "カメラ", "...", "a\u{3000}b"] {
+        let made = site.json(&["volume", "create", name, "--size", "1MiB"]);
+        assert_eq!(made["name"], name);
+        site.run(&["volume", "delete", name]).done();
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}
+
+#[test]
+fn what_cannot_be_read_is_no_name_of_a_stream() {
+    let (site, server) = Site::serving(1);
+    site.run(&["volume", "create", "v", "--size", "8MiB"])
+        .done();
+    let reserve = |name: Value| {
+        let ask = json!({
+            "volume": "v", "op": "play", "rate_bytes_per_second": 1000, "block_bytes": 65536, "name": name,
+        });
+        call(&site, "POST", "/v1/streams", &ask.to_string())
+    };
+    let too_long = "x".repeat(256);
+    for name in NONE.into_iter().chain(["", &too_long]) {
+        let (status, problem) = reserve(json!(name));
+        assert_eq!(status, 422, "{name:?}: {problem}");
+        assert_eq!(problem["where"], "name", "{name:?}");
+        let what = problem["what"].as_str().unwrap_or_default();
+        assert!(what.contains("is no stream name: it "), "{problem}");
+    }
+    for (name, called) in [(json!("Kamera 1"), "Kamera 1"), (Value::Null, "v")] {
+        let (status, reserved) = reserve(name);
+        assert_eq!(status, 201, "{reserved}");
+        assert_eq!(reserved["stream"]["name"], called);
+    }
+    assert_eq!(server.terminate().0, Some(0));
+}

@@ -1,0 +1,23 @@
+//! What a client may ask, in which order it is done, and what goes wrong.
+
+mod answers;
+mod failures;
+mod refusals;
+
+use std::sync::Arc;
+use testkit::disks;
+
+use engine::pool::{Pool, Volume};
+use sched::units::Bytes;
+use testkit::disks::{MIB, volume_on_two};
+
+/// A volume with its first extent on disk 0 and its second on disk 1, all of it written.
+fn two_disks(pool: &Pool) -> Arc<Volume> {
+    let volume = volume_on_two(pool, "v");
+    let client = disks::client(pool);
+    client
+        .write_at(&volume, Bytes(0), &vec![1; 2 * MIB as usize])
+        .unwrap();
+    client.flush(&volume).unwrap();
+    volume
+}

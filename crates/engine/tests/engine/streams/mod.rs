@@ -1,0 +1,28 @@
+//! Reservations: what is admitted, what they keep others from doing, and sessions that record and play
+//! through them.
+
+mod admission;
+mod ahead;
+mod blocks;
+mod kept;
+mod longer;
+mod ranges;
+mod reserved;
+mod sessions;
+
+use engine::pool::Pool;
+use engine::stream::{Refusal, StreamSpec};
+
+fn refused(pool: &Pool, spec: StreamSpec) -> Refusal {
+    match pool.reserve(spec) {
+        Ok(stream) => panic!("{stream:?} was admitted"),
+        Err(refusal) => refusal,
+    }
+}
+
+fn rate_that_fits(refusal: &Refusal) -> u64 {
+    match refusal {
+        Refusal::Load { rate_that_fits, .. } => rate_that_fits.unwrap().0,
+        other => panic!("{other}"),
+    }
+}

@@ -1,0 +1,12 @@
+//! Simulated and emulated drives, and experiments on them.
+
+mod atlas;
+mod beside;
+mod emulator;
+mod experiment;
+mod farm;
+mod predictor;
+mod realtime;
+mod runs;
+mod traces;
+mod worst_case;

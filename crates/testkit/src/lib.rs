@@ -1,0 +1,56 @@
+//! What the tests of several crates share. Only tests and benchmarks depend on this crate.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`seed`](mod@seed), [`random`], [`cases`](mod@cases) | random tests, which say the seed they run from |
+//! | [`bytes`] | bytes that look random |
+//! | [`skip`] | what a test needs and a machine may lack |
+//! | [`until`](mod@until) | waiting for what no event tells |
+//! | [`process`] | programs that do not outlive their test |
+//! | [`own_process`](mod@own_process) | tests that need a process of their own |
+//! | [`threads`], [`rights`] | what the kernel says of a test's threads, and what it denies them |
+//! | [`folders`], [`host`] | files, file systems and block devices, also such as go wrong |
+//! | [`disks`] | disks in memory that lose power and fail, and pools of them |
+//! | [`site`] | a configuration, the program, a server |
+//! | [`nbd`] | a client of block exports that can break every rule |
+//! | [`rtsp`] | cameras, players and browsers |
+//! | [`fuzz_targets`] | what is fuzzed |
+//!
+//! The unit tests of a crate see that crate twice: as what they are part of, and as what this crate was
+//! linked with. So they use only modules that do not mention its types; those of the engine have
+//! [`disks`] compiled once more.
+
+#![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    clippy::new_without_default,
+    reason = "only tests use it"
+)]
+
+pub mod bytes;
+pub mod cases;
+pub mod disks;
+pub mod folders;
+pub mod fuzz_targets;
+pub mod host;
+pub mod nbd;
+pub mod own_process;
+pub mod process;
+pub mod random;
+pub mod rights;
+pub mod rtsp;
+pub mod seed;
+pub mod site;
+pub mod skip;
+pub mod threads;
+pub mod until;
+
+pub use bytes::pattern;
+pub use cases::cases;
+pub use own_process::own_process;
+pub use random::Random;
+pub use seed::seed;
+pub use until::until;
+
+/// By the name under which [`disks`], compiled once more, know it.
+extern crate self as testkit;

@@ -1,0 +1,104 @@
+//! Clips with sound, recordings of them, and files that are made of those.
+
+use std::net::SocketAddr;
+
+use super::peers::{self, SUMS, ffmpeg};
+use crate::site::Site;
+use crate::site::outcome;
+use crate::skip::{have, tool};
+use crate::until;
+
+/// A clip of so many seconds, with pictures and sound that are encoded like this.
+pub fn clip(site: &Site, name: &str, seconds: u32, encoded: &[&str]) -> String {
+    let path = site.path(name).display().to_string();
+    let video = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
+    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
+    let inputs = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &sound];
+    outcome(ffmpeg().args(inputs).args(encoded).arg(&path)).done();
+    path
+}
+
+/// Writes something else over a part of `cam`, as who exports the volume may; `false`: there is nothing to do it with.
+pub fn damage(site: &Site, offset: u64, bytes: u64) -> bool {
+    if !have("qemu-io") {
+        return false;
+    }
+    change(site, &format!("write -P 0x5a {offset} {bytes}"));
+    true
+}
+
+/// Has qemu-io do something to `cam`.
+pub fn change(site: &Site, command: &str) {
+    let socket = site.path("nbd.sock");
+    let uri = format!("nbd+unix:///cam?socket={}", socket.display());
+    let arguments = ["-f", "raw", "-c", command, "-c", "flush", &uri];
+    outcome(tool("qemu-io").args(arguments)).done();
+}
+
+/// Records a clip as it is. The number of the recording.
+pub fn record(site: &Site, address: SocketAddr, clip: &str, transport: &str) -> String {
+    record_as(site, address, clip, transport, &[])
+}
+
+/// The same of one that is sent as these options of ffmpeg say.
+pub fn record_as(
+    site: &Site,
+    address: SocketAddr,
+    clip: &str,
+    transport: &str,
+    sent: &[&str],
+) -> String {
+    let url = format!("rtsp://{address}/cam");
+    let copied = ["-c", "copy", "-f", "rtsp"];
+    let to = ["-rtsp_transport", transport, &url];
+    let mut publish = ffmpeg();
+    publish.args(["-re", "-i", clip]).args(copied);
+    outcome(publish.args(sent).args(to)).done();
+    closed(site)
+}
+
+/// Waits until nothing is recorded any more, and says which recording was the last.
+pub fn closed(site: &Site) -> String {
+    let mut number = 0;
+    until("the recording is closed", || {
+        let list = site.json(&["recording", "list", "cam"]);
+        let last = list.as_array().and_then(|list| list.last()).cloned();
+        let Some(last) = last.filter(|of| of["is_recorded"] == false) else {
+            return false;
+        };
+        number = last["number"].as_u64().expect("a number");
+        true
+    });
+    number.to_string()
+}
+
+/// Has a recording made a file; where that is.
+pub fn export(site: &Site, number: &str, to: &str, more: &[&str]) -> String {
+    let path = site.path(to).display().to_string();
+    let command = ["recording", "export", "cam", number, "--to", &path];
+    let said = site.json(&[&command[..], more].concat());
+    let written = std::fs::metadata(&path).map(|of| of.len());
+    assert_eq!(
+        said,
+        serde_json::json!({ "to": path, "bytes": written.ok() })
+    );
+    path
+}
+
+/// The sum of each frame that is seen, or of each packet of the sound.
+pub fn sums(input: &str, how: &[&str]) -> Vec<String> {
+    let said = outcome(ffmpeg().args(["-i", input]).args(how).args(SUMS).arg("-"));
+    peers::sums(&said.done().out)
+}
+
+/// That what was heard is what is heard, but for the last packet's frames, which ffmpeg does not send.
+#[track_caller]
+pub fn is_heard(got: &[String], wanted: &[String]) {
+    assert!(
+        got.len() + 8 >= wanted.len(),
+        "{} of {}",
+        got.len(),
+        wanted.len()
+    );
+    assert_eq!(*got, wanted[..got.len()]);
+}
