@@ -23,8 +23,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, FailureKind};
-use crate::http::{MISSING_BLOCKS, Problem};
 use crate::socket;
+use crate::wire::{MISSING_BLOCKS, Problem};
 
 /// What to do about a server that is not understood.
 const STRANGER: &str = "the server and this command are probably of different versions, or something else listens there";

@@ -4,16 +4,19 @@
 //! what was asked, 4 another server has taken the disks, 1 everything else. People read it on standard error; with `--json` it is one
 //! object there.
 
+mod refusal;
+
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 
+pub use refusal::RefusalView;
+
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
-use crate::cmd::printable;
-use crate::http::RefusalView;
+use crate::text::printable;
 
 /// Which of the exit statuses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

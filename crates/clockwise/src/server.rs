@@ -11,9 +11,16 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ending::Ending;
 use engine::pool::{OpenOptions, Pool};
 use engine::rt;
 use engine::status::Warning;
+use media::archive::archives::Archives;
+use media::archive::retention::Retention;
+use media::camera::sources::Sources;
+use media::rtsp::access::{Access, REALM, UsersError};
+use media::rtsp::tls::TlsError;
+use peers::places::Places;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
@@ -22,17 +29,9 @@ use crate::descriptors;
 use crate::disks::{self, Absent, OpenDisks};
 use crate::exports::{self, Exports};
 use crate::failure::{Failure, host_failure, io_failure};
-use crate::http::view::WarningView;
 use crate::http::{self, App};
 use crate::socket::{self, SocketFile};
-use media::archive::archives::Archives;
-use media::archive::retention::Retention;
-use media::camera::sources::Sources;
-use media::rtsp::access::{Access, REALM, UsersError};
-use media::rtsp::tls::TlsError;
-use peers::places::Places;
-
-use ending::Ending;
+use crate::wire::view::WarningView;
 
 /// How long clients have to end their requests when the server does.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
@@ -304,7 +303,7 @@ fn open_pool(opened: OpenDisks, mut options: OpenOptions) -> Result<Arc<Pool>, F
 
 /// The failure of a pool that could not be made, opened or checked.
 pub fn pool_failure(error: engine::pool::PoolError) -> Failure {
-    http::Problem::from(error).into_failure()
+    crate::wire::Problem::from(error).into_failure()
 }
 
 fn start_sources(

@@ -12,9 +12,8 @@ use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::Output;
-use super::output::{list, percent};
 use crate::failure::{Failure, FailureKind, SourceFile};
+use crate::print::{Output, list, percent};
 use crate::quantity::Span;
 
 /// More tasks than a disk could serve a byte each second for.

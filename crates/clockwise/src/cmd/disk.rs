@@ -6,13 +6,12 @@ use clap::Subcommand;
 use sched::profile::DriveProfile;
 use sched::units::{Bytes, Nanos};
 
-use super::output::{list, percent, short, table};
-use super::status::slack;
-use super::{Cli, Output, block_on, warnings};
+use super::{Cli, block_on};
 use crate::failure::Failure;
-use crate::http::ProfileView;
-use crate::http::view::{DiskView, StatusView};
+use crate::print::{Output, list, percent, short, slack, table, warning_lines, warnings_of_disk};
 use crate::quantity::{Size, Span};
+use crate::wire::profile::ProfileView;
+use crate::wire::view::{DiskView, StatusView};
 
 /// `clockwise disk`.
 #[derive(Subcommand, Debug)]
@@ -42,12 +41,12 @@ pub(super) fn run_disk(
     let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
     match command {
         DiskCommand::Show { disk: None } => output.result(&disks, || {
-            disks_text(&disks) + "\n\n" + &warnings::lines(&status.warnings, names.iter().copied())
+            disks_text(&disks) + "\n\n" + &warning_lines(&status.warnings, names.iter().copied())
         })?,
         DiskCommand::Show { disk: Some(wanted) } => {
             let found = &disks[find_disk(&names, wanted)?];
             output.result(found, || {
-                disk_text(found) + &warnings::of_disk(&status.warnings, &found.name)
+                disk_text(found) + &warnings_of_disk(&status.warnings, &found.name)
             })?;
         }
         DiskCommand::Profile { disk } => {

@@ -3,8 +3,6 @@
 
 mod admit;
 mod disk;
-mod output;
-mod picture;
 mod pool;
 mod recording;
 mod serve;
@@ -14,7 +12,6 @@ mod source;
 mod status;
 mod stream;
 mod volume;
-mod warnings;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -28,12 +25,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::client::ApiClient;
 use crate::config::{Config, DEFAULT_PATH};
 use crate::failure::{Failure, FailureKind, host_failure, io_failure};
+use crate::print::Output;
 
-pub use output::Output;
-pub(crate) use output::{missed, percent, printable, short, table};
-pub(crate) use picture::wrapped;
-pub use status::{latency as latency_text, render as render_status};
-pub(crate) use warnings::lines as warning_lines;
+pub use status::render as render_status;
 
 /// Where the server's control socket is when nothing else is said.
 pub const DEFAULT_SOCKET: &str = "/run/clockwise/api.sock";

@@ -6,13 +6,13 @@ use clap::Subcommand;
 use engine::pool::{CheckFinding, CreateOptions, Pool};
 use sched::units::{Bytes, Nanos};
 
-use super::output::{counted, list};
-use super::{Cli, Output, block_on, warnings};
+use super::{Cli, block_on};
 use crate::disks::{self, Absent};
 use crate::failure::{Failure, FailureKind};
-use crate::http::view::PoolView;
+use crate::print::{Output, counted, list, warning_lines};
 use crate::quantity::{Size, Span, parse_size};
 use crate::server::pool_failure;
+use crate::wire::view::PoolView;
 
 /// `clockwise pool`.
 #[derive(Subcommand, Debug)]
@@ -165,6 +165,6 @@ fn pool_text(pool: &PoolView) -> String {
         ("streams", pool.streams.to_string()),
         ("disks", pool.disks.join(", ")),
     ]);
-    text += &warnings::lines(&pool.warnings, pool.disks.iter().map(String::as_str));
+    text += &warning_lines(&pool.warnings, pool.disks.iter().map(String::as_str));
     text
 }

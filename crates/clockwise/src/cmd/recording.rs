@@ -11,16 +11,17 @@ use clap::{Args, Subcommand};
 use sched::units::{Bytes, Nanos};
 use serde::Serialize;
 
-use super::output::{list, table};
+use super::block_on;
 use super::stream::target::Target;
-use super::{Output, block_on, printable};
 use crate::client::{ApiClient, Downloaded};
 use crate::failure::{Failure, FailureKind};
-use crate::http::recordings::{
+use crate::print::{Output, list, table};
+use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
+use crate::text::printable;
+use crate::wire::recordings::{
     ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingIndex, RecordingView,
     RetentionView,
 };
-use crate::quantity::{Size, Span, parse_moment, parse_position, parse_size, parse_time};
 
 /// `clockwise recording`.
 #[derive(Subcommand, Debug)]

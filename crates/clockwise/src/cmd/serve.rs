@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Cli, Output};
+use super::Cli;
 use crate::config::{Config, EXAMPLE};
 use crate::failure::{Failure, host_failure};
 use crate::log;
 use crate::panics::{self, Panics};
+use crate::print::Output;
 use crate::server::Server;
 
 /// How long the server may take for its end after a thread has panicked: what that thread held, nobody gives back.

@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use media::session::roster::Does;
 use sched::units::{Bytes, BytesPerSecond};
 
-use super::output::{list, table};
-use super::{Output, block_on, printable};
+use super::block_on;
 use crate::client::ApiClient;
 use crate::failure::Failure;
-use crate::http::sessions::{ChangeSession, RtspSessionView};
+use crate::print::{Output, list, table};
 use crate::quantity::{Rate, Size, parse_rate, parse_size};
-use media::session::roster::Does;
+use crate::text::printable;
+use crate::wire::sessions::{ChangeSession, RtspSessionView};
 
 /// `clockwise session`.
 #[derive(Subcommand, Debug)]

@@ -15,8 +15,8 @@ use sim::sweep::Sweep;
 use sim::thesis::figures::{Clock, Figure, FigureError, Options, Page, figure, online};
 use sim::thesis::{Source, Times};
 
-use super::Output;
 use crate::failure::{Failure, io_failure};
+use crate::print::Output;
 
 /// What to simulate.
 #[derive(Subcommand, Debug)]

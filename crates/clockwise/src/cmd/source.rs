@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use sched::units::{BytesPerSecond, Nanos};
 
-use super::output::{list, table};
-use super::{Output, block_on, printable};
+use super::block_on;
 use crate::client::ApiClient;
 use crate::failure::{Failure, io_failure};
-use crate::http::sources::{AddSource, SourceState, SourceTransport, SourceView};
+use crate::print::{Output, list, table};
 use crate::quantity::{Rate, Size, Span, parse_rate};
+use crate::text::printable;
+use crate::wire::sources::{AddSource, SourceState, SourceTransport, SourceView};
 
 /// `clockwise source`.
 #[derive(Subcommand, Debug)]

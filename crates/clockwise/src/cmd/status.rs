@@ -9,13 +9,14 @@ use ::volume::name::shown;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::output::{missed, percent, short, table};
-use super::picture::picture;
-use super::{Output, block_on, warnings};
+use super::block_on;
 use crate::client::ApiClient;
 use crate::failure::{Failure, host_failure};
-use crate::http::view::{LatencyView, MetadataView, StatusView};
-use crate::quantity::{Rate, Size, Span, parse_time};
+use crate::print::{
+    Output, latency, missed, percent, picture, short, slack, span, table, warning_lines,
+};
+use crate::quantity::{Rate, Size, parse_time};
+use crate::wire::view::{MetadataView, StatusView};
 
 /// What to show.
 #[derive(clap::Args, Debug)]
@@ -51,35 +52,6 @@ pub(super) fn run(client: &ApiClient, args: &Args, output: &Output) -> Result<Ex
             }
         }
     })
-}
-
-fn span(nanos: u64) -> String {
-    Span(Nanos(nanos)).to_string()
-}
-
-/// Slack for people. Where nothing is promised there is no end to it.
-pub(super) fn slack(nanos: u64) -> String {
-    if nanos >= i64::MAX as u64 {
-        "any".to_owned()
-    } else {
-        span(nanos)
-    }
-}
-
-/// A latency distribution in one line.
-#[must_use]
-pub fn latency(latency: &LatencyView) -> String {
-    if latency.count == 0 {
-        return "no requests".to_owned();
-    }
-    format!(
-        "mean {}  p50 {}  p99 {}  max {}  ({} requests)",
-        span(latency.mean_ns),
-        span(latency.p50_ns),
-        span(latency.p99_ns),
-        span(latency.max_ns),
-        latency.count
-    )
 }
 
 /// The status as text for people.
@@ -118,7 +90,7 @@ pub fn render(status: &StatusView) -> String {
         text += "misses are net of the host's own lateness; with it in brackets\n";
     }
     let names = status.disks.iter().map(|disk| disk.name.as_str());
-    text += &warnings::lines(&status.warnings, names);
+    text += &warning_lines(&status.warnings, names);
     text += &frozen(&status.metadata);
     for disk in &status.disks {
         if disk.leaving_ns > 0 {

@@ -7,16 +7,16 @@ use ::volume::name::shown;
 use clap::Subcommand;
 use sched::units::Bytes;
 
+use super::block_on;
 use super::disk::find_disk;
-use super::output::{list, table};
-use super::{Output, block_on};
 use crate::client::ApiClient;
 use crate::failure::Failure;
-use crate::http::ask::{
+use crate::print::{Output, list, table};
+use crate::quantity::{Size, parse_position, parse_size};
+use crate::wire::ask::{
     CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
 };
-use crate::http::view::{PlaceView, PoolView, VolumeView};
-use crate::quantity::{Size, parse_position, parse_size};
+use crate::wire::view::{PlaceView, PoolView, VolumeView};
 
 /// How often the progress of a move is asked for.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

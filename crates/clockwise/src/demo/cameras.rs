@@ -18,8 +18,8 @@ use super::process::{End, Ending, Ends, is_there, run_until};
 use super::stage::{Serving, Stage};
 use crate::client::ApiClient;
 use crate::failure::{Failure, io_failure};
-use crate::http::recordings::RecordingView;
-use crate::http::view::StatusView;
+use crate::wire::recordings::RecordingView;
+use crate::wire::view::StatusView;
 
 /// How long a camera may take until its first block is on the drives, and a player until it shows something.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);

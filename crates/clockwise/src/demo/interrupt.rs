@@ -8,8 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::process::{Ending, told_to_end};
-use crate::cmd::Output;
 use crate::failure::{Failure, host_failure};
+use crate::print::Output;
 
 /// What shells expect of a process that a signal ended, beside the signal's number.
 const SIGNALLED: u8 = 128;

@@ -9,10 +9,10 @@ use super::report::TooMuch;
 use super::stage::{Serving, Stage};
 use super::streams::{Streams, broken};
 use super::text::refusal_text;
-use crate::cmd::{latency_text, missed, percent, short, table};
 use crate::failure::Failure;
-use crate::http::view::StatusView;
+use crate::print::{latency, missed, percent, short, table};
 use crate::quantity::{Rate, Span};
+use crate::wire::view::StatusView;
 
 /// How often the picture changes on a terminal.
 const PICTURE_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl Stage<'_> {
                 return Err(broken(reason));
             }
             let line = line(&status, begun.elapsed(), seconds);
-            let best_effort = format!("best effort: {}", latency_text(&status.best_effort));
+            let best_effort = format!("best effort: {}", latency(&status.best_effort));
             if self.output.has_pictures() {
                 let picture = picture(&status, too_much);
                 self.output

@@ -14,9 +14,10 @@ use tokio::runtime::Runtime;
 use super::interrupt::Interrupt;
 use super::noise;
 use super::process::{Ends, is_there, run_until};
-use crate::cmd::Output;
 use crate::failure::{Failure, host_failure, io_failure};
-use crate::session::{Reserved, data};
+use crate::print::Output;
+use crate::session::data;
+use crate::wire::streams::Reserved;
 
 /// Bytes that a client moves at a time.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -27,14 +27,14 @@ mod volumes;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tokio::runtime::Runtime;
-
-use crate::cmd::Output;
-use crate::failure::{Failure, host_failure};
-use crate::http::view::WarningView;
-use crate::quantity::{QuantityError, parse_seconds};
 use interrupt::{Interrupt, exit_status};
 use mount::Mounted;
+use tokio::runtime::Runtime;
+
+use crate::failure::{Failure, host_failure};
+use crate::print::Output;
+use crate::quantity::{QuantityError, parse_seconds};
+use crate::wire::view::WarningView;
 pub use mount::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use plan::{DRIVE, DRIVES};
 use report::Report;

@@ -16,8 +16,8 @@ use super::streams::Ended;
 use super::text::refusal_text;
 use super::volumes::{DESKS_VOLUME, FILES_VOLUME};
 use crate::failure::Failure;
-use crate::http::view::{StatusView, WarningView};
-use crate::session::SessionView;
+use crate::wire::streams::SessionView;
+use crate::wire::view::{StatusView, WarningView};
 
 /// A finished run.
 pub(super) struct Run {

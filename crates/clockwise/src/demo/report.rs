@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::cameras::Filmed;
 use super::files::FileLoad;
 use super::media::ClipSource;
-use crate::http::RefusalView;
-use crate::http::view::{DiskView, LatencyView, WarningView};
+use crate::failure::RefusalView;
+use crate::wire::view::{DiskView, LatencyView, WarningView};
 
 /// A recording, compared with what was sent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

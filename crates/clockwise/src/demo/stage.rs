@@ -12,13 +12,13 @@ use super::interrupt::Interrupt;
 use super::media::Clip;
 use super::plan::{CAMERA_BLOCK, CAMERA_RATE, DRIVE, DRIVES, MEMORY};
 use crate::client::ApiClient;
-use crate::cmd::Output;
 use crate::config::Config;
 use crate::disks::{self, Absent};
 use crate::failure::{Failure, io_failure};
-use crate::http::ask::{CreateVolume, PlacementAsk};
-use crate::http::view::VolumeView;
+use crate::print::Output;
 use crate::server::{Server, pool_failure};
+use crate::wire::ask::{CreateVolume, PlacementAsk};
+use crate::wire::view::VolumeView;
 
 /// What all runs have in common.
 pub(super) struct Stage<'a> {

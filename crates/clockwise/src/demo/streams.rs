@@ -12,10 +12,10 @@ use super::report::TooMuch;
 use super::stage::{Serving, Stage};
 use super::volumes::{clip_volume, recording_volume};
 use crate::failure::{Failure, FailureKind};
-use crate::http::ask::{ReserveStream, StreamOp};
-use crate::http::view::StatusView;
 use crate::quantity::Rate;
-use crate::session::{Reserved, SessionView};
+use crate::wire::ask::{ReserveStream, StreamOp};
+use crate::wire::streams::{Reserved, SessionView};
+use crate::wire::view::StatusView;
 
 /// How long a reservation may wait until its stream begins, or until it has shown what fits.
 const RESERVATION_WAIT_MS: u64 = 60_000;

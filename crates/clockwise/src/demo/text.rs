@@ -7,7 +7,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::files::{DESKS_WORDS, FILES_WORDS, Seen};
 use super::plan::{CAMERA_BLOCK, CAPACITY_PERCENT, DRIVES, RATE};
 use super::report::{Phase, Promise, Report, TooMuch};
-use crate::cmd::{missed, percent, short, table, warning_lines, wrapped};
+use crate::print::{missed, percent, short, table, warning_lines, wrapped};
 use crate::quantity::{Rate, Size, Span};
 
 fn span(nanos: u64) -> String {
@@ -381,7 +381,7 @@ mod tests {
     use super::*;
     use crate::demo::files::FileLoad;
     use crate::demo::media::ClipSource;
-    use crate::http::view::LatencyView;
+    use crate::wire::view::LatencyView;
 
     fn phase(scheduler: &str, misses: u64, misses_gross: u64) -> Phase {
         Phase {

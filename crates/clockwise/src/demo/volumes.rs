@@ -40,7 +40,7 @@ pub(super) fn recording_volume(scheduler: &str, number: usize) -> String {
 /// A client of the pool, best effort.
 fn best_effort(pool: &Pool) -> Result<Client, Failure> {
     pool.client("demo", ClientOptions::default())
-        .map_err(|refusal| crate::http::Problem::from(refusal).into_failure())
+        .map_err(|refusal| crate::wire::Problem::from(refusal).into_failure())
 }
 
 impl Stage<'_> {

@@ -7,12 +7,13 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use sched::units::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Object, Problem};
+use super::Object;
 use crate::quantity::Size;
-use sched::units::Bytes;
+use crate::wire::Problem;
 
 /// How long the body of a request may take to come.
 pub(super) const WITHIN: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
-use super::problem::PROBLEM_TYPE;
+use crate::wire::PROBLEM_TYPE;
 
 /// What an error of a status means, whichever call it answers.
 fn meaning(status: &str) -> &'static str {

@@ -32,15 +32,17 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::get;
+use made::Made;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
-use made::Made;
+use crate::wire::MISSING_BLOCKS;
 pub use origins::{OriginError, Origins};
 use running::Running;
 pub use visitors::asking;
 
-use super::{App, PathPart, Problem, QueryPart, Shared};
+use super::{App, PathPart, QueryPart, Shared};
+use crate::wire::Problem;
 use media::archive::Archive;
 use media::archive::archives::Described;
 use media::files::{Emit, ExportError, Known, Source};
@@ -60,8 +62,6 @@ const PIECE_BYTES: usize = 64 << 10;
 /// An export of which nothing has been taken for so long ends if there is no place for another.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// The trailer that says how many blocks are missing of a file whose length was not said.
-pub const MISSING_BLOCKS: &str = "clockwise-missing-blocks";
 const MISSING_BLOCKS_NAME: HeaderName = HeaderName::from_static(MISSING_BLOCKS);
 
 /// What is kept between requests.

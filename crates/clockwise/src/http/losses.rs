@@ -6,12 +6,13 @@
 
 use axum::http::StatusCode;
 use engine::pool::{MARKED_BYTES, Volume, mark_of};
+use media::archive::archives::OpenError;
 use sched::units::Bytes;
 
-use super::{App, Problem};
+use super::App;
 use crate::exports;
 use crate::quantity::Size;
-use media::archive::archives::OpenError;
+use crate::wire::Problem;
 
 /// Runs of written and of unwritten bytes that are looked at together.
 const RUNS: usize = 4_096;

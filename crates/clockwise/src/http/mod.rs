@@ -27,18 +27,15 @@
 //! handler does its work on a thread where waiting harms nobody. Data of streams never comes through
 //! here, see [`crate::session`].
 
-pub mod ask;
 mod body;
 mod disks;
 mod errors;
 pub mod files;
 mod losses;
-mod problem;
 pub mod recordings;
 pub mod sessions;
 pub mod sources;
 mod streams;
-pub mod view;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -55,23 +52,19 @@ use axum::response::IntoResponse;
 use axum::{Json, Router};
 use engine::pool::Pool;
 use http_body_util::BodyExt;
+use media::archive::archives::Archives;
+use media::camera::sources::Sources;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use disks::ProfileView;
-pub use files::MISSING_BLOCKS;
-pub use problem::{Problem, RefusalView};
-
 use crate::exports::Exports;
-use crate::log;
-use crate::panics;
 use crate::session::Sessions;
-use media::archive::archives::Archives;
-use media::camera::sources::Sources;
-use view::{PoolView, StatusView, WarningView};
+use crate::wire::Problem;
+use crate::wire::view::{PoolView, StatusView, WarningView};
+use crate::{log, panics};
 
 /// What the handlers work on.
 pub struct App {

@@ -6,138 +6,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use media::archive::ArchiveError;
+use media::archive::archives::OpenError;
+use media::archive::check::check;
+use media::files::{Source, UNDECODABLE, exports};
 use sched::units::{Bytes, Nanos};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, Waiting, answer};
-pub use index::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
-use media::archive::ArchiveError;
-use media::archive::archives::{Described, OpenError};
-use media::archive::check::{Report, check};
-use media::archive::keeping::Keep;
-use media::files::{Source, UNDECODABLE, exports};
-
-/// A recording, as much of it as has not been overwritten.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordingView {
-    /// Its number in its volume, from 1.
-    pub number: u64,
-    /// When it began, in nanoseconds since 1970.
-    pub begun_unix_ns: u64,
-    /// How long it is.
-    pub length_ns: u64,
-    /// Blocks of it.
-    pub blocks: u64,
-    /// What its tracks are encoded as; none where that is damaged.
-    pub tracks: Vec<String>,
-    /// Whether it goes on.
-    pub is_recorded: bool,
-}
-
-impl From<Described> for RecordingView {
-    fn from(of: Described) -> Self {
-        let tracks = of.description.iter().flat_map(|of| of.tracks());
-        Self {
-            number: of.recording.number,
-            begun_unix_ns: of.recording.begun_unix_ns,
-            length_ns: of.length_ns,
-            blocks: of.recording.end - of.recording.first,
-            tracks: tracks.map(|track| track.encoding.clone()).collect(),
-            is_recorded: of.is_recorded,
-        }
-    }
-}
-
-/// A track of a recording.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordedTrack {
-    /// Its number, from 0.
-    pub number: u64,
-    /// The name of its encoding; empty where nothing is known of it.
-    pub encoding: String,
-    /// How many units of its timestamps a second has.
-    pub clock_rate: u32,
-    /// Whether it can be in an MP4 file.
-    pub mp4: bool,
-    /// Why it cannot be in one; absent where it can be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why_not_mp4: Option<String>,
-    /// What a file of it alone is, if there can be one: `h264`, `h265`, `aac`, `mjpeg`, `s16be`, `mulaw` or `alaw`.
-    pub raw: Option<String>,
-}
-
-/// A recording and what it consists of.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordingDetail {
-    /// Its number in its volume, from 1.
-    pub number: u64,
-    /// When it began, in nanoseconds since 1970.
-    pub begun_unix_ns: u64,
-    /// When what is left of it begins and ends, in nanoseconds of its time.
-    pub begins_ns: u64,
-    /// See `begins_ns`.
-    pub ends_ns: u64,
-    /// When it ends, or how far it has come if it goes on, in nanoseconds since 1970.
-    pub ends_unix_ns: u64,
-    /// Blocks of it, and bytes of each.
-    pub blocks: u64,
-    /// See `blocks`.
-    pub block_bytes: u64,
-    /// Its tracks; none where that is damaged.
-    pub tracks: Vec<RecordedTrack>,
-    /// Whether it goes on.
-    pub is_recorded: bool,
-    /// Its description (SDP) as players are given it.
-    pub description: String,
-}
-
-/// What an examination of a recording found.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordingCheck {
-    /// Whether it is as it was recorded.
-    pub is_sound: bool,
-    /// Blocks that were read.
-    pub blocks: u64,
-    /// Blocks that are damaged.
-    pub damaged: u64,
-    /// The first 100 of them, by their places in the recording, from 0.
-    pub damaged_at: Vec<u64>,
-    /// Packets that are not what their block says.
-    pub impossible: u64,
-    /// RTP packets.
-    pub packets: u64,
-    /// Bytes of all packets, without the fixed headers of RTP.
-    pub bytes: u64,
-    /// RTP packets that never came.
-    pub lost: u64,
-    /// Sections of the index that are there.
-    pub sections: u64,
-    /// Sections that are missing, as after a crash: they are made again of their blocks when they are needed.
-    pub sections_missing: u64,
-    /// Sections that say something else than the blocks that they are about.
-    pub sections_wrong: u64,
-}
-
-impl From<Report> for RecordingCheck {
-    fn from(of: Report) -> Self {
-        Self {
-            is_sound: of.is_sound(),
-            blocks: of.blocks,
-            damaged: of.damaged,
-            damaged_at: of.damaged_at,
-            impossible: of.impossible,
-            packets: of.packets,
-            bytes: of.bytes,
-            lost: of.lost,
-            sections: of.sections,
-            sections_missing: of.sections_missing,
-            sections_wrong: of.sections_wrong,
-        }
-    }
-}
+use super::{Answer, App, Body, PathPart, QueryPart, Shared, Waiting, answer};
+use crate::wire::Problem;
+use crate::wire::recordings::{
+    ChangeRetention, RecordedTrack, RecordingCheck, RecordingDetail, RecordingView, RetentionView,
+};
 
 pub(super) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
@@ -320,48 +201,6 @@ async fn delete(
         Ok(app.archives.delete(&name, number)?.into())
     })
     .await
-}
-
-/// How much of what is recorded in a volume is kept, and how long the volume may be for that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RetentionView {
-    /// What is older goes; when absent nothing does for that.
-    pub keep_for_ns: Option<u64>,
-    /// The oldest goes when recordings come to more than that; when absent, when the volume is full.
-    pub keep_bytes: Option<u64>,
-    /// The volume grows up to that instead of overwriting the oldest, and gives back what was never used of it; when
-    /// absent it stays as long as it is.
-    pub grow_to_bytes: Option<u64>,
-    /// So much of the pool's space is left to others: the volume does not grow beyond that, and gives back what is
-    /// missing of it; when absent it takes what there is.
-    pub pool_free_bytes: Option<u64>,
-}
-
-impl From<Keep> for RetentionView {
-    fn from(of: Keep) -> Self {
-        Self {
-            keep_for_ns: of.age.map(Nanos::get),
-            keep_bytes: of.size.map(Bytes::get),
-            grow_to_bytes: of.grow_to.map(Bytes::get),
-            pool_free_bytes: of.free.map(Bytes::get),
-        }
-    }
-}
-
-/// How much is to be kept from now on; what is absent stays as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ChangeRetention {
-    /// What is older goes; 0: nothing does for that.
-    pub keep_for_ns: Option<u64>,
-    /// The oldest goes when recordings come to more than that, at least four blocks; 0: when the volume is full.
-    pub keep_bytes: Option<u64>,
-    /// The volume grows up to that instead of overwriting the oldest; 0: it does not grow.
-    pub grow_to_bytes: Option<u64>,
-    /// So much of the pool's space is left to others; 0: it takes what there is.
-    pub pool_free_bytes: Option<u64>,
-    /// Whether it is changed although something that is recorded goes at once by that.
-    pub force: bool,
 }
 
 /// How much of what is recorded in a volume is kept.

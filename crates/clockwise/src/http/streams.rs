@@ -16,12 +16,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use volume::name::flaw;
 
-use super::ask::{ChangeRate, ReserveStream, StreamOp};
 use super::losses::{self, Harm};
-use super::problem::NAME_HELP;
-use super::view::StreamView;
-use super::{Answer, Body, PathPart, Problem, QueryPart, Shared, answer};
-use crate::session::{BlockView, RESERVATION_WAIT, Reserved, SessionKey, SessionView};
+use super::{Answer, Body, PathPart, QueryPart, Shared, answer};
+use crate::session::{RESERVATION_WAIT, SessionKey};
+use crate::wire::ask::{ChangeRate, ReserveStream, StreamOp};
+use crate::wire::streams::{BlockView, Reserved, SessionView};
+use crate::wire::view::StreamView;
+use crate::wire::{NAME_HELP, Problem};
 
 /// Memory at most for a stream whose block size the pool is to propose: what a recorder has to spare for
 /// each camera.

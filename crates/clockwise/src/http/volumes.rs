@@ -13,10 +13,13 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::ask::{CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume};
 use super::losses::{self, Harm};
-use super::view::{PlaceView, VolumeView};
-use super::{Answer, App, Body, PathPart, Problem, QueryPart, Shared, answer};
+use super::{Answer, App, Body, PathPart, QueryPart, Shared, answer};
+use crate::wire::Problem;
+use crate::wire::ask::{
+    CreateVolume, Direction, MoveProgress, MoveVolume, PlacementAsk, ResizeVolume,
+};
+use crate::wire::view::{PlaceView, VolumeView};
 
 /// The most runs of places of one answer.
 const PLACES_PAGE_MAX: usize = 4096;

@@ -10,11 +10,12 @@ use engine::stream::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop,
 use hdrhistogram::Histogram;
 use sched::units::{Bytes, Time};
 
+use super::SessionError;
 use super::blocks::Blocks;
 use super::planned::Planned;
-use super::{BlockView, PaceView, SessionError, SessionState, SessionView};
-use crate::http::ask::StreamOp;
-use crate::http::view::{LatencyView, PlannedView, StreamView};
+use crate::wire::ask::StreamOp;
+use crate::wire::streams::{BlockView, PaceView, SessionState, SessionView};
+use crate::wire::view::{LatencyView, PlannedView, StreamView};
 
 /// How many hexadecimal digits a token has.
 pub(super) const TOKEN_DIGITS: usize = 32;

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{BLOCKS_KEPT_MAX, BlockView};
+use super::BLOCKS_KEPT_MAX;
+use crate::wire::streams::BlockView;
 
 /// The latest blocks, in their order.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use engine::status::StreamStatus;
 use engine::stream::{Span, Stream};
 use sched::units::Time;
 
-use crate::http::view::PlannedView;
+use crate::wire::view::PlannedView;
 
 /// The time span of a stream that has one, and whose it is.
 pub(super) struct Planned {

@@ -6,14 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use engine::stream::Stream;
 use sched::units::{Bytes, Time};
 use serde::Deserialize;
 
 use super::account::{Session, TOKEN_DIGITS, lock};
-use super::{SessionState, SessionView};
-use crate::http::ask::StreamOp;
-use crate::http::view::PlannedView;
+use crate::wire::Problem;
+use crate::wire::ask::StreamOp;
+use crate::wire::streams::{SessionState, SessionView};
+use crate::wire::view::PlannedView;
 
 /// How long a reservation waits for its byte stream unless it says otherwise.
 pub const RESERVATION_WAIT: Duration = Duration::from_secs(10);
@@ -216,5 +218,33 @@ impl Sessions {
         for session in &sessions {
             session.wait_for_end();
         }
+    }
+}
+
+impl From<SessionError> for Problem {
+    fn from(error: SessionError) -> Self {
+        let (status, help) = match error {
+            SessionError::Unknown(_) => (
+                StatusCode::NOT_FOUND,
+                "`clockwise stream list` shows which there are",
+            ),
+            SessionError::Ended(_) => (
+                StatusCode::CONFLICT,
+                "`clockwise stream list` shows which there are; reserve a new one to go on",
+            ),
+            SessionError::Token => (
+                StatusCode::CONFLICT,
+                "reserve a stream and connect at once, with the token of the answer",
+            ),
+            SessionError::Closing => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "start the server again with `clockwise serve`",
+            ),
+            SessionError::Host(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "end other streams, or give the server more descriptors (`ulimit -n`)",
+            ),
+        };
+        Self::new(status, error.to_string(), help)
     }
 }

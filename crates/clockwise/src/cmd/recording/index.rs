@@ -2,9 +2,9 @@
 
 use sched::units::{Bytes, Nanos};
 
-use super::table;
-use crate::http::recordings::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
+use crate::print::table;
 use crate::quantity::{Size, Span};
+use crate::wire::recordings::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 
 fn at(ns: u64) -> String {
     Span(Nanos(ns)).to_string()

@@ -10,9 +10,8 @@ use sim::adversary::{
 };
 
 use super::{AdversaryArgs, ReplayArgs, threads};
-use crate::cmd::Output;
-use crate::cmd::output::table;
 use crate::failure::{Failure, Place, io_failure};
+use crate::print::{Output, table};
 
 #[derive(Serialize, Debug)]
 struct FindingsView {

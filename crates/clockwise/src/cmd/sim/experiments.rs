@@ -12,9 +12,8 @@ use sim::thesis::{Measured, Source};
 use sim::trace::write_file;
 
 use super::{CelloArgs, RunArgs, threads};
-use crate::cmd::Output;
-use crate::cmd::output::table;
 use crate::failure::{Failure, SourceFile, io_failure};
+use crate::print::{Output, table};
 
 /// Where the keys are described.
 const HELP: &str = "docs/reference/experiment.md has the keys of an experiment";

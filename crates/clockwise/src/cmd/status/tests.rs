@@ -1,5 +1,7 @@
 use super::*;
-use crate::http::view::{ByClassView, CompletedView, DiskView, MetadataView, StreamView};
+use crate::wire::view::{
+    ByClassView, CompletedView, DiskView, LatencyView, MetadataView, StreamView,
+};
 
 /// Every column, each with a number of its own.
 #[test]

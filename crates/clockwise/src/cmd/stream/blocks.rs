@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::target::Target;
 use crate::client::ApiClient;
-use crate::cmd::output::counted;
 use crate::failure::{Failure, FailureKind};
-use crate::session::BlockView;
+use crate::print::counted;
+use crate::wire::streams::BlockView;
 
 const HEAD: &str = "index,offset,bytes,submitted_ns,deadline_ns,completed_ns,late_ns,late_net_ns\n";
 

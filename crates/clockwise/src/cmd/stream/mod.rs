@@ -10,18 +10,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use sched::units::{Bytes, BytesPerSecond, Nanos};
-
-use super::{Output, block_on};
-use crate::client::ApiClient;
-use crate::failure::Failure;
-use crate::http::ask::{ChangeRate, ReserveStream};
-use crate::http::view::StreamView;
-use crate::quantity::{Rate, parse_position, parse_rate, parse_seconds, parse_size, parse_time};
-use crate::session::SessionView;
 use peer::{Peer, Sink, Source};
 use report::{report_text, sessions_text};
+use sched::units::{Bytes, BytesPerSecond, Nanos};
 use session::{ask, session};
+
+use super::block_on;
+use crate::client::ApiClient;
+use crate::failure::Failure;
+use crate::print::Output;
+use crate::quantity::{Rate, parse_position, parse_rate, parse_seconds, parse_size, parse_time};
+use crate::wire::ask::{ChangeRate, ReserveStream};
+use crate::wire::streams::SessionView;
+use crate::wire::view::StreamView;
 
 /// What both directions take.
 #[derive(clap::Args, Clone, Debug)]

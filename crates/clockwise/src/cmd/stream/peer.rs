@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::target::Target;
 use crate::failure::{Failure, FailureKind, io_failure};
-use crate::http::ask::StreamOp;
+use crate::wire::ask::StreamOp;
 
 /// Bytes to record.
 pub(super) enum Source {

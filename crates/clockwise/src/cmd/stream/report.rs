@@ -3,11 +3,10 @@
 use ::volume::name::shown;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use crate::cmd::latency_text as latency;
-use crate::cmd::output::{counted, list, missed, table};
-use crate::http::ask::StreamOp;
+use crate::print::{counted, latency, list, missed, table};
 use crate::quantity::{Rate, Size, Span};
-use crate::session::{SessionState, SessionView};
+use crate::wire::ask::StreamOp;
+use crate::wire::streams::{SessionState, SessionView};
 
 fn state_text(state: &SessionState) -> String {
     match state {
@@ -120,8 +119,8 @@ pub(super) fn sessions_text(sessions: &[SessionView]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::view::{LatencyView, StreamView};
-    use crate::session::PaceView;
+    use crate::wire::streams::PaceView;
+    use crate::wire::view::{LatencyView, StreamView};
 
     #[test]
     fn a_report_says_what_was_late_with_the_host_and_what_took_longer_than_predicted() {

@@ -17,12 +17,13 @@ use super::peer::Peer;
 use super::report::report_text;
 use super::target::is_one_file;
 use crate::client::ApiClient;
-use crate::cmd::output::counted;
-use crate::cmd::{Output, block_on};
+use crate::cmd::block_on;
 use crate::failure::{Failure, host_failure};
-use crate::http::ask::{ReserveStream, StreamOp};
+use crate::print::{Output, counted};
 use crate::quantity::Size;
-use crate::session::{Reserved, SessionState, SessionView, data};
+use crate::session::data;
+use crate::wire::ask::{ReserveStream, StreamOp};
+use crate::wire::streams::{Reserved, SessionState, SessionView};
 
 /// How often the report is asked for while a stream runs.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);

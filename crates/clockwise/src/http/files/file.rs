@@ -13,11 +13,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use media::files::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::Waiting;
-use super::{Made, Opened, PathPart, Problem, QueryPart, Shared, Times, open, plain, respond};
-use media::files::{Emit, ExportError, FILE_CUT_NS, Segment, Source};
+use super::{Made, Opened, PathPart, QueryPart, Shared, Times, open, plain, respond};
+use crate::wire::Problem;
 
 const KIND: &str = "video/mp4";
 

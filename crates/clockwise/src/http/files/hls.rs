@@ -13,12 +13,13 @@ use chrono::DateTime;
 use m3u8_rs::{
     Map, MasterPlaylist, MediaPlaylist, MediaPlaylistType, MediaSegment, Resolution, VariantStream,
 };
+use media::files::cuts::Place;
+use media::files::{ExportError, Listed, Part, mp4};
 use tokio::runtime::Handle;
 
 use super::whole::Whole;
-use super::{Opened, PathPart, Problem, Shared, TAKEN_WITHIN, mib, open, plain, respond};
-use media::files::cuts::Place;
-use media::files::{ExportError, Listed, Part, mp4};
+use super::{Opened, PathPart, Shared, TAKEN_WITHIN, mib, open, plain, respond};
+use crate::wire::Problem;
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 

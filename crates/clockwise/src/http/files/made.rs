@@ -11,15 +11,14 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use engine::panics;
 use hyper::body::{Bytes, Frame};
+use media::files::{Emit, ExportError, Source};
+use peers::seldom::Sparing;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::running::{Running, Untaken};
-use super::{
-    MISSING_BLOCKS, MISSING_BLOCKS_NAME, PIECE_BYTES, PIECES_AHEAD, Shared, TAKEN_WITHIN, plain,
-};
-use media::files::{Emit, ExportError, Source};
-use peers::seldom::Sparing;
+use super::{MISSING_BLOCKS_NAME, PIECE_BYTES, PIECES_AHEAD, Shared, TAKEN_WITHIN, plain};
+use crate::wire::MISSING_BLOCKS;
 
 /// Exports of damaged recordings, which anybody may ask for as often as they like.
 static DAMAGED: Sparing = Sparing::few();

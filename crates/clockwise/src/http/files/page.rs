@@ -6,9 +6,10 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
 use super::super::Waiting;
-use super::super::recordings::RecordingView;
 use super::visitors::Known;
-use super::{PathPart, Problem, Shared, open, plain, respond};
+use super::{PathPart, Shared, open, plain, respond};
+use crate::wire::Problem;
+use crate::wire::recordings::RecordingView;
 
 const KIND: &str = "text/html; charset=utf-8";
 

@@ -10,9 +10,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use engine::clock;
-
-use super::super::Problem;
 use media::rtsp::access::{Access, Turned, Visitor};
+
+use crate::wire::Problem;
 
 /// The visitor of a connection, for what depends on who that is.
 #[derive(Clone)]

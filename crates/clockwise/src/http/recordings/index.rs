@@ -5,12 +5,14 @@ use std::ops::Range;
 use axum::extract::State;
 use axum::http::StatusCode;
 use engine::front::Client;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-
-use super::{Answer, PathPart, Problem, QueryPart, Shared, answer};
 use media::archive::archives::OpenError;
-use media::archive::{Archive, FRAMES_MAX, Frame, Recording, Window, groups_in};
+use media::archive::{Archive, FRAMES_MAX, Recording, Window, groups_in};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{Answer, PathPart, QueryPart, Shared, answer};
+use crate::wire::Problem;
+use crate::wire::recordings::{IndexBlock, IndexFrame, IndexGroup, IndexKey, RecordingIndex};
 
 /// Sections of the index that are read for one answer, each about 64 blocks.
 const SECTIONS_MAX: usize = 256;
@@ -30,120 +32,6 @@ pub(super) struct IndexTimes {
     /// Whether all frames of these times are listed, for which the ends of their blocks are read.
     #[serde(default)]
     frames: bool,
-}
-
-/// Up to 64 blocks of a recording.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexGroup {
-    /// The serial of the first of them: it counts the blocks of the volume.
-    pub block: u64,
-    /// How many.
-    pub blocks: u64,
-    /// When it begins, in nanoseconds of the recording.
-    pub begins_ns: u64,
-}
-
-/// A block of a recording, as its index has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexBlock {
-    /// Its serial.
-    pub block: u64,
-    /// When its first packet is to be played, in nanoseconds of the recording.
-    pub begins_ns: u64,
-    /// When that came, in nanoseconds of the recording.
-    pub arrived_ns: u64,
-    /// Frames of the indexed track that begin in it.
-    pub frames: u64,
-    /// Packets in it.
-    pub packets: u64,
-    /// Bytes of them, without the fixed headers of RTP.
-    pub bytes: u64,
-    /// Packets that are missing before them.
-    pub lost: u64,
-}
-
-/// A frame that can be decoded alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexKey {
-    /// When it is to be played, in nanoseconds of the recording.
-    pub begins_ns: u64,
-    /// The serial of the block that it begins in.
-    pub block: u64,
-    /// The packet in it that it begins with, from 0.
-    pub packet: u64,
-    /// Bytes of it, as far as they are in its group.
-    pub bytes: u64,
-}
-
-/// A frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct IndexFrame {
-    /// Its number in the recording, from 0, as far as those before it are known; absent where no section of the index says.
-    pub number: Option<u64>,
-    /// When it is to be played, in nanoseconds of the recording.
-    pub begins_ns: u64,
-    /// When its first packet came, in nanoseconds of the recording.
-    pub arrived_ns: u64,
-    /// The serial of the block that it begins in.
-    pub block: u64,
-    /// The packet in it that it begins with, from 0.
-    pub packet: u64,
-    /// Where in that block it begins, in bytes.
-    pub offset_bytes: u64,
-    /// Packets of it.
-    pub packets: u64,
-    /// Bytes of them, without the fixed headers of RTP.
-    pub bytes: u64,
-    /// Whether it can be decoded alone.
-    pub is_key: bool,
-    /// Packets that are missing before these.
-    pub lost: u64,
-}
-
-impl From<Frame> for IndexFrame {
-    fn from(of: Frame) -> Self {
-        Self {
-            number: of.number,
-            begins_ns: of.media_ns,
-            arrived_ns: of.arrival_ns,
-            block: of.serial,
-            packet: of.packet.into(),
-            offset_bytes: of.offset,
-            packets: of.packets.into(),
-            bytes: of.bytes,
-            is_key: of.is_key,
-            lost: of.lost,
-        }
-    }
-}
-
-/// What the index of a recording says.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordingIndex {
-    /// Its number in its volume, from 1.
-    pub number: u64,
-    /// When what is left of it begins and ends, in nanoseconds of its time.
-    pub begins_ns: u64,
-    /// See `begins_ns`.
-    pub ends_ns: u64,
-    /// All of it, in groups of blocks, in order.
-    pub groups: Vec<IndexGroup>,
-    /// Its blocks of the times that were asked for, none where nothing was recorded then; absent where none were asked
-    /// for.
-    pub blocks: Option<Vec<IndexBlock>>,
-    /// Its key frames of these times; absent where none were asked for.
-    pub keys: Option<Vec<IndexKey>>,
-    /// All its frames of these times, in the order in which they were sent; absent where they were not asked for.
-    pub frames: Option<Vec<IndexFrame>>,
-    /// The track whose frames these are.
-    pub track: Option<u64>,
-    /// Whether key frames are missing between these, for want of room.
-    pub keys_left_out: bool,
-    /// Groups of these times of which blocks and their key frames are not known: those that are damaged, and the last group
-    /// of a recording that goes on.
-    pub groups_missing: u64,
-    /// Blocks whose frames were asked for that are damaged or gone.
-    pub blocks_missing: u64,
 }
 
 impl RecordingIndex {

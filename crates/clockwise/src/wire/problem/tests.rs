@@ -8,7 +8,7 @@ use engine::stream::DiskRefusal;
 use sched::units::{Bytes, BytesPerSecond, Nanos, SectorCount};
 
 use super::*;
-use crate::session::SessionKey;
+use crate::session::{SessionError, SessionKey};
 
 /// One of each kind.
 fn pool_errors() -> Vec<PoolError> {

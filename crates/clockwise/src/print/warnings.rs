@@ -1,7 +1,7 @@
 //! Warnings for people: a line each, with the disks and parts of the host that it is about.
 
 use super::output::short;
-use crate::http::view::WarningView;
+use crate::wire::view::WarningView;
 
 /// The names that a warning is about, of a pool that has these disks: all of its disks are not named
 /// one by one.
@@ -38,7 +38,7 @@ pub(crate) fn lines<'a>(
 
 /// The warnings that are about a disk, which they need not name then.
 #[must_use]
-pub(super) fn of_disk(warnings: &[WarningView], disk: &str) -> String {
+pub(crate) fn of_disk(warnings: &[WarningView], disk: &str) -> String {
     warnings
         .iter()
         .filter(|warning| warning.concerns.iter().any(|name| name == disk))

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
-use super::output::printable;
+use crate::text::printable;
 
 /// Characters in a line of text that is broken into lines.
 const LINE_CHARS: usize = 100;
@@ -16,7 +16,7 @@ const USUAL_SIZE: (usize, usize) = (24, 80);
 /// corner, line over line, and then away with what is left. Not by erasing everything first: that
 /// flickers, and many terminals keep what is erased in their history.
 #[must_use]
-pub(super) fn picture(text: &str, terminal: impl AsFd) -> String {
+pub(crate) fn picture(text: &str, terminal: impl AsFd) -> String {
     let size = tcgetwinsize(terminal).ok();
     let size = size.filter(|size| size.ws_row > 0 && size.ws_col > 0);
     let (rows, columns) = size.map_or(USUAL_SIZE, |size| {

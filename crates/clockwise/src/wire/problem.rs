@@ -9,51 +9,15 @@ use sched::units::{BytesPerSecond, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind, RefusalView};
 use crate::quantity::Rate;
-use crate::session::SessionError;
 
 /// What errors are sent as (RFC 9457).
-pub(super) const PROBLEM_TYPE: &str = "application/problem+json";
+pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// What a name of a volume or a stream is.
-pub(super) const NAME_HELP: &str =
+pub(crate) const NAME_HELP: &str =
     "a name has 1 to 255 bytes, not blanks alone, no slash, and no characters that are not seen";
-
-/// Why a reservation was refused: which disk, which condition, under what load, and what would fit.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RefusalView {
-    /// The first disk that refused.
-    pub disk: String,
-    /// The load already promised on it, of 1.
-    pub utilization: f64,
-    /// The worst-case service time of a block there.
-    pub service_ns: u64,
-    /// How often a block would fall on it.
-    pub period_ns: u64,
-    /// Which condition of the admission test failed: `utilization` or `blocking`.
-    pub refused_by: String,
-    /// At which interval length.
-    pub interval_ns: Option<u64>,
-    /// By how much.
-    pub short_by_ns: Option<u64>,
-    /// The task at fault, if it is not the one asked for, by the name of its stream or export, or `the floor`:
-    /// one request of it takes so long that those with shorter periods would be late.
-    pub task: Option<String>,
-    /// What that task is: `floor`, `stream`, `share` (disk time that is reserved for an export), or
-    /// `leaving` (what has ended or changed and holds its share until its last deadline).
-    #[serde(default)]
-    pub task_is: Option<String>,
-    /// The part of the load that is still being given back by streams and exports that have ended: each
-    /// keeps its share until its last deadline.
-    #[serde(default)]
-    pub utilization_leaving: f64,
-    /// In how long all of that is free.
-    #[serde(default)]
-    pub leaving_ns: Option<u64>,
-    /// The largest rate of this stream that all the disks would carry now.
-    pub rate_that_fits: Option<u64>,
-}
 
 /// A problem, after RFC 9457, with members in this project's words.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -89,7 +53,7 @@ impl Problem {
     }
 
     /// The answer to every call while the pool is being opened.
-    pub(super) fn opening() -> Self {
+    pub(crate) fn opening() -> Self {
         Self {
             opening: true,
             ..Self::new(
@@ -360,34 +324,6 @@ impl From<Refusal> for Problem {
             ),
             Refusal::Pool(error) => Self::from(error),
         }
-    }
-}
-
-impl From<SessionError> for Problem {
-    fn from(error: SessionError) -> Self {
-        let (status, help) = match error {
-            SessionError::Unknown(_) => (
-                StatusCode::NOT_FOUND,
-                "`clockwise stream list` shows which there are",
-            ),
-            SessionError::Ended(_) => (
-                StatusCode::CONFLICT,
-                "`clockwise stream list` shows which there are; reserve a new one to go on",
-            ),
-            SessionError::Token => (
-                StatusCode::CONFLICT,
-                "reserve a stream and connect at once, with the token of the answer",
-            ),
-            SessionError::Closing => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "start the server again with `clockwise serve`",
-            ),
-            SessionError::Host(_) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "end other streams, or give the server more descriptors (`ulimit -n`)",
-            ),
-        };
-        Self::new(status, error.to_string(), help)
     }
 }
 

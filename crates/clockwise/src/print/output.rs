@@ -1,6 +1,5 @@
 //! What commands print: tables and sentences for people, or one JSON value for programs.
 
-use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use super::picture::picture;
 use crate::failure::{Failure, host_failure};
+use crate::text::printable;
 
 /// Where a command's results go.
 #[derive(Clone, Copy, Debug)]
@@ -249,7 +249,7 @@ pub(crate) fn table<const N: usize>(
 
 /// Named values, one a line.
 #[must_use]
-pub(super) fn list(pairs: &[(&str, String)]) -> String {
+pub(crate) fn list(pairs: &[(&str, String)]) -> String {
     let width = pairs
         .iter()
         .map(|(name, _)| name.chars().count())
@@ -263,7 +263,7 @@ pub(super) fn list(pairs: &[(&str, String)]) -> String {
 
 /// How many of something: `1 disk`, `2 disks`.
 #[must_use]
-pub(super) fn counted(count: u64, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
@@ -291,22 +291,4 @@ pub(crate) fn short(name: &str) -> String {
         .find(|part| !part.is_empty())
         .unwrap_or(name)
         .to_owned()
-}
-
-/// `text` in which nothing gives a terminal orders: names come from files and from other people.
-#[must_use]
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let is_order = |c: char| c.is_control() && c != '\n';
-    if !text.contains(is_order) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_order(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    Cow::Owned(shown)
 }
