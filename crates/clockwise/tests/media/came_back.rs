@@ -239,13 +239,14 @@ fn ffmpeg_and_gstreamer_play_who_came_back() {
         until("it is closed", || newest(&site, volume).1);
     };
     std::thread::scope(|scope| {
-        let master = scope.spawn(|| publish("cam", &["-stream_loop", "2"]));
+        // Twice as long as both others take, but for what a busy machine takes to begin them.
+        let master = scope.spawn(|| publish("cam", &["-stream_loop", "3"]));
         until("it has begun", || reservations(&site) == 1);
         publish("other", &[]);
         publish("other", &[]);
         master.join().expect("it is published");
     });
-    let [cam, other] = [3, 2].map(|count| vec![once.clone(); count].concat());
+    let [cam, other] = [4, 2].map(|count| vec![once.clone(); count].concat());
     let url = format!("rtsp://{address}/cam+other");
     let both = [cam.clone(), other.clone()].concat();
     for transport in ["tcp", "udp"] {

@@ -273,6 +273,7 @@ fn a_server_that_is_killed_leaves_what_was_flushed() {
         let there = count(&found, "packets") as usize;
         let played = played(address, &format!("cam/{round}"), "", there);
         assert!(played == sent[..there], "round {round}: {found}");
+        until("what was reserved is given back", || reservations(&site) == 0);
     }
     server.terminate();
 }
