@@ -454,7 +454,11 @@ fn a_command_that_waits_for_a_pool_to_be_opened_is_ended_by_ctrl_c() {
         let pid = rustix::process::Pid::from_child(&waiting);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
         let ended = waiting.output();
-        assert_eq!(ended.status.signal(), Some(libc::SIGINT), "{ended:?}");
+        assert_eq!(
+            ended.status.signal(),
+            Some(rustix::process::Signal::INT.as_raw()),
+            "{ended:?}"
+        );
         assert!(
             ended.stdout.is_empty() && ended.stderr.is_empty(),
             "{ended:?}"
