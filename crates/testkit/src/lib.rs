@@ -25,6 +25,7 @@
 #![allow(
     missing_docs,
     clippy::new_without_default,
+    clippy::should_implement_trait,
     reason = "only tests use it"
 )]
 

@@ -1,14 +1,12 @@
 //! What is played together goes on with the next recording of a volume whose publisher has come back.
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SECOND;
 use testkit::rtsp::clip::frames;
 use testkit::rtsp::peers::has_played;
-use testkit::rtsp::reservations;
 use testkit::rtsp::together::{
     Came, Camera, FRAMES_PER_SECOND, GOP, SECOND_NS, are_over, begun, come_back, comes, comes_on,
     frames_on, goes_on_in_time, newest, player, site,
 };
+use testkit::rtsp::{Client, SECOND, reservations};
 use testkit::site::outcome;
 use testkit::skip::{have, tool};
 use testkit::until;

@@ -5,19 +5,14 @@
 
 use std::net::SocketAddr;
 
-use testkit::rtsp::Client;
 use testkit::rtsp::files::{closed as recorded, export};
 use testkit::rtsp::http::{get, http};
 use testkit::rtsp::peers::{
     Shown, bare_frames, bare_sound, closed, ffmpeg, frames, gstreamer_play, has_played, is_whole,
     publish, shared_clips, shown, without_server,
 };
-use testkit::rtsp::publisher_of;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{Client, publisher_of, reservations, rtp, serving};
+use testkit::site::{Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

@@ -10,9 +10,7 @@ use clockwise::media::index::GROUP;
 use engine::front::{Client, ClientOptions};
 use engine::pool::Pool;
 use sched::units::Bytes;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::connect;
+use testkit::site::{Site, call, connect};
 
 const CAMERAS: [Camera; 2] = [
     Camera {

@@ -14,11 +14,7 @@ use serde_json::{Value, json};
 use testkit::nbd::Wire;
 use testkit::pattern;
 use testkit::process::Process;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{Outcome, Site, call, clockwise, outcome};
 use testkit::skip::have;
 
 fn nbd(site: &Site, volume: &str) -> String {

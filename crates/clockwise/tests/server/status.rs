@@ -2,12 +2,9 @@
 //! each block and the promises in force add up to.
 
 use serde_json::{Value, json};
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::until;
+use testkit::nbd::{Wire, cmd};
+use testkit::site::{Site, call};
+use testkit::{pattern, until};
 
 const BLOCK: u64 = 65_536;
 

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use crate::process::Heard;
-use crate::process::Process;
-use crate::process::WITHIN;
+use crate::process::{Heard, Process, WITHIN};
 use crate::skip::tool;
 use crate::until;
 
