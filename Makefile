@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 ARGS ?=
 NAMES ?=
 
-.PHONY: help demo test bench results lint docs fuzz setup clean
+.PHONY: help demo test soak bench results lint docs fuzz setup clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -18,9 +18,13 @@ demo: ## build, then record, play and load a file system at once; ARGS="--second
 	cargo build --release --locked -p clockwise
 	cargo run --quiet --release --locked -p clockwise -- demo $(ARGS)
 
-test: ## everything that can be right or wrong, and how much of it was skipped; ARGS="--test server" for some
+test: ## everything that can be right or wrong, the slowest and the skipped; ARGS="media::cameras kill" for some
 	@tools/setup test
 	tools/test $(ARGS)
+
+soak: ## full searches and long random runs, which take hours; writes docs/results/soak.md; ARGS=... for some
+	@tools/setup test
+	tools/test --soak $(ARGS)
 
 bench: ## numbers: decisions, admission, NBD against its peers, latencies on emulated drives
 	@tools/setup bench

@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, reason = "a report is what this program is for")]
 
 /// Shared with the tests.
+#[allow(dead_code, reason = "this benchmark uses some of it")]
 #[path = "../tests/media/support/day.rs"]
 mod day;
 

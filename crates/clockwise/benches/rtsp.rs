@@ -24,17 +24,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use testkit::process::Process;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
 use testkit::rtsp::udp::Pair;
-use testkit::rtsp::with_blocks_of;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::read_text;
+use testkit::rtsp::{Client, SDP_TYPE, TCP, rtp, sdp, serve, with_blocks_of};
+use testkit::site::{Site, call, read_text};
 use testkit::skip::tool;
 
 const DRIVES: usize = 3;

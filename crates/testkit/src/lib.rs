@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`seed`](mod@seed), [`random`], [`cases`](mod@cases) | random tests, which say the seed they run from |
+//! | [`mod@full`] | tests that have a full form, for `make soak` |
 //! | [`bytes`] | bytes that look random |
 //! | [`skip`] | what a test needs and a machine may lack |
 //! | [`until`](mod@until) | waiting for what no event tells |
@@ -24,6 +25,7 @@
 #![allow(
     missing_docs,
     clippy::new_without_default,
+    clippy::should_implement_trait,
     reason = "only tests use it"
 )]
 
@@ -31,6 +33,7 @@ pub mod bytes;
 pub mod cases;
 pub mod disks;
 pub mod folders;
+pub mod full;
 pub mod fuzz_targets;
 pub mod host;
 pub mod nbd;
@@ -47,6 +50,7 @@ pub mod until;
 
 pub use bytes::pattern;
 pub use cases::cases;
+pub use full::is_full;
 pub use own_process::own_process;
 pub use random::Random;
 pub use seed::seed;

@@ -5,8 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Running, demo, nothing_is_left};
 use serde_json::Value;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{clockwise, outcome};
 use testkit::skip::have;
 use testkit::until;
 

@@ -1,12 +1,8 @@
 //! Blocks of the disks that become longer and shorter while they are recorded and played.
 
-use testkit::rtsp::Client;
-use testkit::rtsp::TCP;
-use testkit::rtsp::reservations;
-use testkit::rtsp::serving;
 use testkit::rtsp::sized::{BLOCK, PACKETS_IN_BLOCK, number, packets, publisher, sessions, whole};
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{Client, TCP, reservations, serving};
+use testkit::site::{Site, call};
 use testkit::until;
 
 const TYPE: &str = "Content-Type: text/parameters\r\n";

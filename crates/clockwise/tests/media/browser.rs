@@ -5,17 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 use testkit::process::Process;
-use testkit::rtsp::TCP;
 use testkit::rtsp::browser::{Browser, Who};
-use testkit::rtsp::publisher;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::users;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Ready;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{TCP, publisher, rtp, serve, serving, users, with_rtsp};
+use testkit::site::{Ready, Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

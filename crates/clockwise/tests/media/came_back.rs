@@ -1,14 +1,12 @@
 //! What is played together goes on with the next recording of a volume whose publisher has come back.
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SECOND;
 use testkit::rtsp::clip::frames;
 use testkit::rtsp::peers::has_played;
-use testkit::rtsp::reservations;
 use testkit::rtsp::together::{
     Came, Camera, FRAMES_PER_SECOND, GOP, SECOND_NS, are_over, begun, come_back, comes, comes_on,
     frames_on, goes_on_in_time, newest, player, site,
 };
+use testkit::rtsp::{Client, SECOND, reservations};
 use testkit::site::outcome;
 use testkit::skip::{have, tool};
 use testkit::until;
@@ -239,13 +237,14 @@ fn ffmpeg_and_gstreamer_play_who_came_back() {
         until("it is closed", || newest(&site, volume).1);
     };
     std::thread::scope(|scope| {
-        let master = scope.spawn(|| publish("cam", &["-stream_loop", "2"]));
+        // Twice as long as both others take, but for what a busy machine takes to begin them.
+        let master = scope.spawn(|| publish("cam", &["-stream_loop", "3"]));
         until("it has begun", || reservations(&site) == 1);
         publish("other", &[]);
         publish("other", &[]);
         master.join().expect("it is published");
     });
-    let [cam, other] = [3, 2].map(|count| vec![once.clone(); count].concat());
+    let [cam, other] = [4, 2].map(|count| vec![once.clone(); count].concat());
     let url = format!("rtsp://{address}/cam+other");
     let both = [cam.clone(), other.clone()].concat();
     for transport in ["tcp", "udp"] {

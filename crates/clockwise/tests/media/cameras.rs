@@ -4,13 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::rtsp::camera::{Camera, OPENS};
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serving;
 use testkit::rtsp::source::{
     add, called, connected, ends, has, is, packets, played, reasons, records, reports, says, send,
     shown,
 };
+use testkit::rtsp::{rtp, sdp, serving};
 
 /// What a camera asks for that wants to know who asks.
 const DIGEST: &str = "WWW-Authenticate: Digest realm=\"cam\", nonce=\"1a2b\"";

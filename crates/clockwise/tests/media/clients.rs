@@ -7,15 +7,8 @@ use std::process::Command;
 
 use testkit::nbd::Wire;
 use testkit::process::Process;
-use testkit::rtsp::Client;
-use testkit::rtsp::lines;
-use testkit::rtsp::logged;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::outcome;
+use testkit::rtsp::{Client, lines, logged, serve, serving, serving_logged};
+use testkit::site::{Site, call, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

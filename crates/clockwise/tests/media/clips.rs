@@ -5,20 +5,16 @@
 
 use std::net::SocketAddr;
 
-use testkit::rtsp::Client;
 use testkit::rtsp::files::{closed as recorded, export};
 use testkit::rtsp::http::{get, http};
 use testkit::rtsp::peers::{
     Shown, bare_frames, bare_sound, closed, ffmpeg, frames, gstreamer_play, has_played, is_whole,
     publish, shared_clips, shown, without_server,
 };
-use testkit::rtsp::publisher_of;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{Client, publisher_of, reservations, rtp, serving};
+use testkit::site::{Site, outcome};
 use testkit::skip::{have, tool};
+use testkit::until;
 
 const TRANSPORTS: [&str; 2] = ["tcp", "udp"];
 
@@ -59,6 +55,7 @@ impl Clip {
 }
 
 #[test]
+#[ignore = "alone: a player by UDP that has to wait for a processor loses packets"]
 fn clips_of_cameras_come_back_whole_from_ffmpeg_gstreamer_and_files() {
     if !have("ffmpeg") || !have("gst-launch-1.0") {
         return;
@@ -101,7 +98,9 @@ fn clips_of_cameras_come_back_whole_from_ffmpeg_gstreamer_and_files() {
         }
         is_exported(&site, clip);
     }
-    assert_eq!(reservations(&site), 0);
+    until("what was reserved is given back", || {
+        reservations(&site) == 0
+    });
     serve.terminate();
 }
 

@@ -6,7 +6,7 @@ use std::io::{IoSlice, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use testkit::own_process;
+use testkit::{own_process, until};
 
 use crate::served::Rig;
 use crate::support::tape::{BODY, SDP, begun, header, opened, reserve, reserved};
@@ -22,7 +22,6 @@ use media::rtp::packet::HEADER_BYTES;
 use media::session::Permille;
 use sched::request::Op;
 use testkit::skip::skipped;
-use testkit::until;
 
 /// Packets of less than a block.
 const PACKETS: u16 = 80;

@@ -12,25 +12,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::nbd::Wire;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
-use testkit::rtsp::bye;
 use testkit::rtsp::camera::Camera;
-use testkit::rtsp::lines;
-use testkit::rtsp::played;
-use testkit::rtsp::publisher;
-use testkit::rtsp::publisher_of_two;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::sender_report;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
-use testkit::rtsp::sized;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, bye, lines, played, publisher, publisher_of_two, reservations, rtp, sdp,
+    sender_report, serve, serving, serving_logged, sized,
+};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// A publisher of one track, however its packets go.
@@ -273,6 +260,9 @@ fn a_server_that_is_killed_leaves_what_was_flushed() {
         let there = count(&found, "packets") as usize;
         let played = played(address, &format!("cam/{round}"), "", there);
         assert!(played == sent[..there], "round {round}: {found}");
+        until("what was reserved is given back", || {
+            reservations(&site) == 0
+        });
     }
     server.terminate();
 }

@@ -2,16 +2,11 @@
 
 use std::net::SocketAddr;
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::clip::ENCODED;
 use testkit::rtsp::files::{clip, closed, damage, export, is_heard, record, record_as, sums};
 use testkit::rtsp::http::{get, http};
 use testkit::rtsp::peers::{self, HEARD, SEEN, ffmpeg};
-use testkit::rtsp::publisher;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
+use testkit::rtsp::{Client, SDP_TYPE, TCP, publisher, rtp, serving};
 use testkit::site::outcome;
 use testkit::skip::{have, tool};
 

@@ -3,16 +3,11 @@
 use std::io::Read as _;
 
 use testkit::process::Process;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::clip::ENCODED;
 use testkit::rtsp::files::{clip, closed, damage};
 use testkit::rtsp::http::{get, header, http};
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
-use testkit::site::Site;
-use testkit::site::clockwise;
+use testkit::rtsp::{Client, SDP_TYPE, TCP, rtp, serving};
+use testkit::site::{Site, clockwise};
 use testkit::skip::have;
 
 /// Bytes of a packet's body: 46 fill a block.

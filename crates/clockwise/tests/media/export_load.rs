@@ -7,20 +7,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::http::get;
 use testkit::rtsp::peers::{closed, frames, is_whole, made, publish};
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::outcome;
-use testkit::site::read_text;
+use testkit::rtsp::{Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, with_rtsp};
+use testkit::site::{Site, call, outcome, read_text};
 use testkit::skip::have;
 use testkit::until;
 

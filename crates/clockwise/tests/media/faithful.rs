@@ -1,11 +1,7 @@
 //! Packets of whatever shape come back as they were sent, to the last bit of their headers.
 
-use testkit::rtsp::Client;
-use testkit::rtsp::played;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
 use testkit::rtsp::udp::{Pair, Publisher};
+use testkit::rtsp::{Client, played, reservations, rtp, serving};
 use testkit::until;
 
 /// Where the sequence number and the timestamp of a packet are.

@@ -5,10 +5,8 @@ use std::time::Instant;
 use serde_json::Value;
 use testkit::rtsp::files::damage;
 use testkit::rtsp::frames::*;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{serving, serving_logged};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// What the index says of a time, with its frames.

@@ -4,17 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use testkit::process::WITHIN;
-use testkit::rtsp::TCP;
-use testkit::rtsp::lines;
-use testkit::rtsp::played;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serve_logged;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Site;
-use testkit::site::outcome;
-use testkit::site::read_text;
+use testkit::rtsp::{TCP, lines, played, publisher, reservations, rtp, serve_logged, with_rtsp};
+use testkit::site::{Site, outcome, read_text};
 use testkit::skip::{is_root, tool};
 use testkit::until;
 

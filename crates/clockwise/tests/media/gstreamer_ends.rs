@@ -11,14 +11,8 @@ use testkit::rtsp::peers::{
     bare_frames, closed, frames, gstreamer_play, gstreamer_publish, has_played, is_whole, made,
     recordings,
 };
-use testkit::rtsp::reservations;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Ready;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::outcome;
+use testkit::rtsp::{reservations, serve, serving, with_rtsp};
+use testkit::site::{Ready, Site, call, outcome};
 use testkit::skip::have;
 use testkit::until;
 

@@ -4,15 +4,12 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 use testkit::process::Process;
-use testkit::rtsp::Client;
 use testkit::rtsp::files::{closed, damage, export, is_heard, sums};
 use testkit::rtsp::frames::{decodable, publish, publisher};
 use testkit::rtsp::http::{get, header, http};
 use testkit::rtsp::peers::{HEARD, SEEN, ffmpeg};
-use testkit::rtsp::serving;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::outcome;
+use testkit::rtsp::{Client, serving};
+use testkit::site::{Site, call, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

@@ -4,12 +4,8 @@ use testkit::rtsp::clip::ENCODED;
 use testkit::rtsp::files::{clip, closed, export, is_heard, record, sums};
 use testkit::rtsp::http::{Kept, ask, get, header, http};
 use testkit::rtsp::peers::{HEARD, SEEN, ffmpeg};
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::users;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{serve, serving, users, with_rtsp};
+use testkit::site::{Site, outcome};
 use testkit::skip::have;
 
 /// A port of its own for browsers.

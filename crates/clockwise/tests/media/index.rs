@@ -10,9 +10,7 @@ use media::archive::block::Trailer;
 use media::archive::index::GROUP;
 use media::archive::{Archive, Recording, groups_in};
 use sched::units::Bytes;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::connect;
+use testkit::site::{Site, call, connect};
 
 const CAMERAS: [Camera; 2] = [
     Camera {

@@ -3,13 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use testkit::rtsp::Client;
-use testkit::rtsp::TCP;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
 use testkit::rtsp::udp::Pair;
+use testkit::rtsp::{Client, TCP, publisher, reservations, rtp, serving};
 use testkit::until;
 
 /// A receiver report of nobody.

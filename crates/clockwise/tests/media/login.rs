@@ -2,21 +2,13 @@
 
 use http_auth::PasswordClient;
 use testkit::process::Process;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::clip::{clip, frames};
 use testkit::rtsp::login::{Known, challenge};
 use testkit::rtsp::peers::has_played;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
-use testkit::rtsp::serve_logged;
-use testkit::rtsp::users;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, reservations, rtp, sdp, serve, serve_logged, users, with_rtsp,
+};
+use testkit::site::{Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

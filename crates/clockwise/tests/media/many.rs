@@ -6,19 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Ready;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::read_text;
+use testkit::rtsp::{Client, SDP_TYPE, TCP, publisher, reservations, rtp, sdp, serve, with_rtsp};
+use testkit::site::{Ready, Site, call, read_text};
 use testkit::until;
 
 /// So many come.

@@ -1,16 +1,9 @@
 //! Every packet that is not in a recording is counted, and the log says which they are and why.
 
-use testkit::rtsp::TCP;
-use testkit::rtsp::lines;
-use testkit::rtsp::logged;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving_logged;
 use testkit::rtsp::sized::{number, sessions};
 use testkit::rtsp::udp::Publisher;
-use testkit::site::Serve;
-use testkit::site::Site;
+use testkit::rtsp::{TCP, lines, logged, publisher, reservations, rtp, serving_logged};
+use testkit::site::{Serve, Site};
 use testkit::until;
 
 /// Checks that the log says all of this of packets that are missing, as often each; all of the log.

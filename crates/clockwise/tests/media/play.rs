@@ -3,24 +3,12 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
-use testkit::rtsp::lines;
-use testkit::rtsp::logged;
-use testkit::rtsp::played;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
-use testkit::rtsp::sized;
 use testkit::rtsp::udp::Pair;
-use testkit::rtsp::with_blocks_of;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, lines, logged, played, publisher, reservations, rtp, sdp, serve,
+    serving, serving_logged, sized, with_blocks_of,
+};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// Publishes packets with these numbers and times to `cam`, in milliseconds, and ends that; what was sent.

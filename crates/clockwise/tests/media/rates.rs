@@ -3,24 +3,14 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::camera::Camera;
-use testkit::rtsp::lines;
-use testkit::rtsp::played;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve_logged;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
 use testkit::rtsp::sized::{BLOCK, BODY, number, packets, publisher, sessions, whole};
 use testkit::rtsp::udp::Publisher;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::read_text;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, lines, played, reservations, rtp, sdp, serve_logged, serving,
+    serving_logged, with_rtsp,
+};
+use testkit::site::{Serve, Site, read_text};
 use testkit::until;
 #[test]
 fn a_recorder_that_meets_more_borrows_buffers_then_reserves_more_and_loses_nothing() {

@@ -7,22 +7,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::files::{change, damage};
-use testkit::rtsp::played;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
 use testkit::rtsp::udp::{Pair, Publisher};
-use testkit::rtsp::with_rtsp;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, played, publisher, reservations, rtp, sdp, serve, serving,
+    serving_logged, with_rtsp,
+};
+use testkit::site::{Site, call};
 use testkit::skip::is_root;
 use testkit::until;
 

@@ -1,19 +1,11 @@
 //! What is reserved for whom nothing is known of, and what is said to those for whom there is no room, and in the log.
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
 use testkit::rtsp::camera::Camera;
-use testkit::rtsp::lines;
-use testkit::rtsp::publisher;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
 use testkit::rtsp::source::{add, reasons};
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, lines, publisher, reservations, rtp, sdp, serving, serving_logged,
+};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// What is recorded first, in packets of a kilobyte.

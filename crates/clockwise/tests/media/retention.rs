@@ -5,19 +5,11 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 use testkit::nbd::Wire;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
-use testkit::rtsp::publisher;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve;
-use testkit::rtsp::serve_logged;
-use testkit::rtsp::serving;
-use testkit::rtsp::with_blocks_of;
-use testkit::rtsp::with_rtsp;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, publisher, rtp, sdp, serve, serve_logged, serving, with_blocks_of,
+    with_rtsp,
+};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// Bytes of a packet's body: 46 fill a block.

@@ -3,16 +3,9 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::SECOND;
-use testkit::rtsp::TCP;
 use testkit::rtsp::frames::*;
-use testkit::rtsp::publisher_of;
-use testkit::rtsp::rtp;
-use testkit::rtsp::serving;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{Client, SDP_TYPE, SECOND, TCP, publisher_of, rtp, serving};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// A part of a frame of JPEG, whose fragment offset (RFC 2435, section 3.1.2) is 0 in the first part alone. The number of the

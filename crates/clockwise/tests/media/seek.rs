@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use testkit::nbd::Wire;
-use testkit::rtsp::Client;
 use testkit::rtsp::frames::*;
-use testkit::rtsp::serving;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{Client, serving};
+use testkit::site::{Site, call};
 use testkit::until;
 
 /// How much was read and written without a deadline so far.

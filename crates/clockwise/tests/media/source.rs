@@ -4,22 +4,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::rtsp::Client;
-use testkit::rtsp::TCP;
-use testkit::rtsp::block_of;
-use testkit::rtsp::bye;
 use testkit::rtsp::camera::Camera;
-use testkit::rtsp::publisher;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::sender_report;
-use testkit::rtsp::serve;
-use testkit::rtsp::serving;
 use testkit::rtsp::source::{
     add, called, connected, ends, has, is, packets, played, reports, says, send, shown,
 };
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::rtsp::{
+    Client, TCP, block_of, bye, publisher, rtp, sdp, sender_report, serve, serving,
+};
+use testkit::site::{Site, call};
 use testkit::until;
 
 #[test]

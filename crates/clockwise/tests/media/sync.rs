@@ -6,13 +6,9 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use testkit::process::WITHIN;
-use testkit::rtsp::Client;
-use testkit::rtsp::SECOND;
-use testkit::rtsp::TCP;
-use testkit::rtsp::serving;
 use testkit::rtsp::udp::Pair;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{Client, SECOND, TCP, serving};
+use testkit::site::{Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

@@ -5,24 +5,15 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::process::Process;
-use testkit::process::WITHIN;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::TCP;
+use testkit::process::{Process, WITHIN};
 use testkit::rtsp::clip::{clip, frames};
-use testkit::rtsp::lines;
-use testkit::rtsp::logged;
 use testkit::rtsp::login::Known;
 use testkit::rtsp::peers::has_played;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::serve_logged;
 use testkit::rtsp::tls::{self, Certificate, connect, half_connect, with_tls, write};
-use testkit::rtsp::users;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::rtsp::{
+    Client, SDP_TYPE, TCP, lines, logged, reservations, rtp, sdp, serve_logged, users,
+};
+use testkit::site::{Site, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

@@ -2,19 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::SECOND;
-use testkit::rtsp::TCP;
 use testkit::rtsp::clip::frames;
-use testkit::rtsp::reservations;
 use testkit::rtsp::together::{
     CLOCK, Came, Camera, DESCRIPTION, FRAMES_PER_SECOND, GOP, SECOND_NS, are_as_they_were, begun,
     come_back, comes, comes_until, frames_on, goes_on_in_time, newest, player, record, recorded,
     site,
 };
-use testkit::site::call;
-use testkit::site::outcome;
+use testkit::rtsp::{Client, SDP_TYPE, SECOND, TCP, reservations};
+use testkit::site::{call, outcome};
 use testkit::skip::{have, tool};
 use testkit::until;
 

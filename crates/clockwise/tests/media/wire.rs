@@ -2,20 +2,10 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use testkit::process::WITHIN;
-use testkit::rtsp::Client;
-use testkit::rtsp::SDP_TYPE;
-use testkit::rtsp::SECOND;
-use testkit::rtsp::TCP;
-use testkit::rtsp::block_of;
-use testkit::rtsp::played;
-use testkit::rtsp::publisher;
-use testkit::rtsp::publisher_of_two;
-use testkit::rtsp::reservations;
-use testkit::rtsp::rtp;
-use testkit::rtsp::sdp;
-use testkit::rtsp::sender_report;
-use testkit::rtsp::serving;
-use testkit::rtsp::serving_logged;
+use testkit::rtsp::{
+    Client, SDP_TYPE, SECOND, TCP, block_of, played, publisher, publisher_of_two, reservations,
+    rtp, sdp, sender_report, serving, serving_logged,
+};
 use testkit::site::call;
 use testkit::until;
 
@@ -436,7 +426,9 @@ fn what_comes_with_a_request_is_answered_as_well() {
         player.answer().expect("an answer").is(200);
     }
     player.ask("TEARDOWN", "cam", "", "").is(200);
-    assert_eq!(reservations(&site), 0);
+    until("what was reserved is given back", || {
+        reservations(&site) == 0
+    });
     serve.terminate();
 }
 

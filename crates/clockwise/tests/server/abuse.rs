@@ -11,11 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
-use testkit::pattern;
 use testkit::process::WITHIN;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::until;
+use testkit::site::{Site, call};
+use testkit::{pattern, until};
 
 /// Connections that are opened at once.
 const CONNECTIONS: usize = 1_000;

@@ -1,8 +1,6 @@
 //! `clockwise admit`: verdicts, exit statuses, and what is wrong with a file.
 
-use testkit::site::Outcome;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{Outcome, clockwise, outcome};
 
 fn admit(text: &str) -> (Outcome, Outcome) {
     let file = tempfile::NamedTempFile::new().expect("a file for the test");

@@ -5,9 +5,7 @@ use clockwise::config::Config;
 use clockwise::server::Server;
 use sched::units::{Bytes, BytesPerSecond};
 use serde_json::{Value, json};
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::site::{Serve, Site, call};
 
 /// A configuration of one disk in a file, with a floor under it or none.
 fn site(more: &str) -> Site {

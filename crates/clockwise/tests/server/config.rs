@@ -1,9 +1,6 @@
 //! What is wrong with a configuration or a command line is said with its place, and what to do.
 
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{Outcome, Site, clockwise, outcome};
 
 fn serve(site: &Site, text: &str) -> Outcome {
     std::fs::write(site.config(), text).expect("the configuration can be written");

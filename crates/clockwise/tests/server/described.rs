@@ -8,16 +8,8 @@ use std::os::unix::net::UnixStream;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
-use testkit::pattern;
-use testkit::site::Answer;
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::answer_in;
-use testkit::site::call;
-use testkit::site::call_if_there;
-use testkit::site::call_with;
-use testkit::site::connect;
-use testkit::until;
+use testkit::site::{Answer, Serve, Site, answer_in, call, call_if_there, call_with, connect};
+use testkit::{pattern, until};
 use whole::{Described, is_whole};
 
 #[test]

@@ -3,11 +3,8 @@
 //! with units.
 
 use testkit::process::WITHIN;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::clockwise;
-use testkit::site::outcome;
 use testkit::site::told::{file, is_told};
+use testkit::site::{Outcome, Site, clockwise, outcome};
 
 #[test]
 fn command_lines_that_make_no_sense() {

@@ -2,9 +2,7 @@
 
 use std::process::Stdio;
 use testkit::process::Process;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::clockwise;
+use testkit::site::{Outcome, Site, clockwise};
 
 /// A server about which nothing is known but that its process was started.
 fn started(site: &Site) -> Process {

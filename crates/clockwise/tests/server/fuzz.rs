@@ -5,11 +5,9 @@
 #![allow(clippy::print_stdout, reason = "a random test prints its seed")]
 
 use std::path::Path;
-use testkit::fuzz_targets;
+use testkit::{Random, fuzz_targets, seed};
 
 use clockwise::{config, exports::nbd, session};
-use testkit::Random;
-use testkit::seed;
 
 /// A target, what it does, and how many inputs are made up for it.
 type Target = (&'static str, fn(&[u8]), usize);

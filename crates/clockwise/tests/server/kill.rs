@@ -8,14 +8,9 @@ use std::process::Stdio;
 use std::sync::mpsc;
 
 use serde_json::{Value, json};
-use testkit::Random;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::seed;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::until;
+use testkit::nbd::{Wire, cmd};
+use testkit::site::{Site, call};
+use testkit::{Random, pattern, seed, until};
 
 /// Blocks of the volume: some are written again and again, others for the first time in a late round.
 const BLOCKS: u64 = 512;

@@ -11,16 +11,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testkit::Random;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::seed;
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::call_if_there;
-use testkit::until;
+use testkit::nbd::{Wire, cmd};
+use testkit::site::{Serve, Site, call, call_if_there};
+use testkit::{Random, pattern, seed, until};
 
 /// How often the server is killed.
 const ROUNDS: u64 = 14;

@@ -5,9 +5,7 @@ use std::process::Command;
 
 use testkit::host::Loop;
 use testkit::pattern;
-use testkit::site::Site;
-use testkit::site::outcome;
-use testkit::site::read_text;
+use testkit::site::{Site, outcome, read_text};
 use testkit::skip::have;
 
 #[test]

@@ -14,11 +14,7 @@ use serde_json::{Value, json};
 use testkit::nbd::Wire;
 use testkit::pattern;
 use testkit::process::Process;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{Outcome, Site, call, clockwise, outcome};
 use testkit::skip::have;
 
 fn nbd(site: &Site, volume: &str) -> String {
@@ -454,7 +450,11 @@ fn a_command_that_waits_for_a_pool_to_be_opened_is_ended_by_ctrl_c() {
         let pid = rustix::process::Pid::from_child(&waiting);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
         let ended = waiting.output();
-        assert_eq!(ended.status.signal(), Some(libc::SIGINT), "{ended:?}");
+        assert_eq!(
+            ended.status.signal(),
+            Some(rustix::process::Signal::INT.as_raw()),
+            "{ended:?}"
+        );
         assert!(
             ended.stdout.is_empty() && ended.stderr.is_empty(),
             "{ended:?}"

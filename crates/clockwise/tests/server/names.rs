@@ -1,8 +1,7 @@
 //! Names of volumes and streams: what cannot be read, or is read wrongly, is none.
 
 use serde_json::{Value, json};
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::site::{Site, call};
 
 /// What no name is: nothing to see, characters that are not seen, or that change what is beside them.
 const NONE: [&str; 8] = [

@@ -5,13 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::served::Rig;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
+use testkit::nbd::{Wire, cmd};
 use testkit::pattern;
-use testkit::process::Process;
-use testkit::process::WITHIN;
-use testkit::process::output;
-use testkit::process::run;
+use testkit::process::{Process, WITHIN, output, run};
 use testkit::skip::{have, is_root, skipped};
 
 /// A file with a pattern, and some zeros in the middle.

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use crate::served::Rig;
 use clockwise::exports::nbd::NbdConfig;
 use sched::units::Bytes;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::until;
+use testkit::nbd::{Wire, cmd};
+use testkit::{pattern, until};
 
 const MIB: u64 = 1 << 20;
 

@@ -5,10 +5,8 @@ use crate::served::Rig;
 use engine::disk::Durability;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::seed;
+use testkit::nbd::{Wire, cmd};
+use testkit::{pattern, seed};
 
 const MIB: u64 = 1 << 20;
 

@@ -4,10 +4,8 @@ use crate::served::Rig;
 use clockwise::exports::nbd::NbdConfig;
 use engine::front::ClientOptions;
 use sched::units::Bytes;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::until;
+use testkit::nbd::{Wire, cmd};
+use testkit::{pattern, until};
 
 const MIB: u64 = 1 << 20;
 

@@ -6,8 +6,7 @@ use clockwise::exports::ExportReservation;
 use engine::front::BestEffortReservation;
 use sched::profile::DriveProfile;
 use sched::units::{Nanos, SECTOR_BYTES};
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
+use testkit::nbd::{Wire, cmd};
 use testkit::pattern;
 use testkit::site::Site;
 

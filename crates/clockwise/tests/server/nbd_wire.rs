@@ -5,11 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use crate::served::Rig;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use sched::units::Bytes;
-use testkit::nbd::Reply;
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::until;
+use testkit::nbd::{Reply, Wire, cmd};
+use testkit::{pattern, until};
 
 const MIB: u64 = 1 << 20;
 

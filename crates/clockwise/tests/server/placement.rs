@@ -2,9 +2,7 @@
 //! runs of how many extents; and what is said of places that are none.
 
 use serde_json::{Value, json};
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::site::{Outcome, Site, call};
 
 const MIB: u64 = 1 << 20;
 

@@ -2,10 +2,8 @@
 //! nothing is lost.
 
 use testkit::host::Loop;
-use testkit::site::DISK_MIB;
-use testkit::site::Site;
 use testkit::site::damage::{SECOND_COPY, make_newer, tear};
-use testkit::site::read_text;
+use testkit::site::{DISK_MIB, Site, read_text};
 
 /// What is wrong is a check's result, not its failure: it is on standard output.
 #[track_caller]

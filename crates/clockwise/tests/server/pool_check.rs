@@ -5,9 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::Value;
-use testkit::site::Site;
 use testkit::site::damage::{LogRecord, SECOND_COPY, TABLES, change, make_newer, records, tear};
-use testkit::site::read;
+use testkit::site::{Site, read};
 
 /// Disks of each pool.
 const DISKS: usize = 2;

@@ -2,11 +2,8 @@
 
 use sched::profile::{DriveProfile, ProfileSpec};
 use serde_json::{Value, json};
-use testkit::pattern;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::read_text;
-use testkit::until;
+use testkit::site::{Site, call, read_text};
+use testkit::{pattern, until};
 
 /// A profile in a file of the site's own, made of a shipped one.
 fn write(site: &Site, name: &str, shipped: &str, change: impl FnOnce(&mut ProfileSpec)) {

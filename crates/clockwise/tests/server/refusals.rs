@@ -1,10 +1,8 @@
 //! Every way to be refused by a server, walked over, by commands and by calls: each says what, and what
 //! to do about it, with the exit status that is documented, sizes with units, and the server serves on.
 
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::call;
 use testkit::site::told::{file, is_told, raw_bytes};
+use testkit::site::{Serve, Site, call};
 
 /// A server with a volume that a stream is reserved on.
 fn busy() -> (Site, Serve, u64) {

@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use testkit::site::Outcome;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{Outcome, clockwise, outcome};
 
 fn sim(args: &[&str]) -> Outcome {
     outcome(clockwise().arg("sim").args(args))

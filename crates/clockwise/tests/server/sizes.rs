@@ -2,9 +2,7 @@
 //! and changes nothing.
 
 use serde_json::{Value, json};
-use testkit::site::DISK_MIB;
-use testkit::site::Site;
-use testkit::site::call;
+use testkit::site::{DISK_MIB, Site, call};
 
 /// Sizes as they may stand in a body, and what the problem must say of each.
 const SIZES: [(&str, &[&str]); 14] = [

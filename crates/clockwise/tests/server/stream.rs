@@ -6,12 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use testkit::pattern;
 use testkit::process::Process;
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::until;
+use testkit::site::{Serve, Site, call};
+use testkit::{pattern, until};
 
 fn site() -> (Site, Serve) {
     let (site, server) = Site::serving(2);

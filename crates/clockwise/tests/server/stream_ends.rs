@@ -4,13 +4,9 @@ use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::Value;
-use testkit::pattern;
 use testkit::process::Process;
-use testkit::site::Serve;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::clockwise;
-use testkit::until;
+use testkit::site::{Serve, Site, call, clockwise};
+use testkit::{pattern, until};
 
 fn site() -> (Site, Serve) {
     let (site, server) = Site::serving(1);

@@ -3,13 +3,9 @@
 use std::process::Stdio;
 
 use serde_json::json;
-use testkit::pattern;
 use testkit::process::Process;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::clockwise;
-use testkit::site::read;
-use testkit::until;
+use testkit::site::{Outcome, Site, clockwise, read};
+use testkit::{pattern, until};
 
 /// What was in a file before.
 const PRECIOUS: &[u8] = b"not to be lost";

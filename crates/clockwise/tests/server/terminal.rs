@@ -8,13 +8,10 @@ use std::process::{Command, Stdio};
 
 use crate::commands::commands;
 use serde_json::Value;
-use testkit::pattern;
 use testkit::process::Process;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::outcome;
+use testkit::site::{Outcome, Site, outcome};
 use testkit::skip::{have, is_root};
-use testkit::until;
+use testkit::{pattern, until};
 
 /// A command on a terminal of its own, by `script`. It takes the place of the shell that `script` starts,
 /// which would get a Ctrl-C as well and may die of it before it has heard how the command ended.

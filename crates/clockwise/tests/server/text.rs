@@ -4,10 +4,7 @@
 use crate::commands::commands;
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
-use testkit::site::Outcome;
-use testkit::site::Site;
-use testkit::site::clockwise;
-use testkit::site::outcome;
+use testkit::site::{Outcome, Site, clockwise, outcome};
 
 /// What a command says, with the test's folder taken out and its exit status put in.
 fn said(site: &Site, arguments: &[&str]) -> String {

@@ -7,14 +7,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode, Stdio};
 
-use testkit::nbd::Wire;
-use testkit::nbd::cmd;
-use testkit::pattern;
-use testkit::process::Process;
-use testkit::process::WITHIN;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::until;
+use testkit::nbd::{Wire, cmd};
+use testkit::process::{Process, WITHIN};
+use testkit::site::{Site, call};
+use testkit::{pattern, until};
 
 /// A site with a volume `v` that is served by RTSP too; its server has ended.
 fn site() -> Site {

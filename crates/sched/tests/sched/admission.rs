@@ -123,7 +123,7 @@ fn schedulable_by_response_times(tasks: &[Pair]) -> bool {
 fn an_independent_implementation_agrees() {
     let mut random = Random(seed("admission against response-time analysis", Some(3)));
     let (mut yes, mut no) = (0, 0);
-    let sets = if common::long() { 100_000 } else { 10_000 };
+    let sets = if testkit::is_full() { 100_000 } else { 10_000 };
     for _ in 0..sets {
         let tasks = random_set(&mut random, 6, 30);
         let ours = admit(&tasks).is_ok();
@@ -332,4 +332,9 @@ fn a_search_that_is_cut_short_says_so_and_is_safe() {
     assert!(1.0 - set.utilization() < 1e-9, "the disk is all but full");
     let bound = delta_l(&set);
     assert_eq!((bound.value, bound.exact), (Nanos::ZERO, false));
+}
+
+testkit::full! {
+    "soak: ten times as many sets",
+    an_independent_implementation_agrees => an_independent_implementation_agrees_full,
 }

@@ -1,12 +1,9 @@
 //! A disk that is promised to the last nanosecond: streams, periodic servers and the floor with U = 1,
 //! always more best effort than there is room for, tasks that leave and others that take their place.
 //! Under every scheduler that guarantees anything, nothing is late and nothing starves.
-//!
-//! `CLOCKWISE_TEST_LONG=1` runs twenty times as many seeds.
 
 #![allow(clippy::print_stdout, reason = "a random test says its seed")]
 
-use crate::common;
 use std::collections::HashMap;
 
 use crate::common::disk::atlas;
@@ -335,7 +332,7 @@ impl Run {
 fn on_a_disk_promised_to_the_last_nanosecond_nothing_is_late_and_nothing_starves() {
     let base = seed("a full disk", Some(1));
     let (mut full, mut pieces) = (0, [0; 4]);
-    for seed in base..base + if common::long() { 320 } else { 16 } {
+    for seed in base..base + if testkit::is_full() { 320 } else { 16 } {
         let policy = [Policy::Exact, Policy::DeltaL][seed as usize % 2];
         let mut run = Run::new(seed, policy);
         for _ in 0..30_000 {
@@ -352,4 +349,9 @@ fn on_a_disk_promised_to_the_last_nanosecond_nothing_is_late_and_nothing_starves
     println!("{full} times full; real-time, early, slack, container: {pieces:?}");
     assert!(full > 60, "only {full} sets came to U = 1");
     assert!(pieces[0] > 1_000 && pieces[3] > 1_000, "{pieces:?}");
+}
+
+testkit::full! {
+    "soak: twenty times as many seeds",
+    on_a_disk_promised_to_the_last_nanosecond_nothing_is_late_and_nothing_starves => on_a_disk_promised_to_the_last_nanosecond_nothing_is_late_and_nothing_starves_full,
 }

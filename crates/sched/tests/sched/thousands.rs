@@ -137,7 +137,7 @@ fn the_sweep_says_what_the_definition_says() {
 fn thousands_of_tasks_are_judged_as_at_every_length() {
     let mut random = Random(seed("admission of thousands", Some(11)));
     let (mut admitted, mut by_utilization, mut by_blocking) = (0, 0, 0);
-    for round in 0..if common::long() { 10_000 } else { 1_000 } {
+    for round in 0..if testkit::is_full() { 10_000 } else { 1_000 } {
         let tasks = near_full_set(&mut random);
         let Some(expected) = schedulable(&tasks) else {
             continue;
@@ -187,7 +187,7 @@ fn longest_service(tasks: &[Pair], period: u64) -> u64 {
 fn one_more_beside_thousands_is_admitted_up_to_the_last_nanosecond() {
     let mut random = Random(seed("one more beside thousands", Some(12)));
     let (mut sets, mut by_utilization, mut by_blocking, mut periods) = (0, 0, 0, 0);
-    while sets < if common::long() { 1_000 } else { 100 } {
+    while sets < if testkit::is_full() { 1_000 } else { 100 } {
         let tasks = near_full_set(&mut random);
         let Ok(set) = Admission::of(numbered(&tasks)) else {
             continue;
@@ -237,4 +237,10 @@ fn one_more_beside_thousands_is_admitted_up_to_the_last_nanosecond() {
         "{sets} sets: one nanosecond more refused {by_utilization} times by utilization, {by_blocking} by blocking; {periods} smallest periods"
     );
     assert!(by_utilization.min(by_blocking) >= 5 && periods >= 20);
+}
+
+testkit::full! {
+    "soak: ten times as many sets",
+    thousands_of_tasks_are_judged_as_at_every_length => thousands_of_tasks_are_judged_as_at_every_length_full,
+    one_more_beside_thousands_is_admitted_up_to_the_last_nanosecond => one_more_beside_thousands_is_admitted_up_to_the_last_nanosecond_full,
 }

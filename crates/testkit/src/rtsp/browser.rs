@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use crate::process::Heard;
-use crate::process::Process;
-use crate::process::WITHIN;
+use crate::process::{Heard, Process, WITHIN};
 use crate::skip::tool;
 use crate::until;
 
@@ -94,6 +92,7 @@ impl Browser {
         let attached = browser.ask("Target.attachToTarget", page);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser.ask("Page.enable", json!({}));
+        browser.ask("Page.setLifecycleEventsEnabled", json!({ "enabled": true }));
         if browser.who.is_some() {
             browser.ask("Fetch.enable", json!({ "handleAuthRequests": true }));
         }
@@ -105,11 +104,14 @@ impl Browser {
     pub fn open(&mut self, url: &str) -> Result<u64, String> {
         self.ask("Network.enable", json!({}));
         let id = self.tell("Page.navigate", json!({ "url": url }));
-        let (mut status, mut is_loaded, mut is_begun) = (0, false, false);
-        while !(is_begun && is_loaded) {
+        let (mut status, mut begun, mut loaded) = (0, None, Vec::new());
+        // The page of an error, before this one, may be loaded meanwhile: each has a number of its own.
+        while !begun.as_ref().is_some_and(|page| loaded.contains(page)) {
             let said = self.next();
             match said["method"].as_str() {
-                Some("Page.domContentEventFired") => is_loaded = true,
+                Some("Page.lifecycleEvent") if said["params"]["name"] == "DOMContentLoaded" => {
+                    loaded.push(said["params"]["loaderId"].clone());
+                }
                 Some("Network.responseReceived") if said["params"]["type"] == "Document" => {
                     status = said["params"]["response"]["status"].as_u64().unwrap_or(0);
                 }
@@ -117,7 +119,7 @@ impl Browser {
                     if let Some(error) = said["result"]["errorText"].as_str() {
                         return Err(error.to_owned());
                     }
-                    is_begun = true;
+                    begun = Some(said["result"]["loaderId"].clone());
                 }
                 _ => {}
             }

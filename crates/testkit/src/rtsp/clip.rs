@@ -1,8 +1,7 @@
 //! A clip, and what is seen of it.
 
 use super::peers::{SEEN, SUMS, ffmpeg, sums};
-use crate::site::Site;
-use crate::site::outcome;
+use crate::site::{Site, outcome};
 
 /// Pictures that need little work and are not reordered, with a key frame each second.
 pub const ENCODED: [&str; 8] = [

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use super::peers::{self, SUMS, ffmpeg};
-use crate::site::Site;
-use crate::site::outcome;
+use crate::site::{Site, outcome};
 use crate::skip::{have, tool};
 use crate::until;
 

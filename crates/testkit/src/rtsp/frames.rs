@@ -10,9 +10,7 @@ use super::Said;
 use super::TCP;
 use super::rtp;
 use super::serving;
-use crate::site::Ready;
-use crate::site::Site;
-use crate::site::call;
+use crate::site::{Ready, Site, call};
 use crate::until;
 
 /// Units of a picture's timestamps in a second.

@@ -21,11 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use md5::{Digest, Md5};
 
 use crate::process::WITHIN;
-use crate::site::Ready;
-use crate::site::Serve;
-use crate::site::Site;
-use crate::site::call;
-use crate::site::read_text;
+use crate::site::{Ready, Serve, Site, call, read_text};
 
 /// A site whose server has RTSP at a port of its own, with small blocks.
 pub fn with_rtsp(site: &Site, more: &str) {

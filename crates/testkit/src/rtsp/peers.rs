@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::clip::ENCODED;
-use crate::site::Outcome;
-use crate::site::Site;
-use crate::site::call;
-use crate::site::outcome;
+use crate::site::{Outcome, Site, call, outcome};
 use crate::skip::{skipped, tool};
 use crate::until;
 

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use super::{Client, SDP_TYPE, TCP, rtp, sdp};
-use crate::site::Site;
-use crate::site::call;
+use crate::site::{Site, call};
 
 pub const BLOCK: u64 = 65_536;
 /// Bytes of a packet's body: with these, 53 packets are a block.

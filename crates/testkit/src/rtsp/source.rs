@@ -6,9 +6,7 @@ use serde_json::Value;
 
 use super::camera::{Camera, Visit};
 use super::{Client, TCP, rtp, sdp, serving};
-use crate::site::Ready;
-use crate::site::Site;
-use crate::site::call;
+use crate::site::{Ready, Site, call};
 use crate::until;
 
 /// A source called `door`, recorded in `cam`.

@@ -9,8 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::{Client, with_blocks_of, with_rtsp};
-use crate::site::Ready;
-use crate::site::Site;
+use crate::site::{Ready, Site};
 
 /// A certificate for this host, and its key, in PEM.
 pub struct Certificate {

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use super::{Client, SDP_TYPE, SECOND, TCP, rtp, serving};
-use crate::site::Ready;
-use crate::site::Site;
-use crate::site::call;
+use crate::site::{Ready, Site, call};
 use crate::until;
 
 pub const CLOCK: u32 = 90_000;

@@ -199,8 +199,8 @@ fn torn_tables_nodes_and_bits() {
 
 #[test]
 fn a_long_random_life() {
-    let long = std::env::var_os("CLOCKWISE_TEST_LONG").is_some();
-    for seed in 1..if long { 200 } else { 13 } {
+    let first = testkit::seed("a long random life", Some(1));
+    for seed in first..first + if testkit::is_full() { 200 } else { 12 } {
         let durability = [Durability::Forced, Durability::Host][seed as usize % 2];
         println!("seed {seed}, {durability:?}");
         let mut world = World::new(
@@ -281,4 +281,9 @@ fn step(world: &mut World) {
         11..15 => world.flush(id),
         _ => world.write(id, first, count),
     }
+}
+
+testkit::full! {
+    "soak: sixteen times as many lives",
+    a_long_random_life => a_long_random_life_full,
 }

@@ -13,11 +13,8 @@ use clockwise::demo::{MOUNT_DEVICES, MOUNT_PROGRAMS};
 use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use testkit::process::Heard;
-use testkit::process::Process;
-use testkit::process::WITHIN;
-use testkit::site::Outcome;
-use testkit::site::clockwise;
+use testkit::process::{Heard, Process, WITHIN};
+use testkit::site::{Outcome, clockwise};
 use testkit::skip::{have, is_root, skipped, tool};
 use testkit::until;
 

@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 
 use super::DEMO_WITHIN;
-use testkit::process::Heard;
-use testkit::process::Process;
+use testkit::process::{Heard, Process};
 
 /// The same demo on a terminal, which is a session of its own too. It takes the place of the shell that
 /// `script` starts, which would get a Ctrl-C as well.

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use testkit::site::Answer;
-use testkit::site::Site;
-use testkit::site::call;
-use testkit::site::call_with;
+use testkit::site::{Answer, Site, call, call_with};
 
 /// A value that is not as its schema says; where, and why.
 pub(crate) type Misfit = Result<(), String>;

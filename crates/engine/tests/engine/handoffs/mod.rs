@@ -28,11 +28,10 @@ use std::sync::{Arc, Mutex};
 
 use handoff::{IndexSet, IndexStack, Mailbox};
 
-/// Runs a scenario under every schedule with at most so many preemptions; with `CLOCKWISE_TEST_LONG`
-/// one more.
+/// Runs a scenario under every schedule with at most so many preemptions; in full one
+/// more.
 fn explore(name: &str, preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
-    let long = std::env::var_os("CLOCKWISE_TEST_LONG").is_some();
-    let preemptions = preemptions + usize::from(long);
+    let preemptions = preemptions + usize::from(testkit::is_full());
     let mut config = shuttle::Config::new();
     // It warns that it knows no weaker ordering: see above.
     config.silence_warnings = true;
@@ -248,4 +247,13 @@ fn letters(places: u32, preemptions: usize) {
             "letters leaked with the mailbox"
         );
     });
+}
+
+testkit::full! {
+    "soak: one more preemption",
+    numbers_arrive_once_and_in_order => numbers_arrive_once_and_in_order_full,
+    each_submitters_numbers_arrive_in_its_order => each_submitters_numbers_arrive_in_its_order_full,
+    a_number_has_one_owner => a_number_has_one_owner_full,
+    whoever_looks_finds_what_is_there => whoever_looks_finds_what_is_there_full,
+    letters_arrive_once_and_none_is_leaked => letters_arrive_once_and_none_is_leaked_full,
 }

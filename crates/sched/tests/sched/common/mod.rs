@@ -20,11 +20,6 @@ use testkit::Random;
 /// (C, T).
 pub(crate) type Pair = (u64, u64);
 
-/// Whether the heavier form of a test was asked for: with any value of `CLOCKWISE_TEST_LONG`.
-pub(crate) fn long() -> bool {
-    std::env::var_os("CLOCKWISE_TEST_LONG").is_some()
-}
-
 /// Says what a search of state spaces has seen, on the process's own standard error: what a test prints is
 /// not shown of one that passes, and how much was searched is to be read in the log of every run.
 pub(crate) fn report_search(name: &str, sets: usize, states: usize, missing: usize) {

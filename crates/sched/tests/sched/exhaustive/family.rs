@@ -31,7 +31,7 @@ fn admitted_sets(n: usize, period_max: u64) -> Vec<Vec<Pair>> {
     all
 }
 
-/// All admitted pairs and triples that are searched when there is time for it.
+/// All admitted pairs and triples that are searched in full.
 pub(super) fn all() -> Vec<Vec<Pair>> {
     [admitted_sets(2, LONGEST), admitted_sets(3, LONGEST)].concat()
 }
@@ -46,12 +46,16 @@ pub(super) struct Family {
 /// All pairs with periods up to `pairs_until`, all triples with periods up to `triples_until`, and every
 /// `stride`-th triple with a longer one up to [`LONGEST`].
 ///
-/// In the heavier form of the tests all pairs and triples, or every `CLOCKWISE_TEST_STRIDE`-th of them.
-pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Family {
-    if common::long() {
-        let stride = stride_given();
-        let sets: Vec<_> = thinned(all().into_iter(), stride).collect();
-        let documented_as = vec![number(stride), number(sets.len())];
+/// In the full form of a test every `full_stride`-th of all pairs and triples.
+pub(super) fn family(
+    pairs_until: u64,
+    triples_until: u64,
+    stride: usize,
+    full_stride: usize,
+) -> Family {
+    if testkit::is_full() {
+        let sets: Vec<_> = thinned(all().into_iter(), full_stride).collect();
+        let documented_as = vec![number(full_stride), number(sets.len())];
         return Family {
             sets,
             documented_as,
@@ -72,7 +76,7 @@ pub(super) fn family(pairs_until: u64, triples_until: u64, stride: usize) -> Fam
 }
 
 impl Family {
-    /// The design says that this came of a search. It does not know of every stride of the heavier form.
+    /// The design says that this came of a search.
     pub(super) fn assert_documented(&self, search: &str, states: usize, missing: usize) {
         common::report_search(search, self.sets.len(), states, missing);
         let row = [&self.documented_as[..], &[number(states), number(missing)]].concat();
@@ -84,9 +88,8 @@ impl Family {
                 states.truncate(states.find(' ').unwrap_or(states.len()));
             }
         }
-        let of_this_stride = |cells: &Vec<String>| cells[0] == row[0];
         assert!(
-            common::long() && !documented.iter().any(of_this_stride) || documented.contains(&row),
+            documented.contains(&row),
             "{search}: {row:?}, but docs/design/scheduling.md says {documented:?}"
         );
     }
@@ -98,11 +101,4 @@ fn thinned(
     stride: usize,
 ) -> impl Iterator<Item = Vec<Pair>> {
     sets.skip(stride / 2).step_by(stride)
-}
-
-fn stride_given() -> usize {
-    let given = std::env::var("CLOCKWISE_TEST_STRIDE").ok();
-    given.map_or(1, |text| {
-        text.parse().expect("CLOCKWISE_TEST_STRIDE is a number")
-    })
 }

@@ -8,8 +8,8 @@
 //! not entered again, so when the search ends every schedule of any length has been covered. Of `exact`
 //! every request is offered once more as one that leaves a reserve, where there is one.
 //!
-//! Which sets: [`family`](family::family). `CLOCKWISE_TEST_LONG=1` searches all pairs and triples with
-//! periods up to 12, which takes days; with `CLOCKWISE_TEST_STRIDE=100` one in a hundred of them.
+//! Which sets: [`family`](family::family). Each search has a full form: all pairs and triples with periods up to
+//! 12, or one in so many of them where all would take days.
 //!
 //! Why whole service times suffice for the verdict: at a fixed deadline the demand left after a shorter
 //! service is the same and the time left is more, so slack is larger; `shorter` searches check it.
@@ -72,7 +72,7 @@ fn as_shipped() -> Plan {
 
 #[test]
 fn exact_never_misses() {
-    assert_no_miss("`exact`", &family(12, 8, 25), Plan::of(Policy::Exact));
+    assert_no_miss("`exact`", &family(12, 8, 25, 1), Plan::of(Policy::Exact));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn exact_with_bursts_never_misses() {
         burst_threshold: 3,
         ..Plan::of(Policy::Exact)
     };
-    assert_no_miss("`exact`, bursts until 3", &family(8, 6, 97), plan);
+    assert_no_miss("`exact`, bursts until 3", &family(8, 6, 97, 1), plan);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn exact_with_bursts_and_a_reserve_never_misses() {
         reserve: 2,
         ..Plan::of(Policy::Exact)
     };
-    let sets = family(8, 6, 97);
+    let sets = family(8, 6, 97, 11);
     assert_no_miss("`exact`, bursts until 3, reserve of 2", &sets, plan);
 }
 
@@ -101,7 +101,7 @@ fn exact_never_misses_with_early_requests() {
         early: true,
         ..Plan::of(Policy::Exact)
     };
-    assert_no_miss("`exact`, early requests", &family(8, 6, 701), plan);
+    assert_no_miss("`exact`, early requests", &family(8, 6, 701, 199), plan);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn exact_never_misses_when_services_are_shorter() {
         shorter: true,
         ..Plan::of(Policy::Exact)
     };
-    assert_no_miss("`exact`, shorter services", &family(8, 6, 97), plan);
+    assert_no_miss("`exact`, shorter services", &family(8, 6, 97, 1), plan);
 }
 
 #[test]
@@ -120,18 +120,22 @@ fn exact_never_misses_with_early_requests_and_shorter_services() {
         shorter: true,
         ..Plan::of(Policy::Exact)
     };
-    let sets = family(8, 5, 2_003);
+    let sets = family(8, 5, 2_003, 601);
     assert_no_miss("`exact`, early requests, shorter services", &sets, plan);
 }
 
 #[test]
 fn exact_as_shipped_never_misses() {
-    assert_no_miss("`exact` as shipped", &family(6, 4, 4_501), as_shipped());
+    assert_no_miss(
+        "`exact` as shipped",
+        &family(6, 4, 4_501, 1_801),
+        as_shipped(),
+    );
 }
 
 #[test]
 fn delta_l_never_misses() {
-    assert_no_miss("`delta-l`", &family(12, 8, 25), Plan::of(Policy::DeltaL));
+    assert_no_miss("`delta-l`", &family(12, 8, 25, 1), Plan::of(Policy::DeltaL));
 }
 
 #[test]
@@ -141,7 +145,7 @@ fn delta_l_never_misses_with_early_requests_and_shorter_services() {
         shorter: true,
         ..Plan::of(Policy::DeltaL)
     };
-    let sets = family(8, 6, 401);
+    let sets = family(8, 6, 401, 67);
     assert_no_miss("`delta-l`, early requests, shorter services", &sets, plan);
 }
 
@@ -177,7 +181,7 @@ fn nobody_is_late_because_the_arm_was_away() {
             burst_threshold: 3,
             ..Plan::of(Policy::Exact)
         };
-        assert_no_miss_away("`exact`, arm away", family(8, 6, 197), plan);
+        assert_no_miss_away("`exact`, arm away", family(8, 6, 197, 9), plan);
     }
     for policy in [Policy::Exact, Policy::DeltaL] {
         let plan = Plan {
@@ -187,7 +191,7 @@ fn nobody_is_late_because_the_arm_was_away() {
             ..Plan::of(policy)
         };
         let name = format!("`{policy}`, arm away, early requests, shorter services");
-        assert_no_miss_away(&name, family(6, 4, 4_501), plan);
+        assert_no_miss_away(&name, family(6, 4, 4_501, 1_801), plan);
     }
 }
 
@@ -272,7 +276,7 @@ fn admitted_as_sweeps(way: u64, away: u64, until: (u64, u64)) -> Vec<Vec<Pair>> 
 #[test]
 fn nobody_is_late_in_a_sweep() {
     let (mut sets, mut states) = (0, 0);
-    let long = common::long();
+    let long = testkit::is_full();
     for (way, away, until) in [
         (1, 1, if long { (16, 13) } else { (13, 11) }),
         (1, 2, if long { (16, 12) } else { (12, 10) }),
@@ -327,19 +331,19 @@ fn nobody_is_late_for_what_goes_in_over_predicted_time() {
             ..Plan::of(policy)
         };
         let name = format!("`{policy}`, over-predicted time");
-        assert_no_miss_away(&name, family(8, 5, 2_003), plan);
+        assert_no_miss_away(&name, family(8, 5, 2_003, 601), plan);
         let plan = Plan {
             early: true,
             away: 1,
             ..plan
         };
-        assert_no_miss_away(&name, family(6, 4, 4_501), plan);
+        assert_no_miss_away(&name, family(6, 4, 4_501, 1_801), plan);
     }
 }
 
 #[test]
 fn an_arm_that_is_away_and_not_charged_for_makes_late() {
-    let family = || family(8, 5, 2_003);
+    let family = || family(8, 5, 2_003, 601);
     let plan = |away, charges_away| Plan {
         away,
         charges_away,
@@ -361,7 +365,7 @@ fn an_arm_that_is_away_and_not_charged_for_makes_late() {
 
 #[test]
 fn one_tick_more_than_exact_slack_misses_in_every_set() {
-    let sets = family(12, 8, 25);
+    let sets = family(12, 8, 25, 9);
     let beyond = |beyond| Plan {
         beyond_slack: Some(beyond),
         ..Plan::of(Policy::Exact)
@@ -369,20 +373,20 @@ fn one_tick_more_than_exact_slack_misses_in_every_set() {
     let name = "`exact`, and S(t) + 1 let through";
     assert_eq!(sets_with_a_miss(name, &sets, beyond(1)), sets.sets.len());
     let name = "`exact`, and S(t) let through whatever else it says";
-    assert_no_miss(name, &family(8, 6, 197), beyond(0));
+    assert_no_miss(name, &family(8, 6, 197, 9), beyond(0));
 }
 
 #[test]
 fn delta_l_as_published_misses() {
     let plan = Plan::of(Policy::DeltaLPublished);
-    assert!(sets_with_a_miss("`delta-l-published`", &family(12, 8, 25), plan) > 0);
+    assert!(sets_with_a_miss("`delta-l-published`", &family(12, 8, 25, 1), plan) > 0);
 }
 
 #[test]
 fn lst_and_edf_miss() {
     for policy in [Policy::Lst, Policy::Edf] {
         let name = format!("`{}`", policy.name());
-        assert!(sets_with_a_miss(&name, &family(12, 8, 25), Plan::of(policy)) > 0);
+        assert!(sets_with_a_miss(&name, &family(12, 8, 25, 1), Plan::of(policy)) > 0);
     }
     // The thesis's two tasks, in tens of its ticks.
     let plan = Plan::of(Policy::Lst);
@@ -396,4 +400,24 @@ fn there_are_as_many_sets_as_the_design_says() {
     common::design::assert_says(&format!(
         "{all} admitted pairs and triples with periods up to 12"
     ));
+}
+
+testkit::full! {
+    "soak: all pairs and triples with periods up to 12, or one in many of them",
+    exact_never_misses => exact_never_misses_full,
+    exact_with_bursts_never_misses => exact_with_bursts_never_misses_full,
+    exact_with_bursts_and_a_reserve_never_misses => exact_with_bursts_and_a_reserve_never_misses_full,
+    exact_never_misses_with_early_requests => exact_never_misses_with_early_requests_full,
+    exact_never_misses_when_services_are_shorter => exact_never_misses_when_services_are_shorter_full,
+    exact_never_misses_with_early_requests_and_shorter_services => exact_never_misses_with_early_requests_and_shorter_services_full,
+    exact_as_shipped_never_misses => exact_as_shipped_never_misses_full,
+    delta_l_never_misses => delta_l_never_misses_full,
+    delta_l_never_misses_with_early_requests_and_shorter_services => delta_l_never_misses_with_early_requests_and_shorter_services_full,
+    nobody_is_late_because_the_arm_was_away => nobody_is_late_because_the_arm_was_away_full,
+    nobody_is_late_in_a_sweep => nobody_is_late_in_a_sweep_full,
+    nobody_is_late_for_what_goes_in_over_predicted_time => nobody_is_late_for_what_goes_in_over_predicted_time_full,
+    an_arm_that_is_away_and_not_charged_for_makes_late => an_arm_that_is_away_and_not_charged_for_makes_late_full,
+    one_tick_more_than_exact_slack_misses_in_every_set => one_tick_more_than_exact_slack_misses_in_every_set_full,
+    delta_l_as_published_misses => delta_l_as_published_misses_full,
+    lst_and_edf_miss => lst_and_edf_miss_full,
 }

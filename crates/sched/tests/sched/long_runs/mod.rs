@@ -13,7 +13,6 @@
 mod decisions;
 mod tasks;
 
-use crate::common;
 use crate::common::model::ModelTask;
 use sched::book::Book;
 use sched::core::{Core, CoreOptions, Policy, Service};
@@ -194,7 +193,7 @@ impl Run {
 
 fn runs(name: &str, default_seed: u64, options: impl Fn(&mut Random) -> CoreOptions) {
     let seed = testkit::seed(name, Some(default_seed));
-    let runs = if common::long() { 20_000 } else { 2_000 };
+    let runs = if testkit::is_full() { 20_000 } else { 2_000 };
     let mut total = Counts::default();
     for index in 0..runs {
         let mut random = Random(seed.wrapping_mul(1_000_003) + index);
@@ -233,4 +232,11 @@ fn delta_l_is_never_late_and_never_above_exact_slack() {
         best_effort_share_percent: random.range(0, 100) as u8,
         ..CoreOptions::default()
     });
+}
+
+testkit::full! {
+    "soak: ten times as many runs",
+    exact_is_never_late_and_decides_as_the_definition_says => exact_is_never_late_and_decides_as_the_definition_says_full,
+    exact_with_bursts_is_never_late => exact_with_bursts_is_never_late_full,
+    delta_l_is_never_late_and_never_above_exact_slack => delta_l_is_never_late_and_never_above_exact_slack_full,
 }

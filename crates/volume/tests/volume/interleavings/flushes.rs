@@ -87,3 +87,10 @@ fn a_flush_beside_a_write_leaves_the_next_one_its_work() {
         together([Box::new(writer), Box::new(flusher)]);
     });
 }
+
+testkit::full! {
+    "soak: one more preemption",
+    what_was_answered_before_a_flush_is_durable_after_it => what_was_answered_before_a_flush_is_durable_after_it_full,
+    what_was_discarded_before_a_flush_stays_so_after_it => what_was_discarded_before_a_flush_stays_so_after_it_full,
+    a_flush_beside_a_write_leaves_the_next_one_its_work => a_flush_beside_a_write_leaves_the_next_one_its_work_full,
+}

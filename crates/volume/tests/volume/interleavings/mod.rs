@@ -68,11 +68,10 @@ const FOREIGN: u64 = 0xdead;
 const CHUNKS: usize = 2;
 const SECTORS: usize = 2;
 
-/// Runs a scenario under every schedule with at most so many preemptions; with `CLOCKWISE_TEST_LONG`
-/// one more.
+/// Runs a scenario under every schedule with at most so many preemptions; in full one
+/// more.
 fn explore(name: &str, preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
-    let long = std::env::var_os("CLOCKWISE_TEST_LONG").is_some();
-    let preemptions = preemptions + usize::from(long);
+    let preemptions = preemptions + usize::from(testkit::is_full());
     let scheduler = bounded::Bounded::new(preemptions);
     let schedules = shuttle::Runner::new(scheduler, shuttle::Config::new()).run(scenario);
     println!("{name}: {schedules} schedules with at most {preemptions} preemptions");

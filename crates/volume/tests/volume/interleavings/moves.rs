@@ -168,3 +168,13 @@ fn a_retired_extent_is_left_alone() {
         }
     });
 }
+
+testkit::full! {
+    "soak: one more preemption",
+    a_write_is_not_lost_to_a_move => a_write_is_not_lost_to_a_move_full,
+    two_writes_are_not_lost_to_a_move => two_writes_are_not_lost_to_a_move_full,
+    a_place_is_not_given_away_under_a_read => a_place_is_not_given_away_under_a_read_full,
+    a_read_may_sleep_over_two_moves => a_read_may_sleep_over_two_moves_full,
+    a_read_does_not_take_new_bits_for_the_old_place => a_read_does_not_take_new_bits_for_the_old_place_full,
+    a_retired_extent_is_left_alone => a_retired_extent_is_left_alone_full,
+}

@@ -148,3 +148,11 @@ fn everybody_gets_their_turn() {
         assert_eq!(world.read(0), Ok([7, 8]));
     });
 }
+
+testkit::full! {
+    "soak: one more preemption",
+    two_first_writers_of_a_chunk => two_first_writers_of_a_chunk_full,
+    a_reader_beside_first_writers => a_reader_beside_first_writers_full,
+    a_writer_and_a_discarder => a_writer_and_a_discarder_full,
+    everybody_gets_their_turn => everybody_gets_their_turn_full,
+}
