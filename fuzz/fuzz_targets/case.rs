@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sim::adversary::fuzzing::case(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lab::adversary::fuzzing::case(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sim::experiment::fuzzing::experiment(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lab::experiment::fuzzing::experiment(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sim::trace::fuzzing::trace(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lab::trace::fuzzing::trace(data));

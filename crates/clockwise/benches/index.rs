@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use day::{Camera, SECONDS};
+use drives::emulator::{DriveOptions, EmulatedDrive};
+use drives::plant::PlantSpec;
 use engine::buffer::Memory;
 use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
@@ -28,8 +30,6 @@ use media::archive::index::GROUP;
 use media::archive::{Archive, Recording, groups_in};
 use sched::profile::DriveProfile;
 use sched::units::Bytes;
-use sim::emulator::{DriveOptions, EmulatedDrive};
-use sim::plant::PlantSpec;
 
 const CAMERAS: [(&str, Camera); 2] = [
     (

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use drives::emulator::{DriveOptions, EmulatedDrive};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
 use engine::pool::PoolDisk;
@@ -18,7 +19,6 @@ use engine::uring::UringDisk;
 use rustix::fs::FallocateFlags;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::{Bytes, SectorCount};
-use sim::emulator::{DriveOptions, EmulatedDrive};
 
 use crate::config::{Config, DiskConfig, DiskKind};
 use crate::failure::{Failure, Wrong, host_help};

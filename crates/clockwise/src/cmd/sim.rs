@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use lab::sweep::Sweep;
+use lab::thesis::figures::{Clock, Figure, FigureError, Options, Page, figure, online};
+use lab::thesis::{Source, Times};
 use sched::policy::Policy;
 use serde::Serialize;
-use sim::sweep::Sweep;
-use sim::thesis::figures::{Clock, Figure, FigureError, Options, Page, figure, online};
-use sim::thesis::{Source, Times};
 
 use crate::failure::{Failure, io_failure};
 use crate::print::Output;
@@ -151,7 +151,7 @@ fn parsed_figure(text: &str) -> Result<Wanted, String> {
         return Ok(Wanted::All);
     }
     let number = text.parse().map(Wanted::One);
-    number.map_err(|error: sim::thesis::figures::UnknownFigure| format!("{error}, and `all`"))
+    number.map_err(|error: lab::thesis::figures::UnknownFigure| format!("{error}, and `all`"))
 }
 
 /// A part of CELLO's day.

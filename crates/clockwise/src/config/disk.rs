@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use drives::plant::PlantSpec;
+use drives::plant::spec::BUILT_IN;
 use engine::disk::Durability;
 use sched::profile::{DriveProfile, ProfileError};
 use sched::units::Bytes;
 use serde::Deserialize;
-use sim::plant::PlantSpec;
-use sim::plant::spec::BUILT_IN;
 use toml::Spanned;
 
 use super::real;

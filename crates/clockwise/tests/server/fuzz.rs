@@ -18,8 +18,8 @@ const TARGETS: [Target; 15] = [
     ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
     ("data_greeting", session::fuzzing::data_greeting, 200_000),
     ("profile", config::fuzzing::profile, 20_000),
-    ("trace", sim::trace::fuzzing::trace, 50_000),
-    ("case", sim::adversary::fuzzing::case, 20_000),
+    ("trace", lab::trace::fuzzing::trace, 50_000),
+    ("case", lab::adversary::fuzzing::case, 20_000),
     ("rtsp_input", media::fuzzing::input, 50_000),
     ("sdp", media::fuzzing::description, 50_000),
     ("rtsp_login", media::fuzzing::login, 50_000),
@@ -28,7 +28,7 @@ const TARGETS: [Target; 15] = [
     ("media_block", media::fuzzing::block, 100_000),
     ("media_index", media::fuzzing::index, 100_000),
     ("media_export", media::fuzzing::export, 50_000),
-    ("experiment", sim::experiment::fuzzing::experiment, 10_000),
+    ("experiment", lab::experiment::fuzzing::experiment, 10_000),
 ];
 
 fn below(random: &mut Random, bound: usize) -> usize {

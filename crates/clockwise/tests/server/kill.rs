@@ -240,7 +240,7 @@ fn sigterm_ends_streams_and_clients_in_good_order() {
 
 /// A drive that takes so long for each sector it reads and writes, and what it is a configuration of.
 fn with_a_slow_drive(site: &Site, read_ns: u64, write_ns: u64) {
-    let plant = include_str!("../../../sim/plants/quantum-atlas-ii.toml");
+    let plant = include_str!("../../../drives/plants/quantum-atlas-ii.toml");
     let slow = plant
         .replacen(
             "bus_sector_ns = 50_900",

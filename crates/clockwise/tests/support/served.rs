@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use clockwise::exports::nbd::{NbdConfig, Server};
 use clockwise::exports::{ExportReservation, Volumes};
+use drives::emulator::{DriveOptions, EmulatedDrive};
+use drives::plant::PlantSpec;
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
@@ -15,8 +17,6 @@ use engine::uring::UringDisk;
 use rand::rngs::StdRng;
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
-use sim::emulator::{DriveOptions, EmulatedDrive};
-use sim::plant::PlantSpec;
 
 use testkit::disks::platter::{MemDisk, Platter};
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use serde::Serialize;
-use sim::adversary::{
+use lab::adversary::{
     Case, CaseError, Findings, Happening, Options, Step, Way, gantt, replay, search,
 };
+use serde::Serialize;
 
 use super::{AdversaryArgs, ReplayArgs, threads};
 use crate::failure::{Failure, Place, io_failure};

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use lab::experiment::{Experiment, ExperimentError, Results, RunResult, TraceRead};
+use lab::sweep::Sweep;
+use lab::thesis::{Measured, Source};
+use lab::trace::write_file;
 use sched::units::Bytes;
 use serde::Serialize;
-use sim::experiment::{Experiment, ExperimentError, Results, RunResult, TraceRead};
-use sim::sweep::Sweep;
-use sim::thesis::{Measured, Source};
-use sim::trace::write_file;
 
 use super::{CelloArgs, RunArgs, threads};
 use crate::failure::{Failure, SourceFile, io_failure};

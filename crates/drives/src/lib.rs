@@ -1,0 +1,11 @@
+//! Drives that are not there: mechanical models of them, and disks that take as long as the models say.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`plant`] | the mechanical model of a drive: when does a request complete? |
+//! | [`emulator`] | a disk whose requests complete, in real time, when the model says so |
+
+#![forbid(unsafe_code)]
+
+pub mod emulator;
+pub mod plant;

@@ -1,0 +1,28 @@
+//! Schedulers on modelled drives: virtual time, farms of disks, traces, and the experiments of the papers.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`adversary`] | schedulers against tasks that do all they may to be late |
+//! | [`atlas`] | the simulated Quantum Atlas-II beside the measured one |
+//! | [`cello`] | best-effort load like that of a server in 1992 |
+//! | [`chart`] | pictures of curves |
+//! | [`experiment`] | experiments that a file describes |
+//! | [`farm`] | several disks with volumes, streams and traces on them |
+//! | [`run`] | virtual time: the scheduler against a plant |
+//! | [`sweep`] | many runs at a time, kept |
+//! | [`thesis`] | the experiments of the thesis |
+//! | [`trace`] | requests that others have recorded, in six formats |
+
+#![forbid(unsafe_code)]
+
+pub mod adversary;
+pub mod atlas;
+pub mod cello;
+pub mod chart;
+mod dice;
+pub mod experiment;
+pub mod farm;
+pub mod run;
+pub mod sweep;
+pub mod thesis;
+pub mod trace;

@@ -1,0 +1,119 @@
+//! One disk in virtual time: the scheduler, the plant that it serves, and what went on between them.
+
+use drives::plant::{Breakdown, Plant};
+use sched::disk::{Completed, DiskReport, DiskScheduler, SubmitError};
+use sched::request::{Decision, Dispatch, Request};
+use sched::units::{Nanos, Time};
+
+use super::account::{Account, DiskAccount};
+
+/// What the plant is busy with.
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    until: Time,
+    dispatch: Dispatch,
+    breakdown: Breakdown,
+}
+
+/// A scheduler with its disk. Whoever drives it delivers everything that happens at an instant, completions
+/// too, before it asks for a [decision](Self::decide), as a dispatcher drains its inbox before it decides.
+pub struct Machine {
+    plant: Plant,
+    scheduler: DiskScheduler,
+    busy: Option<Busy>,
+    look_at: Option<Time>,
+    account: Account,
+}
+
+impl Machine {
+    /// An idle disk.
+    #[must_use]
+    pub fn new(plant: Plant, scheduler: DiskScheduler) -> Self {
+        Self {
+            plant,
+            scheduler,
+            busy: None,
+            look_at: None,
+            account: Account::default(),
+        }
+    }
+
+    /// When something happens next by itself.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        match (&self.busy, self.look_at) {
+            (Some(busy), _) => Some(busy.until),
+            (None, look_at) => look_at,
+        }
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// What the scheduler says; nothing is queued then.
+    pub fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError> {
+        self.scheduler.submit(now, request)
+    }
+
+    /// What the disk completes at `now`, if it completes something.
+    pub fn completed(&mut self, now: Time) -> Option<(Dispatch, Completed)> {
+        let busy = self.busy.take_if(|busy| busy.until <= now)?;
+        let Busy {
+            dispatch,
+            breakdown,
+            ..
+        } = busy;
+        let completed = self
+            .scheduler
+            .completed(now, dispatch.id)
+            .expect("the scheduler knows what it has dispatched");
+        self.account
+            .completed(now, &dispatch, &breakdown, &completed);
+        Some((dispatch, completed))
+    }
+
+    /// Asks what to do, if the disk is free, and does it.
+    pub fn decide(&mut self, now: Time) {
+        if self.busy.is_some() {
+            return;
+        }
+        self.look_at = None;
+        match self.scheduler.decide(now) {
+            Decision::Issue(dispatch) => {
+                let Dispatch {
+                    op, start, count, ..
+                } = dispatch;
+                let service = self.plant.service(now, op, start, count);
+                self.account.dispatched(now, &dispatch);
+                self.busy = Some(Busy {
+                    until: service.completed,
+                    dispatch,
+                    breakdown: service.breakdown,
+                });
+            }
+            Decision::Wait { until } => {
+                self.look_at = until.map(|until| until.max(now + Nanos(1)));
+            }
+        }
+    }
+
+    /// What the scheduler says of itself.
+    pub fn report(&mut self, now: Time) -> DiskReport {
+        self.scheduler.report(now)
+    }
+
+    /// What went on, until `ended`.
+    #[must_use]
+    pub fn into_account(self, ended: Time) -> DiskAccount {
+        self.account.ended(ended)
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine")
+            .field("busy", &self.busy)
+            .field("look_at", &self.look_at)
+            .finish_non_exhaustive()
+    }
+}
