@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sched::units::Sector;
 
-use crate::disk::Owner;
-use crate::disk::mark::{self, MARK_AT};
-use crate::disk::payload::{BAD_PER_RECORD, Change};
-use crate::disk::superblock::second_copy_at;
-use crate::disk::table::Table;
 use crate::error::VolumeError;
 use crate::image::NodeAt;
 use crate::log::{log_extents_max, measure};
+use crate::ondisk::Owner;
+use crate::ondisk::mark::{self, MARK_AT};
+use crate::ondisk::payload::{BAD_PER_RECORD, Change};
+use crate::ondisk::superblock::second_copy_at;
+use crate::ondisk::table::Table;
 use crate::owner::expect;
 use crate::place::{Place, VolumeId};
 use crate::plan::{Checkpoint, Draft, Effect, node_at};

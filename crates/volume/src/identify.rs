@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use sched::units::Sector;
 
-use crate::disk::superblock::{Superblock, SuperblockError, second_copy_at};
 use crate::limits::BLOCK_BYTES;
 use crate::medium::{Candidate, Medium};
+use crate::ondisk::superblock::{Superblock, SuperblockError, second_copy_at};
 use crate::place::DiskNumber;
 use crate::pool::Uuid;
 use crate::problem::Problem;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use sched::units::{Sector, SectorCount};
 
-use crate::disk::payload::Change;
 use crate::error::VolumeError;
 use crate::extent::Extent;
+use crate::ondisk::payload::Change;
 use crate::place::{Geometry, Place, VolumeId};
 use crate::placement::Placement;
 use crate::plan::Effect;

@@ -16,7 +16,7 @@
 
 use sched::units::Sector;
 
-use crate::disk::superblock::Superblock;
+use crate::ondisk::superblock::Superblock;
 use crate::place::DiskNumber;
 use crate::plan::{Draft, Effect};
 use crate::pool::{Phase, PoolState};

@@ -7,15 +7,15 @@ use sched::units::{Bytes, SectorCount};
 
 use crate::alloc::FreeMap;
 use crate::dirty::Shared;
-use crate::disk::Owner;
-use crate::disk::payload::Change;
-use crate::disk::superblock::Superblock;
 use crate::error::VolumeError;
 use crate::extent::Extent;
 use crate::image::{NodeAt, NodeImage};
 use crate::log::{LogState, budget, extents_for_blocks, log_extents_max, node_blocks};
 use crate::map::VolumeMap;
 use crate::medium::{Candidate, Medium};
+use crate::ondisk::Owner;
+use crate::ondisk::payload::Change;
+use crate::ondisk::superblock::Superblock;
 use crate::open::{Opened, check_owners, newest_superblock, read_pool};
 use crate::place::{DiskNumber, Geometry, Place, VolumeId};
 use crate::placement::{DiskRange, Placement};
@@ -416,11 +416,11 @@ pub(crate) fn node_of(name: &str, map: &VolumeMap) -> Vec<Change> {
 /// The extents of a volume from `from` on, as changes.
 pub(crate) fn extents_of(map: &VolumeMap, from: usize) -> Vec<Change> {
     let geometry = map.geometry();
-    let per_record = crate::disk::payload::extents_per_record(geometry);
+    let per_record = crate::ondisk::payload::extents_per_record(geometry);
     let of = |extent: &Arc<Extent>| {
         (
             extent.place(),
-            crate::disk::payload::Written::of(&extent.written(), geometry),
+            crate::ondisk::payload::Written::of(&extent.written(), geometry),
         )
     };
     let chunk = |(index, part): (usize, &[Arc<Extent>])| Change::Extents {

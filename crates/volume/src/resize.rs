@@ -5,10 +5,10 @@ use std::sync::Arc;
 use sched::units::{Bytes, SECTOR_BYTES, SectorCount};
 
 use crate::chunks::ChunkSet;
-use crate::disk::payload::{BitRun, Change, Written};
 use crate::error::VolumeError;
 use crate::log::node_blocks;
 use crate::map::VolumeMap;
+use crate::ondisk::payload::{BitRun, Change, Written};
 use crate::place::VolumeId;
 use crate::placement::Placement;
 use crate::plan::{Effect, fresh_extents, whole_sectors};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::disk::payload::{BitRun, Change, Written, runs_per_record};
 use crate::error::VolumeError;
 use crate::map::VolumeMap;
+use crate::ondisk::payload::{BitRun, Change, Written, runs_per_record};
 use crate::place::{DiskNumber, VolumeId};
 use crate::plan::Effect;
 use crate::pool::PoolState;

@@ -8,7 +8,7 @@ use sched::predict::Predictor;
 use sched::request::Urgency;
 use sched::task::TaskParams;
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector};
-use volume::disk::superblock::Superblock;
+use volume::ondisk::superblock::Superblock;
 use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
 
 use super::control::{Pool, host};
