@@ -2,13 +2,14 @@
 //! must come out of its encoder the same.
 
 use crate::medium::{Candidate, Medium};
+use crate::ondisk::change::Change;
 use crate::ondisk::first_owner;
-use crate::ondisk::payload::Change;
 use crate::ondisk::record::{Header, PAYLOAD_BYTES_MAX, Record, RecordError};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::table::Table;
 use crate::place::Geometry;
-use crate::pool::{PoolState, Uuid};
+use crate::place::Uuid;
+use crate::pool::PoolState;
 use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 
 /// The pool that the corpus is of.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sched::units::Bytes;
 
-use crate::ondisk::payload::{Change, Written};
+use crate::ondisk::change::{Change, Written};
 use crate::ondisk::table::Located;
 use crate::place::{Place, VolumeId};
 

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum_around;
 use crate::limits::BLOCK_BYTES;
-use crate::pool::Uuid;
+use crate::place::Uuid;
 
 /// Where it is on the table's disk, in sectors.
 pub const MARK_AT: u64 = (32 << 10) / SECTOR_BYTES;

@@ -3,18 +3,18 @@
 //! Every structure is a whole number of 4 KiB blocks, names its pool, and carries a CRC-64/NVME over
 //! itself. All numbers are little-endian. The `parse` functions accept any bytes at all.
 
+pub mod change;
 pub mod mark;
 pub mod payload;
 pub mod record;
 pub mod superblock;
 pub mod table;
-mod written;
+pub(crate) mod written;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::place::{DiskNumber, Place};
-use crate::pool::Uuid;
+use crate::place::{DiskNumber, Place, Uuid};
 
 /// Which start of the pool wrote something: 64 random bits.
 pub type Owner = [u8; 8];
@@ -116,4 +116,15 @@ impl RawPosition {
             block: self.block.get(),
         }
     }
+}
+
+/// What is wrong with a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PayloadError(pub &'static str);
+
+fn take<T: FromBytes + Unaligned>(input: &mut &[u8]) -> Result<T, PayloadError> {
+    let (value, rest) = T::read_from_prefix(input).map_err(|_| PayloadError("too short"))?;
+    *input = rest;
+    Ok(value)
 }

@@ -1,105 +1,15 @@
-//! What log records say.
+//! What log records say, as bytes.
 
 use sched::units::{Bytes, SECTOR_BYTES};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::RawPlace;
+use super::change::{BitRun, Change, Written};
 use super::record::PAYLOAD_BYTES_MAX;
-use super::written::PART;
+use super::written::{PART, words};
+use super::{PayloadError, RawPlace, take};
 use crate::limits::{COUNTER_MAX, NAME_BYTES_MAX, VOLUME_EXTENTS_MAX};
-use crate::place::{Geometry, Place, VolumeId};
-
-pub use super::written::Written;
-pub(crate) use super::written::words;
-
-/// Consecutive extents of a volume whose bits have changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BitRun {
-    /// The first of them.
-    pub first: u32,
-    /// How many; one, if some of its chunks are written and some are not.
-    pub count: u32,
-    /// What of them is written now.
-    pub written: Written,
-}
-
-/// A change of the pool's metadata.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// The beginning of a full node; [`Change::Extents`] follow until it has all its extents.
-    Node {
-        /// The volume.
-        volume: VolumeId,
-        /// Its size.
-        size: Bytes,
-        /// How many extents it has.
-        extents: u32,
-        /// Its name.
-        name: String,
-    },
-    /// More extents of the volume of the node or resize before it.
-    Extents {
-        /// The volume.
-        volume: VolumeId,
-        /// The index in the volume of the first.
-        first: u32,
-        /// Where they are and what of them is written.
-        extents: Vec<(Place, Written)>,
-    },
-    /// A new size; when it grows, [`Change::Extents`] follow until it has all its extents.
-    Resize {
-        /// The volume.
-        volume: VolumeId,
-        /// Its new size.
-        size: Bytes,
-        /// How many extents it has then.
-        extents: u32,
-    },
-    /// An extent has moved; what of it is written is the same.
-    Move {
-        /// The volume.
-        volume: VolumeId,
-        /// The index of the extent.
-        index: u32,
-        /// Where it is now.
-        to: Place,
-    },
-    /// The volume is no more.
-    Delete {
-        /// The volume.
-        volume: VolumeId,
-    },
-    /// The volume has another name.
-    Rename {
-        /// The volume.
-        volume: VolumeId,
-        /// Its new name.
-        name: String,
-    },
-    /// What is written in these extents of the volume.
-    Bits {
-        /// The volume.
-        volume: VolumeId,
-        /// Ascending.
-        runs: Vec<BitRun>,
-    },
-    /// Extents that are not to be used.
-    Bad {
-        /// Where.
-        places: Vec<Place>,
-    },
-    /// The log goes on at the beginning of this extent.
-    Link {
-        /// The extent.
-        to: Place,
-    },
-}
-
-/// What is wrong with a payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct PayloadError(pub &'static str);
+use crate::place::{Geometry, VolumeId};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -151,12 +61,6 @@ pub(crate) fn runs_per_record(geometry: Geometry) -> usize {
 /// The most places in a [`Change::Bad`].
 pub(crate) const BAD_PER_RECORD: usize =
     (PAYLOAD_BYTES_MAX - size_of::<RawList>()) / size_of::<RawPlace>();
-
-pub(super) fn take<T: FromBytes + Unaligned>(input: &mut &[u8]) -> Result<T, PayloadError> {
-    let (value, rest) = T::read_from_prefix(input).map_err(|_| PayloadError("too short"))?;
-    *input = rest;
-    Ok(value)
-}
 
 fn take_name(input: &mut &[u8]) -> Result<String, PayloadError> {
     let length = usize::from(take::<U16>(input)?.get());

@@ -19,11 +19,10 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::payload::{Change, PayloadError};
-use super::{Owner, checksum_around};
+use super::change::Change;
+use super::{Owner, PayloadError, checksum_around};
 use crate::limits::{BLOCK_BYTES, DISKS_MAX, RECORD_BLOCKS_MAX};
-use crate::place::{DiskNumber, Geometry, Place};
-use crate::pool::Uuid;
+use crate::place::{DiskNumber, Geometry, Place, Uuid};
 
 /// Flag of a transaction's last record.
 pub const COMMIT: u8 = 1;

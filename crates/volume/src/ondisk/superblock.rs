@@ -10,8 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Owner, checksum_around, first_owner};
 use crate::limits::{BLOCK_BYTES, COUNTER_MAX, DISK_EXTENTS_MAX, DISKS_MAX, HEADER_BYTES};
-use crate::place::{DiskNumber, Geometry};
-use crate::pool::Uuid;
+use crate::place::{DiskNumber, Geometry, Uuid};
 
 /// The version of the format that this crate writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 2;

@@ -9,8 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Owner, Position, RawPlace, RawPosition, checksum_around, first_owner};
 use crate::limits::{BLOCK_BYTES, COUNTER_MAX, HEADER_BYTES, VOLUMES_MAX};
-use crate::place::{Place, VolumeId};
-use crate::pool::Uuid;
+use crate::place::{Place, Uuid, VolumeId};
 
 /// The room for one copy.
 pub const TABLE_BYTES: u64 = 480 << 10;

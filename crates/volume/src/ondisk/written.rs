@@ -2,7 +2,7 @@
 
 use zerocopy::little_endian::U64;
 
-use super::payload::{PayloadError, take};
+use super::{PayloadError, take};
 use crate::chunks::{ChunkSet, WORDS};
 use crate::place::Geometry;
 
