@@ -12,28 +12,29 @@
 //! | [`uring`] | block devices and files |
 //! | [`dispatcher`] | one thread per disk that owns its queues and the disk |
 //! | [`pool`] | the control plane: disks, volumes, reservations |
-//! | [`front`] | the data path: volume requests in, physical requests out |
+//! | [`volume_io`] | the data path: volume requests in, physical requests out |
 //! | [`stream`] | reserved bandwidth, and sessions that use it at their pace |
 //! | [`status`] | what is promised and what happened |
 
+mod background;
 pub mod buffer;
 pub mod clock;
 pub mod completion;
 pub mod disk;
 pub mod dispatcher;
 pub mod event;
-pub mod front;
 mod handoff;
 mod latency;
-mod mover;
 pub mod panics;
 pub mod pool;
-mod raw;
 pub mod rt;
+mod state;
 pub mod status;
 pub mod stream;
 mod sync;
 pub mod uring;
+pub mod volume_io;
+pub use volume_io as front;
 
 #[cfg(test)]
 #[path = "../../sched/src/random_tests.rs"]

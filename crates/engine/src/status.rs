@@ -3,6 +3,7 @@
 
 pub(crate) mod health;
 mod shares;
+pub(crate) mod volumes;
 mod waits;
 
 use std::fmt;
@@ -14,9 +15,8 @@ use serde::Serialize;
 use crate::clock;
 use crate::disk::Durability;
 use crate::dispatcher::DispatcherReport;
-use crate::pool::core::PoolCore;
-use crate::pool::disks::DiskCore;
-use crate::pool::volumes;
+use crate::state::disk::core::DiskCore;
+use crate::state::pool::core::PoolCore;
 
 pub(crate) use shares::shares;
 pub use shares::{ShareDisk, ShareStatus};

@@ -6,27 +6,27 @@ use sched::task::TaskParams;
 use sched::units::Bytes;
 use volume::CreateSpec;
 
-use super::core::PoolCore;
-use super::error::PoolError;
-use super::options::{Placement, Progress, VolumeSpec};
 use super::placement;
-use super::volumes::{self, PlaceRun, Volume, VolumeInfo};
+use crate::background::mover;
 use crate::buffer::{Memory, MemoryError};
 use crate::clock;
-use crate::front::volume_core::VolumeCore;
-use crate::front::{
-    BestEffortReservation, Client, ClientOptions, ReservedShare, VolumeOp, VolumeRequest,
-};
-use crate::mover;
+use crate::state::error::PoolError;
+use crate::state::options::{Placement, Progress, VolumeSpec};
+use crate::state::pool::core::PoolCore;
+use crate::state::volume::VolumeCore;
+use crate::status::volumes::{self, PlaceRun, Volume, VolumeInfo};
 use crate::status::{self, PoolHealth, PoolStatus, WaitStatus, Warning};
 use crate::stream::{self, Refusal, Stream, StreamSpec};
+use crate::volume_io::{
+    BestEffortReservation, Client, ClientOptions, ReservedShare, VolumeOp, VolumeRequest,
+};
 
 /// Disks that are served together. See the [module](super).
 ///
 /// Dropping the last handle stops the dispatchers without making anything durable; [`Pool::close`]
 /// ends in good order. Clients, volumes and streams may outlive it and are refused from then on.
 pub struct Pool {
-    pub(super) core: Arc<PoolCore>,
+    pub(crate) core: Arc<PoolCore>,
 }
 
 impl Pool {

@@ -12,19 +12,19 @@ use volume::ondisk::superblock::Superblock;
 use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
 
 use super::control::{Pool, host};
-use super::core::{CoreParts, PoolCore};
-use super::disks::DiskCore;
-use super::error::PoolError;
 use super::marks::mark_of;
-use super::meta::Meta;
-use super::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
-use super::ownership::new_owner;
 use super::start::{Service, Started, StartedMedium, start};
+use crate::background::metadata::Meta;
+use crate::background::ownership::new_owner;
+use crate::background::raw::{RawError, RawIo, Unperformed};
 use crate::buffer::Memory;
 use crate::clock;
-use crate::front::worker::Worker;
-use crate::raw::{RawError, RawIo, Unperformed};
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
+use crate::state::disk::core::DiskCore;
+use crate::state::error::PoolError;
+use crate::state::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
+use crate::state::pool::core::{CoreParts, PoolCore};
+use crate::volume_io::worker::Worker;
 
 /// The extent size where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
@@ -75,7 +75,7 @@ pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
     }
 }
 
-pub(super) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

@@ -3,9 +3,9 @@
 use sched::units::{Bytes, SECTOR_BYTES, Sector};
 use volume::{DiskNumber, DiskRange};
 
-use super::core::PoolCore;
-use super::error::PoolError;
-use super::options::Placement;
+use crate::state::error::PoolError;
+use crate::state::options::Placement;
+use crate::state::pool::core::PoolCore;
 
 /// The placement in the terms of the pool's metadata.
 ///

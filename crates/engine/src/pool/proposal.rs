@@ -6,8 +6,8 @@ use std::ops::Range;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::Pool;
-use super::disks::DiskCore;
-use super::volumes::Volume;
+use crate::state::disk::core::DiskCore;
+use crate::status::volumes::Volume;
 use crate::stream::{self, StreamSpec};
 
 /// Of a range of more blocks it is not searched what would fit: each of them is looked at, for somebody

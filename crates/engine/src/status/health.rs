@@ -7,8 +7,8 @@ use sched::units::{Nanos, Time};
 
 use super::{DiskHealth, MetadataStatus, PoolHealth};
 use crate::clock;
-use crate::pool::core::PoolCore;
-use crate::pool::disks::DiskCore;
+use crate::state::disk::core::DiskCore;
+use crate::state::pool::core::PoolCore;
 
 pub(crate) fn pool(core: &PoolCore) -> PoolHealth {
     PoolHealth {

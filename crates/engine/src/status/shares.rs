@@ -3,7 +3,7 @@
 use sched::task::TaskId;
 use serde::Serialize;
 
-use crate::pool::core::PoolCore;
+use crate::state::pool::core::PoolCore;
 
 /// A reservation's part of one disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

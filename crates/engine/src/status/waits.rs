@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::health;
 use crate::clock;
-use crate::front::rounds::Round;
-use crate::pool::core::PoolCore;
+use crate::state::pool::core::PoolCore;
+use crate::volume_io::rounds::Round;
 
 /// A flush of a volume, or a write that must be durable, that waits for a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -10,14 +10,14 @@ use parking_lot::{Condvar, Mutex};
 use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use super::ahead::Target;
-use super::core::StreamCore;
 use super::open::{self, Changed};
 use super::reserve::{Refusal, Stream};
 use crate::buffer::Account;
-use crate::front::client::ClientCore;
 use crate::pool::control::memory_refusal;
+use crate::state::stream::ahead::Target;
+use crate::state::stream::core::StreamCore;
 use crate::status::StreamStatus;
+use crate::volume_io::client::ClientCore;
 
 /// The most buffers that a stream can have: each that is added has an account, and with it a descriptor, of its own.
 pub const BUFFERS_MAX: usize = 64;

@@ -5,11 +5,9 @@
 //! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it; with [`BlockWriter`] and
 //! [`BlockReader`] whoever has an event loop of its own fills and uses its blocks itself.
 
-mod ahead;
 mod blocks;
 mod buffers;
 mod change;
-pub(crate) mod core;
 pub mod needs;
 pub(crate) mod open;
 mod pace;

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use volume::{Geometry, Place, VolumeMap};
 
 use crate::pool::Volume;
-use crate::pool::disks::DiskCore;
+use crate::state::disk::core::DiskCore;
 
 /// What a stream's blocks need of one disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,7 +32,7 @@ use sched::units::{Bytes, Nanos, Time};
 
 use crate::buffer::{BufferError, MemoryError};
 use crate::event::EventFd;
-use crate::front::{IoFailure, SubmitError};
+use crate::volume_io::{IoFailure, SubmitError};
 
 pub use super::play::Player;
 pub use super::record::Recorder;

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 
-use super::core::StreamCore;
-use crate::front::Client;
 use crate::pool::{PoolError, Volume};
+use crate::state::stream::core::StreamCore;
 use crate::status::StreamStatus;
+use crate::volume_io::Client;
 
 /// From when to when a reservation holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,12 +12,12 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 use smallvec::{SmallVec, smallvec};
 
-use super::core::{MovesBytes, op_name};
 use super::pace::{BlockReport, PaceError, PaceReport, Stop};
 use super::reserve::Stream;
 use crate::buffer::{Buffer, Segments};
 use crate::clock;
-use crate::front::{IoFailure, VolumeCompletion, VolumeOp, VolumeRequest};
+use crate::state::stream::core::{MovesBytes, op_name};
+use crate::volume_io::{IoFailure, VolumeCompletion, VolumeOp, VolumeRequest};
 
 /// How often what was recorded is made durable.
 const FLUSH_EVERY: Nanos = Nanos::from_secs(2);

@@ -9,12 +9,12 @@ use sched::units::Bytes;
 
 use crate::buffer::{Account, Buffer, MemoryError};
 use crate::disk::Durability;
-use crate::front::{Client, ClientOptions};
 use crate::pool::Pool;
 use crate::stream::reserve::{self, Stream};
 use crate::stream::{BlockReport, PaceError, PaceReport, Recorder, Refusal, Stop};
 use crate::test_rig::until::until;
 use crate::test_rig::{MIB, Rig, stream_spec, volume};
+use crate::volume_io::{Client, ClientOptions};
 
 /// More than memory keeps for who has less than a fair share.
 const BLOCK: u64 = 4 * MIB;

@@ -1,0 +1,4 @@
+//! A reservation.
+
+pub(crate) mod ahead;
+pub(crate) mod core;
