@@ -6,7 +6,6 @@ mod shares;
 pub(crate) mod volumes;
 mod waits;
 
-use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use sched::units::{Nanos, SECTOR_BYTES, Time};
@@ -18,25 +17,12 @@ use crate::dispatcher::DispatcherReport;
 use crate::state::disk::core::DiskCore;
 use crate::state::pool::core::PoolCore;
 
+pub use crate::latency::Latency;
+pub use crate::state::warning::Warning;
 pub(crate) use shares::shares;
 pub use shares::{ShareDisk, ShareStatus};
 pub use waits::WaitStatus;
 pub(crate) use waits::waits;
-
-/// A latency distribution.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Latency {
-    /// How many.
-    pub count: u64,
-    /// Their mean.
-    pub mean_ns: u64,
-    /// Half were no longer.
-    pub p50_ns: u64,
-    /// 99 in 100 were no longer.
-    pub p99_ns: u64,
-    /// The longest.
-    pub max_ns: u64,
-}
 
 /// Requests by class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -259,25 +245,6 @@ pub struct MemoryStatus {
     pub buffers: u64,
     /// Bytes that it has been asked to give back and has not.
     pub asked_back_bytes: u64,
-}
-
-/// Something that is not as it should be, in words for people.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Warning {
-    /// What.
-    pub what: String,
-    /// The disks and parts of the host that it is about, by name; none if it is the whole pool.
-    pub concerns: Vec<String>,
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        match self.concerns.as_slice() {
-            [] => Ok(()),
-            concerns => write!(f, " ({})", concerns.join(", ")),
-        }
-    }
 }
 
 /// The pool.

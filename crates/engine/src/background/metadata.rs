@@ -14,7 +14,7 @@ use crate::panics;
 use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
 use crate::state::pool::core::PoolCore;
-use crate::volume_io::IoFailure;
+use crate::state::request::IoFailure;
 use crate::volume_io::rounds::Round;
 
 /// How often what froze the metadata is tried again.

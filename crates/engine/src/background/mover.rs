@@ -22,10 +22,10 @@ use sched::request::Op as Direction;
 use sched::units::SectorCount;
 use volume::{DiskNumber, Move, Place, Placement, VolumeError};
 
+use crate::background::raw::raw_failure;
 use crate::background::raw::{RawIo, sync_all};
-use crate::pool::control::reserved;
-use crate::pool::open::raw_failure;
 use crate::pool::{PoolError, Progress};
+use crate::state::error::reserved;
 use crate::state::pool::admission::Admission;
 use crate::state::pool::core::PoolCore;
 use crate::state::volume::VolumeCore;
@@ -150,7 +150,7 @@ impl Mover<'_> {
         let bytes = geometry.extent_bytes().0;
         let start = u64::from(self.index) * bytes;
         for stream in admission.reservers(self.volume.id, Some(start..start + bytes)) {
-            let refuse = |reason| Err(reserved(self.volume, stream.name.clone(), reason));
+            let refuse = |reason| Err(reserved(&self.volume.name, stream.name.clone(), reason));
             if source.disk != target.disk {
                 return refuse("its extents may move only within their disk");
             }

@@ -9,7 +9,7 @@ use crate::background::raw::Unperformed;
 use crate::pool::Pool;
 use crate::state::error::PoolError;
 use crate::state::pool::core::PoolCore;
-use crate::status::Warning;
+use crate::state::warning::Warning;
 
 /// Whether the disks are another server's, and how that shows.
 #[derive(Default)]

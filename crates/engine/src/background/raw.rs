@@ -11,7 +11,8 @@ use crate::buffer::{Account, Buffer, BufferError, Memory, MemoryError};
 use crate::completion::CompletionQueue;
 use crate::dispatcher::Io;
 use crate::state::disk::core::DiskCore;
-use crate::volume_io::IoFailure;
+use crate::state::error::{PoolError, host};
+use crate::state::request::IoFailure;
 use volume::Step;
 
 /// The most bytes of one request. Longer transfers are several, so that little memory serves.
@@ -34,6 +35,17 @@ pub(crate) enum RawError {
     Memory(#[from] MemoryError),
     #[error("the pool's own completion queue: {0}")]
     Queue(#[from] std::io::Error),
+}
+
+/// Why the pool's own transfers could not be set up, in the pool's terms.
+pub(crate) fn raw_failure(error: RawError) -> PoolError {
+    match error {
+        RawError::Memory(error) => PoolError::Host {
+            what: "memory for the pool's own transfers",
+            error: std::io::Error::other(error.to_string()),
+        },
+        RawError::Queue(error) => host("the pool's own completion queue", error),
+    }
 }
 
 /// Transfers of the engine's own, one caller at a time.

@@ -8,11 +8,12 @@ use volume::CreateSpec;
 
 use super::placement;
 use crate::background::mover;
-use crate::buffer::{Memory, MemoryError};
+use crate::buffer::Memory;
 use crate::clock;
-use crate::state::error::PoolError;
+use crate::state::error::{PoolError, host, reserved};
 use crate::state::options::{Placement, Progress, VolumeSpec};
 use crate::state::pool::core::PoolCore;
+use crate::state::refusal::memory_refusal;
 use crate::state::volume::VolumeCore;
 use crate::status::volumes::{self, PlaceRun, Volume, VolumeInfo};
 use crate::status::{self, PoolHealth, PoolStatus, WaitStatus, Warning};
@@ -233,7 +234,7 @@ impl Pool {
         let placement = match reserver {
             Some(stream) if placement.says_where() => {
                 return Err(reserved(
-                    &volume,
+                    &volume.name,
                     stream,
                     "it grows only on the disks and in the zones that it has; do not say where",
                 ));
@@ -266,7 +267,7 @@ impl Pool {
         let admission = self.core.admission.lock();
         if let Some(stream) = admission.reserver(volume.id, Some(size.0..u64::MAX)) {
             return Err(reserved(
-                &volume,
+                &volume.name,
                 stream,
                 "what it reserves cannot be cut off",
             ));
@@ -442,33 +443,4 @@ fn is_pending<T>(changed: &Result<T, PoolError>) -> bool {
             ..
         })
     )
-}
-
-pub(crate) fn host(what: &'static str, error: std::io::Error) -> PoolError {
-    PoolError::Host { what, error }
-}
-
-pub(crate) fn reserved(volume: &VolumeCore, stream: String, reason: &str) -> PoolError {
-    PoolError::Reserved {
-        volume: volume.name.clone(),
-        stream,
-        reason: reason.to_owned(),
-    }
-}
-
-pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
-    match error {
-        MemoryError::TooMuch { asked, available } => Refusal::Memory {
-            needed: asked.0,
-            available: available.0,
-        },
-        MemoryError::Host(reason) => {
-            Refusal::Pool(host("setting up memory", std::io::Error::other(reason)))
-        }
-        other => Refusal::Invalid {
-            what: "memory",
-            reason: other.to_string(),
-            remedy: "try again when others have given memory back, or give the server more",
-        },
-    }
 }

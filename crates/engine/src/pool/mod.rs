@@ -6,6 +6,7 @@
 
 mod check;
 pub(crate) mod control;
+mod learned;
 mod marks;
 mod notices;
 pub(crate) mod open;
@@ -14,7 +15,6 @@ mod proposal;
 mod start;
 
 pub use crate::dispatcher::Patience;
-pub use crate::state::disk::core::LearnedProfile;
 pub use crate::state::error::PoolError;
 pub use crate::state::options::{
     CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec,
@@ -22,5 +22,6 @@ pub use crate::state::options::{
 pub use crate::status::volumes::{BlockRun, PlaceRun, Volume, VolumeInfo};
 pub use check::{CheckFinding, CheckReport};
 pub use control::Pool;
+pub use learned::LearnedProfile;
 pub use marks::{MARKED_BYTES, mark_of};
 pub use open::TWO_SERVERS_REMEDY;

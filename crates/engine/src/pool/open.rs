@@ -11,17 +11,18 @@ use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector};
 use volume::ondisk::superblock::Superblock;
 use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
 
-use super::control::{Pool, host};
+use super::control::Pool;
 use super::marks::mark_of;
 use super::start::{Service, Started, StartedMedium, start};
 use crate::background::metadata::Meta;
 use crate::background::ownership::new_owner;
-use crate::background::raw::{RawError, RawIo, Unperformed};
+use crate::background::raw::{RawIo, Unperformed, raw_failure};
 use crate::buffer::Memory;
 use crate::clock;
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
 use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
+use crate::state::error::host;
 use crate::state::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
 use crate::state::pool::core::{CoreParts, PoolCore};
 use crate::volume_io::worker::Worker;
@@ -42,16 +43,6 @@ pub const TWO_SERVERS_REMEDY: &str = "find the other server (the disks may have 
 /// The engine's own transfers, for metadata.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
     RawIo::new(memory, "metadata", Urgency::Sync).map_err(raw_failure)
-}
-
-pub(crate) fn raw_failure(error: RawError) -> PoolError {
-    match error {
-        RawError::Memory(error) => PoolError::Host {
-            what: "memory for the pool's own transfers",
-            error: std::io::Error::other(error.to_string()),
-        },
-        RawError::Queue(error) => host("the pool's own completion queue", error),
-    }
 }
 
 /// Why a pool does not open, in the pool's terms.

@@ -9,8 +9,8 @@ use sched::units::Nanos;
 use crate::completion::Completion;
 use crate::state::disk::core::DiskCore;
 use crate::state::pool::core::PoolCore;
+use crate::state::request::{IoFailure, Timeliness};
 use crate::state::stream::core::StreamCore;
-use crate::volume_io::request::{IoFailure, Timeliness};
 
 /// On whose account a request is served.
 #[derive(Clone)]

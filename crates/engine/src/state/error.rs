@@ -3,7 +3,7 @@
 use sched::units::Bytes;
 use volume::VolumeError;
 
-use crate::volume_io::IoFailure;
+use crate::state::request::IoFailure;
 
 /// What to do about an extent size that is none.
 const EXTENT_REMEDY: &str =
@@ -262,5 +262,19 @@ impl PoolError {
             VolumeError::Poisoned => Self::MetadataFailed(text),
             _ => Self::Metadata(text),
         }
+    }
+}
+
+/// The host refused `what`.
+pub(crate) fn host(what: &'static str, error: std::io::Error) -> PoolError {
+    PoolError::Host { what, error }
+}
+
+/// `stream` reserves that part of `volume`.
+pub(crate) fn reserved(volume: &str, stream: String, reason: &str) -> PoolError {
+    PoolError::Reserved {
+        volume: volume.to_owned(),
+        stream,
+        reason: reason.to_owned(),
     }
 }

@@ -6,5 +6,8 @@ pub(crate) mod error;
 pub(crate) mod op;
 pub(crate) mod options;
 pub(crate) mod pool;
+pub(crate) mod refusal;
+pub(crate) mod request;
 pub(crate) mod stream;
 pub(crate) mod volume;
+pub(crate) mod warning;

@@ -23,11 +23,11 @@ use crate::buffer::Segments;
 use crate::clock;
 use crate::completion::{Completion, IoError, Sink, Timing};
 use crate::disk::Durability;
+use crate::state::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
 use crate::state::volume::VolumeCore;
-use crate::volume_io::after::{Dependent, Follow};
+use crate::volume_io::after::Follow;
 use crate::volume_io::client::ClientCore;
-use crate::volume_io::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
-use crate::volume_io::worker::Job;
+use crate::volume_io::worker::{Job, Worker};
 
 /// How often a disk's thread tries the op's lock before it leaves the work to the worker: about a
 /// microsecond, longer than a running thread ever holds the lock.
@@ -51,6 +51,36 @@ pub(crate) enum Hold {
     Write(WriteInUse),
     /// The disk has answered.
     Released,
+}
+
+/// A request that comes after another.
+pub(crate) enum Dependent {
+    /// It has not begun.
+    Waits(Arc<Op>),
+    /// It is at its disk.
+    Follows(Arc<Op>),
+}
+
+impl Dependent {
+    /// What it came after is complete, or a change that has failed.
+    pub(crate) fn release(self, is_failed: bool, worker: &Worker) {
+        if is_failed {
+            let (Self::Waits(op) | Self::Follows(op)) = &self;
+            op.is_after_failed.store(true, Ordering::Release);
+        }
+        match self {
+            Self::Waits(op) => {
+                if op.waited() {
+                    worker.post(Job::Ready(op));
+                }
+            }
+            Self::Follows(op) => {
+                if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    worker.post(Job::Followed(op));
+                }
+            }
+        }
+    }
 }
 
 /// What an op is doing.

@@ -11,7 +11,7 @@ use volume::map::WriteSpan;
 use volume::{VolumeId, VolumeMap};
 
 use super::op::Op;
-use crate::volume_io::request::IoFailure;
+use crate::state::request::IoFailure;
 use crate::volume_io::rounds::Round;
 use crate::volume_io::worker::{Job, Worker};
 

@@ -11,9 +11,9 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
 use super::open::{self, Changed};
-use super::reserve::{Refusal, Stream};
+use super::reserve::Stream;
 use crate::buffer::Account;
-use crate::pool::control::memory_refusal;
+use crate::state::refusal::{Refusal, memory_refusal};
 use crate::state::stream::ahead::Target;
 use crate::state::stream::core::StreamCore;
 use crate::status::StreamStatus;

@@ -17,9 +17,11 @@ mod record;
 pub(crate) mod reserve;
 mod session;
 
+pub use crate::state::refusal::{Culprit, CulpritKind, DiskRefusal, Refusal};
+pub use crate::state::stream::core::Span;
 pub use blocks::BlockWriter;
 pub use buffers::{BlockBuffer, BufferUse};
 pub use change::{BUFFERS_MAX, Change, Changer, Granted, Wish};
 pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
 pub use reader::{BlockReader, ReadBlock};
-pub use reserve::{Culprit, CulpritKind, DiskRefusal, Refusal, Span, Stream, StreamSpec};
+pub use reserve::{Stream, StreamSpec};

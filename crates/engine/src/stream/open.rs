@@ -7,19 +7,20 @@ use sched::disk::TaskKind;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos, SECTOR_BYTES, Time};
 
-use super::needs::{Need, Path};
-use super::reserve::{self, RETRY_REMEDY, Refusal, Span, Stream, StreamSpec};
+use super::needs::Path;
+use super::reserve::{self, Stream, StreamSpec};
 use crate::clock;
 use crate::pool::PoolError;
-use crate::pool::control::{host, memory_refusal};
+use crate::state::error::host;
+use crate::state::pool::admission::need::Need;
 use crate::state::pool::admission::{Admission, Ask, Unadmitted};
 use crate::state::pool::core::PoolCore;
-use crate::state::stream::core::{StreamCore, StreamParts, StreamTask, last_deadline};
+use crate::state::refusal::{RETRY_REMEDY, Refusal, memory_refusal};
+use crate::state::stream::core::{
+    BUFFERS_PER_DISK, Span, StreamCore, StreamParts, StreamTask, last_deadline,
+};
 use crate::state::volume::VolumeCore;
 use crate::volume_io::{Client, REQUEST_BYTES_MAX};
-
-/// Blocks of a stream in flight or being filled, for each disk that it touches (thesis 6.5.3).
-pub(crate) const BUFFERS_PER_DISK: u64 = 2;
 
 /// What to do about a block size that is none.
 const BLOCK_REMEDY: &str = "take one such as 256 KiB or 1 MiB, or none: the pool proposes one";

@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         let account = self.stream.client().account();
         let size = self.stream.buffer().0 as usize;
         let disks = self.stream.core().disks_max.max(1);
-        let count = super::open::BUFFERS_PER_DISK as u32 * disks as u32;
+        let count = crate::state::stream::core::BUFFERS_PER_DISK as u32 * disks as u32;
         (taken..count)
             .map(|held| account.allocate_own(size, held).map_err(PaceError::Memory))
             .collect()

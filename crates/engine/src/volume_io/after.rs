@@ -33,39 +33,10 @@ use smallvec::SmallVec;
 
 use super::client::ClientCore;
 use super::issue::{self, Ready};
-use super::request::{Tag, VolumeOp, VolumeRequest};
-use super::worker::{Feed, Job, Worker};
-use crate::state::op::{Active, Hold, Op};
-
-/// A request that comes after another.
-pub(crate) enum Dependent {
-    /// It has not begun.
-    Waits(Arc<Op>),
-    /// It is at its disk.
-    Follows(Arc<Op>),
-}
-
-impl Dependent {
-    /// What it came after is complete, or a change that has failed.
-    pub(crate) fn release(self, is_failed: bool, worker: &Worker) {
-        if is_failed {
-            let (Self::Waits(op) | Self::Follows(op)) = &self;
-            op.is_after_failed.store(true, Ordering::Release);
-        }
-        match self {
-            Self::Waits(op) => {
-                if op.waited() {
-                    worker.post(Job::Ready(op));
-                }
-            }
-            Self::Follows(op) => {
-                if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    worker.post(Job::Followed(op));
-                }
-            }
-        }
-    }
-}
+use super::request::VolumeRequest;
+use crate::state::disk::feeder::Feed;
+use crate::state::op::{Active, Dependent, Hold, Op};
+use crate::state::request::{Tag, VolumeOp};
 
 /// What a request follows on one disk.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos};
 
-use super::request::{IoFailure, SubmitError, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
+use super::request::{SubmitError, VolumeRequest};
 use super::share::ReservedShare;
 use super::submit::{self, Entry};
 use crate::buffer::{Account, AccountId, Buffer, BufferError, MemoryError};
@@ -20,6 +20,7 @@ use crate::pool::Volume;
 use crate::state::charge::Charge;
 use crate::state::op::Op;
 use crate::state::pool::core::PoolCore;
+use crate::state::request::{IoFailure, Tag, VolumeCompletion, VolumeOp};
 
 /// What a client may use.
 #[derive(Clone, Debug)]

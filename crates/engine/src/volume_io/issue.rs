@@ -17,15 +17,15 @@ use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
 
 use super::after;
-use super::request::{IoFailure, VolumeOp};
 use super::rounds;
-use super::worker::Feed;
 use crate::buffer::{BufferError, Memory, Segments};
 use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::state::charge::Charge;
+use crate::state::disk::feeder::Feed;
 use crate::state::op::{Active, Hold, Op, Part};
 use crate::state::pool::core::PoolCore;
+use crate::state::request::{IoFailure, VolumeOp};
 use crate::state::volume::{Parked, VolumeCore};
 
 /// Disk requests that are ready to be handed over, each with its disk. Few requests lie in more than

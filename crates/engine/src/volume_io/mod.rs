@@ -20,9 +20,7 @@ pub(crate) mod share;
 mod submit;
 pub(crate) mod worker;
 
+pub use crate::state::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
 pub use client::{Client, ClientOptions, SyncError};
-pub use request::{
-    AFTER_MAX, IoFailure, REQUEST_BYTES_MAX, SubmitError, Tag, Timeliness, VolumeCompletion,
-    VolumeOp, VolumeRequest,
-};
+pub use request::{AFTER_MAX, REQUEST_BYTES_MAX, SubmitError, VolumeRequest};
 pub use share::{BestEffortReservation, ReservedShare};

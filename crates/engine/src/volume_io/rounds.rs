@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use sched::units::Time;
 use volume::{Mark, Place};
 
-use super::request::IoFailure;
 use super::worker::Job;
 use crate::clock;
 use crate::state::op::Op;
 use crate::state::pool::core::PoolCore;
+use crate::state::request::IoFailure;
 use crate::state::volume::VolumeCore;
 
 /// One round of a volume.

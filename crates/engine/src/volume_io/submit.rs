@@ -10,13 +10,12 @@ use smallvec::SmallVec;
 use super::after::Follow;
 use super::client::ClientCore;
 use super::issue;
-use super::request::{
-    AFTER_MAX, IoFailure, REQUEST_BYTES_MAX, SubmitError, Tag, VolumeOp, VolumeRequest,
-};
-use super::worker::Feed;
+use super::request::{AFTER_MAX, REQUEST_BYTES_MAX, SubmitError, VolumeRequest};
 use crate::clock;
 use crate::state::charge::Charge;
+use crate::state::disk::feeder::Feed;
 use crate::state::op::{Active, Op};
+use crate::state::request::{IoFailure, Tag, VolumeOp};
 
 /// What a request is told that came while the pool was being closed.
 const CLOSED: IoFailure = IoFailure::Cancelled {

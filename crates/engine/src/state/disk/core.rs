@@ -16,11 +16,10 @@ use crate::completion::{IoError, Timing};
 use crate::disk::{Durability, HostSync};
 use crate::dispatcher::{Dispatcher, DispatcherHandle, Patience};
 use crate::latency::Histogram;
-use crate::volume_io::IoFailure;
-use crate::volume_io::worker::Feeder;
+use crate::state::disk::feeder::Feeder;
+use crate::state::request::IoFailure;
 
 use super::syncer::{SyncDone, SyncHealth, Syncer};
-use crate::pool::Pool;
 
 /// A disk of an open pool.
 pub(crate) struct DiskCore {
@@ -149,18 +148,6 @@ impl DiskCore {
         *self.window.lock()
     }
 
-    /// What is known of its service times now; `None` when it is not served any more.
-    fn learned_profile(&self) -> Option<LearnedProfile> {
-        let took_permille = self.handle.report().ok()?.counters.took_permille_max;
-        let profile = self.profile.widened(took_permille);
-        Some(LearnedProfile {
-            disk: self.name.clone(),
-            took_permille,
-            // Nobody vouches for a profile by saving it.
-            profile: profile.vouched_for(self.profile_is_measured),
-        })
-    }
-
     /// Begins a new window.
     pub(crate) fn reset_window(&self) {
         self.latency.reset();
@@ -221,28 +208,5 @@ impl DiskCore {
         if let Some(syncer) = &self.syncer {
             syncer.end();
         }
-    }
-}
-
-/// What is known of a disk's service times now.
-#[derive(Clone, Debug)]
-pub struct LearnedProfile {
-    /// The disk's name.
-    pub disk: String,
-    /// The longest that a request took of what was predicted for it, net of the host's lateness, in
-    /// thousandths.
-    pub took_permille: u64,
-    /// The profile to serve it by from the next start on: widened such that this request would have kept
-    /// within, and measured only if the one that it is served by was measured on this disk.
-    pub profile: DriveProfile,
-}
-
-impl Pool {
-    /// What is known of the service times of the disk of this number in the pool's order; `None` when there
-    /// is none, or it is not served any more. What has been promised rests on the profile that the disk is
-    /// served by, so that one stays until the pool is closed.
-    #[must_use]
-    pub fn learned_profile(&self, number: usize) -> Option<LearnedProfile> {
-        self.core.disks.get(number)?.learned_profile()
     }
 }

@@ -17,7 +17,7 @@ use sched::units::{Nanos, SectorCount, Time};
 use crate::clock;
 use crate::disk::HostSync;
 use crate::dispatcher::Patience;
-use crate::volume_io::IoFailure;
+use crate::state::request::IoFailure;
 
 /// Is told whether the data is durable.
 pub(crate) type SyncDone = Box<dyn FnOnce(Result<(), IoFailure>) + Send>;

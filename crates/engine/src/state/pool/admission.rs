@@ -4,6 +4,7 @@
 //! tasks that have been admitted, and never test anything.
 
 mod leaving;
+pub(crate) mod need;
 mod servers;
 mod told;
 
@@ -21,10 +22,10 @@ use volume::VolumeId;
 
 use crate::clock;
 use crate::state::disk::core::DiskCore;
+use crate::state::refusal::{Culprit, CulpritKind, DiskRefusal, Refusal};
 use crate::state::stream::core::{StreamCore, StreamTask};
-use crate::stream::needs::Need;
-use crate::stream::{Culprit, CulpritKind, DiskRefusal, Refusal};
 
+use need::Need;
 use servers::Server;
 
 /// How many rates are tried between one that fits and one that does not: to a millionth of it.

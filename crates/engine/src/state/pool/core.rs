@@ -20,7 +20,7 @@ use crate::clock;
 use crate::latency::Histogram;
 use crate::state::disk::core::DiskCore;
 use crate::state::volume::VolumeCore;
-use crate::status::Warning;
+use crate::state::warning::Warning;
 use crate::volume_io::worker::Worker;
 
 /// What everything that belongs to an open pool shares.

@@ -14,15 +14,26 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use super::ahead::Ahead;
 use crate::completion::{Completion, IoError};
 use crate::state::pool::core::PoolCore;
+use crate::state::request::{IoFailure, Timeliness, VolumeOp};
 use crate::state::volume::VolumeCore;
 use crate::status::{StreamDisk, StreamStatus};
-use crate::stream::open::BUFFERS_PER_DISK;
-use crate::stream::reserve::Span;
 use crate::volume_io::worker::Job;
-use crate::volume_io::{IoFailure, SubmitError, Timeliness, VolumeOp, VolumeRequest};
+use crate::volume_io::{SubmitError, VolumeRequest};
+
+/// Blocks of a stream in flight or being filled, for each disk that it touches (thesis 6.5.3).
+pub(crate) const BUFFERS_PER_DISK: u64 = 2;
 
 /// How many of the latest blocks are remembered with their times.
 const RECENT_BLOCKS: usize = 64;
+
+/// From when to when a reservation holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// From when on; an instant that has passed means now.
+    pub from: Time,
+    /// Until when; `None` is until the stream is closed.
+    pub until: Option<Time>,
+}
 
 /// A stream's task on one disk.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,7 @@ use sched::units::{Nanos, Time};
 
 use super::{Admission, Misfit, Why};
 use crate::state::disk::core::DiskCore;
-use crate::stream::reserve::{RETRY_REMEDY, unfit};
-use crate::stream::{DiskRefusal, Refusal};
+use crate::state::refusal::{DiskRefusal, RETRY_REMEDY, Refusal, unfit};
 
 /// A reservation of a best-effort client in force.
 pub(crate) struct Server {
