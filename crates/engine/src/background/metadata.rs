@@ -1,54 +1,23 @@
-//! The pool's metadata under its lock, and the committer, which makes the changed bits and places of
-//! many volumes durable in one record.
+//! Carrying out changes of the pool's metadata, and the committer's thread, which makes the changed bits and
+//! places of many volumes durable in one record.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use sched::units::Sector;
 use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
 
-use crate::background::raw::{RawIo, Undone, Unperformed};
+use super::raw::{Undone, Unperformed};
 use crate::panics;
 use crate::state::disk::core::DiskCore;
 use crate::state::error::PoolError;
+use crate::state::pool::committer::Committer;
 use crate::state::pool::core::PoolCore;
+use crate::state::pool::meta::Meta;
 use crate::state::request::IoFailure;
-use crate::volume_io::rounds::Round;
-
-/// How often what froze the metadata is tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// The pool's metadata. Its lock is held while a change is carried out, so that there is one at a
-/// time; nothing on the data path takes it.
-///
-/// # Frozen
-///
-/// A disk that does not take a write of the metadata *freezes* it. The write may have changed any part of its
-/// place, or may yet, so nothing else is written before it has been: the transaction stays under way and is tried
-/// again from that write on, with the same bytes at the same places, by whoever has a change to make and by the
-/// committer each [`RETRY_AFTER`]. Reads, and writes with nothing new to record, go on meanwhile.
-///
-/// After a host sync that failed this does not help: what was written before it may be lost although a later
-/// sync succeeds. Where that comes before the transaction has written anything, the transaction is taken back.
-/// Otherwise the metadata takes no more changes until the pool is opened anew.
-pub(crate) struct Meta {
-    pub(crate) state: PoolState,
-    raw: RawIo,
-    /// What is to be done again, from the step of that number on.
-    pending: Option<(Transaction, usize)>,
-}
+use crate::state::round::Round;
+use crate::volume_io::rounds;
 
 impl Meta {
-    pub(crate) fn new(state: PoolState, raw: RawIo) -> Self {
-        Self {
-            state,
-            raw,
-            pending: None,
-        }
-    }
-
     /// Carries out a transaction and makes it take effect.
     ///
     /// # Errors
@@ -68,7 +37,10 @@ impl Meta {
         from: usize,
     ) -> Result<Committed, PoolError> {
         let _vital = panics::vital();
-        match self.raw.perform(&pool.disks, &transaction.steps()[from..]) {
+        match self
+            .raw
+            .perform(&pool.io.disks, &transaction.steps()[from..])
+        {
             Ok(()) => {
                 let committed = self.state.commit(transaction);
                 pool.install(&self.state, &committed);
@@ -136,7 +108,7 @@ impl Meta {
             return Ok(());
         };
         let answers = |(transaction, at): &(Transaction, usize)| {
-            let disk = |step: &Step| &pool.disks[usize::from(step.disk().0)];
+            let disk = |step: &Step| &pool.io.disks[usize::from(step.disk().0)];
             transaction.steps()[*at..]
                 .iter()
                 .all(|step| disk(step).answers())
@@ -207,7 +179,7 @@ impl Meta {
     fn checkpoint_if_due(&mut self, pool: &PoolCore) {
         let is_durable = |disk: &DiskCore| disk.sync_health().failed.is_none();
         if self.state.wants_checkpoint()
-            && pool.disks.iter().all(is_durable)
+            && pool.io.disks.iter().all(is_durable)
             && let Ok(transaction) = self.state.checkpoint()
         {
             let _: Result<Committed, PoolError> = self.carry_out(pool, transaction);
@@ -220,7 +192,7 @@ impl Meta {
 
     /// Carries out steps of nobody's transaction.
     pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
-        let done = self.raw.perform(&pool.disks, steps);
+        let done = self.raw.perform(&pool.io.disks, steps);
         done.map_err(|undone| undone.why)
     }
 
@@ -253,120 +225,57 @@ impl Meta {
     }
 }
 
-#[derive(Default)]
-struct Queue {
-    rounds: Vec<Arc<Round>>,
-    /// Rounds have been taken and have not ended.
-    busy: bool,
-    stopping: bool,
-}
-
-/// The thread that appends to the metadata log for flushes. All rounds that wait while it writes
-/// share its next record.
-#[derive(Default)]
-pub(crate) struct Committer {
-    queue: Mutex<Queue>,
-    changed: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
 impl Committer {
+    /// Starts the thread.
     pub(crate) fn start(&self, pool: &Arc<PoolCore>) {
         let pool = Arc::clone(pool);
-        let body = move || pool.committer.run(&pool);
+        let body = move || {
+            let is_to_go_on = || {
+                let frozen = pool.meta_watch.frozen();
+                frozen.is_some_and(|frozen| frozen.goes_on)
+            };
+            while let Some(rounds) = pool.committer.next(is_to_go_on, || go_on(&pool)) {
+                end(&pool, rounds);
+                pool.committer.done();
+            }
+        };
         *self.thread.lock() = Some(std::thread::spawn(body));
     }
+}
 
-    pub(crate) fn post(&self, round: Arc<Round>) {
-        self.queue.lock().rounds.push(round);
-        self.changed.notify_all();
+/// Has frozen metadata go on, unless somebody is at it.
+fn go_on(pool: &PoolCore) {
+    if let Some(mut meta) = pool.meta.try_lock() {
+        // Whether it does is told to those who look.
+        let _: Result<(), PoolError> = meta.go_on(pool);
     }
+}
 
-    /// Has it look at how things stand.
-    fn wake(&self) {
-        // After the lock it has seen it, or sleeps.
-        drop(self.queue.lock());
-        self.changed.notify_all();
+/// Makes what rounds wait for durable, and ends them.
+fn end(pool: &PoolCore, rounds: Vec<Arc<Round>>) {
+    let result = commit(pool, &rounds);
+    let is_shared = rounds.len() > 1 && matches!(result, Err(PoolError::Io(_)));
+    for round in rounds {
+        // The data of one of them cannot be made durable, and nothing was changed: it is that one's alone.
+        let alone = is_shared.then(|| commit(pool, std::slice::from_ref(&round)));
+        let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
+        rounds::end(&round, ended.map_err(|error| not_settled(&round, error)));
     }
+}
 
-    /// Waits until the rounds posted before have ended.
-    pub(crate) fn fence(&self) {
-        let mut queue = self.queue.lock();
-        while queue.busy || !queue.rounds.is_empty() {
-            self.changed.wait(&mut queue);
-        }
+fn commit(pool: &PoolCore, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
+    let mut meta = pool.meta.lock();
+    let mut volumes: Vec<VolumeId> = rounds
+        .iter()
+        .filter(|round| !round.is_settled())
+        .map(|round| round.volume.id)
+        .collect();
+    volumes.sort_unstable();
+    volumes.dedup();
+    if volumes.is_empty() {
+        return Ok(());
     }
-
-    /// Serves what waits and ends the thread.
-    pub(crate) fn stop(&self) {
-        self.queue.lock().stopping = true;
-        self.changed.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            // A panic has been reported by the panic hook.
-            let _: Result<(), _> = thread.join();
-        }
-    }
-
-    fn run(&self, pool: &Arc<PoolCore>) {
-        loop {
-            let rounds = {
-                let mut queue = self.queue.lock();
-                while queue.rounds.is_empty() && !queue.stopping {
-                    if pool
-                        .meta_watch
-                        .frozen()
-                        .is_some_and(|frozen| frozen.goes_on)
-                    {
-                        let timed_out = self.changed.wait_for(&mut queue, RETRY_AFTER).timed_out();
-                        if timed_out {
-                            MutexGuard::unlocked(&mut queue, || Self::retry(pool));
-                        }
-                    } else {
-                        self.changed.wait(&mut queue);
-                    }
-                }
-                if queue.rounds.is_empty() {
-                    return;
-                }
-                queue.busy = true;
-                std::mem::take(&mut queue.rounds)
-            };
-            let result = Self::commit(pool, &rounds);
-            let is_shared = rounds.len() > 1 && matches!(result, Err(PoolError::Io(_)));
-            for round in rounds {
-                // The data of one of them cannot be made durable, and nothing was changed: it is that one's alone.
-                let alone = is_shared.then(|| Self::commit(pool, std::slice::from_ref(&round)));
-                let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
-                round.end(ended.map_err(|error| not_settled(&round, error)));
-            }
-            self.queue.lock().busy = false;
-            self.changed.notify_all();
-        }
-    }
-
-    /// Has frozen metadata go on, unless somebody is at it.
-    fn retry(pool: &PoolCore) {
-        if let Some(mut meta) = pool.meta.try_lock() {
-            // Whether it does is told to those who look.
-            let _: Result<(), PoolError> = meta.go_on(pool);
-        }
-    }
-
-    fn commit(pool: &Arc<PoolCore>, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
-        let mut meta = pool.meta.lock();
-        let mut volumes: Vec<VolumeId> = rounds
-            .iter()
-            .filter(|round| !round.is_settled())
-            .map(|round| round.volume.id)
-            .collect();
-        volumes.sort_unstable();
-        volumes.dedup();
-        if volumes.is_empty() {
-            return Ok(());
-        }
-        meta.settle(pool, &volumes)
-    }
+    meta.settle(pool, &volumes)
 }
 
 /// What the flushes of a round are told whose bits and places could not be made durable.

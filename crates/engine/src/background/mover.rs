@@ -22,12 +22,12 @@ use sched::request::Op as Direction;
 use sched::units::SectorCount;
 use volume::{DiskNumber, Move, Place, Placement, VolumeError};
 
-use crate::background::raw::raw_failure;
-use crate::background::raw::{RawIo, sync_all};
-use crate::pool::{PoolError, Progress};
-use crate::state::error::reserved;
+use super::raw::{raw_failure, sync_all};
+use crate::state::error::{PoolError, reserved};
+use crate::state::options::Progress;
 use crate::state::pool::admission::Admission;
 use crate::state::pool::core::PoolCore;
+use crate::state::raw::RawIo;
 use crate::state::volume::VolumeCore;
 
 /// Passes over an extent in which no write is held back.
@@ -44,7 +44,7 @@ pub(crate) fn run(
     placement: &Placement,
     progress: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<(), PoolError> {
-    let raw = RawIo::for_copies(&pool.memory, "move").map_err(raw_failure)?;
+    let raw = RawIo::for_copies(&pool.io.memory, "move").map_err(raw_failure)?;
     let total = volume.map().extents().len() as u64;
     for index in 0..total {
         let at = Progress { done: index, total };
@@ -71,8 +71,8 @@ pub(crate) fn run(
 
 /// Whether an extent at `place` is where the placement wants it.
 fn suits(pool: &PoolCore, placement: &Placement, place: Place) -> bool {
-    let start = pool.geometry.sector_of(place);
-    let end = start + pool.geometry.extent_sectors();
+    let start = pool.io.geometry.sector_of(place);
+    let end = start + pool.io.geometry.extent_sectors();
     let on_disk = placement.disks.is_empty() || placement.disks.contains(&place.disk);
     let within = placement.within.is_empty()
         || placement.within.iter().any(|range| {
@@ -133,7 +133,7 @@ impl Mover<'_> {
             Ok(moved) => moved,
             Err(VolumeError::NoSuchExtent { .. }) => return Ok(Begin::Gone),
             Err(VolumeError::StillRead { .. }) => return Ok(Begin::StillRead),
-            Err(error) => return Err(PoolError::from_plan(error, self.pool.extent_bytes())),
+            Err(error) => return Err(PoolError::from_plan(error, self.pool.io.extent_bytes())),
         };
         let allowed = self.allowed(&self.pool.admission.lock(), &moved);
         if let Err(error) = allowed {
@@ -145,7 +145,7 @@ impl Mover<'_> {
 
     /// Whether the reservations that the extent is part of allow the move.
     fn allowed(&self, admission: &Admission, moved: &Move) -> Result<(), PoolError> {
-        let geometry = self.pool.geometry;
+        let geometry = self.pool.io.geometry;
         let (source, target) = (moved.source(), moved.target());
         let bytes = geometry.extent_bytes().0;
         let start = u64::from(self.index) * bytes;
@@ -154,7 +154,7 @@ impl Mover<'_> {
             if source.disk != target.disk {
                 return refuse("its extents may move only within their disk");
             }
-            let predictor = &self.pool.disks[disk_index(target.disk)].predictor;
+            let predictor = &self.pool.io.disks[disk_index(target.disk)].predictor;
             let worst = |place: Place| {
                 let start = geometry.sector_of(place);
                 let range = start..start + geometry.extent_sectors();
@@ -171,7 +171,7 @@ impl Mover<'_> {
     /// Holds writes back, unless a stream may write to the extent, and waits until none is under way. A
     /// stream that may is admitted under the same lock, and thaws it.
     fn hold(&self, moved: &Move) {
-        let bytes = self.pool.extent_bytes().0;
+        let bytes = self.pool.io.extent_bytes().0;
         let start = u64::from(self.index) * bytes;
         let admission = self.pool.admission.lock();
         let is_written_by_stream = admission
@@ -201,7 +201,7 @@ impl Mover<'_> {
             }
             // The transaction asks again, for what has been written since. It could not be taken back.
             let ends = [moved.source(), moved.target()];
-            let disks = ends.map(|place| &self.pool.disks[disk_index(place.disk)]);
+            let disks = ends.map(|place| &self.pool.io.disks[disk_index(place.disk)]);
             if let Err(failure) = sync_all(&disks) {
                 self.cancel(moved);
                 return Err(failure.into());
@@ -222,7 +222,7 @@ impl Mover<'_> {
             disk_index(moved.target().disk),
         );
         for copy in moved.pass() {
-            let disks = &self.pool.disks;
+            let disks = &self.pool.io.disks;
             let (from, to) = ((from, copy.from), (to, copy.to));
             if !self.raw.copy(disks, from, to, copy.count, go_on)? {
                 return Err(PoolError::Stopped);
@@ -263,7 +263,7 @@ impl Mover<'_> {
             }
             Err((moved, error)) => {
                 meta.state.cancel_move(moved);
-                Err(PoolError::from_plan(error, self.pool.extent_bytes()))
+                Err(PoolError::from_plan(error, self.pool.io.extent_bytes()))
             }
         }
     }

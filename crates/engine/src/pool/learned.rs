@@ -23,7 +23,7 @@ impl Pool {
     /// served by, so that one stays until the pool is closed.
     #[must_use]
     pub fn learned_profile(&self, number: usize) -> Option<LearnedProfile> {
-        let disk = self.core.disks.get(number)?;
+        let disk = self.core.io.disks.get(number)?;
         let took_permille = disk.handle.report().ok()?.counters.took_permille_max;
         let profile = disk.profile.widened(took_permille);
         Some(LearnedProfile {

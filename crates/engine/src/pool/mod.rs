@@ -5,6 +5,7 @@
 //! it: those go from the [`Client`](crate::volume_io::Client) straight to the disks.
 
 mod check;
+mod close;
 pub(crate) mod control;
 mod learned;
 mod marks;
@@ -19,7 +20,8 @@ pub use crate::state::error::PoolError;
 pub use crate::state::options::{
     CreateOptions, Floor, OpenOptions, Placement, PoolDisk, Progress, VolumeSpec,
 };
-pub use crate::status::volumes::{BlockRun, PlaceRun, Volume, VolumeInfo};
+pub use crate::status::volumes::{PlaceRun, VolumeInfo};
+pub use crate::volume_io::volume::{BlockRun, Volume};
 pub use check::{CheckFinding, CheckReport};
 pub use control::Pool;
 pub use learned::LearnedProfile;

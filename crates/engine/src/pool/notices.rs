@@ -1,7 +1,7 @@
 //! What is not as it should be, in words for people: each thing once, with whom it concerns.
 
 use crate::rt::Denied;
-use crate::state::warning::Warning;
+use crate::status::Warning;
 
 /// Things to tell, in the order in which they were first noted.
 #[derive(Clone, Debug, Default)]

@@ -6,11 +6,11 @@ use sched::request::{Class, Urgency};
 use sched::task::TaskId;
 use sched::units::Nanos;
 
+use super::disk::core::DiskCore;
+use super::pool::io::IoCore;
+use super::request::{IoFailure, Timeliness};
+use super::stream::core::StreamCore;
 use crate::completion::Completion;
-use crate::state::disk::core::DiskCore;
-use crate::state::pool::core::PoolCore;
-use crate::state::request::{IoFailure, Timeliness};
-use crate::state::stream::core::StreamCore;
 
 /// On whose account a request is served.
 #[derive(Clone)]
@@ -45,17 +45,21 @@ impl Charge {
         }
     }
 
-    /// A whole volume request is complete.
+    /// A whole volume request is complete. Returns a stream of which nothing is in flight now, if somebody
+    /// wants to know that.
     pub(crate) fn finished(
         &self,
-        pool: &PoolCore,
+        io: &IoCore,
         latency: Nanos,
         timeliness: Option<&Timeliness>,
         failure: Option<&IoFailure>,
-    ) {
+    ) -> Option<&Arc<StreamCore>> {
         match self {
-            Self::BestEffort | Self::Reserved(_) => pool.latency.record(latency),
-            Self::Stream(stream) => stream.finished(timeliness, failure),
+            Self::BestEffort | Self::Reserved(_) => {
+                io.latency.record(latency);
+                None
+            }
+            Self::Stream(stream) => stream.finished(timeliness, failure).then_some(stream),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! Completions arrive on a disk's real-time thread, which must not sleep on a lock that a thread
 //! without priority may hold. So the disk's thread tries the op's lock for a moment, and if that is
 //! not enough, as after everything that needs more than a few steps, the pool's worker does the rest
-//! ([`crate::volume_io::worker`]).
+//! ([`super::worker`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,15 +19,15 @@ use smallvec::SmallVec;
 use volume::extent::{InUse, WriteInUse};
 
 use super::charge::Charge;
+use super::client::ClientCore;
+use super::follow::Follow;
+use super::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
+use super::volume::VolumeCore;
+use super::worker::{Job, Worker};
 use crate::buffer::Segments;
 use crate::clock;
 use crate::completion::{Completion, IoError, Sink, Timing};
 use crate::disk::Durability;
-use crate::state::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
-use crate::state::volume::VolumeCore;
-use crate::volume_io::after::Follow;
-use crate::volume_io::client::ClientCore;
-use crate::volume_io::worker::{Job, Worker};
 
 /// How often a disk's thread tries the op's lock before it leaves the work to the worker: about a
 /// microsecond, longer than a running thread ever holds the lock.
@@ -39,7 +39,7 @@ pub(crate) struct Part {
     pub(crate) start: Sector,
     pub(crate) count: SectorCount,
     pub(crate) hold: Hold,
-    /// What the disk knows it by, if that was noted ([`crate::volume_io::after`]).
+    /// What the disk knows it by, if that was noted (`volume_io::after`).
     pub(crate) id: Option<RequestId>,
 }
 
@@ -181,13 +181,12 @@ impl Op {
 
     /// A disk has answered for one part.
     pub(crate) fn answered(&self, state: &mut OpState, completion: &Completion) {
-        let pool = &self.client.pool;
         let active = state
             .active
             .as_mut()
             .expect("a disk answers only ops in flight");
         let part = &mut active.parts[completion.token as usize];
-        let disk = &pool.disks[part.disk];
+        let disk = &self.client.io.disks[part.disk];
         let (start, count, at) = (part.start, part.count, part.disk);
         let hold = std::mem::replace(&mut part.hold, Hold::Released);
         let is_write = matches!(hold, Hold::Write(_));
@@ -219,7 +218,7 @@ impl Op {
         active.charge.answered(disk, completion);
         note_timeliness(&mut active.timeliness, timing);
         if is_write {
-            active.volume.write_ended(&pool.worker);
+            active.volume.write_ended(&self.client.worker);
         }
         self.unit_done(state);
     }
@@ -240,7 +239,7 @@ impl Op {
     pub(crate) fn transfers_done(&self, state: &mut OpState) {
         let active = state.active.as_mut().expect("only ops in flight end");
         if active.failure.is_none() && self.needs_round(active) {
-            self.client.pool.worker.post(Job::Join(self.arc()));
+            self.client.worker.post(Job::Join(self.arc()));
         } else {
             self.finish(state);
         }
@@ -251,7 +250,7 @@ impl Op {
             active.kind,
             VolumeOp::Write { durable: true } | VolumeOp::WriteZeroes { durable: true, .. }
         );
-        let disks = &self.client.pool.disks;
+        let disks = &self.client.io.disks;
         durable
             && (active.volume.is_unsettled()
                 || active
@@ -262,7 +261,7 @@ impl Op {
 
     /// Everything is done: hands the result over.
     pub(crate) fn finish(&self, state: &mut OpState) {
-        let worker = &self.client.pool.worker;
+        let worker = &self.client.worker;
         let telling = state.telling;
         let active = state.active.as_mut().expect("only ops in flight finish");
         active.data = None;
@@ -271,12 +270,15 @@ impl Op {
             active.completed = clock::now();
         }
         active.done = true;
-        active.charge.finished(
-            &self.client.pool,
+        let idle = active.charge.finished(
+            &self.client.io,
             active.completed.saturating_since(active.submitted),
             active.timeliness.as_ref(),
             active.failure.as_ref(),
         );
+        if let Some(stream) = idle {
+            worker.post(Job::Idle(Arc::clone(stream)));
+        }
         if active.synchronous {
             self.finished.notify_all();
         } else {
@@ -341,7 +343,6 @@ impl Sink for Op {
             }
             None => self
                 .client
-                .pool
                 .worker
                 .post(Job::Answered(self.arc(), completion)),
         }

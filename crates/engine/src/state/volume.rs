@@ -11,9 +11,9 @@ use volume::map::WriteSpan;
 use volume::{VolumeId, VolumeMap};
 
 use super::op::Op;
-use crate::state::request::IoFailure;
-use crate::volume_io::rounds::Round;
-use crate::volume_io::worker::{Job, Worker};
+use super::request::IoFailure;
+use super::round::Round;
+use super::worker::{Job, Worker};
 
 /// The gate is closed: a barrier waits or runs, and requests are held back behind it.
 const CLOSED: u64 = 1 << 63;

@@ -45,7 +45,7 @@ pub(crate) fn shares(core: &PoolCore) -> Vec<ShareStatus> {
     if shares.is_empty() {
         return shares;
     }
-    for (index, disk) in core.disks.iter().enumerate() {
+    for (index, disk) in core.io.disks.iter().enumerate() {
         // A disk that is not served any more has nothing to say.
         let Ok(report) = disk.handle.report() else {
             continue;

@@ -22,9 +22,9 @@ use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector, SectorCount};
 use smallvec::SmallVec;
 use volume::{Geometry, Place, VolumeMap};
 
-use crate::pool::Volume;
 use crate::state::disk::core::DiskCore;
 pub use crate::state::pool::admission::need::Need;
+use crate::volume_io::volume::Volume;
 
 /// A stream's way through a volume.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ impl Volume {
     /// end is left as it is.
     #[must_use]
     pub fn ring(&self, range: Range<u64>, block: Bytes) -> Range<u64> {
-        let (map, disks) = (self.core().map(), &self.pool().disks);
+        let (map, disks) = (self.core().map(), &self.io().disks);
         if block == Bytes::ZERO || range.end > map.size().0 {
             return range;
         }

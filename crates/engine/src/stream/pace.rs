@@ -34,9 +34,6 @@ use crate::buffer::{BufferError, MemoryError};
 use crate::event::EventFd;
 use crate::volume_io::{IoFailure, SubmitError};
 
-pub use super::play::Player;
-pub use super::record::Recorder;
-
 /// Ends sessions from another thread, at once and without polling. Clones are the same signal.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<EventFd>);

@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use super::buffers::{BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::reserve::Stream;
 use super::session::{Carried, Carrier, Finished, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
 use crate::state::stream::ahead::{Progress, Reading};
+use crate::volume_io::stream::Stream;
 
 /// A buffer into which a block has been read, or what there is place for of it.
 #[derive(Debug)]

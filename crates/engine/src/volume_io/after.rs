@@ -28,87 +28,38 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sched::request::{ORDER_AFTER_MAX, Order, RequestId};
+use sched::request::RequestId;
 use smallvec::SmallVec;
 
-use super::client::ClientCore;
-use super::issue::{self, Ready};
 use super::request::VolumeRequest;
+use crate::state::client::ClientCore;
 use crate::state::disk::feeder::Feed;
+use crate::state::follow::{Follow, Queued};
 use crate::state::op::{Active, Dependent, Hold, Op};
-use crate::state::request::{Tag, VolumeOp};
+use crate::state::request::{IoFailure, Tag, VolumeOp};
 
-/// What a request follows on one disk.
-#[derive(Default)]
-pub(crate) struct Follow {
-    disk: usize,
-    after: [Option<RequestId>; ORDER_AFTER_MAX],
-    named: usize,
-    /// Parts for other disks.
-    withheld: Ready,
+pub(super) const FORERUNNER: IoFailure = IoFailure::Cancelled {
+    reason: "a change that it was to come after failed",
+};
+
+/// Whether an op is to change nothing any more, for a change that it was to come after has failed.
+pub(super) fn is_doomed(op: &Op, kind: VolumeOp) -> bool {
+    kind.is_change() && op.is_after_failed.load(Ordering::Acquire)
 }
 
-/// Where all that is left of an earlier request is queued.
-struct Queued {
-    disk: usize,
-    ids: SmallVec<[RequestId; ORDER_AFTER_MAX]>,
-}
-
-impl Follow {
-    /// Makes `op` come after what `request` names. `None`: it follows none of them.
-    pub(super) fn after(
-        client: &ClientCore,
-        op: &Arc<Op>,
-        request: &VolumeRequest<'_>,
-    ) -> Option<Box<Self>> {
-        client.keep_ids();
-        op.follows.store(1, Ordering::Release);
-        let mut follow: Option<Box<Self>> = None;
-        for tag in request.after {
-            come_after(client, op, *tag, request, &mut follow);
-        }
-        follow
+/// Makes `op` come after what `request` names. `None`: it follows none of them.
+pub(crate) fn follow(
+    client: &ClientCore,
+    op: &Arc<Op>,
+    request: &VolumeRequest<'_>,
+) -> Option<Box<Follow>> {
+    client.keep_ids();
+    op.follows.store(1, Ordering::Release);
+    let mut follow: Option<Box<Follow>> = None;
+    for tag in request.after {
+        come_after(client, op, *tag, request, &mut follow);
     }
-
-    /// Takes up what is left of an earlier request, if it fits.
-    fn take_up(follow: &mut Option<Box<Self>>, queued: &Queued) -> bool {
-        let named = follow.as_ref().map_or(0, |follow| follow.named);
-        let fits = named + queued.ids.len() <= ORDER_AFTER_MAX
-            && follow
-                .as_ref()
-                .is_none_or(|follow| follow.disk == queued.disk);
-        if fits {
-            let follow = follow.get_or_insert_default();
-            follow.disk = queued.disk;
-            for id in &queued.ids {
-                follow.after[follow.named] = Some(*id);
-                follow.named += 1;
-            }
-        }
-        fits
-    }
-
-    /// The order of a part that goes to `disk`.
-    pub(super) fn order(&self, disk: usize) -> Order {
-        if disk != self.disk {
-            return Order::default();
-        }
-        Order {
-            after: self.after,
-            ..Order::default()
-        }
-    }
-
-    /// Keeps back what goes to other disks.
-    pub(super) fn withhold(&mut self, planned: &mut Ready) {
-        if planned.iter().all(|(disk, _)| *disk == self.disk) {
-            return;
-        }
-        let (ours, others): (Ready, Ready) =
-            planned.drain(..).partition(|(disk, _)| *disk == self.disk);
-        *planned = ours;
-        self.withheld.extend(others);
-    }
+    follow
 }
 
 /// Whether what the request does when it begins does not depend on an earlier one that is queued. To be asked of
@@ -191,7 +142,7 @@ fn queued(active: &Active) -> Option<Queued> {
 
 /// Notes the ids under which the parts of a request are queued, unless some are withheld or parked.
 /// The request may have ended meanwhile.
-pub(super) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
+pub(crate) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
     let mut state = op.state.lock();
     if state.generation != generation {
         return;
@@ -208,20 +159,20 @@ pub(super) fn note_ids(op: &Op, generation: u32, ids: &[Option<RequestId>]) {
 }
 
 /// The request has been handed over as far as it can be.
-pub(super) fn begun(op: &Arc<Op>, feed: Feed) {
+pub(crate) fn begun(op: &Arc<Op>, feed: Feed) {
     if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
         followed(op, feed);
     }
 }
 
 /// All that the request followed is complete.
-pub(super) fn followed(op: &Arc<Op>, feed: Feed) {
+pub(crate) fn followed(op: &Arc<Op>, feed: Feed) {
     let withheld = {
         let mut state = op.state.lock();
         let active = state.active.as_mut().expect("it waits for this to end");
         let mut follow = active.follow.take();
-        if issue::is_doomed(op, active.kind) {
-            active.failure.get_or_insert(issue::FORERUNNER);
+        if is_doomed(op, active.kind) {
+            active.failure.get_or_insert(FORERUNNER);
             // What is dropped is answered.
             follow = None;
         }
@@ -229,6 +180,6 @@ pub(super) fn followed(op: &Arc<Op>, feed: Feed) {
         follow.map(|follow| follow.withheld).unwrap_or_default()
     };
     for (disk, io) in withheld {
-        op.client.pool.disks[disk].feeder.feed(io, feed);
+        op.client.io.disks[disk].feeder.feed(io, feed);
     }
 }

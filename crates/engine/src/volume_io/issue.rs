@@ -7,7 +7,6 @@
 //! about to change place, is parked and begins later ([`retry`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sched::request::{Op as Direction, Order};
 use sched::units::{SECTOR_BYTES, Sector};
@@ -16,34 +15,21 @@ use volume::extent::Extent;
 use volume::map::{Source, WritePiece, WriteSpan};
 use volume::{Refused, VolumeMap};
 
-use super::after;
+use super::after::{FORERUNNER, begun, is_doomed, note_ids};
 use super::rounds;
 use crate::buffer::{BufferError, Memory, Segments};
 use crate::completion::{Sink, Target};
 use crate::dispatcher::Io;
 use crate::state::charge::Charge;
 use crate::state::disk::feeder::Feed;
+use crate::state::follow::Ready;
 use crate::state::op::{Active, Hold, Op, Part};
-use crate::state::pool::core::PoolCore;
 use crate::state::request::{IoFailure, VolumeOp};
 use crate::state::volume::{Parked, VolumeCore};
-
-/// Disk requests that are ready to be handed over, each with its disk. Few requests lie in more than
-/// two extents; those that do allocate.
-pub(super) type Ready = SmallVec<[(usize, Io); 2]>;
 
 const CUT: IoFailure = IoFailure::Cancelled {
     reason: "the volume was made smaller and the range is not part of it any more",
 };
-
-pub(super) const FORERUNNER: IoFailure = IoFailure::Cancelled {
-    reason: "a change that it was to come after failed",
-};
-
-/// Whether an op is to change nothing any more, for a change that it was to come after has failed.
-pub(super) fn is_doomed(op: &Op, kind: VolumeOp) -> bool {
-    kind.is_change() && op.is_after_failed.load(Ordering::Acquire)
-}
 
 /// Begins an op.
 pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
@@ -76,17 +62,17 @@ pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
         rounds::join(op);
     }
     for parked in parked {
-        volume.park(parked, &op.client.pool.worker);
+        volume.park(parked, &op.client.worker);
     }
     let mut ids: SmallVec<[_; 2]> = SmallVec::new();
     for (disk, io) in planned.drain(..) {
-        ids.push(op.client.pool.disks[disk].feeder.feed(io, feed));
+        ids.push(op.client.io.disks[disk].feeder.feed(io, feed));
     }
     if op.client.keeps_ids() {
-        after::note_ids(op, generation, &ids);
+        note_ids(op, generation, &ids);
     }
     if follows {
-        after::begun(op, feed);
+        begun(op, feed);
     }
 }
 
@@ -121,7 +107,7 @@ pub(crate) fn retry(volume: &Arc<VolumeCore>) {
             }
         }
         for (disk, io) in planned.drain(..) {
-            op.client.pool.disks[disk].feeder.feed(io, Feed::Worker);
+            op.client.io.disks[disk].feeder.feed(io, Feed::Worker);
         }
     }
 }
@@ -232,7 +218,7 @@ impl Plan<'_> {
                 continue;
             };
             if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
-                let shared = &self.op.client.pool.memory;
+                let shared = &self.op.client.io.memory;
                 if let Err(error) = before.go_on(shared, start + count, memory) {
                     return self.failed(memory_failure(error));
                 }
@@ -290,7 +276,7 @@ impl Plan<'_> {
         let bytes = piece.count.bytes().0 as usize;
         let memory = if zeros {
             let mut memory = Segments::empty(Direction::Write);
-            match memory.push_filler(&self.op.client.pool.memory, bytes) {
+            match memory.push_filler(&self.op.client.io.memory, bytes) {
                 Ok(()) => memory,
                 Err(error) => return self.failed(memory_failure(error)),
             }
@@ -321,7 +307,7 @@ impl Plan<'_> {
 
     /// `data` between the zeros that fill up the chunks it is the first to be written to.
     fn padded(&self, data: Segments, piece: &WritePiece) -> Result<Segments, BufferError> {
-        let shared = &self.op.client.pool.memory;
+        let shared = &self.op.client.io.memory;
         let mut memory = Segments::empty(Direction::Write);
         memory.push_filler(shared, (piece.lead.0 * SECTOR_BYTES) as usize)?;
         memory.append(data)?;
@@ -349,7 +335,7 @@ impl Plan<'_> {
 
     /// A request to a disk, in this lane of a stream ([`crate::stream::needs`]).
     fn part(&mut self, part: Part, lane: usize, direction: Direction, memory: Segments) {
-        let pool: &PoolCore = &self.op.client.pool;
+        let disks = &self.op.client.io.disks;
         let active = &mut *self.active;
         let Some(class) = active.charge.class(part.disk, lane, active.urgency) else {
             return self.failed(IoFailure::Cancelled {
@@ -370,7 +356,7 @@ impl Plan<'_> {
                 .follow
                 .as_ref()
                 .map_or_else(Order::default, |follow| follow.order(part.disk)),
-            durable: pool.disks[part.disk].issues_durable(direction),
+            durable: disks[part.disk].issues_durable(direction),
             segments: memory,
             target: Target::new(sink, active.parts.len() as u64),
         };

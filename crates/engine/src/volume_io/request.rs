@@ -4,9 +4,9 @@ use sched::request::Urgency;
 use sched::units::Bytes;
 
 use crate::buffer::Segments;
-use crate::pool::Volume;
 use crate::state::request::{Tag, VolumeOp};
 use crate::stream::Stream;
+use crate::volume_io::volume::Volume;
 
 /// The largest transfer of one request. Longer ones are the caller's to divide: an in-flight request
 /// holds its buffers until all of it is done.

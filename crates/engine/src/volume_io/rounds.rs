@@ -8,33 +8,19 @@
 //! nothing to do are left out: on disks whose writes are durable, a flush of rewritten data costs no
 //! I/O at all.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sched::units::Time;
-use volume::{Mark, Place};
 
-use super::worker::Job;
 use crate::clock;
 use crate::state::op::Op;
-use crate::state::pool::core::PoolCore;
+use crate::state::pool::committer::Committer;
+use crate::state::pool::io::IoCore;
 use crate::state::request::IoFailure;
+use crate::state::round::Round;
 use crate::state::volume::VolumeCore;
-
-/// One round of a volume.
-pub(crate) struct Round {
-    pool: Arc<PoolCore>,
-    pub(crate) volume: Arc<VolumeCore>,
-    ops: Mutex<Vec<Arc<Op>>>,
-    pub(crate) mark: Mark,
-    began: Time,
-    /// How many disks have not said that the data is durable.
-    pending: AtomicUsize,
-    /// Which.
-    unsynced: Mutex<Vec<usize>>,
-    failure: Mutex<Option<IoFailure>>,
-}
+use crate::state::worker::Worker;
 
 /// Lets an op, a flush or a forced write whose transfers are done, take part in the next round.
 pub(crate) fn join(op: &Arc<Op>) {
@@ -53,12 +39,12 @@ pub(crate) fn join(op: &Arc<Op>) {
     let begins = !std::mem::replace(&mut rounds.running, true);
     drop(rounds);
     if begins {
-        begin(&op.client.pool, &volume);
+        begin(&op.client.io, &op.client.worker, &volume);
     }
 }
 
 /// Begins a round for all that wait, or notes that there is none under way.
-fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
+fn begin(io: &Arc<IoCore>, worker: &Arc<Worker>, volume: &Arc<VolumeCore>) {
     let ops = {
         let mut rounds = volume.rounds.lock();
         if rounds.waiting.is_empty() {
@@ -71,7 +57,8 @@ fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
     let mark = volume.map().mark();
     let disks: Vec<usize> = volume.take_unsynced().collect();
     let round = Arc::new(Round {
-        pool: Arc::clone(pool),
+        io: Arc::clone(io),
+        worker: Arc::clone(worker),
         volume: Arc::clone(volume),
         ops: Mutex::new(ops),
         mark,
@@ -84,7 +71,7 @@ fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
     volume.rounds.lock().current = Arc::downgrade(&round);
     for disk in disks {
         let round = Arc::clone(&round);
-        pool.disks[disk].sync(Box::new(move |result| {
+        io.disks[disk].sync(Box::new(move |result| {
             round.unsynced.lock().retain(|other| *other != disk);
             if result.is_err() {
                 // Not asked to the end: the next round asks again.
@@ -96,67 +83,27 @@ fn begin(pool: &Arc<PoolCore>, volume: &Arc<VolumeCore>) {
     round.disk_done(Ok(()));
 }
 
-impl Round {
-    /// A disk's data is durable, or cannot be made so.
-    fn disk_done(self: &Arc<Self>, result: Result<(), IoFailure>) {
-        if let Err(failure) = result {
-            self.volume.not_durable(&failure);
-            self.failure.lock().get_or_insert(failure);
+/// Ends a round: answers its ops and lets the next round begin.
+pub(crate) fn end(round: &Round, result: Result<(), IoFailure>) {
+    let ops = std::mem::take(&mut *round.ops.lock());
+    for op in ops {
+        let mut state = op.state.lock();
+        let active = state.active.as_mut().expect("ops of a round are in flight");
+        if let Err(failure) = &result {
+            active.failure.get_or_insert_with(|| failure.clone());
         }
-        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.pool.worker.post(Job::Synced(Arc::clone(self)));
-        }
+        active.completed = clock::now();
+        op.finish(&mut state);
     }
-
-    /// The metadata that speaks of its data could not be written for a failure of a disk, which may be one
-    /// that holds other data.
-    pub(crate) fn not_durable(&self, failure: &IoFailure) {
-        let IoFailure::Disk { disk: failed, .. } = failure else {
-            return;
-        };
-        let is_on = |place: Place| self.pool.disks[usize::from(place.disk.0)].name == *failed;
-        if self.volume.with_map(|map| map.places().any(is_on)) {
-            self.volume.not_durable(failure);
-        }
-    }
-
-    /// Since when it has been under way.
-    pub(crate) fn began(&self) -> Time {
-        self.began
-    }
-
-    /// The disks that have yet to say that its data is durable; none when it has come to the metadata.
-    pub(crate) fn unsynced(&self) -> Vec<usize> {
-        self.unsynced.lock().clone()
-    }
-
-    /// Whether bits and places up to the mark are durable.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.volume.map().is_durable(self.mark)
-    }
-
-    /// Ends it: answers its ops and lets the next round begin.
-    pub(crate) fn end(&self, result: Result<(), IoFailure>) {
-        let ops = std::mem::take(&mut *self.ops.lock());
-        for op in ops {
-            let mut state = op.state.lock();
-            let active = state.active.as_mut().expect("ops of a round are in flight");
-            if let Err(failure) = &result {
-                active.failure.get_or_insert_with(|| failure.clone());
-            }
-            active.completed = clock::now();
-            op.finish(&mut state);
-        }
-        begin(&self.pool, &self.volume);
-    }
+    begin(&round.io, &round.worker, &round.volume);
 }
 
 /// The data of the round is where it should be: goes on with the metadata.
-pub(crate) fn synced(round: Arc<Round>) {
+pub(crate) fn synced(round: Arc<Round>, committer: &Committer) {
     let failure = round.failure.lock().take();
     match failure {
-        Some(failure) => round.end(Err(failure)),
-        None if round.is_settled() => round.end(Ok(())),
-        None => Arc::clone(&round.pool).committer.post(round),
+        Some(failure) => end(&round, Err(failure)),
+        None if round.is_settled() => end(&round, Ok(())),
+        None => committer.post(round),
     }
 }

@@ -31,7 +31,7 @@ pub struct ReservedShare {
 impl Drop for ReservedShare {
     fn drop(&mut self) {
         let mut admission = self.pool.admission.lock();
-        let free_from = admission.release_server(&self.pool.disks, self.key, clock::now());
+        let free_from = admission.release_server(&self.pool.io.disks, self.key, clock::now());
         drop(admission);
         self.pool.keeper.freed_at(free_from);
     }

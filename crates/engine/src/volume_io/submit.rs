@@ -7,15 +7,16 @@ use sched::request::{Op as Direction, Urgency};
 use sched::units::{Bytes, Time};
 use smallvec::SmallVec;
 
-use super::after::Follow;
-use super::client::ClientCore;
-use super::issue;
+use super::client::Client;
 use super::request::{AFTER_MAX, REQUEST_BYTES_MAX, SubmitError, VolumeRequest};
+use super::{after, issue};
 use crate::clock;
 use crate::state::charge::Charge;
+use crate::state::client::ClientCore;
 use crate::state::disk::feeder::Feed;
 use crate::state::op::{Active, Op};
-use crate::state::request::{IoFailure, Tag, VolumeOp};
+use crate::state::request::{IoFailure, Tag, VolumeCompletion, VolumeOp};
+use crate::state::stream::core::{StreamCore, op_name};
 
 /// What a request is told that came while the pool was being closed.
 const CLOSED: IoFailure = IoFailure::Cancelled {
@@ -34,7 +35,7 @@ const DIVIDED: IoFailure = IoFailure::Cancelled {
 
 /// How a request comes in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+enum Entry {
     /// Its completion goes to the client's queue.
     Queue,
     /// The same, and more come after it: the disks are told at the end of the batch.
@@ -45,14 +46,75 @@ pub(crate) enum Entry {
     Closing,
 }
 
+impl Client {
+    /// Starts a request. It is complete when its tag comes out of [`Client::poll`] or
+    /// [`Client::wait`], in any order. Blocks only while a disk's inbox is full.
+    ///
+    /// # Errors
+    /// When the request makes no sense or may not be served; its pins are gone.
+    pub fn submit(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
+        submit(self.core(), request, Entry::Queue).map(|(_, tag)| tag)
+    }
+
+    /// As [`submit`](Self::submit), for several requests in a row: the disks may see it only when
+    /// the batch ends with [`submit_end`](Self::submit_end), which must follow before the caller
+    /// sleeps. It saves waking the disks' threads for each.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_batched(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
+        submit(self.core(), request, Entry::Batch).map(|(_, tag)| tag)
+    }
+
+    /// Ends a batch of [`submit_batched`](Self::submit_batched).
+    pub fn submit_end(&self) {
+        for disk in &self.core().io.disks {
+            disk.feeder.announce();
+        }
+    }
+
+    /// Does one request and waits for it. It does not appear in [`Client::poll`].
+    ///
+    /// # Errors
+    /// What submitting can fail with; the request's own result is in the completion.
+    pub fn execute(&self, request: VolumeRequest<'_>) -> Result<VolumeCompletion, SubmitError> {
+        let (op, _) = submit(self.core(), request, Entry::Wait)?;
+        Ok(self.await_op(&op))
+    }
+
+    /// The same for the pool itself, when it takes no more requests.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub(crate) fn execute_at_close(
+        &self,
+        request: VolumeRequest<'_>,
+    ) -> Result<VolumeCompletion, SubmitError> {
+        let (op, _) = submit(self.core(), request, Entry::Closing)?;
+        Ok(self.await_op(&op))
+    }
+
+    fn await_op(&self, op: &Arc<Op>) -> VolumeCompletion {
+        let mut state = op.state.lock();
+        while state.active.as_ref().is_some_and(|active| !active.done) {
+            op.finished.wait(&mut state);
+        }
+        let completion = op.take(&mut state);
+        drop(state);
+        self.core().end(op);
+        completion
+    }
+}
+
 /// Starts a request, or says what is wrong with it.
-pub(crate) fn submit(
+fn submit(
     client: &Arc<ClientCore>,
     mut request: VolumeRequest<'_>,
     entry: Entry,
 ) -> Result<(Arc<Op>, Tag), SubmitError> {
     check(client, &request, entry)?;
-    let op = client.begin()?;
+    let limit = client.limit();
+    let op = client.begin().ok_or(SubmitError::Busy { limit })?;
     let active = activate(client, &mut request, entry);
     let tag = {
         let mut state = op.state.lock();
@@ -66,7 +128,7 @@ pub(crate) fn submit(
     op.is_after_failed.store(false, Ordering::Release);
     let volume = request.volume.core();
     if !request.after.is_empty() {
-        let follow = Follow::after(client, &op, &request);
+        let follow = after::follow(client, &op, &request);
         op.state
             .lock()
             .active
@@ -74,8 +136,8 @@ pub(crate) fn submit(
             .expect("it was just put there")
             .follow = follow;
     }
-    let mut may_start = volume.enter(&op, request.barrier, &client.pool.worker);
-    if client.pool.is_closed() && entry != Entry::Closing {
+    let mut may_start = volume.enter(&op, request.barrier, &client.worker);
+    if client.io.is_closed() && entry != Entry::Closing {
         // The pool was closed since the check, and whoever closes it may have looked at the gate before.
         may_start = may_start || volume.withdraw(&op);
         if may_start {
@@ -152,10 +214,10 @@ fn check(
     entry: Entry,
 ) -> Result<(), SubmitError> {
     let volume = request.volume.core();
-    if client.pool.is_closed() && entry != Entry::Closing {
+    if client.io.is_closed() && entry != Entry::Closing {
         return Err(SubmitError::Closed);
     }
-    if !Arc::ptr_eq(&client.pool, request.volume.pool()) {
+    if !Arc::ptr_eq(&client.io, request.volume.io()) {
         return Err(SubmitError::ForeignVolume {
             volume: volume.name.clone(),
         });
@@ -176,9 +238,53 @@ fn check(
         });
     }
     match request.stream {
-        Some(stream) => stream.core().check(request),
+        Some(stream) => check_stream(stream.core(), request),
         None => Ok(()),
     }
+}
+
+/// Whether a request is one that `stream` has reserved: a block of it, or part of one.
+///
+/// # Errors
+/// How it differs.
+fn check_stream(stream: &StreamCore, request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
+    let direction = match request.op {
+        VolumeOp::Read => Some(Direction::Read),
+        VolumeOp::Write { .. } => Some(Direction::Write),
+        _ => None,
+    };
+    let same_volume = stream.volume == request.volume.core().id;
+    let end = request.offset.0 + request.len.0;
+    let range = stream.range();
+    let inside = range.start <= request.offset.0 && end <= range.end;
+    let size = stream.block();
+    let one_block = inside && stream.is_one_block(request.offset.0, end);
+    if same_volume && one_block && direction == Some(stream.op) && !stream.is_closing() {
+        return Ok(());
+    }
+    Err(SubmitError::NotOfStream {
+        stream: stream.name.clone(),
+        reserved: format!(
+            "{} blocks of {} from {} to {} of volume {:?}{}",
+            op_name(stream.op),
+            size,
+            Bytes(range.start),
+            Bytes(range.end),
+            stream.volume_name,
+            if stream.is_closing() {
+                ", and is closed"
+            } else {
+                ""
+            },
+        ),
+        asked: format!(
+            "{:?} of {} at {} B of volume {:?}",
+            request.op,
+            request.len,
+            request.offset.0,
+            request.volume.name()
+        ),
+    })
 }
 
 fn check_range(request: &VolumeRequest<'_>) -> Result<(), SubmitError> {

@@ -124,7 +124,7 @@ impl Admission {
             let reserved = stream.range();
             let meets =
                 |range: &Range<u64>| reserved.start < range.end && range.start < reserved.end;
-            stream.volume.id == volume && range.as_ref().is_none_or(meets)
+            stream.volume == volume && range.as_ref().is_none_or(meets)
         })
     }
 

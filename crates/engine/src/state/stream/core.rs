@@ -1,30 +1,22 @@
-//! A reservation at run time: its tasks, and the evidence of what happened to it.
+//! A reservation at run time: its tasks, what of it may change, and whether its blocks may go on.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use sched::request::{Op as Direction, Served};
+use sched::request::Op as Direction;
 use sched::task::{TaskId, TaskParams};
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+use volume::VolumeId;
 
 use super::ahead::Ahead;
-use crate::completion::{Completion, IoError};
-use crate::state::pool::core::PoolCore;
-use crate::state::request::{IoFailure, Timeliness, VolumeOp};
-use crate::state::volume::VolumeCore;
-use crate::status::{StreamDisk, StreamStatus};
-use crate::volume_io::worker::Job;
-use crate::volume_io::{SubmitError, VolumeRequest};
+use super::evidence::Evidence;
+use crate::state::request::{IoFailure, Timeliness};
 
 /// Blocks of a stream in flight or being filled, for each disk that it touches (thesis 6.5.3).
 pub(crate) const BUFFERS_PER_DISK: u64 = 2;
-
-/// How many of the latest blocks are remembered with their times.
-const RECENT_BLOCKS: usize = 64;
 
 /// From when to when a reservation holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +41,8 @@ pub(crate) struct StreamTask {
 pub(crate) struct StreamCore {
     pub(crate) key: u64,
     pub(crate) name: String,
-    pub(crate) pool: Arc<PoolCore>,
-    pub(crate) volume: Arc<VolumeCore>,
+    pub(crate) volume: VolumeId,
+    pub(crate) volume_name: String,
     start: u64,
     /// Where its range ends, which changes under the lock of the admission.
     end: AtomicU64,
@@ -106,8 +98,8 @@ struct Flow {
 pub(crate) struct StreamParts {
     pub(crate) key: u64,
     pub(crate) name: String,
-    pub(crate) pool: Arc<PoolCore>,
-    pub(crate) volume: Arc<VolumeCore>,
+    pub(crate) volume: VolumeId,
+    pub(crate) volume_name: String,
     pub(crate) range: Range<u64>,
     pub(crate) block: Bytes,
     pub(crate) op: Direction,
@@ -122,8 +114,8 @@ impl StreamCore {
         Arc::new(Self {
             key: parts.key,
             name: parts.name,
-            pool: parts.pool,
             volume: parts.volume,
+            volume_name: parts.volume_name,
             start: parts.range.start,
             end: AtomicU64::new(parts.range.end),
             buffer: parts.block,
@@ -226,50 +218,6 @@ impl StreamCore {
         (from - self.start) / block.0 == (end - 1 - self.start) / block.0
     }
 
-    /// Whether a request is one that it has reserved: a block of it, or part of one.
-    ///
-    /// # Errors
-    /// How it differs.
-    pub(crate) fn check(&self, request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
-        let direction = match request.op {
-            VolumeOp::Read => Some(Direction::Read),
-            VolumeOp::Write { .. } => Some(Direction::Write),
-            _ => None,
-        };
-        let same_volume = Arc::ptr_eq(&self.volume, request.volume.core());
-        let end = request.offset.0 + request.len.0;
-        let range = self.range();
-        let inside = range.start <= request.offset.0 && end <= range.end;
-        let size = self.block();
-        let one_block = inside && self.is_one_block(request.offset.0, end);
-        if same_volume && one_block && direction == Some(self.op) && !self.is_closing() {
-            return Ok(());
-        }
-        Err(SubmitError::NotOfStream {
-            stream: self.name.clone(),
-            reserved: format!(
-                "{} blocks of {} from {} to {} of volume {:?}{}",
-                op_name(self.op),
-                size,
-                Bytes(range.start),
-                Bytes(range.end),
-                self.volume.name,
-                if self.is_closing() {
-                    ", and is closed"
-                } else {
-                    ""
-                },
-            ),
-            asked: format!(
-                "{:?} of {} at {} B of volume {:?}",
-                request.op,
-                request.len,
-                request.offset.0,
-                request.volume.name()
-            ),
-        })
-    }
-
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(SeqCst)
     }
@@ -284,26 +232,22 @@ impl StreamCore {
         self.evidence.in_flight.fetch_add(1, SeqCst);
     }
 
-    /// A block is complete.
+    /// A block is complete. Whether nothing is in flight now and somebody wants to know that.
     pub(crate) fn finished(
-        self: &Arc<Self>,
+        &self,
         timeliness: Option<&Timeliness>,
         failure: Option<&IoFailure>,
-    ) {
+    ) -> bool {
         self.evidence.finished(timeliness, failure);
-        if self.evidence.in_flight.fetch_sub(1, SeqCst) == 1 && self.attention.load(SeqCst) {
-            self.pool.worker.post(Job::Idle(Arc::clone(self)));
-        }
+        self.evidence.in_flight.fetch_sub(1, SeqCst) == 1 && self.attention.load(SeqCst)
     }
 
-    /// Nothing of it is in flight, which somebody wants to know.
-    pub(crate) fn idle(self: &Arc<Self>) {
+    /// Nothing of it is in flight, which somebody wants to know. Whether it is to be given up now.
+    pub(crate) fn idle(&self) -> bool {
         // Taking the lock orders this after a look that found something in flight.
         drop(self.flow.lock());
         self.flow_changed.notify_all();
-        if self.is_closing() {
-            self.pool.keeper.close(Arc::clone(self));
-        }
+        self.is_closing()
     }
 
     /// Holds new blocks back and waits until none is in flight. Ends with [`StreamCore::resume`].
@@ -345,27 +289,11 @@ impl StreamCore {
         self.flow_changed.notify_all();
     }
 
-    /// No more blocks are taken; the reservation is given up when none is in flight.
-    pub(crate) fn begin_close(self: &Arc<Self>) {
+    /// No more blocks are taken; the reservation is given up when none is in flight: whether that is now.
+    pub(crate) fn begin_close(&self) -> bool {
         self.closing.store(true, SeqCst);
         self.attention.store(true, SeqCst);
-        if self.evidence.in_flight.load(SeqCst) == 0 {
-            self.pool.keeper.close(Arc::clone(self));
-        }
-    }
-
-    /// The span is over: no more blocks are taken, and of those that are in the disks' queues only what is
-    /// due by the last deadline that the books know of is served.
-    pub(crate) fn end_span(self: &Arc<Self>) {
-        self.begin_close();
-        let tasks = self.tasks();
-        let Some(until) = self.span.and_then(|span| span.until) else {
-            return;
-        };
-        let last = last_deadline(until, self.longest_period(), self.disks_max);
-        for task in tasks {
-            self.pool.disks[task.disk].handle.end_span(task.id, last);
-        }
+        self.evidence.in_flight.load(SeqCst) == 0
     }
 
     /// Whether this call is the one that has to give the reservation up.
@@ -393,33 +321,6 @@ impl StreamCore {
     pub(crate) fn durable_bytes(&self) -> u64 {
         self.evidence.durable_bytes.load(Relaxed)
     }
-
-    pub(crate) fn status(&self) -> StreamStatus {
-        let evidence = &self.evidence;
-        let disk = |task: &StreamTask| StreamDisk {
-            disk: self.pool.disks[task.disk].name.clone(),
-            service_ns: task.params.service().0,
-            period_ns: task.params.period().0,
-        };
-        StreamStatus {
-            name: self.name.clone(),
-            volume: self.volume.name.clone(),
-            op: op_name(self.op).to_owned(),
-            rate_bytes_per_second: self.rate().0,
-            block_bytes: self.block().0,
-            disks: self.tasks.read().iter().map(disk).collect(),
-            blocks: evidence.blocks.load(Relaxed),
-            misses: evidence.misses.load(Relaxed),
-            misses_gross: evidence.misses_gross.load(Relaxed),
-            late_max_ns: evidence.late_max.load(Relaxed),
-            late_net_max_ns: evidence.late_net_max.load(Relaxed),
-            early: evidence.early.load(Relaxed),
-            overruns: evidence.overruns.load(Relaxed),
-            errors: evidence.errors.load(Relaxed),
-            recent_blocks_ns: evidence.recent(),
-            failed: evidence.failed.lock().clone(),
-        }
-    }
 }
 
 /// How many disks tasks are on.
@@ -442,106 +343,5 @@ pub(crate) fn op_name(op: Direction) -> &'static str {
     match op {
         Direction::Read => "play",
         Direction::Write => "record",
-    }
-}
-
-/// What happened to a stream's blocks. Counted on the disks' threads, without a lock.
-#[derive(Default)]
-pub(crate) struct Evidence {
-    in_flight: AtomicU64,
-    leaving: AtomicBool,
-    blocks: AtomicU64,
-    misses: AtomicU64,
-    misses_gross: AtomicU64,
-    late_max: AtomicU64,
-    late_net_max: AtomicU64,
-    early: AtomicU64,
-    overruns: AtomicU64,
-    errors: AtomicU64,
-    /// Of a recording, from its beginning.
-    pub(crate) durable_bytes: AtomicU64,
-    recent: Recent,
-    failed: Mutex<Option<String>>,
-}
-
-/// The times of the latest blocks, in a ring.
-struct Recent([AtomicU64; RECENT_BLOCKS]);
-
-impl Default for Recent {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; RECENT_BLOCKS])
-    }
-}
-
-impl Evidence {
-    /// A disk has answered one request of a block.
-    pub(crate) fn answered(&self, completion: &Completion) {
-        let timing = &completion.timing;
-        if timing.served == Some(Served::Early) {
-            self.early.fetch_add(1, Relaxed);
-        }
-        if timing.overrun > Nanos::ZERO {
-            self.overruns.fetch_add(1, Relaxed);
-        }
-        let failed = completion.result.err();
-        if failed.is_some_and(|error| error != IoError::Cancelled) {
-            self.errors.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn finished(&self, timeliness: Option<&Timeliness>, failure: Option<&IoFailure>) {
-        if let Some(failure) = failure {
-            // On a disk's thread only after a failure.
-            self.failed
-                .lock()
-                .get_or_insert_with(|| failure.to_string());
-            return;
-        }
-        if let Some(timeliness) = timeliness {
-            if timeliness.late_net > Nanos::ZERO {
-                self.misses.fetch_add(1, Relaxed);
-            }
-            if timeliness.late > Nanos::ZERO {
-                self.misses_gross.fetch_add(1, Relaxed);
-            }
-            self.late_max.fetch_max(timeliness.late.0, Relaxed);
-            self.late_net_max.fetch_max(timeliness.late_net.0, Relaxed);
-            let at = self.blocks.load(Relaxed) as usize % RECENT_BLOCKS;
-            self.recent.0[at].store(timeliness.completed.0, Relaxed);
-        }
-        self.blocks.fetch_add(1, Relaxed);
-    }
-
-    fn recent(&self) -> Vec<u64> {
-        let blocks = self.blocks.load(Acquire) as usize;
-        let kept = blocks.min(RECENT_BLOCKS);
-        let mut times: VecDeque<u64> = VecDeque::with_capacity(kept);
-        for index in blocks - kept..blocks {
-            times.push_back(self.recent.0[index % RECENT_BLOCKS].load(Relaxed));
-        }
-        times.into_iter().filter(|time| *time != 0).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_block_that_only_the_host_made_late_is_counted_beside_the_misses() {
-        let evidence = Evidence::default();
-        for (late, late_net) in [(0, 0), (5, 0), (9, 2)] {
-            let timeliness = Timeliness {
-                deadline: Time(100),
-                completed: Time(100 + late),
-                late: Nanos(late),
-                late_net: Nanos(late_net),
-            };
-            evidence.finished(Some(&timeliness), None);
-        }
-        let counted = [&evidence.misses, &evidence.misses_gross].map(|count| count.load(Relaxed));
-        assert_eq!(counted, [1, 2]);
-        let worst = [&evidence.late_net_max, &evidence.late_max].map(|late| late.load(Relaxed));
-        assert_eq!(worst, [2, 9]);
     }
 }

@@ -47,7 +47,7 @@ fn assert_closed<T: std::fmt::Debug>(result: &Result<T, Refusal>) {
 
 /// As the beginning of [`Pool::close`].
 fn begin_close(pool: &Arc<Pool>) {
-    assert!(pool.core.begin_close());
+    assert!(pool.core.io.begin_close());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_stream_that_has_just_been_closed_keeps_its_rate() {
     let changed = overtaken(
         &pool,
         || stream.change_rate(BytesPerSecond(1 << 19)),
-        || stream.core().begin_close(),
+        || pool.core.keeper.begin_close(stream.core()),
     );
     assert_invalid(&changed, "the stream");
     assert_eq!(stream.rate(), BytesPerSecond(1 << 20));

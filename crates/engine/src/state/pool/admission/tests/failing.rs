@@ -34,7 +34,7 @@ fn rig_of(durability: Durability) -> (Rig, Arc<Pool>) {
 
 /// Delta-L as a disk's dispatcher has been told, and how many tasks it has.
 fn known(pool: &Pool, disk: usize) -> (Nanos, usize) {
-    let report = pool.core.disks[disk].handle.report().unwrap();
+    let report = pool.core.io.disks[disk].handle.report().unwrap();
     (report.scheduler.delta_l, report.scheduler.tasks.len())
 }
 
@@ -65,7 +65,7 @@ fn a_stream_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
     let (_rig, pool) = rig();
     let volume = volume_on_two(&pool, "v");
     let before = known(&pool, 0);
-    pool.core.disks[1].stop();
+    pool.core.io.disks[1].stop();
     let refused = pool.reserve(stream_spec(&volume, Op::Write, 1 << 20, 65536));
     assert_invalid(&refused, "the reservation");
     assert_eq!(known(&pool, 0), before);
@@ -81,7 +81,7 @@ fn a_stream_whose_change_one_disk_does_not_take_is_closed_and_leaves_nothing() {
         .reserve(stream_spec(&volume, Op::Write, 1 << 20, 65536))
         .unwrap();
     assert!(known(&pool, 0).0 < before.0);
-    pool.core.disks[1].stop();
+    pool.core.io.disks[1].stop();
     let changed = stream.change_rate(BytesPerSecond(1 << 19));
     assert!(
         matches!(changed, Err(Refusal::Invalid { .. })),
@@ -112,7 +112,7 @@ fn a_stream_whose_change_fails_holds_what_it_had_to_its_last_deadline() {
     let request = VolumeRequest::transfer(&volume, write, Bytes::ZERO, memory).on(&stream);
     stream.client().submit(request).unwrap();
     stream.client().wait(None).unwrap().result.unwrap();
-    pool.core.disks[1].stop();
+    pool.core.io.disks[1].stop();
     let changed = stream.change_rate(BytesPerSecond(1 << 19));
     assert!(changed.is_err(), "{changed:?}");
     stream.close();
@@ -238,7 +238,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
     };
     assert!(wanted > Some(SLICE), "{wanted:?}");
     let params = TaskParams::new(SLICE, SLICE).unwrap();
-    let disks = &pool.core.disks;
+    let disks = &pool.core.io.disks;
     let mut admission = pool.core.admission.lock();
     let reserved = admission.reserve_server(disks, "export v", params, clock::now());
     let Err(unreserved) = reserved else {
@@ -271,7 +271,7 @@ fn what_would_fit_is_searched_in_what_was_promised_then() {
 fn disk_time_that_one_disk_does_not_take_leaves_nothing_on_the_others() {
     let (_rig, pool) = rig();
     let before = known(&pool, 0);
-    pool.core.disks[1].stop();
+    pool.core.io.disks[1].stop();
     let refused = share(&pool, Nanos::from_millis(50));
     assert_invalid(&refused, "the reservation");
     wait_until(&pool, 0, before);

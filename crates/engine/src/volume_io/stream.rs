@@ -1,4 +1,4 @@
-//! What a stream asks for, what it gets, and why it may be refused.
+//! Open reservations.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,47 +7,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use crate::pool::Volume;
+use super::client::Client;
+use super::volume::Volume;
+use crate::state::pool::core::PoolCore;
 use crate::state::stream::core::{Span, StreamCore};
-use crate::status::StreamStatus;
-use crate::volume_io::Client;
-
-/// A stream that is asked for.
-#[derive(Clone, Debug)]
-pub struct StreamSpec {
-    /// A name for people.
-    pub name: String,
-    /// The volume.
-    pub volume: Arc<Volume>,
-    /// The bytes of the volume in which it reads or writes, from and to multiples of the volume's
-    /// [alignment](Volume::alignment); `None` is all of it. Every extent of
-    /// the range is allocated and stays where it is, or moves to an equal or faster place of the
-    /// same disk, while the stream is open.
-    pub range: Option<Range<u64>>,
-    /// The rate at which blocks are written or read.
-    pub rate: BytesPerSecond,
-    /// The size of a block, the unit of transfer: a multiple of the volume's
-    /// [alignment](Volume::alignment) that divides the extent size or is a multiple of it.
-    pub block: Bytes,
-    /// Whether it reads or writes.
-    pub op: Op,
-    /// From when to when; `None` is from now until it is closed.
-    pub span: Option<Span>,
-    /// Whether the block after the range's last one is its first one again, at the same pace: a
-    /// recording that overwrites itself, a clip that is played in a loop.
-    pub wraps: bool,
-}
+use crate::status::streams::{self, StreamStatus};
 
 /// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back.
 pub struct Stream {
     core: Arc<StreamCore>,
     client: Client,
     volume: Arc<Volume>,
+    pool: Arc<PoolCore>,
 }
 
 impl Stream {
     pub(crate) fn core(&self) -> &Arc<StreamCore> {
         &self.core
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<PoolCore> {
+        &self.pool
     }
 
     /// Its name.
@@ -69,7 +49,7 @@ impl Stream {
         self.core.durable_bytes()
     }
 
-    pub(super) fn set_durable(&self, bytes: u64) {
+    pub(crate) fn set_durable(&self, bytes: u64) {
         self.core.evidence.durable_bytes.store(bytes, Relaxed);
     }
 
@@ -137,21 +117,21 @@ impl Stream {
     /// What happened to its blocks so far.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
-        self.core.status()
+        streams::stream(&self.pool.io, &self.core)
     }
 
     /// Ends the reservation: waits for its blocks in flight, and says what happened to it. Its share
     /// of the disks is free from the last deadline on.
     pub fn close(self) -> StreamStatus {
-        self.core.begin_close();
+        self.pool.keeper.begin_close(&self.core);
         self.core.wait_left();
-        self.core.status()
+        streams::stream(&self.pool.io, &self.core)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.core.begin_close();
+        self.pool.keeper.begin_close(&self.core);
     }
 }
 
@@ -165,10 +145,16 @@ impl std::fmt::Debug for Stream {
 }
 
 /// Puts a stream together.
-pub(crate) fn stream(core: Arc<StreamCore>, client: Client, volume: Arc<Volume>) -> Stream {
+pub(crate) fn stream(
+    pool: Arc<PoolCore>,
+    core: Arc<StreamCore>,
+    client: Client,
+    volume: Arc<Volume>,
+) -> Stream {
     Stream {
         core,
         client,
         volume,
+        pool,
     }
 }

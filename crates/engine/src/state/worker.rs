@@ -1,6 +1,6 @@
 //! The pool's worker: what has to follow a completion and must not be done on a disk's thread.
 //!
-//! It never sleeps on a disk.
+//! Here is the way to it; what it does for each job is told when it is started.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,12 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::after;
-use super::issue;
-use super::rounds;
 use crate::completion::Completion;
 use crate::event::Doorbell;
 use crate::handoff::Mailbox;
 use crate::rt::{self, ThreadParams};
-use crate::state::disk::feeder::Feed;
 use crate::state::op::Op;
+use crate::state::round::Round;
 use crate::state::stream::core::StreamCore;
 use crate::state::volume::VolumeCore;
 
@@ -39,8 +36,8 @@ pub(crate) enum Job {
     /// The op has to be made durable.
     Join(Arc<Op>),
     /// The data of a round is durable, or cannot be made so.
-    Synced(Arc<rounds::Round>),
-    /// Nothing of the stream is in flight.
+    Synced(Arc<Round>),
+    /// Nothing of the stream is in flight, which somebody wants to know.
     Idle(Arc<StreamCore>),
     /// Somebody wants to know that everything posted before has been done.
     Fence(mpsc::Sender<()>),
@@ -66,13 +63,17 @@ impl Worker {
         }))
     }
 
-    /// Starts the thread. Returns what it was denied.
+    /// Starts the thread, which has `perform` do the jobs in their order. Returns what it was denied.
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(crate) fn start(self: &Arc<Self>, params: &ThreadParams) -> io::Result<rt::Denied> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        params: &ThreadParams,
+        perform: impl Fn(Job) + Send + 'static,
+    ) -> io::Result<rt::Denied> {
         let worker = Arc::clone(self);
-        let (thread, denied) = rt::spawn(params, move || worker.run())?;
+        let (thread, denied) = rt::spawn(params, move || worker.run(perform))?;
         *self.thread.lock() = Some(thread);
         Ok(denied)
     }
@@ -104,9 +105,9 @@ impl Worker {
         }
     }
 
-    fn run(&self) {
+    fn run(&self, perform: impl Fn(Job)) {
         loop {
-            self.jobs.take_all().for_each(Self::perform);
+            self.jobs.take_all().for_each(&perform);
             if self.stopping.load(Ordering::SeqCst) && self.jobs.is_empty() {
                 return;
             }
@@ -115,27 +116,6 @@ impl Worker {
                 self.bell.event().wait(None);
             }
             self.bell.disarm();
-        }
-    }
-
-    fn perform(job: Job) {
-        match job {
-            Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
-            Job::Ready(op) => issue::start(&op, Feed::Worker),
-            Job::Followed(op) => after::followed(&op, Feed::Worker),
-            Job::Gate(volume) => {
-                while let Some(op) = volume.next_held() {
-                    if op.waited() {
-                        issue::start(&op, Feed::Worker);
-                    }
-                }
-            }
-            Job::Retry(volume) => issue::retry(&volume),
-            Job::Join(op) => rounds::join(&op),
-            Job::Synced(round) => rounds::synced(round),
-            Job::Idle(stream) => stream.idle(),
-            // Whoever asked waits for it.
-            Job::Fence(asked) => asked.send(()).unwrap_or_default(),
         }
     }
 }
