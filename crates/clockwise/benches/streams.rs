@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Memory, MemoryConfig};
-use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::stream::{Player, Recorder, Stop, Stream, StreamSpec};
+use engine::volume_io::ClientOptions;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 

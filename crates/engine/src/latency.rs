@@ -9,12 +9,26 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sched::units::Nanos;
-
-use crate::status::Latency;
+use serde::Serialize;
 
 const SUB_BITS: u32 = 5;
 const SUB: u64 = 1 << SUB_BITS;
 const BUCKETS: usize = ((64 - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// A latency distribution.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Latency {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: u64,
+    /// Half were no longer.
+    pub p50_ns: u64,
+    /// 99 in 100 were no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
 
 /// See the [module](self).
 pub(crate) struct Histogram {

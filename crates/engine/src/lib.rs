@@ -12,24 +12,23 @@
 //! | [`uring`] | block devices and files |
 //! | [`dispatcher`] | one thread per disk that owns its queues and the disk |
 //! | [`pool`] | the control plane: disks, volumes, reservations |
-//! | [`front`] | the data path: volume requests in, physical requests out |
+//! | [`volume_io`] | the data path: volume requests in, physical requests out |
 //! | [`stream`] | reserved bandwidth, and sessions that use it at their pace |
 //! | [`status`] | what is promised and what happened |
 
+mod background;
 pub mod buffer;
 pub mod clock;
 pub mod completion;
 pub mod disk;
 pub mod dispatcher;
 pub mod event;
-pub mod front;
 mod handoff;
 mod latency;
-mod mover;
 pub mod panics;
 pub mod pool;
-mod raw;
 pub mod rt;
+mod state;
 pub mod status;
 pub mod stream;
 mod sync;
@@ -37,6 +36,7 @@ mod sync;
 #[doc(hidden)]
 pub mod testing;
 pub mod uring;
+pub mod volume_io;
 
 /// By the name under which the tests' disks in memory know it.
 #[cfg(test)]

@@ -39,9 +39,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use engine::buffer::Buffer;
 use engine::event::EventFd;
-use engine::front::{Client, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
 use engine::stream::{Changer, Stream};
+use engine::volume_io::{Client, VolumeOp, VolumeRequest};
 use sched::units::{Bytes, Time};
 
 use crate::archive::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};

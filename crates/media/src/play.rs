@@ -17,8 +17,8 @@ use std::io;
 use std::ops::Range;
 
 use engine::buffer::{Buffer, BufferError};
-use engine::front::Client;
 use engine::stream::{BlockReader, BlockReport, Change, Changer, PaceError, Refusal, Stream};
+use engine::volume_io::Client;
 use sched::units::{Nanos, Time};
 
 use crate::archive::block::{Entry, Kind};

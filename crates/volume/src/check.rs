@@ -4,7 +4,7 @@ use sched::units::Bytes;
 
 use crate::medium::{Candidate, Medium};
 use crate::open::{check_owners, read_pool};
-use crate::pool::Uuid;
+use crate::place::Uuid;
 use crate::problem::Problem;
 
 /// What a check has found.

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sched::units::Sector;
 
-use crate::disk::Owner;
-use crate::disk::mark::{self, MARK_AT};
-use crate::disk::payload::{BAD_PER_RECORD, Change};
-use crate::disk::superblock::second_copy_at;
-use crate::disk::table::Table;
+use crate::draft::{Checkpoint, Draft, Effect};
 use crate::error::VolumeError;
 use crate::image::NodeAt;
 use crate::log::{log_extents_max, measure};
+use crate::ondisk::Owner;
+use crate::ondisk::change::Change;
+use crate::ondisk::mark::{self, MARK_AT};
+use crate::ondisk::payload::BAD_PER_RECORD;
+use crate::ondisk::superblock::second_copy_at;
+use crate::ondisk::table::Table;
 use crate::owner::expect;
 use crate::place::{Place, VolumeId};
-use crate::plan::{Checkpoint, Draft, Effect, node_at};
+use crate::plan::node_at;
 use crate::pool::{Phase, PoolState};
 use crate::transaction::{Step, Transaction};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::draft::{Draft, Effect};
 use crate::error::VolumeError;
 use crate::extent::Extent;
 use crate::place::{Place, VolumeId};
-use crate::plan::{Draft, Effect};
 use crate::pool::{Committed, Phase, PoolState};
 use crate::transaction::Transaction;
 

@@ -3,13 +3,13 @@
 use sched::units::{Bytes, Sector};
 
 use crate::alloc::FreeMap;
-use crate::disk::mark::{self, MARK_AT};
-use crate::disk::superblock::{Superblock, extents_on, second_copy_at};
-use crate::disk::table::{TABLE_BYTES, TABLES_AT, Table};
-use crate::disk::{Position, first_owner};
 use crate::error::VolumeError;
 use crate::limits::{BLOCK_BYTES, DISK_EXTENTS_MAX, DISKS_MAX, HEADER_BYTES};
 use crate::log::budget;
+use crate::ondisk::mark::{self, MARK_AT};
+use crate::ondisk::superblock::{Superblock, extents_on, second_copy_at};
+use crate::ondisk::table::{TABLE_BYTES, TABLES_AT, Table};
+use crate::ondisk::{Position, first_owner};
 use crate::owner::expect;
 use crate::place::{DiskNumber, Geometry};
 use crate::pool::{FormatSpec, PoolState};

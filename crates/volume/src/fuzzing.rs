@@ -1,14 +1,15 @@
 //! What the fuzz targets call: any bytes at all go through each parser, and whatever is accepted
 //! must come out of its encoder the same.
 
-use crate::disk::first_owner;
-use crate::disk::payload::Change;
-use crate::disk::record::{Header, PAYLOAD_BYTES_MAX, Record, RecordError};
-use crate::disk::superblock::Superblock;
-use crate::disk::table::Table;
 use crate::medium::{Candidate, Medium};
+use crate::ondisk::change::Change;
+use crate::ondisk::first_owner;
+use crate::ondisk::record::{Header, PAYLOAD_BYTES_MAX, Record, RecordError};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::table::Table;
 use crate::place::Geometry;
-use crate::pool::{PoolState, Uuid};
+use crate::place::Uuid;
+use crate::pool::PoolState;
 use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 
 /// The pool that the corpus is of.
@@ -21,7 +22,7 @@ fn geometry() -> Geometry {
 /// `data` with the right checksum at `field`, over its first `length` bytes.
 fn sealed(data: &[u8], field: usize, length: usize) -> Option<Vec<u8>> {
     let mut bytes = data.get(..length)?.to_vec();
-    let sum = crate::disk::checksum_around(&bytes, field);
+    let sum = crate::ondisk::checksum_around(&bytes, field);
     bytes[field..field + 8].copy_from_slice(&sum.to_le_bytes());
     Some(bytes)
 }
@@ -173,10 +174,10 @@ impl Chain {
         put(56, self.sequence);
         put(64, self.transaction);
         block[32..48].copy_from_slice(&POOL);
-        self.previous = crate::disk::checksum_around(block, 16);
+        self.previous = crate::ondisk::checksum_around(block, 16);
         block[16..24].copy_from_slice(&self.previous.to_le_bytes());
         self.sequence += 1;
-        if block[5] & crate::disk::record::COMMIT != 0 {
+        if block[5] & crate::ondisk::record::COMMIT != 0 {
             self.transaction = self.sequence;
         }
     }

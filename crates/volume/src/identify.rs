@@ -4,11 +4,10 @@ use std::cmp::Reverse;
 
 use sched::units::Sector;
 
-use crate::disk::superblock::{Superblock, SuperblockError, second_copy_at};
 use crate::limits::BLOCK_BYTES;
 use crate::medium::{Candidate, Medium};
-use crate::place::DiskNumber;
-use crate::pool::Uuid;
+use crate::ondisk::superblock::{Superblock, SuperblockError, second_copy_at};
+use crate::place::{DiskNumber, Uuid};
 use crate::problem::Problem;
 
 /// A disk of the pool, found.

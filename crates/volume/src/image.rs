@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sched::units::Bytes;
 
-use crate::disk::payload::{Change, Written};
-use crate::disk::table::Located;
+use crate::ondisk::change::{Change, Written};
+use crate::ondisk::table::Located;
 use crate::place::{Place, VolumeId};
 
 /// A volume as its node and the changes since describe it.

@@ -10,13 +10,13 @@
 //! rewrite begins in the one that was chosen before and chooses one anew, so it takes no more for that.
 //! So the log holds at most 2 R + 1 then, and B - (2 R + 1) remain for the next time.
 
-use crate::disk::payload::{Change, words};
-use crate::disk::record::{Header, PAYLOAD_BYTES_MAX, Record, blocks_for};
-use crate::disk::table::Located;
-use crate::disk::{Owner, Position};
 use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
-use crate::place::{Geometry, Place};
-use crate::pool::Uuid;
+use crate::ondisk::change::Change;
+use crate::ondisk::record::{Header, PAYLOAD_BYTES_MAX, Record, blocks_for};
+use crate::ondisk::table::Located;
+use crate::ondisk::written::words;
+use crate::ondisk::{Owner, Position};
+use crate::place::{Geometry, Place, Uuid};
 use crate::transaction::Step;
 use sched::units::{SECTOR_BYTES, SectorCount};
 

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use sched::units::Sector;
 
-use crate::disk::mark::{self, MARK_AT};
-use crate::disk::superblock::Superblock;
-use crate::disk::table::{Table, TableError};
 use crate::identify::{Found, identify, stale};
 use crate::image::Image;
 use crate::limits::BLOCK_BYTES;
 use crate::medium::{Candidate, Medium};
+use crate::ondisk::mark::{self, MARK_AT};
+use crate::ondisk::superblock::Superblock;
+use crate::ondisk::table::{Table, TableError};
 use crate::place::{Geometry, Place};
 use crate::problem::Problem;
 use crate::replay::{Reader, Tail};

@@ -16,9 +16,9 @@
 
 use sched::units::Sector;
 
-use crate::disk::superblock::Superblock;
+use crate::draft::{Draft, Effect};
+use crate::ondisk::superblock::Superblock;
 use crate::place::DiskNumber;
-use crate::plan::{Draft, Effect};
 use crate::pool::{Phase, PoolState};
 use crate::transaction::Step;
 

@@ -8,6 +8,9 @@ use crate::limits::{
     CHUNK_BYTES_MIN, CHUNKS_PER_EXTENT_MAX, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_BYTES,
 };
 
+/// A pool's or a disk's identity: 128 random bits.
+pub type Uuid = [u8; 16];
+
 /// A disk's number in its pool, from 0; the same at every opening, in whatever order disks are given.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,

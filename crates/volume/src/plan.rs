@@ -6,63 +6,22 @@ use std::sync::Arc;
 use sched::units::{Bytes, SECTOR_BYTES};
 
 use crate::chunks::ChunkSet;
-use crate::dirty::{Mark, Shared};
-use crate::disk::Owner;
-use crate::disk::payload::Change;
-use crate::disk::table::Located;
+use crate::dirty::Shared;
+use crate::draft::{Draft, Effect};
 use crate::error::VolumeError;
 use crate::extent::Extent;
 use crate::image::NodeAt;
 use crate::limits::{VOLUME_EXTENTS_MAX, VOLUMES_MAX};
 use crate::log::{LogState, log_extents_max, measure, node_blocks};
 use crate::map::VolumeMap;
-use crate::moving::Move;
 use crate::name;
+use crate::node::{Volume, node_of};
+use crate::ondisk::change::Change;
+use crate::ondisk::table::Located;
 use crate::place::{DiskNumber, Place, VolumeId};
 use crate::placement::Placement;
-use crate::pool::{CreateSpec, Phase, PoolState, Volume, node_of};
+use crate::pool::{CreateSpec, Phase, PoolState};
 use crate::transaction::{Step, Transaction};
-
-/// A transaction that has been handed out.
-#[derive(Debug)]
-pub(crate) struct Draft {
-    pub(crate) steps: Vec<Step>,
-    /// The log when it is done.
-    pub(crate) log: LogState,
-    /// Taken from the free extents, for metadata and for volumes.
-    pub(crate) taken_for_log: Vec<Place>,
-    pub(crate) taken: Vec<Place>,
-    /// With a checkpoint: full nodes in their new places, and all extents that the table refers to.
-    pub(crate) checkpoint: Option<Checkpoint>,
-    /// Marks that become durable, and the extents that were taken from the dirty ones for it.
-    pub(crate) settled: Vec<(Arc<Shared>, Mark, Vec<u32>)>,
-    pub(crate) effect: Effect,
-    /// The superblocks' generation and owner when it is done.
-    pub(crate) generation: u64,
-    pub(crate) owner: Owner,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Checkpoint {
-    pub(crate) nodes: Vec<(VolumeId, NodeAt)>,
-    pub(crate) bad_at: Option<NodeAt>,
-    pub(crate) refers_to: BTreeSet<Place>,
-}
-
-/// What takes effect at the commit.
-#[derive(Debug)]
-pub(crate) enum Effect {
-    None,
-    Started,
-    Stopped,
-    Create(VolumeId, Volume),
-    Map(VolumeId, Arc<VolumeMap>, Vec<Arc<Extent>>),
-    Rename(VolumeId, String),
-    Delete(VolumeId),
-    Moved(Move),
-    Bits(Vec<VolumeId>),
-    Bad(Place),
-}
 
 impl PoolState {
     pub(crate) fn ready(&self) -> Result<(), VolumeError> {

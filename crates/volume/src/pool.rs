@@ -6,24 +6,20 @@ use std::sync::Arc;
 use sched::units::{Bytes, SectorCount};
 
 use crate::alloc::FreeMap;
-use crate::dirty::Shared;
-use crate::disk::Owner;
-use crate::disk::payload::Change;
-use crate::disk::superblock::Superblock;
+use crate::draft::Draft;
 use crate::error::VolumeError;
 use crate::extent::Extent;
-use crate::image::{NodeAt, NodeImage};
+use crate::image::NodeAt;
 use crate::log::{LogState, budget, extents_for_blocks, log_extents_max, node_blocks};
 use crate::map::VolumeMap;
 use crate::medium::{Candidate, Medium};
+use crate::node::Volume;
+use crate::ondisk::Owner;
+use crate::ondisk::superblock::Superblock;
 use crate::open::{Opened, check_owners, newest_superblock, read_pool};
-use crate::place::{DiskNumber, Geometry, Place, VolumeId};
+use crate::place::{DiskNumber, Geometry, Place, Uuid, VolumeId};
 use crate::placement::{DiskRange, Placement};
-use crate::plan::Draft;
 use crate::problem::{OpenError, Problem};
-
-/// A pool's or a disk's identity: 128 random bits.
-pub type Uuid = [u8; 16];
 
 /// What a new pool is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,16 +111,6 @@ pub(crate) enum Phase {
     Opened,
     Started,
     Poisoned,
-}
-
-/// A volume in memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Volume {
-    pub(crate) name: String,
-    pub(crate) map: Arc<VolumeMap>,
-    pub(crate) node: NodeAt,
-    /// Whether the log has changes of it after its full node.
-    pub(crate) changed: bool,
 }
 
 impl PoolState {
@@ -367,70 +353,4 @@ impl PoolState {
             strict: true,
         })
     }
-}
-
-impl Volume {
-    fn load(id: VolumeId, node: NodeImage, geometry: Geometry) -> Self {
-        let shared = Arc::new(Shared::new(id, geometry));
-        let extents = node
-            .extents
-            .iter()
-            .enumerate()
-            .map(|(index, (place, written))| {
-                let written = written.set(geometry);
-                Arc::new(Extent::new(
-                    index as u32,
-                    *place,
-                    &written,
-                    Arc::clone(&shared),
-                ))
-            });
-        let map = VolumeMap::new(node.size, extents.collect(), Arc::clone(&shared));
-        Self {
-            name: node.name,
-            map: Arc::new(map),
-            node: node.node,
-            changed: node.changed,
-        }
-    }
-
-    /// Its full node: as it is now.
-    pub(crate) fn node(&self) -> Vec<Change> {
-        node_of(&self.name, &self.map)
-    }
-}
-
-/// The changes that make up the full node of a volume.
-pub(crate) fn node_of(name: &str, map: &VolumeMap) -> Vec<Change> {
-    let (volume, extents) = (map.volume(), map.extents());
-    let mut node = vec![Change::Node {
-        volume,
-        size: map.size(),
-        extents: extents.len() as u32,
-        name: name.to_owned(),
-    }];
-    node.extend(extents_of(map, 0));
-    node
-}
-
-/// The extents of a volume from `from` on, as changes.
-pub(crate) fn extents_of(map: &VolumeMap, from: usize) -> Vec<Change> {
-    let geometry = map.geometry();
-    let per_record = crate::disk::payload::extents_per_record(geometry);
-    let of = |extent: &Arc<Extent>| {
-        (
-            extent.place(),
-            crate::disk::payload::Written::of(&extent.written(), geometry),
-        )
-    };
-    let chunk = |(index, part): (usize, &[Arc<Extent>])| Change::Extents {
-        volume: map.volume(),
-        first: (from + index * per_record) as u32,
-        extents: part.iter().map(of).collect(),
-    };
-    map.extents()[from..]
-        .chunks(per_record)
-        .enumerate()
-        .map(chunk)
-        .collect()
 }

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use sched::units::{Bytes, SECTOR_BYTES};
 
-use crate::place::Place;
-use crate::pool::Uuid;
+use crate::place::{Place, Uuid};
 
 /// Why a pool does not open: everything that is wrong, a line each.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 
 use sched::units::{SECTOR_BYTES, SectorCount};
 
-use crate::disk::payload::Change;
-use crate::disk::record::{Record, RecordError};
-use crate::disk::table::{Located, Table};
-use crate::disk::{Owner, Position};
 use crate::identify::Found;
 use crate::image::{Image, NodeAt};
 use crate::limits::{BLOCK_BYTES, LOG_BLOCKS_DUE, RECORD_BLOCKS_MAX};
 use crate::medium::Medium;
-use crate::place::{Geometry, Place};
-use crate::pool::Uuid;
+use crate::ondisk::change::Change;
+use crate::ondisk::record::{Record, RecordError};
+use crate::ondisk::table::{Located, Table};
+use crate::ondisk::{Owner, Position};
+use crate::place::{Geometry, Place, Uuid};
 use crate::problem::Problem;
 
 /// Blocks read at once.

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use sched::units::{Bytes, SECTOR_BYTES, SectorCount};
 
 use crate::chunks::ChunkSet;
-use crate::disk::payload::{BitRun, Change, Written};
+use crate::draft::Effect;
 use crate::error::VolumeError;
 use crate::log::node_blocks;
 use crate::map::VolumeMap;
+use crate::node::extents_of;
+use crate::ondisk::change::{BitRun, Change, Written};
 use crate::place::VolumeId;
 use crate::placement::Placement;
-use crate::plan::{Effect, fresh_extents, whole_sectors};
-use crate::pool::{PoolState, extents_of};
+use crate::plan::{fresh_extents, whole_sectors};
+use crate::pool::PoolState;
 use crate::transaction::{Step, Transaction};
 
 impl PoolState {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::disk::payload::{BitRun, Change, Written, runs_per_record};
+use crate::draft::Effect;
 use crate::error::VolumeError;
 use crate::map::VolumeMap;
+use crate::ondisk::change::{BitRun, Change, Written};
+use crate::ondisk::payload::runs_per_record;
 use crate::place::{DiskNumber, VolumeId};
-use crate::plan::Effect;
 use crate::pool::PoolState;
 use crate::transaction::{Step, Transaction};
 

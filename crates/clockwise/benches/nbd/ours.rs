@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clockwise::exports::Volumes;
 use clockwise::exports::nbd::{NbdConfig, Server};
 use engine::buffer::{Memory, MemoryConfig};
-use engine::front::ClientOptions;
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::stream::StreamSpec;
+use engine::volume_io::ClientOptions;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 

@@ -1,6 +1,6 @@
 //! Disk time reserved for exports: `[[nbd.reservation]]`.
 
-use engine::front::BestEffortReservation;
+use engine::volume_io::BestEffortReservation;
 use sched::units::Nanos;
 use serde::Deserialize;
 use toml::Spanned;

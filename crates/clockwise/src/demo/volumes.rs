@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use engine::front::{Client, ClientOptions};
 use engine::pool::Pool;
+use engine::volume_io::{Client, ClientOptions};
 use indicatif::ProgressBar;
 use sched::units::Bytes;
 

@@ -10,9 +10,9 @@ use testkit::{own_process, until};
 
 use crate::served::Rig;
 use crate::support::tape::{BODY, SDP, begun, header, opened, reserve, reserved};
-use engine::front::Client;
 use engine::stream::Stream;
 use engine::testing::Watch;
+use engine::volume_io::Client;
 use media::archive::Archive;
 use media::archive::block::Kind;
 use media::archive::start::Start;

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::day::{self, Camera, Day, KEY_SECONDS, SECONDS};
-use engine::front::{Client, ClientOptions};
 use engine::pool::Pool;
+use engine::volume_io::{Client, ClientOptions};
 use media::archive::block::Trailer;
 use media::archive::index::GROUP;
 use media::archive::{Archive, Recording, groups_in};

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::support::made::{CAMERA, Made};
 use crate::support::small::{Camera, Small};
-use engine::front::ClientOptions;
+use engine::volume_io::ClientOptions;
 use media::files::cuts::Place;
 use media::files::mp4::TrackHead;
 use media::files::{Known, Listed, Source};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::rig::Rig;
 use crate::support::small::{BLOCK, Camera, PICTURE, Small, opened, tear_section, without_section};
-use engine::front::ClientOptions;
+use engine::volume_io::ClientOptions;
 use media::archive::block::Block;
 use media::archive::index::{GROUP, Index, Indexer, Key, Named, section_bytes_max};
 use media::archive::start;

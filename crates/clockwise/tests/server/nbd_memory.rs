@@ -2,7 +2,7 @@
 
 use crate::served::Rig;
 use clockwise::exports::nbd::NbdConfig;
-use engine::front::ClientOptions;
+use engine::volume_io::ClientOptions;
 use sched::units::Bytes;
 use testkit::nbd::{Wire, cmd};
 use testkit::{pattern, until};

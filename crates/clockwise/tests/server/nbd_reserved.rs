@@ -3,7 +3,7 @@
 
 use crate::served::Rig;
 use clockwise::exports::ExportReservation;
-use engine::front::BestEffortReservation;
+use engine::volume_io::BestEffortReservation;
 use sched::profile::DriveProfile;
 use sched::units::{Nanos, SECTOR_BYTES};
 use testkit::nbd::{Wire, cmd};

@@ -3,11 +3,11 @@
 use volume::Problem;
 
 use super::control::Pool;
-use super::error::PoolError;
 use super::open;
-use super::options::PoolDisk;
 use super::start::{self, Service, StartedMedium};
 use crate::buffer::Memory;
+use crate::state::error::PoolError;
+use crate::state::options::PoolDisk;
 
 /// Something that [`Pool::check`](super::Pool::check) found.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]

@@ -6,79 +6,35 @@ use sched::task::TaskParams;
 use sched::units::Bytes;
 use volume::CreateSpec;
 
-use super::core::PoolCore;
-use super::error::PoolError;
-use super::options::{Placement, Progress, VolumeSpec};
 use super::placement;
-use super::volumes::{self, PlaceRun, Volume, VolumeInfo};
-use crate::buffer::{Memory, MemoryError};
+use crate::background::mover;
+use crate::buffer::Memory;
 use crate::clock;
-use crate::front::volume_core::VolumeCore;
-use crate::front::{
-    BestEffortReservation, Client, ClientOptions, ReservedShare, VolumeOp, VolumeRequest,
-};
-use crate::mover;
-use crate::status::{self, PoolHealth, PoolStatus, WaitStatus, Warning};
-use crate::stream::{self, Refusal, Stream, StreamSpec};
+use crate::state::error::{PoolError, host, reserved};
+use crate::state::options::{Placement, Progress, VolumeSpec};
+use crate::state::pool::core::PoolCore;
+use crate::state::refusal::{Refusal, memory_refusal};
+use crate::state::volume::VolumeCore;
+use crate::state::warning::Warning;
+use crate::status::health::{self, PoolHealth};
+use crate::status::volumes::{self, PlaceRun, VolumeInfo};
+use crate::status::{self, PoolStatus, WaitStatus};
+use crate::stream::open;
+use crate::stream::spec::StreamSpec;
+use crate::volume_io::client::{Client, ClientOptions};
+use crate::volume_io::share::{BestEffortReservation, ReservedShare};
+use crate::volume_io::stream::Stream;
+use crate::volume_io::volume::Volume;
 
 /// Disks that are served together. See the [module](super).
 ///
 /// Dropping the last handle stops the dispatchers without making anything durable; [`Pool::close`]
 /// ends in good order. Clients, volumes and streams may outlive it and are refused from then on.
 pub struct Pool {
-    pub(super) core: Arc<PoolCore>,
+    pub(crate) core: Arc<PoolCore>,
 }
 
 impl Pool {
-    /// Ends it: waits for what is in flight, makes everything durable, stops the dispatchers. Later
-    /// requests are refused.
-    ///
-    /// # Errors
-    /// When something could not be made durable; it is closed all the same.
-    pub fn close(&self) -> Result<(), PoolError> {
-        let core = &self.core;
-        if !core.begin_close() {
-            return Ok(());
-        }
-        let result = self.settle_all();
-        core.shut_down();
-        result
-    }
-
-    /// Waits for everything in flight and makes it durable: a flush that is a barrier, on each
-    /// volume.
-    fn settle_all(&self) -> Result<(), PoolError> {
-        let core = &self.core;
-        let volumes: Vec<_> = core.volumes.read().values().cloned().collect();
-        let account = core
-            .memory
-            .open_account("close", Bytes::ZERO)
-            .map_err(|error| PoolError::Metadata(error.to_string()))?;
-        let client = Client::new("close", Arc::clone(core), account, None, 1)
-            .map_err(|error| host("closing", error))?;
-        let mut result = Ok(());
-        for volume in volumes {
-            let handle = Volume::internal(core, volume);
-            let mut flush =
-                VolumeRequest::command(&handle, VolumeOp::Flush, Bytes::ZERO, Bytes::ZERO);
-            flush.barrier = true;
-            let flushed = match client.execute_at_close(flush) {
-                Ok(completion) => completion.result.map_err(PoolError::Io),
-                Err(refused) => Err(PoolError::Metadata(refused.to_string())),
-            };
-            result = result.and(flushed);
-        }
-        let mut meta = core.meta.lock();
-        if result.is_ok() && core.still_ours().is_ok() {
-            result = meta.stop(core);
-        }
-        // There is no later.
-        match core.meta_watch.frozen() {
-            Some(frozen) => Err(PoolError::MetadataFailed(frozen.reason.to_string())),
-            None => result,
-        }
-    }
-
     /// The pool's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -100,13 +56,13 @@ impl Pool {
     /// The memory that it was opened with.
     #[must_use]
     pub fn memory(&self) -> &Memory {
-        &self.core.memory
+        &self.core.io.memory
     }
 
     /// The extent size.
     #[must_use]
     pub fn extent(&self) -> Bytes {
-        self.core.extent_bytes()
+        self.core.io.extent_bytes()
     }
 
     /// The space that no volume has.
@@ -122,7 +78,7 @@ impl Pool {
     }
 
     fn open_check(&self) -> Result<(), PoolError> {
-        if self.core.is_closed() {
+        if self.core.io.is_closed() {
             return Err(PoolError::Closed);
         }
         Ok(())
@@ -131,7 +87,7 @@ impl Pool {
     /// A size in whole blocks of the pool's disks, at least as large. One that cannot be is as it was, and
     /// refused for what it is.
     fn whole(&self, size: Bytes) -> Bytes {
-        let blocks = size.0.checked_next_multiple_of(self.core.block_bytes);
+        let blocks = size.0.checked_next_multiple_of(self.core.io.block_bytes);
         blocks.map_or(size, Bytes)
     }
 
@@ -156,7 +112,7 @@ impl Pool {
     /// What offsets and lengths of requests to volumes must be multiples of.
     #[must_use]
     pub fn alignment(&self) -> Bytes {
-        self.core.alignment()
+        self.core.io.alignment()
     }
 
     /// All volumes, by name.
@@ -165,7 +121,7 @@ impl Pool {
         let volumes: Vec<_> = self.core.volumes.read().values().cloned().collect();
         volumes
             .iter()
-            .map(|volume| volumes::info(&self.core, volume))
+            .map(|volume| volumes::info(&self.core.io, volume))
             .collect()
     }
 
@@ -174,7 +130,7 @@ impl Pool {
     /// # Errors
     /// When there is none of that name.
     pub fn volume_info(&self, name: &str) -> Result<VolumeInfo, PoolError> {
-        Ok(volumes::info(&self.core, &*self.find(name)?))
+        Ok(volumes::info(&self.core.io, &*self.find(name)?))
     }
 
     /// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte
@@ -188,7 +144,12 @@ impl Pool {
         from: u64,
         limit: usize,
     ) -> Result<Vec<PlaceRun>, PoolError> {
-        Ok(volumes::places(&self.core, &*self.find(name)?, from, limit))
+        Ok(volumes::places(
+            &self.core.io,
+            &*self.find(name)?,
+            from,
+            limit,
+        ))
     }
 
     /// Opens a volume for I/O. It may be open any number of times.
@@ -205,7 +166,7 @@ impl Pool {
     /// When there is none of that name.
     pub fn open_volume_for(&self, name: &str, user: &str) -> Result<Arc<Volume>, PoolError> {
         self.open_check()?;
-        let opened = Volume::open(&self.core, self.find(name)?, user);
+        let opened = Volume::open(&self.core.io, self.find(name)?, user);
         opened
             .map(Arc::new)
             .ok_or_else(|| PoolError::NoSuchVolume(name.to_owned()))
@@ -239,7 +200,7 @@ impl Pool {
         let placement = match reserver {
             Some(stream) if placement.says_where() => {
                 return Err(reserved(
-                    &volume,
+                    &volume.name,
                     stream,
                     "it grows only on the disks and in the zones that it has; do not say where",
                 ));
@@ -256,7 +217,7 @@ impl Pool {
         };
         meta.change(&self.core, |state| state.grow(volume.id, size, &placement))?;
         drop(meta);
-        Ok(volumes::info(&self.core, &volume))
+        Ok(volumes::info(&self.core.io, &volume))
     }
 
     /// Takes space from the end of a volume, in use or not, down to `size`. What was there is lost;
@@ -272,7 +233,7 @@ impl Pool {
         let admission = self.core.admission.lock();
         if let Some(stream) = admission.reserver(volume.id, Some(size.0..u64::MAX)) {
             return Err(reserved(
-                &volume,
+                &volume.name,
                 stream,
                 "what it reserves cannot be cut off",
             ));
@@ -286,7 +247,7 @@ impl Pool {
         shrunk?;
         drop(admission);
         drop(meta);
-        Ok(volumes::info(&self.core, &volume))
+        Ok(volumes::info(&self.core.io, &volume))
     }
 
     /// Moves a volume's extents to where `placement` wants them, in use or not, copying as best
@@ -309,7 +270,7 @@ impl Pool {
         mover::run(&self.core, moved.core(), &placement, progress)?;
         // It is no user any more of what is told.
         drop(moved);
-        Ok(volumes::info(&self.core, &volume))
+        Ok(volumes::info(&self.core.io, &volume))
     }
 
     /// Deletes a volume.
@@ -354,7 +315,7 @@ impl Pool {
         let mut admission = core.admission.lock();
         // Again: it may have been closed while others had the lock.
         self.open_check()?;
-        let reserved = admission.reserve_server(&core.disks, name, params, clock::now());
+        let reserved = admission.reserve_server(&core.io.disks, name, params, clock::now());
         drop(admission);
         let (key, tasks) = reserved.map_err(|unreserved| {
             core.keeper.freed_at(unreserved.free_from);
@@ -384,11 +345,12 @@ impl Pool {
             });
         }
         let account = core
+            .io
             .memory
             .open_account(name, options.fixed)
             .map_err(memory_refusal)?;
         let (share, limit) = (options.reservation, options.in_flight_max);
-        Client::new(name, Arc::clone(core), account, share, limit)
+        Client::new(name, core, account, share, limit)
             .map_err(|error| host("a client's completion queue", error).into())
     }
 
@@ -398,7 +360,7 @@ impl Pool {
     /// With the disk that cannot carry it, its load, the condition that failed and the rate that
     /// would fit.
     pub fn reserve(&self, spec: StreamSpec) -> Result<Stream, Refusal> {
-        stream::open::open(&self.core, spec)
+        open::open(&self.core, spec)
     }
 
     /// What happened so far, and what is promised.
@@ -410,7 +372,25 @@ impl Pool {
     /// What is wrong with its disks and its metadata, and how often it was.
     #[must_use]
     pub fn health(&self) -> PoolHealth {
-        status::health::pool(&self.core)
+        health::pool(&self.core)
+    }
+
+    /// How it shows that another server has opened the pool, if one has: by a look at the table's disk,
+    /// unless the metadata is being changed, which looks by itself where it matters. This pool writes
+    /// nothing more then, and is to be closed.
+    ///
+    /// A disk that cannot be read says nothing.
+    #[must_use]
+    pub fn taken_over(&self) -> Option<String> {
+        let core = &self.core;
+        if core.still_ours().is_ok()
+            && !core.io.is_closed()
+            && let Some(meta) = core.meta.try_lock()
+        {
+            // Who is the owner now is kept.
+            drop(meta.verify(core));
+        }
+        core.still_ours().err().map(|error| error.to_string())
     }
 
     /// The flushes that wait for a disk that does not answer.
@@ -421,15 +401,7 @@ impl Pool {
 
     /// Begins a new window for best-effort latency: [`PoolStatus`] tells of what completes from now.
     pub fn reset_window(&self) {
-        self.core.reset_window();
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if self.core.begin_close() {
-            self.core.shut_down();
-        }
+        self.core.io.reset_window();
     }
 }
 
@@ -448,33 +420,4 @@ fn is_pending<T>(changed: &Result<T, PoolError>) -> bool {
             ..
         })
     )
-}
-
-pub(crate) fn host(what: &'static str, error: std::io::Error) -> PoolError {
-    PoolError::Host { what, error }
-}
-
-pub(crate) fn reserved(volume: &VolumeCore, stream: String, reason: &str) -> PoolError {
-    PoolError::Reserved {
-        volume: volume.name.clone(),
-        stream,
-        reason: reason.to_owned(),
-    }
-}
-
-pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
-    match error {
-        MemoryError::TooMuch { asked, available } => Refusal::Memory {
-            needed: asked.0,
-            available: available.0,
-        },
-        MemoryError::Host(reason) => {
-            Refusal::Pool(host("setting up memory", std::io::Error::other(reason)))
-        }
-        other => Refusal::Invalid {
-            what: "memory",
-            reason: other.to_string(),
-            remedy: "try again when others have given memory back, or give the server more",
-        },
-    }
 }

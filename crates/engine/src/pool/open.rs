@@ -8,23 +8,27 @@ use sched::predict::Predictor;
 use sched::request::Urgency;
 use sched::task::TaskParams;
 use sched::units::{Bytes, Nanos, SECTOR_BYTES, Sector};
-use volume::disk::superblock::Superblock;
-use volume::{Candidate, FormatSpec, Medium, OpenError, PoolState, Problem, Uuid};
+use volume::ondisk::superblock::Superblock;
+use volume::{Candidate, FormatSpec, Medium, OpenError, Owner, PoolState, Problem, Uuid};
 
-use super::control::{Pool, host};
-use super::core::{CoreParts, PoolCore};
-use super::disks::DiskCore;
-use super::error::PoolError;
+use super::Pool;
 use super::marks::mark_of;
-use super::meta::Meta;
-use super::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
-use super::ownership::new_owner;
 use super::start::{Service, Started, StartedMedium, start};
+use crate::background::raw::{Unperformed, raw_failure};
 use crate::buffer::Memory;
 use crate::clock;
-use crate::front::worker::Worker;
-use crate::raw::{RawError, RawIo, Unperformed};
 use crate::rt::{DISPATCHER_FIFO_PRIORITY, ThreadParams};
+use crate::state::disk::core::DiskCore;
+use crate::state::error::{PoolError, host};
+use crate::state::options::{CreateOptions, Floor, OpenOptions, PoolDisk};
+use crate::state::pool::committer::Committer;
+use crate::state::pool::core::{CoreParts, PoolCore};
+use crate::state::pool::io::IoCore;
+use crate::state::pool::keeper::Keeper;
+use crate::state::pool::meta::Meta;
+use crate::state::raw::RawIo;
+use crate::state::worker::Worker;
+use crate::volume_io::jobs;
 
 /// The extent size where no drive profile asks for a larger one.
 const EXTENT_BYTES_LEAST: Bytes = Bytes::from_mib(1);
@@ -42,16 +46,6 @@ pub const TWO_SERVERS_REMEDY: &str = "find the other server (the disks may have 
 /// The engine's own transfers, for metadata.
 pub(super) fn raw(memory: &Memory) -> Result<RawIo, PoolError> {
     RawIo::new(memory, "metadata", Urgency::Sync).map_err(raw_failure)
-}
-
-pub(crate) fn raw_failure(error: RawError) -> PoolError {
-    match error {
-        RawError::Memory(error) => PoolError::Host {
-            what: "memory for the pool's own transfers",
-            error: std::io::Error::other(error.to_string()),
-        },
-        RawError::Queue(error) => host("the pool's own completion queue", error),
-    }
 }
 
 /// Why a pool does not open, in the pool's terms.
@@ -75,7 +69,7 @@ pub(super) fn open_failure(name: &str, error: &OpenError) -> PoolError {
     }
 }
 
-pub(super) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], PoolError> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -145,7 +139,7 @@ impl Pool {
         // From here on dropping the pool ends everything that has been started.
         core.committer.start(&core);
         core.keeper.start(&core);
-        let owner = new_owner()?;
+        let owner: Owner = random()?;
         let started = core.meta.lock().change(&core, |state| state.start(owner));
         started.map_err(PoolError::of_start)?;
         raise_floors(&core, options.floor)?;
@@ -309,9 +303,12 @@ fn assemble(
         fifo_priority: options.realtime.then_some(DISPATCHER_FIFO_PRIORITY - 1),
         ..ThreadParams::ordinary("pool worker")
     };
-    let denied = worker
-        .start(&params)
-        .map_err(|error| host("the pool's worker", error))?;
+    let (committer, keeper) = (Arc::new(Committer::default()), Arc::new(Keeper::default()));
+    let denied = {
+        let (committer, keeper) = (Arc::clone(&committer), Arc::clone(&keeper));
+        worker.start(&params, move |job| jobs::perform(job, &committer, &keeper))
+    };
+    let denied = denied.map_err(|error| host("the pool's worker", error))?;
     notices.add_denied(&denied, "the pool's worker");
     notices.add_denied(&options.denied, "the server");
     for refused in memory.refused() {
@@ -330,9 +327,10 @@ fn assemble(
     }
     Ok(PoolCore::new(CoreParts {
         name: options.name.clone(),
-        memory,
-        disks: in_order.into_boxed_slice(),
+        io: IoCore::new(memory, in_order.into_boxed_slice(), meta.state.geometry()),
         worker,
+        committer,
+        keeper,
         meta,
         policy,
         warnings: notices.into_warnings(),
@@ -343,12 +341,12 @@ fn assemble(
 fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
     let now = clock::now();
     let mut admission = pool.admission.lock();
-    for (index, disk) in pool.disks.iter().enumerate() {
+    for (index, disk) in pool.io.disks.iter().enumerate() {
         let Some(params) = floor_params(floor, &disk.predictor)? else {
             continue;
         };
         admission
-            .join_now(&pool.disks, index, FLOOR, params, TaskKind::Floor, now)
+            .join_now(&pool.io.disks, index, FLOOR, params, TaskKind::Floor, now)
             .map_err(|unjoined| PoolError::BadSize {
                 what: "the floor",
                 reason: unjoined.to_string(),
@@ -356,7 +354,7 @@ fn raise_floors(pool: &Arc<PoolCore>, floor: Floor) -> Result<(), PoolError> {
             })?;
         admission.floors[index] = Some(params);
     }
-    admission.tell_delta_l(&pool.disks, now);
+    admission.tell_delta_l(&pool.io.disks, now);
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use sched::units::{Bytes, SECTOR_BYTES, Sector};
 use volume::{DiskNumber, DiskRange};
 
-use super::core::PoolCore;
-use super::error::PoolError;
-use super::options::Placement;
+use crate::state::error::PoolError;
+use crate::state::options::Placement;
+use crate::state::pool::core::PoolCore;
 
 /// The placement in the terms of the pool's metadata.
 ///
@@ -17,9 +17,14 @@ pub(crate) fn resolve(
 ) -> Result<volume::Placement, PoolError> {
     let mut disks = Vec::with_capacity(placement.disks.len());
     for name in &placement.disks {
-        let found = pool.disks.iter().position(|disk| disk.name == *name);
+        let found = pool.io.disks.iter().position(|disk| disk.name == *name);
         let number = found.ok_or_else(|| {
-            let names: Vec<&str> = pool.disks.iter().map(|disk| disk.name.as_str()).collect();
+            let names: Vec<&str> = pool
+                .io
+                .disks
+                .iter()
+                .map(|disk| disk.name.as_str())
+                .collect();
             PoolError::BadPlacement(format!(
                 "the pool has no disk {name:?}; it has {}",
                 names.join(", ")
@@ -29,7 +34,7 @@ pub(crate) fn resolve(
     }
     let mut within = Vec::new();
     if placement.zone.is_some() || placement.bytes.is_some() {
-        let all = (0..pool.disks.len()).map(|number| DiskNumber(number as u16));
+        let all = (0..pool.io.disks.len()).map(|number| DiskNumber(number as u16));
         let on: Vec<DiskNumber> = if disks.is_empty() {
             all.collect()
         } else {
@@ -71,7 +76,7 @@ fn stretch(
     number: DiskNumber,
     placement: &Placement,
 ) -> Result<Option<DiskRange>, PoolError> {
-    let disk = &pool.disks[usize::from(number.0)];
+    let disk = &pool.io.disks[usize::from(number.0)];
     let mut allowed = Sector::ZERO..Sector(disk.capacity.0);
     if let Some(zone) = placement.zone {
         let zones = disk.predictor.zone_count();
@@ -100,7 +105,7 @@ fn stretch(
 /// The zones of all disks, as stretches.
 pub(crate) fn all_zones(pool: &PoolCore) -> Vec<DiskRange> {
     let mut zones = Vec::new();
-    for (number, disk) in pool.disks.iter().enumerate() {
+    for (number, disk) in pool.io.disks.iter().enumerate() {
         for zone in 0..disk.predictor.zone_count() {
             if let Some(range) = disk.predictor.zone_range(zone) {
                 let end = range.end.min(Sector(disk.capacity.0));

@@ -6,9 +6,10 @@ use std::ops::Range;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::Pool;
-use super::disks::DiskCore;
-use super::volumes::Volume;
-use crate::stream::{self, StreamSpec};
+use crate::state::disk::core::DiskCore;
+use crate::stream::open;
+use crate::stream::spec::StreamSpec;
+use crate::volume_io::volume::Volume;
 
 /// Of a range of more blocks it is not searched what would fit: each of them is looked at, for somebody
 /// who has been refused already. A terabyte in blocks of 256 KiB has as many.
@@ -36,7 +37,7 @@ impl Pool {
             if (range.end - range.start) / tried.block.0 > BLOCKS_MAX {
                 return None;
             }
-            let fits = stream::open::rate_that_fits(&self.core, &tried).ok()?;
+            let fits = open::rate_that_fits(&self.core, &tried).ok()?;
             if let Some(rate) = fits.filter(|rate| proposed(rate.0) == tried.block) {
                 return Some(rate);
             }
@@ -88,10 +89,12 @@ impl Pool {
         rate: BytesPerSecond,
         memory_max: Bytes,
     ) -> Bytes {
-        let memory = memory_max.0.min(self.core.memory.promisable().0);
+        let memory = memory_max.0.min(self.core.io.memory.promisable().0);
         let memory = Bytes(memory / disks.len().max(1) as u64);
         let proposed = |disk: &DiskCore| disk.predictor.block_bytes(rate, memory).0;
-        let proposals = disks.iter().map(|disk| proposed(&self.core.disks[*disk]));
+        let proposals = disks
+            .iter()
+            .map(|disk| proposed(&self.core.io.disks[*disk]));
         let extent = self.extent().0;
         let wanted = proposals.max().unwrap_or(extent).clamp(4096, extent);
         // Extents are powers of two, so every smaller power divides them.

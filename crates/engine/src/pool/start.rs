@@ -8,13 +8,13 @@ use sched::profile::DriveProfile;
 use sched::units::{Bytes, SECTOR_BYTES, Sector, SectorCount};
 use volume::{Candidate, Medium};
 
-use super::disks::{DiskCore, DiskParts};
-use super::error::PoolError;
 use super::notices::Notices;
-use super::options::{OpenOptions, PoolDisk};
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Patience, Places};
-use crate::raw::RawIo;
 use crate::rt::ThreadParams;
+use crate::state::disk::core::{DiskCore, DiskParts};
+use crate::state::error::PoolError;
+use crate::state::options::{OpenOptions, PoolDisk};
+use crate::state::raw::RawIo;
 
 /// Tasks that a disk's scheduler has room for.
 const TASKS_MAX: usize = 10_000;

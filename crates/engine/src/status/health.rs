@@ -4,15 +4,63 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use sched::units::{Nanos, Time};
+use serde::Serialize;
 
-use super::{DiskHealth, MetadataStatus, PoolHealth};
 use crate::clock;
-use crate::pool::core::PoolCore;
-use crate::pool::disks::DiskCore;
+use crate::state::disk::core::DiskCore;
+use crate::state::pool::core::PoolCore;
+use crate::state::pool::io::IoCore;
+
+/// The pool's metadata: what volumes there are, where they lie, and what of them has been written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct MetadataStatus {
+    /// Why it is frozen, if it is: a disk does not take a write of it.
+    pub frozen: Option<String>,
+    /// For how long it has been frozen.
+    pub frozen_ns: u64,
+    /// Whether it goes on by itself when the disk takes that write; otherwise when the server is started again.
+    pub goes_on: bool,
+    /// How often it was frozen.
+    pub freezes: u64,
+    /// How often it has gone on.
+    pub resumes: u64,
+}
+
+/// What is wrong with one disk, or was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DiskHealth {
+    /// Its name.
+    pub name: String,
+    /// For how long it, or the host for it, has not answered; 0 unless that counts as stalled.
+    pub stalled_ns: u64,
+    /// How often it has stalled.
+    pub stalls: u64,
+    /// How often it has answered again after that.
+    pub comebacks: u64,
+    /// How often it was given up.
+    pub given_ups: u64,
+    /// Reads that were on it and failed.
+    pub read_errors: u64,
+    /// Writes that were on it and failed.
+    pub write_errors: u64,
+    /// What the last of them failed of.
+    pub last_error: Option<String>,
+    /// Why it is not served any more, or nothing on it can be made durable.
+    pub failed: Option<String>,
+}
+
+/// What is wrong with a pool, or was.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PoolHealth {
+    /// Of each disk.
+    pub disks: Vec<DiskHealth>,
+    /// Of the metadata.
+    pub metadata: MetadataStatus,
+}
 
 pub(crate) fn pool(core: &PoolCore) -> PoolHealth {
     PoolHealth {
-        disks: core.disks.iter().map(|of| disk(core, of)).collect(),
+        disks: core.io.disks.iter().map(|of| disk(&core.io, of)).collect(),
         metadata: metadata(core, clock::now()),
     }
 }
@@ -29,7 +77,7 @@ pub(crate) fn metadata(core: &PoolCore, now: Time) -> MetadataStatus {
     }
 }
 
-pub(crate) fn disk(core: &PoolCore, disk: &DiskCore) -> DiskHealth {
+pub(crate) fn disk(io: &IoCore, disk: &DiskCore) -> DiskHealth {
     let sync = disk.sync_health();
     let mut health = DiskHealth {
         name: disk.name.clone(),
@@ -47,7 +95,7 @@ pub(crate) fn disk(core: &PoolCore, disk: &DiskCore) -> DiskHealth {
     });
     let Ok((known, silent)) = disk.handle.health() else {
         // A pool that ends serves no disk any more. That is no failure of the disk.
-        health.failed = (!core.is_closed()).then(|| "it is not served any more".to_owned());
+        health.failed = (!io.is_closed()).then(|| "it is not served any more".to_owned());
         return health;
     };
     if known.stalled {

@@ -3,7 +3,7 @@
 use sched::task::TaskId;
 use serde::Serialize;
 
-use crate::pool::core::PoolCore;
+use crate::state::pool::core::PoolCore;
 
 /// A reservation's part of one disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -45,7 +45,7 @@ pub(crate) fn shares(core: &PoolCore) -> Vec<ShareStatus> {
     if shares.is_empty() {
         return shares;
     }
-    for (index, disk) in core.disks.iter().enumerate() {
+    for (index, disk) in core.io.disks.iter().enumerate() {
         // A disk that is not served any more has nothing to say.
         let Ok(report) = disk.handle.report() else {
             continue;

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::health;
 use crate::clock;
-use crate::front::rounds::Round;
-use crate::pool::core::PoolCore;
+use crate::state::pool::core::PoolCore;
+use crate::state::round::Round;
 
 /// A flush of a volume, or a write that must be durable, that waits for a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -51,7 +51,7 @@ pub(crate) fn waits(core: &PoolCore) -> Vec<WaitStatus> {
         for (disk, stalled) in stalled_disks(core, &round) {
             waits.push(WaitStatus {
                 volume: volume.name.clone(),
-                disk: core.disks[disk].name.clone(),
+                disk: core.io.disks[disk].name.clone(),
                 waits_ns: now.saturating_since(round.began()).0,
                 stalled_ns: stalled.0,
             });
@@ -65,16 +65,16 @@ fn stalled_disks(core: &PoolCore, round: &Round) -> Vec<(usize, Nanos)> {
     let unsynced = round.unsynced();
     let in_the_way = |index: &usize| {
         if unsynced.is_empty() {
-            core.disks[*index].metadata.load(Relaxed) > 0
+            core.io.disks[*index].metadata.load(Relaxed) > 0
         } else {
             unsynced.contains(index)
         }
     };
     let stalled = |index: usize| {
-        let stalled = Nanos(health::disk(core, &core.disks[index]).stalled_ns);
+        let stalled = Nanos(health::disk(&core.io, &core.io.disks[index]).stalled_ns);
         (!stalled.is_zero()).then_some((index, stalled))
     };
-    (0..core.disks.len())
+    (0..core.io.disks.len())
         .filter(in_the_way)
         .filter_map(stalled)
         .collect()

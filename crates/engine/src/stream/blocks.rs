@@ -22,9 +22,9 @@ use smallvec::SmallVec;
 
 use super::buffers::{BlockBuffer, BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::reserve::Stream;
 use super::session::{Held, Pace, Session};
 use crate::clock;
+use crate::volume_io::stream::Stream;
 
 /// Of what is handed over, bytes and whether it is borrowed.
 type Carriage = SmallVec<[(u64, bool); 1]>;

@@ -3,9 +3,9 @@
 use sched::units::Bytes;
 
 use super::pace::PaceError;
-use super::reserve::Stream;
 use super::session::Session;
 use crate::buffer::{AccountId, Buffer, Filling};
+use crate::volume_io::stream::Stream;
 
 /// A buffer that is being filled for a [`BlockWriter`](super::BlockWriter): its bytes.
 #[derive(Debug)]

@@ -10,14 +10,17 @@ use parking_lot::{Condvar, Mutex};
 use sched::request::Op as Direction;
 use sched::units::{Bytes, BytesPerSecond, Nanos};
 
-use super::ahead::Target;
-use super::core::StreamCore;
-use super::open::{self, Changed};
-use super::reserve::{Refusal, Stream};
+use super::check::check_other_block;
+use super::exchange::{self, Changed, Reserved};
 use crate::buffer::Account;
-use crate::front::client::ClientCore;
-use crate::pool::control::memory_refusal;
-use crate::status::StreamStatus;
+use crate::state::client::ClientCore;
+use crate::state::pool::core::PoolCore;
+use crate::state::refusal::{Refusal, memory_refusal};
+use crate::state::stream::ahead::Target;
+use crate::state::stream::core::StreamCore;
+use crate::state::volume::VolumeCore;
+use crate::status::streams::{self, StreamStatus};
+use crate::volume_io::stream::Stream;
 
 /// The most buffers that a stream can have: each that is added has an account, and with it a descriptor, of its own.
 pub const BUFFERS_MAX: usize = 64;
@@ -61,6 +64,8 @@ pub struct Granted {
 /// Changes what a stream has reserved, from any thread. Clones are of the same stream; it may have been closed.
 #[derive(Clone)]
 pub struct Changer {
+    pool: Arc<PoolCore>,
+    volume: Arc<VolumeCore>,
     core: Arc<StreamCore>,
     client: Arc<ClientCore>,
 }
@@ -102,6 +107,8 @@ impl Stream {
     #[must_use]
     pub fn changer(&self) -> Changer {
         Changer {
+            pool: Arc::clone(self.pool()),
+            volume: Arc::clone(self.volume().core()),
             core: Arc::clone(self.core()),
             client: Arc::clone(self.client().core()),
         }
@@ -162,7 +169,7 @@ impl Changer {
     /// What happened to the stream's blocks so far.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
-        self.core.status()
+        streams::stream(&self.pool.io, &self.core)
     }
 
     /// As of [the stream](Stream::durable_bytes).
@@ -244,7 +251,7 @@ impl Changer {
         let turn = core.changes.lock();
         let after = self.check(wish, *turn)?;
         let (rate, to) = (core.rate(), self.changed_to(wish));
-        let longest = open::try_change(core, to)?;
+        let longest = exchange::try_change(self.reserved(), to)?;
         let before = more.accounts().len();
         more.add(self.accounts(after.saturating_sub(before))?);
         let lasts = rate.period_of(core.buffer).unwrap_or(Nanos::MAX);
@@ -302,7 +309,7 @@ impl Changer {
                 rate: Some(rate),
                 ..Wish::default()
             });
-            open::try_change(core, to).map(|longest| (to, longest))
+            exchange::try_change(self.reserved(), to).map(|longest| (to, longest))
         };
         let fits = match at(BytesPerSecond(rate.0.saturating_mul(disks.max(2)))) {
             Err(Refusal::Load {
@@ -312,7 +319,7 @@ impl Changer {
             tried => tried,
         };
         let (to, longest) = fits.ok()?;
-        open::change(core, to).ok()?;
+        exchange::change(self.reserved(), to).ok()?;
         Some(longest.saturating_sub(plays))
     }
 
@@ -341,8 +348,16 @@ impl Changer {
                 remedy: "reserve a new one",
             });
         }
-        open::check_other_block(core, block)?;
+        check_other_block(&self.pool.io, core, block)?;
         self.more_buffers(wish, block)
+    }
+
+    fn reserved(&self) -> Reserved<'_> {
+        Reserved {
+            pool: &self.pool,
+            volume: &self.volume,
+            core: &self.core,
+        }
     }
 
     fn as_it_is(&self) -> Changed {
@@ -371,7 +386,7 @@ impl Changer {
         if to == self.as_it_is() && !core.is_closing() {
             return Ok(());
         }
-        open::change(core, to)
+        exchange::change(self.reserved(), to)
     }
 
     /// How many buffers there are to be beside those that it was admitted with, if a block is so long.
@@ -396,7 +411,7 @@ impl Changer {
 
     /// Accounts of a buffer each.
     fn accounts(&self, count: usize) -> Result<Vec<Account>, Refusal> {
-        let (memory, buffer) = (&self.core.pool.memory, self.core.buffer.0);
+        let (memory, buffer) = (&self.pool.io.memory, self.core.buffer.0);
         let mut added = Vec::with_capacity(count);
         while added.len() < count {
             let account = memory.open_account_for(&self.core.name, buffer as usize, 1);

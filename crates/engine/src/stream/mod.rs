@@ -5,23 +5,29 @@
 //! own, whose blocks have deadlines. [`Recorder`] and [`Player`] move a byte stream through it; with [`BlockWriter`] and
 //! [`BlockReader`] whoever has an event loop of its own fills and uses its blocks itself.
 
-mod ahead;
 mod blocks;
 mod buffers;
 mod change;
-pub(crate) mod core;
+mod check;
+mod exchange;
 pub mod needs;
 pub(crate) mod open;
 mod pace;
 mod play;
 mod reader;
 mod record;
-pub(crate) mod reserve;
 mod session;
+pub(crate) mod spec;
+mod tasks;
 
+pub use crate::state::refusal::{Culprit, CulpritKind, DiskRefusal, Refusal};
+pub use crate::state::stream::core::Span;
+pub use crate::volume_io::stream::Stream;
 pub use blocks::BlockWriter;
 pub use buffers::{BlockBuffer, BufferUse};
 pub use change::{BUFFERS_MAX, Change, Changer, Granted, Wish};
-pub use pace::{BlockReport, PaceError, PaceReport, Player, Recorder, Stop};
+pub use pace::{BlockReport, PaceError, PaceReport, Stop};
+pub use play::Player;
 pub use reader::{BlockReader, ReadBlock};
-pub use reserve::{Culprit, CulpritKind, DiskRefusal, Refusal, Span, Stream, StreamSpec};
+pub use record::Recorder;
+pub use spec::StreamSpec;

@@ -32,10 +32,7 @@ use sched::units::{Bytes, Nanos, Time};
 
 use crate::buffer::{BufferError, MemoryError};
 use crate::event::EventFd;
-use crate::front::{IoFailure, SubmitError};
-
-pub use super::play::Player;
-pub use super::record::Recorder;
+use crate::volume_io::{IoFailure, SubmitError};
 
 /// Ends sessions from another thread, at once and without polling. Clones are the same signal.
 #[derive(Clone, Debug)]

@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 
-use super::core::MovesBytes;
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
-use super::reserve::Stream;
 use super::session::{Finished, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
+use crate::state::stream::core::MovesBytes;
+use crate::volume_io::stream::Stream;
 
 /// Plays a byte stream: reads blocks ahead at the stream's pace and writes them to a sink.
 #[derive(Debug)]

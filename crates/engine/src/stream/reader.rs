@@ -7,13 +7,13 @@ use sched::request::Op as Direction;
 use sched::units::{Bytes, Nanos, Time};
 use smallvec::SmallVec;
 
-use super::ahead::{Progress, Reading};
 use super::buffers::{BufferUse, Buffers};
 use super::pace::{BlockReport, PaceError, PaceReport};
-use super::reserve::Stream;
 use super::session::{Carried, Carrier, Finished, Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
+use crate::state::stream::ahead::{Progress, Reading};
+use crate::volume_io::stream::Stream;
 
 /// A buffer into which a block has been read, or what there is place for of it.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl<'a> BlockReader<'a> {
         Self::begin(stream, None)
     }
 
-    /// The same where what is used first has been read before, [by the stream's client](crate::front::Client::read): that
+    /// The same where what is used first has been read before, [by the stream's client](crate::volume_io::Client::read): that
     /// buffer, as long as the stream's are, is one of its own, which is taken and to be [given back](Self::give_back).
     ///
     /// # Errors

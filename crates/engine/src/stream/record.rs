@@ -8,12 +8,12 @@ use rustix::io::Errno;
 use sched::request::Op as Direction;
 use sched::units::{Bytes, Time};
 
-use super::core::MovesBytes;
 use super::pace::{BlockReport, NonBlocking, PaceError, PaceReport, Stop};
-use super::reserve::Stream;
 use super::session::{Pace, Session};
 use crate::buffer::Buffer;
 use crate::clock;
+use crate::state::stream::core::MovesBytes;
+use crate::volume_io::stream::Stream;
 
 /// Records a byte stream: fills blocks from a source and writes them at the stream's pace.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use testkit::own_process;
 
 use engine::buffer::{Account, Buffer, Segments};
 use engine::disk::Durability;
-use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{CreateOptions, Pool, PoolDisk, Volume};
 use engine::stream::{PaceReport, Player, Recorder, Stop, Stream};
 use engine::testing::Watch;
 use engine::uring::UringDisk;
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
 use testkit::disks::{MIB, Rig, WRITE, client, stream_spec, volume};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
-use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, Volume};
 use engine::stream::Stream;
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
 use testkit::disks::platter::Platter;

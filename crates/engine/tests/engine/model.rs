@@ -10,8 +10,8 @@ use std::sync::{Arc, Barrier};
 use testkit::disks;
 
 use engine::disk::Durability;
-use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, Volume};
+use engine::volume_io::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sched::units::Bytes;

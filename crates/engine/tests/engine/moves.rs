@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
-use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, PoolError, VolumeSpec};
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::Bytes;

@@ -7,8 +7,8 @@ use testkit::disks;
 
 use engine::buffer::{Buffer, Segments};
 use engine::disk::Durability;
-use engine::front::{AFTER_MAX, Client, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
+use engine::volume_io::{AFTER_MAX, Client, Tag, VolumeCompletion, VolumeOp, VolumeRequest};
 use rand::Rng;
 use sched::request::Op;
 use sched::units::Bytes;

@@ -5,7 +5,7 @@ use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
 use engine::disk::Durability;
-use engine::front::{VolumeOp, VolumeRequest};
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
 use testkit::disks::{MIB, Rig, WRITE, client, filled, stream_spec, volume};

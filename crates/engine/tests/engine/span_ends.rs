@@ -11,11 +11,11 @@ use std::time::Duration;
 use engine::buffer::Buffer;
 use engine::clock;
 use engine::disk::Durability;
-use engine::front::{IoFailure, VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
 use engine::stream::{
     BlockReport, PaceError, PaceReport, Player, Recorder, Span, Stop, Stream, StreamSpec,
 };
+use engine::volume_io::{IoFailure, VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 use testkit::disks::{MIB, Rig, WRITE, client, filled, stream_spec, volume};

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drives::emulator::{DriveOptions, EmulatedDrive};
 use drives::plant::PlantSpec;
 use engine::buffer::{Memory, MemoryConfig};
-use engine::front::{Client, ClientOptions};
 use engine::pool::{
     CreateOptions, OpenOptions, Placement, Pool, PoolDisk, PoolError, Volume, VolumeSpec,
 };
 use engine::stream::{BlockReport, PaceReport, Player, Recorder, Stop, Stream, StreamSpec};
+use engine::volume_io::{Client, ClientOptions};
 use sched::profile::DriveProfile;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};

@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use engine::clock;
-use engine::front::{Client, ClientOptions};
 use engine::pool::{Pool, PoolError, Volume, VolumeInfo};
 use engine::stream::Refusal;
+use engine::volume_io::{Client, ClientOptions};
 use sched::units::Bytes;
 
 use crate::archive::block::Block;

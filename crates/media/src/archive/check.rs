@@ -1,6 +1,6 @@
 //! Whether a recording is as it was recorded: every block is read, and what is said in one place compared with another.
 
-use engine::front::Client;
+use engine::volume_io::Client;
 
 use crate::archive::block::{Block, Kind};
 use crate::archive::index::{self, Index};

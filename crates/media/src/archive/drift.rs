@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use engine::front::Client;
+use engine::volume_io::Client;
 
 use crate::archive::index::Index;
 use crate::archive::{Archive, ArchiveError, Recording};

@@ -1,6 +1,6 @@
 //! Why an archive cannot be used.
 
-use engine::front::SyncError;
+use engine::volume_io::SyncError;
 use sched::units::Bytes;
 
 use super::BLOCKS_MIN;

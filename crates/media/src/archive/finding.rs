@@ -1,6 +1,6 @@
 //! What is in an archive, found by reading little of it.
 
-use engine::front::SyncError;
+use engine::volume_io::SyncError;
 
 use super::*;
 

@@ -19,9 +19,9 @@
 
 use std::time::Duration;
 
-use engine::front::Client;
 use engine::pool::{Placement, PoolError};
 use engine::stream::Wish;
+use engine::volume_io::Client;
 use sched::units::{Bytes, BytesPerSecond};
 
 use crate::archive::archives::{Archives, OpenError};

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use engine::buffer::Buffer;
-use engine::front::Client;
 use engine::stream::Stream;
+use engine::volume_io::Client;
 
 use crate::archive::block::{Block, Entry, Kind};
 use crate::archive::index::{Index, Key, Named};

@@ -37,7 +37,7 @@ use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use engine::front::Client;
+use engine::volume_io::Client;
 use sched::units::Nanos;
 
 use crate::archive::block::{Block, Entry, Kind};

@@ -4,7 +4,7 @@
 //! through the same reservation, ahead like any others. What it consists of and when it began says the first of them that
 //! is there: nothing else is read for it. Whoever plays it with others says when it is shown ([`Playback::turn`]).
 
-use engine::front::Client;
+use engine::volume_io::Client;
 
 use super::Playback;
 use crate::archive::block::Block;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use engine::front::Client;
+use engine::volume_io::Client;
 use sched::units::Nanos;
 
 use crate::archive::index::{Index, Key};

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::event::EventFd;
-use engine::front::Client;
 use engine::panics;
+use engine::volume_io::Client;
 use sched::units::{Bytes, BytesPerSecond};
 
 use crate::archive::archives::Archives;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::buffer::{Buffer, Segments};
-use engine::front::{Client, ClientOptions, VolumeOp};
 use engine::pool::{Placement, Pool, PoolError, Volume, VolumeSpec};
 use engine::stream::StreamSpec;
+use engine::volume_io::{Client, ClientOptions, VolumeOp};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sched::request::Op;

@@ -5,8 +5,8 @@ use crate::common::{
 };
 use sched::units::Bytes;
 use volume::check::check;
-use volume::disk::superblock::{FORMAT_VERSION, Superblock};
-use volume::disk::table::TABLES_AT;
+use volume::ondisk::superblock::{FORMAT_VERSION, Superblock};
+use volume::ondisk::table::TABLES_AT;
 use volume::{CreateSpec, Placement, PoolState, Problem, Step, VolumeError};
 
 const SECTORS: u64 = sectors(10);

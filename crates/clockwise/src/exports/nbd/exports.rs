@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use engine::front::Client;
 use engine::pool::Volume;
+use engine::volume_io::Client;
 
 use super::negotiate::Exports;
 use super::proto::BLOCK_BYTES_MIN_MAX;

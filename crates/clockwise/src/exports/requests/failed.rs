@@ -1,6 +1,6 @@
 //! Errors as the numbers that clients know.
 
-use engine::front::{IoFailure, SubmitError, VolumeOp};
+use engine::volume_io::{IoFailure, SubmitError, VolumeOp};
 
 /// Why a request failed; the values are Linux's, and the NBD protocol's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

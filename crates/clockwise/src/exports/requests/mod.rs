@@ -35,8 +35,8 @@ pub(super) mod volumes;
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::front::{Client, SubmitError, VolumeOp, VolumeRequest};
 use engine::pool::Volume;
+use engine::volume_io::{Client, SubmitError, VolumeOp, VolumeRequest};
 use sched::units::{Bytes, Time};
 
 use self::counters::Turn;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use engine::buffer::{Buffer, BufferError, MemoryError};
 use engine::dispatcher::HELP_BYTES_MAX;
-use engine::front::{VolumeOp, VolumeRequest};
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::Bytes;
 

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engine::front::{BestEffortReservation, Client, ClientOptions, ReservedShare};
 use engine::pool::{Pool, Volume, VolumeInfo};
 use engine::stream::Refusal;
+use engine::volume_io::{BestEffortReservation, Client, ClientOptions, ReservedShare};
 use sched::units::Bytes;
 
 use super::parts::{FIXED_BYTES, PARTS_MAX};

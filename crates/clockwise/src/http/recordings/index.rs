@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use engine::front::Client;
+use engine::volume_io::Client;
 use media::archive::archives::OpenError;
 use media::archive::{Archive, FRAMES_MAX, Recording, Window, groups_in};
 use serde::Deserialize;

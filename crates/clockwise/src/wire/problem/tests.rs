@@ -3,8 +3,8 @@
 //! The `match`es are without a wildcard on purpose: an error that is new does not compile here until
 //! it is among those that are looked at.
 
-use engine::front::IoFailure;
 use engine::stream::DiskRefusal;
+use engine::volume_io::IoFailure;
 use sched::units::{Bytes, BytesPerSecond, Nanos, SectorCount};
 
 use super::*;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::Disk;
-use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
 use engine::uring::UringDisk;
+use engine::volume_io::{Client, ClientOptions};
 use media::archive::block::{Composer, Entry, Header, Kind, Seal};
 use media::archive::index::{self, GROUP, Indexer};
 use sched::profile::{DriveKind, DriveProfile};

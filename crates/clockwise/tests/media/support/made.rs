@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::front::ClientOptions;
+use engine::volume_io::ClientOptions;
 use media::archive::{Archive, Writing};
 use media::files::Source;
 use media::sdp::Description;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
 use engine::disk::{Disk, Durability};
-use engine::front::{Client, ClientOptions};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, Volume, VolumeSpec};
+use engine::volume_io::{Client, ClientOptions};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::units::Bytes;
 pub(crate) use testkit::disks::platter::{MemDisk, Platter};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::front::Client;
 use engine::pool::Volume;
+use engine::volume_io::Client;
 use media::archive::block::{Block, Composer, Entry, Header, Kind, Seal};
 use media::archive::index::{self, Index, Indexer};
 use media::archive::{Archive, Recording};

@@ -8,6 +8,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use sched::profile::{DriveKind, DriveProfile};
+use sched::units::BytesPerSecond;
 use volume::DiskNumber;
 
 use super::*;

@@ -9,11 +9,10 @@ use sched::units::Bytes;
 
 use crate::buffer::{Account, Buffer, MemoryError};
 use crate::disk::Durability;
-use crate::front::{Client, ClientOptions};
 use crate::pool::Pool;
-use crate::stream::reserve::{self, Stream};
-use crate::stream::{BlockReport, PaceError, PaceReport, Recorder, Refusal, Stop};
+use crate::stream::{BlockReport, PaceError, PaceReport, Recorder, Refusal, Stop, Stream};
 use crate::test_rig::{MIB, Rig, stream_spec, volume};
+use crate::volume_io::{Client, ClientOptions, stream};
 use testkit::until;
 
 /// More than memory keeps for who has less than a fair share.
@@ -69,8 +68,9 @@ fn a_session_whose_stream_has_no_room_for_its_blocks_ends() {
     let (greedy, _held) = crowd(&pool);
     // As one whose fixed part holds no block.
     let account = greedy.memory().open_account("poor", Bytes::ZERO).unwrap();
-    let client = Client::new("poor", Arc::clone(&stream.core().pool), account, None, 3).unwrap();
-    let poor = reserve::stream(
+    let client = Client::new("poor", stream.pool(), account, None, 3).unwrap();
+    let poor = stream::stream(
+        Arc::clone(stream.pool()),
         Arc::clone(stream.core()),
         client,
         Arc::clone(stream.volume()),

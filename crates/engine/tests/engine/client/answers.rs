@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
-use engine::front::{Tag, VolumeOp, VolumeRequest};
+use engine::volume_io::{Tag, VolumeOp, VolumeRequest};
 use sched::units::Bytes;
 
 use super::two_disks;

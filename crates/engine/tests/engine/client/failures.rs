@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
-use engine::front::{ClientOptions, IoFailure, SubmitError, VolumeRequest};
 use engine::pool::Placement;
+use engine::volume_io::{ClientOptions, IoFailure, SubmitError, VolumeRequest};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::disk::Durability;
-use engine::front::{ClientOptions, SubmitError, Tag, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, PoolError, VolumeSpec};
+use engine::volume_io::{ClientOptions, SubmitError, Tag, VolumeOp, VolumeRequest};
 use sched::units::Bytes;
 
 use testkit::disks::{self, MIB, Rig, WRITE, client, filled, volume};

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use testkit::disks;
 
 use engine::disk::Durability;
-use engine::front::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{CheckFinding, Placement, Pool, Volume};
+use engine::volume_io::{Client, ClientOptions, VolumeOp, VolumeRequest};
 use past::{Kind, Past, Tally};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use engine::front::Client;
 use engine::pool::{Placement, Pool};
+use engine::volume_io::Client;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

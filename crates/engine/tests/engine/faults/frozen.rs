@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::disk::Durability;
-use engine::front::{IoFailure, SyncError};
 use engine::pool::{Pool, PoolError, Volume, VolumeSpec};
 use engine::stream::{BlockReport, Recorder, Stop, StreamSpec};
+use engine::volume_io::{IoFailure, SyncError};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
 

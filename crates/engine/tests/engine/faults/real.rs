@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::buffer::{Memory, MemoryConfig};
-use engine::front::{SubmitError, VolumeRequest};
 use engine::pool::{CreateOptions, OpenOptions, Pool, PoolDisk, PoolError, VolumeSpec};
 use engine::stream::{Recorder, Stop};
 use engine::uring::UringDisk;
+use engine::volume_io::{SubmitError, VolumeRequest};
 use sched::profile::{DriveKind, DriveProfile};
 use sched::request::Op;
 use sched::units::{Bytes, SectorCount};

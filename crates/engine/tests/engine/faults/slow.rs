@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use engine::clock;
 use engine::disk::Durability;
 use engine::event::EventFd;
-use engine::front::{ClientOptions, VolumeOp, VolumeRequest};
 use engine::pool::{Placement, Pool, VolumeSpec};
 use engine::stream::{BlockReport, Player, Recorder, Stop};
+use engine::volume_io::{ClientOptions, VolumeOp, VolumeRequest};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Time};
 

@@ -2,9 +2,9 @@
 
 use engine::clock;
 use engine::disk::Durability;
-use engine::front::{BestEffortReservation, ClientOptions};
 use engine::pool::Floor;
 use engine::stream::{Refusal, Span, StreamSpec};
+use engine::volume_io::{BestEffortReservation, ClientOptions};
 use rand::Rng;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};

@@ -171,7 +171,7 @@ fn a_buffer_that_was_read_before_is_one_of_the_readers() {
     write(&recorder, 0, 16);
     drop(recorder);
     let player = reserved(&pool, &ring, Op::Read);
-    let first = |client: &engine::front::Client| {
+    let first = |client: &engine::volume_io::Client| {
         let read = client
             .read(&ring, Bytes(5 * BLOCK), BLOCK as usize)
             .unwrap();

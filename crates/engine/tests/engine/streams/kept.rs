@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use engine::disk::Durability;
-use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Floor, Pool, Volume};
 use engine::stream::{PaceError, PaceReport, Recorder, Stop, Stream, StreamSpec};
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use rand::Rng;
 use sched::profile::DriveProfile;
 use sched::request::Op;

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::disk::Durability;
-use engine::front::{VolumeOp, VolumeRequest};
 use engine::pool::{Pool, Volume};
 use engine::stream::{
     BUFFERS_MAX, BlockReader, BlockReport, BlockWriter, Change, Changer, PaceError, Recorder,
     Refusal, Stop, Stream, StreamSpec, Wish,
 };
+use engine::volume_io::{VolumeOp, VolumeRequest};
 use rand::Rng;
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};

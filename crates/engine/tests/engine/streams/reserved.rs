@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use engine::clock;
 use engine::disk::Durability;
-use engine::front::{SubmitError, VolumeRequest};
 use engine::pool::{Placement, PoolError};
 use engine::stream::{BlockReport, Player, Recorder, Refusal, Span, Stop, Stream, StreamSpec};
+use engine::volume_io::{SubmitError, VolumeRequest};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sched::units::{Bytes, Sector, SectorCount};
-use volume::disk::table::TABLES_AT;
+use volume::ondisk::table::TABLES_AT;
 use volume::{
     CreateSpec, DiskNumber, DiskRange, Medium, Placement, PoolState, Problem, Step, Transaction,
     VolumeId,

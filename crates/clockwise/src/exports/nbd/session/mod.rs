@@ -21,8 +21,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use engine::buffer::SendQueue;
-use engine::front::Client;
 use engine::pool::Volume;
+use engine::volume_io::Client;
 use sched::units::{Nanos, Time};
 
 use self::debt::Debt;

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use engine::front::VolumeOp;
+use engine::volume_io::VolumeOp;
 
 use super::{Broken, Next, Session};
 use crate::exports::nbd::proto::Errno;

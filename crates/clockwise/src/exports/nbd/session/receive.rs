@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use engine::buffer::Buffer;
-use engine::front::VolumeOp;
+use engine::volume_io::VolumeOp;
 use sched::request::Op;
 
 use super::{BATCH_REQUESTS, Broken, Next, Session};

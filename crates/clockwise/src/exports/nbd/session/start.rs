@@ -1,6 +1,6 @@
 //! Acting on a request's header: what is refused, done at once, or goes to the pool.
 
-use engine::front::VolumeOp;
+use engine::volume_io::VolumeOp;
 
 use super::{Answer, Broken, Kind, Next, Session};
 use crate::exports::nbd::proto::reply::{self, StatusExtent};

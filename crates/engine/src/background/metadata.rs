@@ -1,0 +1,300 @@
+//! Carrying out changes of the pool's metadata, and the committer's thread, which makes the changed bits and
+//! places of many volumes durable in one record.
+
+use std::sync::Arc;
+
+use sched::units::Sector;
+use volume::{Committed, PoolState, Step, Transaction, VolumeError, VolumeId};
+
+use super::raw::{Undone, Unperformed};
+use crate::panics;
+use crate::state::disk::core::DiskCore;
+use crate::state::error::PoolError;
+use crate::state::pool::committer::Committer;
+use crate::state::pool::core::PoolCore;
+use crate::state::pool::meta::Meta;
+use crate::state::request::IoFailure;
+use crate::state::round::Round;
+use crate::volume_io::rounds;
+
+impl Meta {
+    /// Carries out a transaction and makes it take effect.
+    ///
+    /// # Errors
+    /// When a step failed: nothing was changed, or the metadata is frozen.
+    pub(crate) fn carry_out(
+        &mut self,
+        pool: &PoolCore,
+        transaction: Transaction,
+    ) -> Result<Committed, PoolError> {
+        self.carry_out_from(pool, transaction, 0)
+    }
+
+    fn carry_out_from(
+        &mut self,
+        pool: &PoolCore,
+        transaction: Transaction,
+        from: usize,
+    ) -> Result<Committed, PoolError> {
+        let _vital = panics::vital();
+        match self
+            .raw
+            .perform(&pool.io.disks, &transaction.steps()[from..])
+        {
+            Ok(()) => {
+                let committed = self.state.commit(transaction);
+                pool.install(&self.state, &committed);
+                pool.meta_watch.resume();
+                Ok(committed)
+            }
+            Err(Undone { at, why }) => Err(self.undone(pool, transaction, from + at, why)),
+        }
+    }
+
+    /// The steps of a transaction from `at` on could not be carried out.
+    fn undone(
+        &mut self,
+        pool: &PoolCore,
+        transaction: Transaction,
+        at: usize,
+        why: Unperformed,
+    ) -> PoolError {
+        let failure = match why {
+            Unperformed::Io(failure) => failure,
+            Unperformed::TakenOver { what, .. } => {
+                self.lose(pool, transaction);
+                return pool.lose(&what);
+            }
+        };
+        let is_write = |step: &Step| matches!(step, Step::Write { .. });
+        let steps = transaction.steps();
+        let has_written = steps[..=at].iter().any(is_write);
+        if !has_written && self.state.can_cancel() {
+            self.state.cancel(transaction);
+            return PoolError::Io(failure);
+        }
+        let is_flush = matches!(steps[at], Step::Flush { .. });
+        let is_lost = is_flush && matches!(failure, IoFailure::Disk { .. });
+        let reason = failure.to_string();
+        if is_lost {
+            self.lose(pool, transaction);
+            pool.meta_watch.freeze(&reason, false);
+            return PoolError::MetadataFailed(reason);
+        }
+        pool.meta_watch.freeze(&reason, true);
+        self.pending = Some((transaction, at));
+        pool.committer.wake();
+        PoolError::MetadataFrozen {
+            reason,
+            is_pending: true,
+        }
+    }
+
+    /// A transaction is not carried out before the pool is opened anew, if at all: what it was to delete or to cut is
+    /// there until then.
+    fn lose(&mut self, pool: &PoolCore, transaction: Transaction) {
+        self.state.fail(transaction);
+        let volumes = pool.volumes.read();
+        volumes.values().for_each(|volume| volume.stays());
+    }
+
+    /// Does again what could not be done, if there is such a thing.
+    ///
+    /// # Errors
+    /// When the metadata stays frozen, or the disks are another server's.
+    pub(crate) fn go_on(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
+        pool.still_ours()?;
+        let Some(frozen) = pool.meta_watch.frozen() else {
+            return Ok(());
+        };
+        let answers = |(transaction, at): &(Transaction, usize)| {
+            let disk = |step: &Step| &pool.io.disks[usize::from(step.disk().0)];
+            transaction.steps()[*at..]
+                .iter()
+                .all(|step| disk(step).answers())
+        };
+        // A disk that has been given up may still hold the buffers of what it was asked.
+        let Some((transaction, at)) = self.pending.take_if(|pending| answers(pending)) else {
+            return Err(frozen.refusal());
+        };
+        // Another server may have opened the pool meanwhile.
+        let expected = self.still_expected(&transaction, at);
+        let done = match self.perform(pool, &expected) {
+            Ok(()) => self.carry_out_from(pool, transaction, at).map(drop),
+            Err(Unperformed::Io(_)) => {
+                self.pending = Some((transaction, at));
+                return Err(frozen.refusal());
+            }
+            Err(taken) => Err(self.undone(pool, transaction, at, taken)),
+        };
+        done.map_err(|_| match (pool.still_ours(), pool.meta_watch.frozen()) {
+            (Err(taken), _) => taken,
+            (Ok(()), frozen) => frozen.map_or(PoolError::Closed, |frozen| frozen.refusal()),
+        })
+    }
+
+    /// What the disks hold, if they are still this server's, when a transaction stands before its step `at`.
+    fn still_expected(&self, transaction: &Transaction, at: usize) -> Vec<Step> {
+        let steps = transaction.steps();
+        let claims = |step: &Step| {
+            matches!(
+                step,
+                Step::Write {
+                    start: Sector::ZERO,
+                    ..
+                }
+            )
+        };
+        match steps.iter().rposition(claims) {
+            None => vec![self.state.expectation()],
+            // Its own superblocks may be there, or those before them, until it has looked.
+            Some(last) => {
+                let is_expected = |step: &&Step| matches!(step, Step::Expect { .. });
+                let done = steps[..at].iter().skip(last).filter(is_expected);
+                done.cloned().collect()
+            }
+        }
+    }
+
+    /// Plans a change and carries it out; a checkpoint follows when one is due.
+    ///
+    /// # Errors
+    /// Why it cannot be planned, or what failed.
+    pub(crate) fn change(
+        &mut self,
+        pool: &PoolCore,
+        plan: impl FnOnce(&mut PoolState) -> Result<Transaction, VolumeError>,
+    ) -> Result<Committed, PoolError> {
+        self.go_on(pool)?;
+        let _vital = panics::vital();
+        let transaction = plan(&mut self.state).map_err(|error| self.refused(error))?;
+        let committed = self.carry_out(pool, transaction)?;
+        self.checkpoint_if_due(pool);
+        Ok(committed)
+    }
+
+    /// Writes a checkpoint if one is due. It says what is written on all disks, so there is none while the data
+    /// of one of them cannot be made durable. Earlier changes are durable even if it
+    /// fails; the next change meets the same failure.
+    fn checkpoint_if_due(&mut self, pool: &PoolCore) {
+        let is_durable = |disk: &DiskCore| disk.sync_health().failed.is_none();
+        if self.state.wants_checkpoint()
+            && pool.io.disks.iter().all(is_durable)
+            && let Ok(transaction) = self.state.checkpoint()
+        {
+            let _: Result<Committed, PoolError> = self.carry_out(pool, transaction);
+        }
+    }
+
+    fn refused(&self, error: VolumeError) -> PoolError {
+        PoolError::from_plan(error, self.state.geometry().extent_bytes())
+    }
+
+    /// Carries out steps of nobody's transaction.
+    pub(crate) fn perform(&self, pool: &PoolCore, steps: &[Step]) -> Result<(), Unperformed> {
+        let done = self.raw.perform(&pool.io.disks, steps);
+        done.map_err(|undone| undone.why)
+    }
+
+    /// Writes a checkpoint, so that the next opening has nothing to roll forward, and a new generation,
+    /// so that a copy of a disk made before is known as one.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub(crate) fn stop(&mut self, pool: &PoolCore) -> Result<(), PoolError> {
+        self.change(pool, PoolState::stop).map(|_| ())
+    }
+
+    /// Makes what changed in these volumes durable.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub(crate) fn settle(
+        &mut self,
+        pool: &PoolCore,
+        volumes: &[VolumeId],
+    ) -> Result<(), PoolError> {
+        self.go_on(pool)?;
+        let _vital = panics::vital();
+        let planned = self.state.settle(volumes);
+        if let Some(transaction) = planned.map_err(|error| self.refused(error))? {
+            self.carry_out(pool, transaction)?;
+            self.checkpoint_if_due(pool);
+        }
+        Ok(())
+    }
+}
+
+impl Committer {
+    /// Starts the thread.
+    pub(crate) fn start(&self, pool: &Arc<PoolCore>) {
+        let pool = Arc::clone(pool);
+        let body = move || {
+            let is_to_go_on = || {
+                let frozen = pool.meta_watch.frozen();
+                frozen.is_some_and(|frozen| frozen.goes_on)
+            };
+            while let Some(rounds) = pool.committer.next(is_to_go_on, || go_on(&pool)) {
+                end(&pool, rounds);
+                pool.committer.done();
+            }
+        };
+        *self.thread.lock() = Some(std::thread::spawn(body));
+    }
+}
+
+/// Has frozen metadata go on, unless somebody is at it.
+fn go_on(pool: &PoolCore) {
+    if let Some(mut meta) = pool.meta.try_lock() {
+        // Whether it does is told to those who look.
+        let _: Result<(), PoolError> = meta.go_on(pool);
+    }
+}
+
+/// Makes what rounds wait for durable, and ends them.
+fn end(pool: &PoolCore, rounds: Vec<Arc<Round>>) {
+    let result = commit(pool, &rounds);
+    let is_shared = rounds.len() > 1 && matches!(result, Err(PoolError::Io(_)));
+    for round in rounds {
+        // The data of one of them cannot be made durable, and nothing was changed: it is that one's alone.
+        let alone = is_shared.then(|| commit(pool, std::slice::from_ref(&round)));
+        let ended = alone.as_ref().unwrap_or(&result).as_ref().copied();
+        rounds::end(&round, ended.map_err(|error| not_settled(&round, error)));
+    }
+}
+
+fn commit(pool: &PoolCore, rounds: &[Arc<Round>]) -> Result<(), PoolError> {
+    let mut meta = pool.meta.lock();
+    let mut volumes: Vec<VolumeId> = rounds
+        .iter()
+        .filter(|round| !round.is_settled())
+        .map(|round| round.volume.id)
+        .collect();
+    volumes.sort_unstable();
+    volumes.dedup();
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    meta.settle(pool, &volumes)
+}
+
+/// What the flushes of a round are told whose bits and places could not be made durable.
+fn not_settled(round: &Round, error: &PoolError) -> IoFailure {
+    match error {
+        PoolError::Io(failure) => {
+            round.not_durable(failure);
+            failure.clone()
+        }
+        PoolError::MetadataFrozen { .. } => IoFailure::NotNow {
+            reason: error.to_string(),
+        },
+        // Nothing of it becomes durable before the pool is opened anew.
+        error => {
+            round.volume.poison(error);
+            IoFailure::Poisoned {
+                volume: round.volume.name.clone(),
+                reason: error.to_string(),
+            }
+        }
+    }
+}

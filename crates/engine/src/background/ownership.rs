@@ -1,0 +1,49 @@
+//! What a server does that finds that the disks are another's: it writes nothing more.
+
+use volume::Step;
+
+use super::raw::Unperformed;
+use crate::state::error::PoolError;
+use crate::state::pool::core::PoolCore;
+use crate::state::pool::meta::Meta;
+use crate::state::warning::Warning;
+
+impl PoolCore {
+    /// # Errors
+    /// The disks are another server's.
+    pub(crate) fn still_ours(&self) -> Result<(), PoolError> {
+        match self.taken_over.get() {
+            Some(what) => Err(PoolError::TakenOver(what.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The disks are another server's: no volume takes a change from now on.
+    pub(crate) fn lose(&self, what: &str) -> PoolError {
+        let error = PoolError::TakenOver(what.to_owned());
+        if self.taken_over.set(what.to_owned()).is_ok() {
+            let what = error.to_string();
+            let concerns = Vec::new();
+            self.warnings.lock().push(Warning { what, concerns });
+        }
+        for volume in self.volumes.read().values() {
+            volume.poison(&error);
+        }
+        error
+    }
+}
+
+impl Meta {
+    /// Looks whether the table's disk is still this server's.
+    ///
+    /// # Errors
+    /// It is another's, or cannot be read.
+    pub(crate) fn verify(&self, pool: &PoolCore) -> Result<(), PoolError> {
+        pool.still_ours()?;
+        let steps: [Step; 1] = [self.state.expectation()];
+        self.perform(pool, &steps).map_err(|failure| match failure {
+            Unperformed::Io(failure) => PoolError::Io(failure),
+            Unperformed::TakenOver { what, .. } => pool.lose(&what),
+        })
+    }
+}

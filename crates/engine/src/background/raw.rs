@@ -1,0 +1,375 @@
+//! The engine's own transfers: metadata, and the copies of moves. As best effort, with buffers of
+//! its own, by a thread that waits for them.
+
+mod steps;
+
+use sched::request::{Class, Op as Direction, Order, Urgency};
+use sched::units::{SECTOR_BYTES, Sector, SectorCount};
+
+pub(crate) use steps::{Undone, Unperformed, sync_all};
+
+use crate::buffer::{Buffer, BufferError, Memory, MemoryError};
+use crate::completion::CompletionQueue;
+use crate::dispatcher::Io;
+use crate::state::disk::core::DiskCore;
+use crate::state::error::{PoolError, host};
+use crate::state::raw::RawIo;
+use crate::state::request::IoFailure;
+
+/// The most bytes of one request. Longer transfers are several, so that little memory serves.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Requests in flight at a time.
+const WINDOW: usize = 4;
+
+/// The most bytes of one request of a copy, the largest that there is memory for: a disk with platters goes to and fro
+/// once for each. It is served in pieces like any request of best effort, so others wait no longer for it.
+const COPY_BYTES: [usize; 2] = [4 << 20, 2 << 20];
+
+/// The same where there is no more memory than other transfers take.
+const COPY_BYTES_LEAST: usize = PIECE_BYTES * WINDOW;
+
+/// Why the engine's own transfers could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RawError {
+    #[error("memory for the pool's own transfers: {0}")]
+    Memory(#[from] MemoryError),
+    #[error("the pool's own completion queue: {0}")]
+    Queue(#[from] std::io::Error),
+}
+
+/// Why the pool's own transfers could not be set up, in the pool's terms.
+pub(crate) fn raw_failure(error: RawError) -> PoolError {
+    match error {
+        RawError::Memory(error) => PoolError::Host {
+            what: "memory for the pool's own transfers",
+            error: std::io::Error::other(error.to_string()),
+        },
+        RawError::Queue(error) => host("the pool's own completion queue", error),
+    }
+}
+
+/// A stretch of a disk and what goes there.
+pub(crate) struct RawWrite<'a> {
+    pub(crate) disk: usize,
+    pub(crate) start: Sector,
+    pub(crate) data: &'a [u8],
+}
+
+/// A request in flight.
+struct Flight {
+    disk: usize,
+    start: Sector,
+    count: SectorCount,
+    direction: Direction,
+    buffer: Buffer,
+}
+
+impl RawIo {
+    pub(crate) fn new(memory: &Memory, name: &str, urgency: Urgency) -> Result<Self, RawError> {
+        Ok(Self {
+            account: memory.open_account_for(name, PIECE_BYTES, WINDOW as u64)?,
+            queue: CompletionQueue::new(WINDOW)?,
+            urgency,
+            piece_bytes: PIECE_BYTES,
+        })
+    }
+
+    /// For copies, one request at a time and as long as there is memory for it, that nobody waits for.
+    pub(crate) fn for_copies(memory: &Memory, name: &str) -> Result<Self, RawError> {
+        let mut sizes = COPY_BYTES.into_iter();
+        let (account, piece_bytes) = loop {
+            let bytes = sizes.next().unwrap_or(COPY_BYTES_LEAST);
+            match memory.open_account_for(name, bytes, 1) {
+                Ok(account) => break (account, bytes),
+                Err(MemoryError::TooMuch { .. } | MemoryError::NotNow)
+                    if bytes > COPY_BYTES_LEAST => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(Self {
+            account,
+            queue: CompletionQueue::new(WINDOW)?,
+            urgency: Urgency::Async,
+            piece_bytes,
+        })
+    }
+
+    /// Writes all, in any order, and waits.
+    pub(crate) fn write(
+        &self,
+        disks: &[DiskCore],
+        writes: &[RawWrite<'_>],
+    ) -> Result<(), IoFailure> {
+        let mut window = Window::new(self, disks);
+        for write in writes {
+            let mut at = write.start;
+            for piece in write.data.chunks(self.piece_bytes) {
+                // Before the buffer: it may have to be one of those in flight.
+                window.make_room();
+                let mut buffer = self.buffer()?;
+                buffer
+                    .with_mut(|bytes| bytes[..piece.len()].copy_from_slice(piece))
+                    .map_err(memory_failure)?;
+                let flight = Flight {
+                    disk: write.disk,
+                    start: at,
+                    count: SectorCount(piece.len() as u64 / SECTOR_BYTES),
+                    direction: Direction::Write,
+                    buffer,
+                };
+                at += flight.count;
+                window.issue(flight)?;
+            }
+        }
+        window.finish()
+    }
+
+    /// Fills `out` from a disk and waits.
+    pub(crate) fn read(
+        &self,
+        disks: &[DiskCore],
+        disk: usize,
+        start: Sector,
+        out: &mut [u8],
+    ) -> Result<(), IoFailure> {
+        let mut at = start;
+        for piece in out.chunks_mut(self.piece_bytes) {
+            let count = SectorCount(piece.len() as u64 / SECTOR_BYTES);
+            let buffer = self.buffer()?;
+            let buffer = self.one(disks, disk, at, count, Direction::Read, buffer)?;
+            buffer
+                .with(|bytes| piece.copy_from_slice(&bytes[..piece.len()]))
+                .map_err(memory_failure)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Copies a stretch from one place to another, piece by piece, and waits. `go_on` is asked
+    /// before each piece; `Ok(false)` when it wanted no more.
+    pub(crate) fn copy(
+        &self,
+        disks: &[DiskCore],
+        from: (usize, Sector),
+        to: (usize, Sector),
+        count: SectorCount,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, IoFailure> {
+        let step = SectorCount(self.piece_bytes as u64 / SECTOR_BYTES);
+        let mut done = SectorCount::ZERO;
+        while done < count {
+            if !go_on() {
+                return Ok(false);
+            }
+            let piece = step.min(count - done);
+            let buffer = self.buffer()?;
+            let (source, target) = (from.1 + done, to.1 + done);
+            let buffer = self.one(disks, from.0, source, piece, Direction::Read, buffer)?;
+            self.one(disks, to.0, target, piece, Direction::Write, buffer)?;
+            done += piece;
+        }
+        Ok(true)
+    }
+
+    /// A buffer for a piece, of the one size that all have: whatever others hold, the account has room for
+    /// as many as may be in flight.
+    fn buffer(&self) -> Result<Buffer, IoFailure> {
+        self.account
+            .allocate_wait(self.piece_bytes, None)
+            .map_err(|_| NO_MEMORY)
+    }
+
+    fn one(
+        &self,
+        disks: &[DiskCore],
+        disk: usize,
+        start: Sector,
+        count: SectorCount,
+        direction: Direction,
+        buffer: Buffer,
+    ) -> Result<Buffer, IoFailure> {
+        let flight = Flight {
+            disk,
+            start,
+            count,
+            direction,
+            buffer,
+        };
+        let mut window = Window::new(self, disks);
+        window.issue(flight)?;
+        window.last()
+    }
+}
+
+/// Requests of one caller in flight, at most [`WINDOW`].
+struct Window<'a> {
+    raw: &'a RawIo,
+    disks: &'a [DiskCore],
+    flights: [Option<Flight>; WINDOW],
+    failure: Option<IoFailure>,
+}
+
+impl<'a> Window<'a> {
+    fn new(raw: &'a RawIo, disks: &'a [DiskCore]) -> Self {
+        Self {
+            raw,
+            disks,
+            flights: [const { None }; WINDOW],
+            failure: None,
+        }
+    }
+
+    /// Waits until one more can be in flight; which.
+    fn make_room(&mut self) -> usize {
+        loop {
+            if let Some(free) = self.flights.iter().position(Option::is_none) {
+                return free;
+            }
+            self.reap();
+        }
+    }
+
+    fn issue(&mut self, flight: Flight) -> Result<(), IoFailure> {
+        let free = self.make_room();
+        if let Some(failure) = self.failure.take() {
+            self.drain();
+            return Err(failure);
+        }
+        let bytes = flight.count.bytes().0 as usize;
+        let segments = match flight.buffer.segments(flight.direction, 0..bytes) {
+            Ok(segments) => segments,
+            Err(error) => {
+                self.drain();
+                return Err(memory_failure(error));
+            }
+        };
+        let disk = &self.disks[flight.disk];
+        let target = self
+            .raw
+            .queue
+            .target(free as u64)
+            .expect("the queue has a place for each of the window");
+        let io = Io {
+            account: self.raw.account.id(),
+            op: flight.direction,
+            start: flight.start,
+            count: flight.count,
+            class: Class::BestEffort(self.raw.urgency),
+            order: Order::default(),
+            durable: disk.issues_durable(flight.direction),
+            segments,
+            target,
+        };
+        self.flights[free] = Some(flight);
+        // A request that is not taken is dropped and answers its target.
+        drop(disk.handle.submit(io));
+        Ok(())
+    }
+
+    /// Waits for one to be answered, and gives back its buffer if all is well.
+    fn reap(&mut self) -> Option<Buffer> {
+        let completion = self
+            .raw
+            .queue
+            .wait(None)
+            .expect("waiting without a limit ends with an answer");
+        let flight = self.flights[completion.token as usize]
+            .take()
+            .expect("an answer is to a request in flight");
+        let disk = &self.disks[flight.disk];
+        let is_write = flight.direction == Direction::Write;
+        match completion.result {
+            Ok(()) => {
+                disk.transferred(is_write, flight.count);
+                Some(flight.buffer)
+            }
+            Err(error) => {
+                let (start, count) = (flight.start, flight.count);
+                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                self.failure.get_or_insert(failure);
+                None
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        while self.flights.iter().any(Option::is_some) {
+            self.reap();
+        }
+    }
+
+    fn last(&mut self) -> Result<Buffer, IoFailure> {
+        let buffer = self.reap();
+        match (buffer, self.failure.take()) {
+            (Some(buffer), None) => Ok(buffer),
+            (_, failure) => Err(failure.unwrap_or(IoFailure::Cancelled {
+                reason: "the transfer gave no buffer back",
+            })),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), IoFailure> {
+        self.drain();
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// The account's buffers are fixed, so it is never without, nor are they taken away.
+const NO_MEMORY: IoFailure = IoFailure::Cancelled {
+    reason: "the pool has no memory for its own transfers",
+};
+
+fn memory_failure(_: BufferError) -> IoFailure {
+    NO_MEMORY
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::buffer::BUFFER_ALIGN_BYTES;
+    use crate::disk::Durability;
+    use crate::test_rig::{MIB, Rig, volume};
+
+    #[test]
+    fn long_writes_need_no_more_memory_than_their_own() {
+        let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+        let volume = volume(&pool, "v", MIB);
+        let disks = &volume.io().disks;
+        let pool_memory = pool.memory();
+        let raw = RawIo::new(pool_memory, "test", Urgency::Sync).unwrap();
+        // What is somebody's own nobody else has: nothing is left but for those who have some of their own.
+        let taken: Vec<_> = [PIECE_BYTES, BUFFER_ALIGN_BYTES]
+            .into_iter()
+            .flat_map(|size| {
+                std::iter::from_fn(move || pool_memory.open_account_for("all", size, 1).ok())
+            })
+            .collect();
+        let data: Vec<u8> = (0..3 * MIB + 512).map(|byte| (byte % 251) as u8).collect();
+        let mut back = vec![0; data.len()];
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (raw, data, back) = (&raw, &data, &mut back);
+            scope.spawn(move || {
+                let start = Sector(32 * MIB / SECTOR_BYTES);
+                let write = RawWrite {
+                    disk: 0,
+                    start,
+                    data,
+                };
+                raw.write(disks, &[write]).unwrap();
+                raw.read(disks, 0, start, back).unwrap();
+                tell.send(()).unwrap();
+            });
+            let ended = told.recv_timeout(Duration::from_secs(30));
+            // Whatever it waits for, so that the test ends.
+            assert!(!taken.is_empty());
+            drop(taken);
+            ended.expect("it waits for nobody");
+        });
+        assert!(back == data);
+    }
+}

@@ -1,0 +1,212 @@
+//! A disk of an open pool: its dispatcher, and what is counted about it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use sched::disk::TaskKind;
+use sched::predict::Predictor;
+use sched::profile::DriveProfile;
+use sched::request::Op as Direction;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Nanos, Sector, SectorCount, Time};
+
+use crate::clock;
+use crate::completion::{IoError, Timing};
+use crate::disk::{Durability, HostSync};
+use crate::dispatcher::{Dispatcher, DispatcherHandle, Patience};
+use crate::latency::Histogram;
+use crate::state::disk::feeder::Feeder;
+use crate::state::request::IoFailure;
+
+use super::syncer::{SyncDone, SyncHealth, Syncer};
+
+/// A disk of an open pool.
+pub(crate) struct DiskCore {
+    pub(crate) name: String,
+    pub(crate) handle: DispatcherHandle,
+    pub(crate) feeder: Feeder,
+    dispatcher: Mutex<Option<Dispatcher>>,
+    pub(crate) durability: Durability,
+    syncer: Option<Syncer>,
+    pub(crate) profile: Arc<DriveProfile>,
+    pub(crate) profile_is_measured: bool,
+    pub(crate) predictor: Predictor,
+    pub(crate) capacity: SectorCount,
+    pub(crate) block_bytes: u64,
+    /// Latency of best-effort requests in the window.
+    pub(crate) latency: Histogram,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    /// Requests that were on it and failed: reads, and writes.
+    pub(crate) read_errors: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
+    /// How many groups of metadata are on their way to it or being made durable on it.
+    pub(crate) metadata: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    /// When the window for measured utilisation began, and how long the disk had been busy by then.
+    window: Mutex<(Time, Nanos)>,
+}
+
+/// What a disk of a pool is made of.
+pub(crate) struct DiskParts {
+    pub(crate) name: String,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) durability: Durability,
+    pub(crate) host_sync: Option<Arc<dyn HostSync>>,
+    pub(crate) patience: Patience,
+    pub(crate) profile: Arc<DriveProfile>,
+    pub(crate) profile_is_measured: bool,
+    pub(crate) capacity: SectorCount,
+    pub(crate) block_bytes: u64,
+}
+
+impl DiskCore {
+    /// The longest that a piece of a best-effort request takes.
+    pub(crate) fn piece_max(&self) -> Nanos {
+        self.predictor.piece_max(self.predictor.piece_limit())
+    }
+
+    pub(crate) fn new(parts: DiskParts) -> Self {
+        let handle = parts.dispatcher.handle();
+        let syncer = parts
+            .host_sync
+            .map(|sync| Syncer::new(parts.name.clone(), sync, parts.patience));
+        Self {
+            feeder: Feeder::new(handle.clone()),
+            handle,
+            dispatcher: Mutex::new(Some(parts.dispatcher)),
+            durability: parts.durability,
+            syncer,
+            predictor: Predictor::new(&parts.profile),
+            profile: parts.profile,
+            profile_is_measured: parts.profile_is_measured,
+            capacity: parts.capacity,
+            block_bytes: parts.block_bytes,
+            latency: Histogram::new(),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            metadata: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            window: Mutex::new((clock::now(), Nanos::ZERO)),
+            name: parts.name,
+        }
+    }
+
+    /// Whether a transfer in this direction is issued such that it is durable when it completes.
+    pub(crate) fn issues_durable(&self, direction: Direction) -> bool {
+        direction == Direction::Write && self.durability == Durability::Fua
+    }
+
+    pub(crate) fn transferred(&self, is_write: bool, count: SectorCount) {
+        let counter = if is_write {
+            &self.written_bytes
+        } else {
+            &self.read_bytes
+        };
+        counter.fetch_add(count.bytes().0, Relaxed);
+    }
+
+    /// What to tell of a failed transfer; counts it if it was on the disk.
+    pub(crate) fn failure(
+        &self,
+        is_write: bool,
+        start: Sector,
+        sectors: SectorCount,
+        error: IoError,
+        timing: &Timing,
+    ) -> IoFailure {
+        let reason = error.to_string();
+        let op = if is_write { "write" } else { "read" };
+        // A refusal of a disk that is gone or given up has not come to it.
+        let was_on_disk = timing.issued > Time::ZERO;
+        if was_on_disk && matches!(error, IoError::Disk(_) | IoError::Stalled) {
+            let errors = if is_write {
+                &self.write_errors
+            } else {
+                &self.read_errors
+            };
+            errors.fetch_add(1, Relaxed);
+            *self.last_error.lock() = Some(format!("{op}: {reason}"));
+        }
+        IoFailure::Disk {
+            disk: self.name.clone(),
+            op,
+            sector: start.0,
+            sectors,
+            reason,
+        }
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
+    pub(crate) fn window(&self) -> (Time, Nanos) {
+        *self.window.lock()
+    }
+
+    /// Begins a new window.
+    pub(crate) fn reset_window(&self) {
+        self.latency.reset();
+        if let Ok(report) = self.handle.report() {
+            *self.window.lock() = (report.at, report.counters.busy);
+        }
+    }
+
+    /// Has what is complete made durable and calls `done`, on another thread unless there is
+    /// nothing to do.
+    pub(crate) fn sync(&self, done: SyncDone) {
+        match &self.syncer {
+            Some(syncer) => syncer.post(done),
+            None => done(Ok(())),
+        }
+    }
+
+    /// Whether it serves what it is asked: it is not gone, and not given up.
+    pub(crate) fn answers(&self) -> bool {
+        let health = self.handle.health();
+        let is_well = health.is_ok_and(|(health, _)| health.gone.is_none() && !health.given_up);
+        is_well && !self.sync_health().given_up
+    }
+
+    /// How it stands with making its data durable, where the host does that.
+    pub(crate) fn sync_health(&self) -> SyncHealth {
+        self.syncer.as_ref().map(Syncer::health).unwrap_or_default()
+    }
+
+    /// Has an admitted task join.
+    ///
+    /// # Errors
+    /// Why the scheduler does not take it.
+    pub(crate) fn join(
+        &self,
+        id: TaskId,
+        params: TaskParams,
+        kind: TaskKind,
+        first_release: Time,
+    ) -> Result<(), String> {
+        self.handle
+            .join(id, params, kind, first_release)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Has a task leave. The instant from which its share is free; `None` when the disk does not
+    /// know it or is not served any more.
+    pub(crate) fn leave(&self, id: TaskId) -> Option<Time> {
+        self.handle.leave(id).ok().flatten()
+    }
+
+    /// Stops its dispatcher; what is queued fails.
+    pub(crate) fn stop(&self) {
+        let dispatcher = self.dispatcher.lock().take();
+        if let Some(dispatcher) = dispatcher {
+            dispatcher.stop(false);
+        }
+        if let Some(syncer) = &self.syncer {
+            syncer.end();
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! A disk of an open pool.
+
+pub(crate) mod core;
+pub(crate) mod feeder;
+pub(crate) mod syncer;

@@ -1,0 +1,280 @@
+//! What can go wrong with a pool, each with what to do about it.
+
+use sched::units::Bytes;
+use volume::VolumeError;
+
+use crate::state::request::IoFailure;
+
+/// What to do about an extent size that is none.
+const EXTENT_REMEDY: &str =
+    "take one such as 1 MiB or 64 MiB, or none: one that suits the drives is taken then";
+
+/// A pool operation failed. Nothing has changed unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No disks were given.
+    #[error("a pool needs at least one disk")]
+    NoDisks,
+    /// The disks do not make a pool: missing, foreign, stale, twice, damaged, of a newer version.
+    #[error("{reason}")]
+    Disk {
+        /// The disk, by the name it was given with; empty if several are concerned.
+        disk: String,
+        /// Which disks, and what is wrong with each.
+        reason: String,
+        /// The remedy.
+        remedy: String,
+    },
+    /// A disk that a pool is to be made of belongs to one.
+    #[error("{disk}: belongs to a pool already; what is on it would be lost")]
+    Taken {
+        /// The disk, by the name it was given with.
+        disk: String,
+    },
+    /// A disk that a pool is to be made of is not empty.
+    #[error("{disk}: there is {what} on it, {at} from its beginning, which would be lost")]
+    Occupied {
+        /// The disk, by the name it was given with.
+        disk: String,
+        /// What it is, as far as that is known.
+        what: &'static str,
+        /// The first byte that was found, where file systems, partitions and their likes leave their marks.
+        at: Bytes,
+    },
+    /// No pool of that extent size can be made of these disks.
+    #[error("{reason}")]
+    Unsuited {
+        /// Why not.
+        reason: String,
+        /// The remedy.
+        remedy: &'static str,
+    },
+    /// Disks of the pool are not there.
+    #[error("pool {pool:?} is incomplete: {missing}")]
+    Missing {
+        /// The pool's name.
+        pool: String,
+        /// Which disks, by number and id.
+        missing: String,
+        /// The remedy.
+        remedy: String,
+    },
+    /// The pool's metadata cannot be read or makes no sense.
+    #[error("the pool's metadata: {0}")]
+    Metadata(String),
+    /// There is no such volume.
+    #[error("there is no volume {0:?}")]
+    NoSuchVolume(String),
+    /// The name is taken.
+    #[error("there is a volume {0:?} already")]
+    VolumeExists(String),
+    /// Not a name.
+    #[error("{name:?} is no volume name: {reason}")]
+    BadName {
+        /// What was given.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Not a size for what was asked.
+    #[error("{what}: {reason}")]
+    BadSize {
+        /// Which size.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+        /// The remedy.
+        remedy: &'static str,
+    },
+    /// Not a placement in this pool.
+    #[error("placement: {0}")]
+    BadPlacement(String),
+    /// Not enough space where it should go.
+    #[error("{needed} extents ({}) are needed and {free} ({}) are free {place}", size(*.needed, *.extent), size(*.free, *.extent))]
+    NoSpace {
+        /// Extents needed.
+        needed: u64,
+        /// Extents free where the placement allows.
+        free: u64,
+        /// Where: in the pool, or on which disks, by number, and in what runs.
+        place: String,
+        /// The size of an extent.
+        extent: Bytes,
+    },
+    /// Somebody uses it.
+    #[error("volume {volume:?} is in use by {}", .users.join(", "))]
+    InUse {
+        /// The volume.
+        volume: String,
+        /// Who, by name.
+        users: Vec<String>,
+    },
+    /// A part of the volume that it concerns is being moved.
+    #[error("extent {extent} of the volume is being moved")]
+    BeingMoved {
+        /// Which extent of the volume.
+        extent: u32,
+    },
+    /// A reservation forbids it.
+    #[error("stream {stream:?} reserves that part of volume {volume:?}: {reason}")]
+    Reserved {
+        /// The volume.
+        volume: String,
+        /// The stream.
+        stream: String,
+        /// What the reservation demands.
+        reason: String,
+    },
+    /// The volume takes no more changes after a failure.
+    #[error("volume {volume:?} takes no more writes until the pool is opened anew: {reason}")]
+    Poisoned {
+        /// The volume.
+        volume: String,
+        /// What failed.
+        reason: String,
+    },
+    /// The metadata could not be made durable: what was asked may or may not be there after a restart,
+    /// and nothing more is changed until the pool is opened anew.
+    #[error("the pool's metadata cannot be changed any more: {0}")]
+    MetadataFailed(String),
+    /// The disks are not this server's any more: it writes nothing more to them.
+    #[error("{0}; this server has stopped writing to the pool's disks")]
+    TakenOver(String),
+    /// A disk does not take the metadata at the moment.
+    #[error("the pool's metadata is frozen, because it could not be written: {reason}; {}", pending(*.is_pending))]
+    MetadataFrozen {
+        /// What failed.
+        reason: String,
+        /// Whether what was asked is done as soon as the disk takes it; otherwise nothing was changed.
+        is_pending: bool,
+    },
+    /// A disk failed.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// The host refused something that the pool needs.
+    #[error("{what}: {error}")]
+    Host {
+        /// What was wanted.
+        what: &'static str,
+        /// What the host said.
+        error: std::io::Error,
+    },
+    /// Whoever was asked for progress wanted no more.
+    #[error("stopped")]
+    Stopped,
+    /// No scheduler has this name.
+    #[error("{0:?} is no scheduler; there are exact, delta-l, delta-l-published, lst and edf")]
+    NoSuchScheduler(String),
+    /// The pool is closed.
+    #[error("the pool is closed")]
+    Closed,
+}
+
+fn pending(is_pending: bool) -> &'static str {
+    if is_pending {
+        "what was asked is done as soon as the disk takes it, unless the server ends before"
+    } else {
+        "nothing was changed"
+    }
+}
+
+fn size(extents: u64, extent: Bytes) -> Bytes {
+    Bytes(extents.saturating_mul(extent.0))
+}
+
+impl PoolError {
+    /// A pool that cannot be started is not waited for.
+    pub(crate) fn of_start(self) -> Self {
+        match self {
+            Self::MetadataFrozen { reason, .. } => Self::MetadataFailed(reason),
+            other => other,
+        }
+    }
+
+    /// What the plan of a change says, in the pool's terms. `extent_bytes` is the pool's extent size.
+    pub(crate) fn from_plan(error: VolumeError, extent_bytes: Bytes) -> Self {
+        let extents = |bytes: Bytes| bytes.0 / extent_bytes.0.max(1);
+        let text = error.to_string();
+        match error {
+            VolumeError::NameTaken(name) => Self::VolumeExists(name),
+            VolumeError::BadName { name, reason } => Self::BadName {
+                name,
+                reason: reason.to_owned(),
+            },
+            VolumeError::NoSpace { asked, free, .. } => Self::NoSpace {
+                needed: asked.0.div_ceil(extent_bytes.0.max(1)),
+                free: extents(free),
+                place: "in the pool".to_owned(),
+                extent: extent_bytes,
+            },
+            VolumeError::NoRoomThere {
+                wanted,
+                missing,
+                place,
+            } => Self::NoSpace {
+                needed: u64::from(wanted),
+                free: u64::from(wanted.saturating_sub(missing)),
+                place,
+                extent: extent_bytes,
+            },
+            VolumeError::BeingMoved { extent } => Self::BeingMoved { extent },
+            VolumeError::SizeZero | VolumeError::SizeOverflows(_) => Self::BadSize {
+                what: "the volume's size",
+                reason: text,
+                remedy: "ask for at least one byte and no more than the pool has free",
+            },
+            VolumeError::WrongDirection { .. } => Self::BadSize {
+                what: "the volume's size",
+                reason: text,
+                remedy: "grow it to a larger size, or shrink it to a smaller one",
+            },
+            VolumeError::TooManyExtents { .. } => Self::BadSize {
+                what: "the volume's size",
+                reason: text,
+                remedy: "ask for less, or make a pool of larger extents",
+            },
+            VolumeError::BadExtentSize(_) => Self::BadSize {
+                what: "the extent size",
+                reason: text,
+                remedy: EXTENT_REMEDY,
+            },
+            VolumeError::TooManyVolumes(_) => Self::BadSize {
+                what: "the number of volumes",
+                reason: text,
+                remedy: "delete a volume that is not needed any more",
+            },
+            VolumeError::BadPlacement(_)
+            | VolumeError::NoSuchDisk(_)
+            | VolumeError::NoSuchPlace(_)
+            | VolumeError::NoSuchExtent { .. } => Self::BadPlacement(text),
+            VolumeError::BadDiskCount { .. } => Self::Unsuited {
+                reason: text,
+                remedy: "name fewer disks, and make another pool of the others",
+            },
+            VolumeError::PoolTooSmall { .. } | VolumeError::DiskTooSmall { .. } => Self::Unsuited {
+                reason: text,
+                remedy: "take smaller extents, such as `--extent 1MiB` (64KiB is the least), or larger disks",
+            },
+            VolumeError::DiskTooLarge { .. } => Self::Unsuited {
+                reason: text,
+                remedy: "take larger extents",
+            },
+            VolumeError::Poisoned => Self::MetadataFailed(text),
+            _ => Self::Metadata(text),
+        }
+    }
+}
+
+/// The host refused `what`.
+pub(crate) fn host(what: &'static str, error: std::io::Error) -> PoolError {
+    PoolError::Host { what, error }
+}
+
+/// `stream` reserves that part of `volume`.
+pub(crate) fn reserved(volume: &str, stream: String, reason: &str) -> PoolError {
+    PoolError::Reserved {
+        volume: volume.to_owned(),
+        stream,
+        reason: reason.to_owned(),
+    }
+}

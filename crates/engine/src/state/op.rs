@@ -1,0 +1,366 @@
+//! A volume request in flight, from its submission until its client has taken the completion.
+//!
+//! An [`Op`] is the target of the disk requests that it was divided into: each carries the op and
+//! the number of its part. Ops belong to a client's table and are used again, so that a request in
+//! steady state allocates nothing.
+//!
+//! Completions arrive on a disk's real-time thread, which must not sleep on a lock that a thread
+//! without priority may hold. So the disk's thread tries the op's lock for a moment, and if that is
+//! not enough, as after everything that needs more than a few steps, the pool's worker does the rest
+//! ([`super::worker`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use sched::request::{RequestId, Urgency};
+use sched::units::{Sector, SectorCount, Time};
+use smallvec::SmallVec;
+use volume::extent::{InUse, WriteInUse};
+
+use super::charge::Charge;
+use super::client::ClientCore;
+use super::follow::Follow;
+use super::request::{IoFailure, Tag, Timeliness, VolumeCompletion, VolumeOp};
+use super::volume::VolumeCore;
+use super::worker::{Job, Worker};
+use crate::buffer::Segments;
+use crate::clock;
+use crate::completion::{Completion, IoError, Sink, Timing};
+use crate::disk::Durability;
+
+/// How often a disk's thread tries the op's lock before it leaves the work to the worker: about a
+/// microsecond, longer than a running thread ever holds the lock.
+const LOCK_TRIES: u32 = 100;
+
+/// One disk request of an op.
+pub(crate) struct Part {
+    pub(crate) disk: usize,
+    pub(crate) start: Sector,
+    pub(crate) count: SectorCount,
+    pub(crate) hold: Hold,
+    /// What the disk knows it by, if that was noted (`volume_io::after`).
+    pub(crate) id: Option<RequestId>,
+}
+
+/// What keeps an extent in place until the disk has answered.
+pub(crate) enum Hold {
+    Read {
+        _in_use: InUse,
+    },
+    Write(WriteInUse),
+    /// The disk has answered.
+    Released,
+}
+
+/// A request that comes after another.
+pub(crate) enum Dependent {
+    /// It has not begun.
+    Waits(Arc<Op>),
+    /// It is at its disk.
+    Follows(Arc<Op>),
+}
+
+impl Dependent {
+    /// What it came after is complete, or a change that has failed.
+    pub(crate) fn release(self, is_failed: bool, worker: &Worker) {
+        if is_failed {
+            let (Self::Waits(op) | Self::Follows(op)) = &self;
+            op.is_after_failed.store(true, Ordering::Release);
+        }
+        match self {
+            Self::Waits(op) => {
+                if op.waited() {
+                    worker.post(Job::Ready(op));
+                }
+            }
+            Self::Follows(op) => {
+                if op.follows.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    worker.post(Job::Followed(op));
+                }
+            }
+        }
+    }
+}
+
+/// What an op is doing.
+pub(crate) struct Active {
+    pub(crate) volume: Arc<VolumeCore>,
+    pub(crate) kind: VolumeOp,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) data: Option<Segments>,
+    pub(crate) urgency: Urgency,
+    pub(crate) charge: Charge,
+    /// Disk requests not yet answered and spans not yet begun.
+    pub(crate) outstanding: u32,
+    pub(crate) parts: SmallVec<[Part; 2]>,
+    /// Those that come after this one.
+    pub(crate) dependents: Vec<Dependent>,
+    /// What it comes after on its disk, until that is complete.
+    pub(crate) follow: Option<Box<Follow>>,
+    /// Every part is in the queue of its disk, or has been, under the id that was noted.
+    pub(crate) handed_over: bool,
+    pub(crate) failure: Option<IoFailure>,
+    pub(crate) user_data: u64,
+    pub(crate) submitted: Time,
+    pub(crate) completed: Time,
+    pub(crate) timeliness: Option<Timeliness>,
+    /// Somebody sleeps on it; it does not go through the completion queue.
+    pub(crate) synchronous: bool,
+    pub(crate) done: bool,
+}
+
+/// What changes about an op.
+pub(crate) struct OpState {
+    pub(crate) generation: u32,
+    /// A disk is answering, and will tell the client at the end of its batch of answers.
+    telling: bool,
+    pub(crate) active: Option<Active>,
+}
+
+/// A volume request in flight. See the [module](self).
+pub(crate) struct Op {
+    me: Weak<Op>,
+    pub(crate) client: Arc<ClientCore>,
+    pub(crate) slot: u32,
+    /// Requests that must be complete before it may start, the gate of its volume until that lets it
+    /// through, and one while it is being submitted.
+    pub(crate) waits: AtomicU32,
+    /// Requests that it follows on their disk and that are not complete, and one while it is being
+    /// handed over.
+    pub(crate) follows: AtomicU32,
+    /// A change that it was to come after has failed. It changes nothing then.
+    pub(crate) is_after_failed: AtomicBool,
+    pub(crate) state: Mutex<OpState>,
+    pub(crate) finished: Condvar,
+}
+
+impl Op {
+    pub(crate) fn new(client: Arc<ClientCore>, slot: u32) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            client,
+            slot,
+            waits: AtomicU32::new(0),
+            follows: AtomicU32::new(0),
+            is_after_failed: AtomicBool::new(false),
+            state: Mutex::new(OpState {
+                generation: 0,
+                telling: false,
+                active: None,
+            }),
+            finished: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn arc(&self) -> Arc<Self> {
+        self.me
+            .upgrade()
+            .expect("whoever calls a method of an op holds it")
+    }
+
+    pub(crate) fn tag(&self, generation: u32) -> Tag {
+        Tag(u64::from(generation) << 32 | u64::from(self.slot))
+    }
+
+    /// One of the things that it waited for is there. Whether it was the last.
+    pub(crate) fn waited(&self) -> bool {
+        self.waits.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, OpState>> {
+        for _ in 0..LOCK_TRIES {
+            if let Some(state) = self.state.try_lock() {
+                return Some(state);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// A disk has answered for one part.
+    pub(crate) fn answered(&self, state: &mut OpState, completion: &Completion) {
+        let active = state
+            .active
+            .as_mut()
+            .expect("a disk answers only ops in flight");
+        let part = &mut active.parts[completion.token as usize];
+        let disk = &self.client.io.disks[part.disk];
+        let (start, count, at) = (part.start, part.count, part.disk);
+        let hold = std::mem::replace(&mut part.hold, Hold::Released);
+        let is_write = matches!(hold, Hold::Write(_));
+        match completion.result {
+            Ok(()) => {
+                disk.transferred(is_write, count);
+                if let Hold::Write(in_use) = hold {
+                    if disk.durability == Durability::Host {
+                        active.volume.set_unsynced(at);
+                    }
+                    in_use.written();
+                }
+            }
+            Err(IoError::Cancelled) => {
+                // Nothing of it has been written.
+                drop(hold);
+                active.failure.get_or_insert(IoFailure::Cancelled {
+                    reason: "the time of its stream was over before it was due",
+                });
+            }
+            Err(error) => {
+                drop(hold);
+                let failure = disk.failure(is_write, start, count, error, &completion.timing);
+                active.failure.get_or_insert(failure);
+            }
+        }
+        let timing = &completion.timing;
+        active.completed = active.completed.max(timing.completed);
+        active.charge.answered(disk, completion);
+        note_timeliness(&mut active.timeliness, timing);
+        if is_write {
+            active.volume.write_ended(&self.client.worker);
+        }
+        self.unit_done(state);
+    }
+
+    /// One of the things that the op waits for is done; the last one ends it.
+    pub(crate) fn unit_done(&self, state: &mut OpState) {
+        let active = state
+            .active
+            .as_mut()
+            .expect("only ops in flight have units");
+        active.outstanding -= 1;
+        if active.outstanding == 0 {
+            self.transfers_done(state);
+        }
+    }
+
+    /// The disks have done their part; what must be durable may need more.
+    pub(crate) fn transfers_done(&self, state: &mut OpState) {
+        let active = state.active.as_mut().expect("only ops in flight end");
+        if active.failure.is_none() && self.needs_round(active) {
+            self.client.worker.post(Job::Join(self.arc()));
+        } else {
+            self.finish(state);
+        }
+    }
+
+    fn needs_round(&self, active: &Active) -> bool {
+        let durable = matches!(
+            active.kind,
+            VolumeOp::Write { durable: true } | VolumeOp::WriteZeroes { durable: true, .. }
+        );
+        let disks = &self.client.io.disks;
+        durable
+            && (active.volume.is_unsettled()
+                || active
+                    .parts
+                    .iter()
+                    .any(|part| disks[part.disk].durability == Durability::Host))
+    }
+
+    /// Everything is done: hands the result over.
+    pub(crate) fn finish(&self, state: &mut OpState) {
+        let worker = &self.client.worker;
+        let telling = state.telling;
+        let active = state.active.as_mut().expect("only ops in flight finish");
+        active.data = None;
+        active.parts.clear();
+        if active.completed == Time::ZERO {
+            active.completed = clock::now();
+        }
+        active.done = true;
+        let idle = active.charge.finished(
+            &self.client.io,
+            active.completed.saturating_since(active.submitted),
+            active.timeliness.as_ref(),
+            active.failure.as_ref(),
+        );
+        if let Some(stream) = idle {
+            worker.post(Job::Idle(Arc::clone(stream)));
+        }
+        if active.synchronous {
+            self.finished.notify_all();
+        } else {
+            self.client.finished(self);
+        }
+        // Its completion is in the queue before anything that came after it can be.
+        let is_failed = active.kind.is_change() && active.failure.is_some();
+        for dependent in active.dependents.drain(..) {
+            dependent.release(is_failed, worker);
+        }
+        if active.volume.leave() {
+            worker.post(Job::Gate(Arc::clone(&active.volume)));
+        }
+        if !telling {
+            self.client.tell();
+        }
+    }
+
+    /// Takes the result of a finished op and makes it ready for the next request.
+    pub(crate) fn take(&self, state: &mut OpState) -> VolumeCompletion {
+        let generation = state.generation;
+        let active = state.active.as_mut().expect("only finished ops are taken");
+        let completion = VolumeCompletion {
+            tag: self.tag(generation),
+            user_data: active.user_data,
+            result: active.failure.take().map_or(Ok(()), Err),
+            submitted: active.submitted,
+            completed: active.completed,
+            timeliness: active.timeliness,
+        };
+        // Dropped where it is, not moved first.
+        state.active = None;
+        state.generation = generation.wrapping_add(1);
+        completion
+    }
+}
+
+/// Keeps the worst of the parts: the latest, or of those in time the one due last.
+fn note_timeliness(worst: &mut Option<Timeliness>, timing: &Timing) {
+    let Some(deadline) = timing.deadline else {
+        return;
+    };
+    let this = Timeliness {
+        deadline,
+        completed: timing.completed,
+        late: timing.lateness_gross(),
+        late_net: timing.lateness(),
+    };
+    let key = |of: &Timeliness| (of.late_net, of.late, of.deadline);
+    if worst.as_ref().is_none_or(|worst| key(worst) < key(&this)) {
+        *worst = Some(this);
+    }
+}
+
+impl Sink for Op {
+    fn complete(&self, completion: Completion) {
+        match self.try_lock() {
+            Some(mut state) => {
+                state.telling = true;
+                self.answered(&mut state, &completion);
+                state.telling = false;
+            }
+            None => self
+                .client
+                .worker
+                .post(Job::Answered(self.arc(), completion)),
+        }
+    }
+
+    fn wake(&self) {
+        self.client.tell();
+    }
+
+    fn wake_id(&self) -> usize {
+        Arc::as_ptr(&self.client).addr()
+    }
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Op")
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,358 @@
+//! What the disks have promised: one book for each disk, and the reservations in force.
+//!
+//! A reservation is admitted on all disks that it touches or on none. The dispatchers are told of
+//! tasks that have been admitted, and never test anything.
+
+mod leaving;
+pub(crate) mod need;
+mod servers;
+mod told;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use sched::admission::RefusedBy;
+use sched::book::{Book, Span, SpanError};
+use sched::core::Policy;
+use sched::disk::TaskKind;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+use volume::VolumeId;
+
+use crate::clock;
+use crate::state::disk::core::DiskCore;
+use crate::state::refusal::{Culprit, CulpritKind, DiskRefusal, Refusal};
+use crate::state::stream::core::{StreamCore, StreamTask};
+
+use need::Need;
+use servers::Server;
+
+/// How many rates are tried between one that fits and one that does not: to a millionth of it.
+const RATE_STEPS: u32 = 20;
+
+/// What the disks have promised.
+pub(crate) struct Admission {
+    policy: Policy,
+    books: Vec<Book>,
+    /// The version of each book whose delta-L its dispatcher has been told.
+    told: Vec<Option<u64>>,
+    next_task: u64,
+    next_key: u64,
+    names: HashMap<TaskId, (String, TaskKind)>,
+    /// Tasks, each of a disk, that hold a share although whoever reserved it has ended.
+    leaving: Vec<(usize, TaskId)>,
+    pub(crate) streams: BTreeMap<u64, Arc<StreamCore>>,
+    pub(crate) servers: BTreeMap<u64, Server>,
+    /// The floor's task on each disk that has one.
+    pub(crate) floors: Vec<Option<TaskParams>>,
+}
+
+/// A stream that does not fit.
+pub(crate) struct Unadmitted {
+    disk: Box<DiskRefusal>,
+    /// The books as they are: what would fit is searched in a copy, because that takes dozens of admission
+    /// tests a disk, and nobody but who asked need wait for them.
+    books: Admission,
+}
+
+impl Unadmitted {
+    /// As whoever `asked` is told: with the largest rate that would fit.
+    pub(crate) fn into_refusal(self, asked: Ask<'_>) -> Refusal {
+        Refusal::Load {
+            disk: self.disk,
+            rate_that_fits: self.books.into_rate_that_fits(asked),
+        }
+    }
+}
+
+/// A task that does not fit.
+struct Misfit {
+    disk: usize,
+    id: TaskId,
+    service: Nanos,
+    period: Nanos,
+    why: Why,
+}
+
+enum Why {
+    /// The disk could not serve it even alone.
+    Alone,
+    Span(SpanError),
+}
+
+/// A stream as admission sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) needs: &'a [Need],
+    pub(crate) block: Bytes,
+    pub(crate) rate: BytesPerSecond,
+    pub(crate) span: Span,
+}
+
+impl Admission {
+    pub(crate) fn new(disks: usize, policy: Policy) -> Self {
+        Self {
+            policy,
+            books: vec![Book::new(); disks],
+            told: vec![None; disks],
+            next_task: 1,
+            next_key: 1,
+            names: HashMap::new(),
+            leaving: Vec::new(),
+            streams: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            floors: vec![None; disks],
+        }
+    }
+
+    /// The stream that reserves something of `range` of a volume (`None`: of any of it).
+    pub(crate) fn reserver(&self, volume: VolumeId, range: Option<Range<u64>>) -> Option<String> {
+        self.reservers(volume, range)
+            .next()
+            .map(|stream| stream.name.clone())
+    }
+
+    /// The streams that reserve something of `range` of a volume.
+    pub(crate) fn reservers(
+        &self,
+        volume: VolumeId,
+        range: Option<Range<u64>>,
+    ) -> impl Iterator<Item = &Arc<StreamCore>> {
+        self.streams.values().filter(move |stream| {
+            let reserved = stream.range();
+            let meets =
+                |range: &Range<u64>| reserved.start < range.end && range.start < reserved.end;
+            stream.volume == volume && range.as_ref().is_none_or(meets)
+        })
+    }
+
+    pub(crate) fn next_key(&mut self) -> u64 {
+        self.next_key += 1;
+        self.next_key - 1
+    }
+
+    fn next_task(&mut self, name: &str, kind: TaskKind) -> TaskId {
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        self.names.insert(id, (name.to_owned(), kind));
+        id
+    }
+
+    pub(crate) fn utilization(&self, disk: usize, at: Time) -> f64 {
+        self.books[disk].utilization(at)
+    }
+
+    /// The corrected delta-L from `now` on.
+    pub(crate) fn delta_l(&mut self, disk: usize, now: Time) -> Nanos {
+        self.books[disk].delta_l(now).value
+    }
+
+    /// Admits a stream in the books.
+    ///
+    /// # Errors
+    /// The first disk that cannot carry it.
+    pub(crate) fn admit(
+        &mut self,
+        disks: &[DiskCore],
+        ask: Ask<'_>,
+    ) -> Result<Vec<StreamTask>, Box<Unadmitted>> {
+        self.try_admit(ask).map_err(|misfit| {
+            let disk = Box::new(self.describe(disks, &misfit, ask.span.from));
+            let books = self.clone_books();
+            Box::new(Unadmitted { disk, books })
+        })
+    }
+
+    fn try_admit(&mut self, ask: Ask<'_>) -> Result<Vec<StreamTask>, Misfit> {
+        let mut tasks = Vec::with_capacity(ask.needs.len());
+        for need in ask.needs {
+            let id = self.next_task(ask.name, TaskKind::Stream);
+            let misfit = |why| Misfit {
+                disk: need.disk,
+                id,
+                service: need.service,
+                period: need.period(ask.block, ask.rate),
+                why,
+            };
+            let joined = match need.task(ask.block, ask.rate) {
+                Ok(params) => self.books[need.disk]
+                    .join(id, params, ask.span)
+                    .map(|()| params)
+                    .map_err(|error| misfit(Why::Span(error))),
+                Err(_) => Err(misfit(Why::Alone)),
+            };
+            match joined {
+                Ok(params) => tasks.push(StreamTask {
+                    disk: need.disk,
+                    lane: need.lane,
+                    id,
+                    params,
+                }),
+                Err(misfit) => {
+                    self.forget(&tasks);
+                    return Err(misfit);
+                }
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// From when on a task holds its share.
+    pub(crate) fn begins(&self, task: &StreamTask) -> Option<Time> {
+        let (_, span) = self.books[task.disk].get(task.id)?;
+        Some(span.from)
+    }
+
+    /// Takes tasks out of the books that no dispatcher has heard of.
+    pub(crate) fn forget(&mut self, tasks: &[StreamTask]) {
+        for task in tasks {
+            self.books[task.disk].leave(task.id, Time::ZERO);
+            self.names.remove(&task.id);
+        }
+    }
+
+    /// A task ends: the dispatcher said from when on its share is free.
+    pub(crate) fn left(&mut self, disk: usize, id: TaskId, free_from: Time) {
+        self.books[disk].leave(id, free_from);
+    }
+
+    /// The largest rate at which the stream would be admitted, to a millionth. The books are spent with it.
+    pub(crate) fn into_rate_that_fits(mut self, ask: Ask<'_>) -> Option<BytesPerSecond> {
+        let mut fits_not = ask.rate.0;
+        for need in ask.needs {
+            let period = self.books[need.disk].smallest_period(need.service, ask.span)?;
+            fits_not = fits_not.min(need.rate(ask.block, period).0.saturating_add(1));
+        }
+        let mut fits = 0;
+        for step in 0..RATE_STEPS {
+            // The bound itself first: it is the answer unless two tasks meet on one disk.
+            let rate = if step == 0 {
+                fits_not - 1
+            } else {
+                fits + (fits_not - fits) / 2
+            };
+            if rate <= fits {
+                break;
+            }
+            let tried = Ask {
+                rate: BytesPerSecond(rate),
+                ..ask
+            };
+            match self.try_admit(tried) {
+                Ok(tasks) => {
+                    self.forget(&tasks);
+                    fits = rate;
+                }
+                Err(_) => fits_not = rate,
+            }
+        }
+        (fits > 0).then_some(BytesPerSecond(fits))
+    }
+
+    fn describe(&self, disks: &[DiskCore], misfit: &Misfit, at: Time) -> DiskRefusal {
+        let mut refusal = DiskRefusal {
+            disk: disks[misfit.disk].name.clone(),
+            utilization: self.books[misfit.disk].utilization(at),
+            service_ns: misfit.service.0,
+            period_ns: misfit.period.0,
+            refused_by: "utilization".to_owned(),
+            interval_ns: None,
+            short_by_ns: None,
+            task: None,
+            utilization_leaving: 0.0,
+            leaving_ns: None,
+        };
+        let mut at = at;
+        match misfit.why {
+            Why::Alone => {
+                refusal.interval_ns = Some(misfit.period.0);
+                refusal.short_by_ns = Some(misfit.service.saturating_sub(misfit.period).0);
+            }
+            Why::Span(SpanError::Refused {
+                at: refused_at,
+                refusal: why,
+            }) => {
+                at = refused_at;
+                refusal.utilization = self.books[misfit.disk].utilization(at);
+                refusal.interval_ns = Some(why.interval.0);
+                refusal.short_by_ns = Some(why.short_by.0);
+                if why.by == RefusedBy::Blocking {
+                    refusal.refused_by = "blocking".to_owned();
+                }
+                if why.task != misfit.id {
+                    refusal.task = self.culprit(misfit.disk, why.task);
+                }
+            }
+            Why::Span(error) => refusal.refused_by = error.to_string(),
+        }
+        if let Some(leaving) = self.leaving(misfit.disk, at) {
+            refusal.utilization_leaving = leaving.utilization;
+            refusal.leaving_ns = Some(leaving.until.saturating_since(clock::now()).0);
+        }
+        refusal
+    }
+
+    fn culprit(&self, disk: usize, id: TaskId) -> Option<Culprit> {
+        let (name, kind) = self.names.get(&id)?;
+        let kind = match kind {
+            _ if self.leaving.contains(&(disk, id)) => CulpritKind::Leaving,
+            TaskKind::Floor => CulpritKind::Floor,
+            TaskKind::Server => CulpritKind::Share,
+            TaskKind::Stream | TaskKind::Sweep => CulpritKind::Stream,
+        };
+        Some(Culprit {
+            name: name.clone(),
+            kind,
+        })
+    }
+
+    /// Tests a change of rate: whether every disk could carry the new tasks in place of the old ones
+    /// from `now` on, whenever the old ones have left.
+    ///
+    /// # Errors
+    /// As [`Admission::admit`].
+    pub(crate) fn test_change(
+        &self,
+        disks: &[DiskCore],
+        ask: Ask<'_>,
+        old: &[StreamTask],
+    ) -> Result<(), Box<Unadmitted>> {
+        let mut without = self.clone_books();
+        for task in old {
+            without.books[task.disk].leave(task.id, Time::ZERO);
+        }
+        without.admit(disks, ask).map(|_| ())
+    }
+
+    /// The same books, to try something in.
+    pub(crate) fn clone_books(&self) -> Self {
+        Self {
+            policy: self.policy,
+            books: self.books.clone(),
+            told: self.told.clone(),
+            next_task: self.next_task,
+            next_key: self.next_key,
+            names: self.names.clone(),
+            leaving: self.leaving.clone(),
+            streams: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            floors: self.floors.clone(),
+        }
+    }
+
+    /// Forgets tasks whose time is over.
+    pub(crate) fn prune(&mut self, now: Time) {
+        for book in &mut self.books {
+            book.prune(now);
+        }
+        let books = &self.books;
+        self.names
+            .retain(|id, _| books.iter().any(|book| book.get(*id).is_some()));
+        self.prune_leaving();
+    }
+}
+
+#[cfg(test)]
+mod tests;

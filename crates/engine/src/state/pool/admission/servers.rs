@@ -1,0 +1,195 @@
+//! Reservations of best-effort clients and the floor: a task on each disk, from now on.
+
+use std::sync::Arc;
+
+use sched::book::{Book, Span};
+use sched::disk::TaskKind;
+use sched::task::{TaskId, TaskParams};
+use sched::units::{Nanos, Time};
+
+use super::{Admission, Misfit, Why};
+use crate::state::disk::core::DiskCore;
+use crate::state::refusal::{DiskRefusal, RETRY_REMEDY, Refusal, unfit};
+
+/// A reservation of a best-effort client in force.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) params: TaskParams,
+    /// By disk.
+    pub(crate) tasks: Arc<[TaskId]>,
+}
+
+/// Why a task has not joined a disk.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unjoined {
+    /// The disk cannot carry it.
+    #[error("{}", unfit(.0, "a slice of"))]
+    NoRoom(Box<DiskRefusal>),
+    /// Its dispatcher does not take it.
+    #[error("disk {disk:?}: {reason}")]
+    NotTaken { disk: String, reason: String },
+}
+
+/// A reservation that came to nothing.
+pub(crate) struct Unreserved {
+    why: Unjoined,
+    params: TaskParams,
+    /// From when on all is free that had been reserved by then, which the dispatchers are to be told then.
+    pub(crate) free_from: Time,
+    /// The books as they were left, if it was for want of room (see [`Unadmitted`](super::Unadmitted)), each with the
+    /// longest piece of its disk.
+    books: Vec<(Book, Nanos)>,
+}
+
+impl Unreserved {
+    /// As whoever asked is told: with the shortest period that would fit, if it was for want of room.
+    pub(crate) fn into_refusal(self) -> Refusal {
+        match self.why {
+            Unjoined::NoRoom(disk) => Refusal::Share {
+                disk,
+                period_that_fits: period_that_fits(&self.books, self.params, self.free_from),
+            },
+            not_taken @ Unjoined::NotTaken { .. } => Refusal::Invalid {
+                what: "the reservation",
+                reason: not_taken.to_string(),
+                remedy: RETRY_REMEDY,
+            },
+        }
+    }
+}
+
+/// The shortest period in which all of these disks could carry as long a slice from `from` on, rounded up
+/// to a number that is said in full.
+fn period_that_fits(books: &[(Book, Nanos)], params: TaskParams, from: Time) -> Option<Nanos> {
+    let ever = Span::since(from);
+    let mut period = params.period();
+    for (book, piece_max) in books {
+        let of_disk = book.smallest_period_in_pieces(params.service(), *piece_max, ever);
+        period = period.max(of_disk?);
+    }
+    let said = if period < Nanos::from_secs(1) {
+        Nanos::from_micros(1)
+    } else {
+        Nanos::from_millis(1)
+    };
+    Some(Nanos(period.0.div_ceil(said.0) * said.0))
+}
+
+impl Admission {
+    /// Joins a task on one disk from `now` on, in the book and at the dispatcher.
+    ///
+    /// # Errors
+    /// Why the disk cannot carry it, or does not take it.
+    pub(crate) fn join_now(
+        &mut self,
+        disks: &[DiskCore],
+        disk: usize,
+        name: &str,
+        params: TaskParams,
+        kind: TaskKind,
+        now: Time,
+    ) -> Result<TaskId, Unjoined> {
+        let id = self.next_task(name, kind);
+        let joined = self.books[disk].join(id, params, Span::since(now));
+        if let Err(error) = joined {
+            self.names.remove(&id);
+            let misfit = Misfit {
+                disk,
+                id,
+                service: params.service(),
+                period: params.period(),
+                why: Why::Span(error),
+            };
+            let refusal = self.describe(disks, &misfit, now);
+            return Err(Unjoined::NoRoom(Box::new(refusal)));
+        }
+        // What was allowed before is too much from the first request of the task on.
+        self.tell_one(disks, disk, now);
+        if let Err(reason) = disks[disk].join(id, params, kind, now) {
+            self.books[disk].leave(id, Time::ZERO);
+            self.tell_one(disks, disk, now);
+            self.names.remove(&id);
+            return Err(Unjoined::NotTaken {
+                disk: disks[disk].name.clone(),
+                reason: reason.to_string(),
+            });
+        }
+        Ok(id)
+    }
+
+    /// Reserves (slice, period) for a best-effort client on all disks.
+    ///
+    /// # Errors
+    /// Why a disk cannot carry it, or does not take it; nothing is reserved then.
+    pub(crate) fn reserve_server(
+        &mut self,
+        disks: &[DiskCore],
+        name: &str,
+        params: TaskParams,
+        now: Time,
+    ) -> Result<(u64, Arc<[TaskId]>), Unreserved> {
+        self.prune(now);
+        let mut tasks = Vec::with_capacity(disks.len());
+        for disk in 0..disks.len() {
+            let in_pieces = params.in_pieces(disks[disk].piece_max());
+            match self.join_now(disks, disk, name, in_pieces, TaskKind::Server, now) {
+                Ok(id) => tasks.push(id),
+                Err(why) => {
+                    let free_from = self.leave_all(disks, &tasks, Self::left).max(now);
+                    self.tell_delta_l(disks, now);
+                    let books = match why {
+                        Unjoined::NoRoom(_) => {
+                            let pieces = disks.iter().map(DiskCore::piece_max);
+                            self.books.iter().cloned().zip(pieces).collect()
+                        }
+                        Unjoined::NotTaken { .. } => Vec::new(),
+                    };
+                    return Err(Unreserved {
+                        why,
+                        params,
+                        free_from,
+                        books,
+                    });
+                }
+            }
+        }
+        let tasks: Arc<[TaskId]> = Arc::from(tasks);
+        let key = self.next_key();
+        let server = Server {
+            name: name.to_owned(),
+            params,
+            tasks: Arc::clone(&tasks),
+        };
+        self.servers.insert(key, server);
+        self.tell_delta_l(disks, now);
+        Ok((key, tasks))
+    }
+
+    /// A best-effort client's reservation ends. Returns from when on all of it is free, which the
+    /// dispatchers are to be told then.
+    pub(crate) fn release_server(&mut self, disks: &[DiskCore], key: u64, now: Time) -> Time {
+        let Some(server) = self.servers.remove(&key) else {
+            return now;
+        };
+        let free_from = self.leave_all(disks, &server.tasks, Self::ended);
+        self.tell_delta_l(disks, now);
+        free_from.max(now)
+    }
+
+    /// Tasks, the first on disk 0 and so on, leave. Returns from when on all of their shares are free.
+    fn leave_all(
+        &mut self,
+        disks: &[DiskCore],
+        tasks: &[TaskId],
+        left: fn(&mut Self, usize, TaskId, Time),
+    ) -> Time {
+        let mut latest = Time::ZERO;
+        for (disk, id) in tasks.iter().enumerate() {
+            if let Some(free_from) = disks[disk].leave(*id) {
+                left(self, disk, *id, free_from);
+                latest = latest.max(free_from);
+            }
+        }
+        latest
+    }
+}

@@ -1,0 +1,73 @@
+//! What requests need of an open pool.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use sched::units::{Bytes, SECTOR_BYTES, Time};
+use volume::Geometry;
+
+use crate::buffer::Memory;
+use crate::clock;
+use crate::latency::Histogram;
+use crate::state::disk::core::DiskCore;
+
+/// What requests need of an open pool: its memory and its disks.
+pub(crate) struct IoCore {
+    pub(crate) memory: Memory,
+    /// By number.
+    pub(crate) disks: Box<[DiskCore]>,
+    pub(crate) geometry: Geometry,
+    /// The largest block of a disk: what requests must be multiples of.
+    pub(crate) block_bytes: u64,
+    /// Latency of best-effort volume requests in the window.
+    pub(crate) latency: Histogram,
+    window: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl IoCore {
+    /// What offsets and lengths of requests must be multiples of.
+    pub(crate) fn alignment(&self) -> Bytes {
+        Bytes(self.block_bytes.max(SECTOR_BYTES))
+    }
+
+    pub(crate) fn new(memory: Memory, disks: Box<[DiskCore]>, geometry: Geometry) -> Self {
+        let block_bytes = disks.iter().map(|disk| disk.block_bytes).max();
+        Self {
+            memory,
+            block_bytes: block_bytes.unwrap_or(SECTOR_BYTES),
+            disks,
+            geometry,
+            latency: Histogram::new(),
+            window: AtomicU64::new(clock::now().0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Takes no more requests from now on. Whether this call is the one that has to shut down.
+    pub(crate) fn begin_close(&self) -> bool {
+        !self.closed.swap(true, Ordering::SeqCst)
+    }
+
+    /// When the window for latencies began.
+    pub(crate) fn window(&self) -> Time {
+        Time(self.window.load(Ordering::Relaxed))
+    }
+
+    /// Begins a new window.
+    pub(crate) fn reset_window(&self) {
+        self.latency.reset();
+        for disk in &self.disks {
+            disk.reset_window();
+        }
+        self.window.store(clock::now().0, Ordering::Relaxed);
+    }
+
+    /// The extent size.
+    pub(crate) fn extent_bytes(&self) -> Bytes {
+        self.geometry.extent_bytes()
+    }
+}

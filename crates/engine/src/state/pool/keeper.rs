@@ -1,0 +1,179 @@
+//! What the pool's keeper is to do, and when.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use sched::units::Time;
+
+use crate::clock;
+use crate::state::stream::core::StreamCore;
+
+/// Something to be done at an instant.
+pub(crate) enum Timer {
+    /// The span of a stream ends.
+    SpanEnds(Weak<StreamCore>),
+    /// The share of a task that has left is free, and delta-L larger.
+    Freed,
+}
+
+/// Something to be done now.
+pub(crate) enum Due {
+    /// Nothing of a stream that is being closed is in flight any more: its reservation is to be given up.
+    Close(Arc<StreamCore>),
+    /// Its instant has come.
+    Timer(Timer),
+}
+
+/// Which of those that are due at the same instant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Of {
+    /// All that is free then: one look serves them.
+    Freed,
+    /// A stream, by its key.
+    Stream(u64),
+}
+
+#[derive(Default)]
+struct Queue {
+    closing: Vec<Arc<StreamCore>>,
+    timers: BTreeMap<(Time, Of), Timer>,
+    stopping: bool,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Keeper {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    /// No more blocks of a stream are taken; the reservation is given up when none is in flight.
+    pub(crate) fn begin_close(&self, stream: &Arc<StreamCore>) {
+        if stream.begin_close() {
+            self.close(Arc::clone(stream));
+        }
+    }
+
+    /// Nothing of a stream is in flight, which somebody wants to know.
+    pub(crate) fn idle(&self, stream: Arc<StreamCore>) {
+        if stream.idle() {
+            self.close(stream);
+        }
+    }
+
+    /// Gives up the reservation of a stream that has nothing in flight any more.
+    fn close(&self, stream: Arc<StreamCore>) {
+        let mut queue = self.queue.lock();
+        if queue.stopping {
+            // The disks' schedules end with the pool.
+            stream.set_left();
+        } else {
+            queue.closing.push(stream);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Closes a stream at the end of its span.
+    pub(crate) fn close_at(&self, at: Time, stream: &Arc<StreamCore>) {
+        let timer = Timer::SpanEnds(Arc::downgrade(stream));
+        self.set((at, Of::Stream(stream.key)), timer);
+    }
+
+    /// Nothing of a stream is left to close at the end of its span.
+    pub(crate) fn forget_span(&self, stream: &StreamCore) {
+        if let Some(until) = stream.span.and_then(|span| span.until) {
+            let of = Of::Stream(stream.key);
+            self.queue.lock().timers.remove(&(until, of));
+        }
+    }
+
+    /// Looks at delta-L again when a share is free.
+    pub(crate) fn freed_at(&self, at: Time) {
+        self.set((at, Of::Freed), Timer::Freed);
+    }
+
+    fn set(&self, at: (Time, Of), timer: Timer) {
+        self.queue.lock().timers.insert(at, timer);
+        self.changed.notify_one();
+    }
+
+    /// Waits for something to do; `None`: nothing more is to be done.
+    pub(crate) fn next(&self) -> Option<Due> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(stream) = queue.closing.pop() {
+                return Some(Due::Close(stream));
+            }
+            if queue.stopping {
+                return None;
+            }
+            let now = clock::now();
+            match queue.timers.first_entry() {
+                Some(entry) if entry.key().0 <= now => return Some(Due::Timer(entry.remove())),
+                Some(entry) => {
+                    let left = Duration::from_nanos(entry.key().0.saturating_since(now).0);
+                    self.changed.wait_for(&mut queue, left);
+                }
+                None => self.changed.wait(&mut queue),
+            }
+        }
+    }
+
+    /// Has what is due done and ends the thread.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().stopping = true;
+        self.changed.notify_one();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A panic has been reported by the panic hook.
+            let _: Result<(), _> = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sched::request::Op;
+    use sched::units::Nanos;
+
+    use super::*;
+    use crate::disk::Durability;
+    use crate::stream::{Span, StreamSpec};
+    use crate::test_rig::{MIB, Rig, stream_spec, volume};
+
+    #[test]
+    fn the_end_of_a_span_is_forgotten_with_its_stream() {
+        let (_rig, pool) = Rig::fresh(1, 64 * MIB, MIB, Durability::WriteThrough);
+        let volume = volume(&pool, "v", 4 * MIB);
+        let until = clock::now() + Nanos::from_secs(86_400);
+        let planned = |name: &str| StreamSpec {
+            name: name.into(),
+            span: Some(Span {
+                from: clock::now(),
+                until: Some(until),
+            }),
+            ..stream_spec(&volume, Op::Read, 1 << 20, 65536)
+        };
+        let ends = || {
+            let queue = pool.core.keeper.queue.lock();
+            let ends = queue.timers.keys();
+            ends.filter_map(|&(at, of)| match of {
+                Of::Stream(key) => Some((at, key)),
+                Of::Freed => None,
+            })
+            .collect::<Vec<_>>()
+        };
+        let [first, second] = ["a", "b"].map(|name| pool.reserve(planned(name)).unwrap());
+        let [a, b] = [&first, &second].map(|stream| (until, stream.core().key));
+        assert_eq!(ends(), [a, b]);
+        first.close();
+        assert_eq!(ends(), [b]);
+        second.close();
+        assert_eq!(ends(), []);
+    }
+}

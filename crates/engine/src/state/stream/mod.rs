@@ -1,0 +1,5 @@
+//! A reservation.
+
+pub(crate) mod ahead;
+pub(crate) mod core;
+pub(crate) mod evidence;

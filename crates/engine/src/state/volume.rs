@@ -1,0 +1,336 @@
+//! A volume at run time: its map, its order among requests, what is parked, what must be made
+//! durable, who uses it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use sched::units::Bytes;
+use volume::map::WriteSpan;
+use volume::{VolumeId, VolumeMap};
+
+use super::op::Op;
+use super::request::IoFailure;
+use super::round::Round;
+use super::worker::{Job, Worker};
+
+/// The gate is closed: a barrier waits or runs, and requests are held back behind it.
+const CLOSED: u64 = 1 << 63;
+
+/// Requests that wait for a barrier, or (`true`) are one.
+#[derive(Default)]
+struct Held {
+    queue: VecDeque<(Arc<Op>, bool)>,
+    /// A barrier has been let through and is not complete.
+    running: bool,
+}
+
+/// A span of a write that another first write, or a move about to switch, keeps from beginning.
+pub(crate) struct Parked {
+    pub(crate) op: Arc<Op>,
+    pub(crate) span: WriteSpan,
+    pub(crate) zeros: bool,
+}
+
+/// Requests that must be made durable together.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    pub(crate) running: bool,
+    /// The one that is under way.
+    pub(crate) current: Weak<Round>,
+    pub(crate) waiting: Vec<Arc<Op>>,
+}
+
+/// Who has the volume open.
+#[derive(Default)]
+pub(crate) struct Users {
+    next: u64,
+    names: BTreeMap<u64, String>,
+    /// It is being deleted and cannot be opened.
+    pub(crate) deleted: bool,
+}
+
+/// A volume at run time.
+pub(crate) struct VolumeCore {
+    pub(crate) id: VolumeId,
+    pub(crate) name: String,
+    map: RwLock<Arc<VolumeMap>>,
+    /// Requests under way, and [`CLOSED`].
+    gate: AtomicU64,
+    held: Mutex<Held>,
+    parked: Mutex<VecDeque<Parked>>,
+    /// Spans parked, those being tried again included.
+    parked_count: AtomicUsize,
+    retry_posted: AtomicBool,
+    /// Threads that wait for writes to end.
+    watchers: AtomicUsize,
+    watch: Mutex<()>,
+    watched: Condvar,
+    pub(crate) rounds: Mutex<Rounds>,
+    /// For each disk of the pool whether it holds data of this volume that the host has not been
+    /// asked to make durable.
+    unsynced: Box<[AtomicBool]>,
+    poisoned: OnceLock<Arc<str>>,
+    /// Where it ends when frozen metadata goes on, if it is being cut.
+    cut_at: AtomicU64,
+    pub(crate) users: Mutex<Users>,
+}
+
+impl VolumeCore {
+    pub(crate) fn new(id: VolumeId, name: &str, map: Arc<VolumeMap>, disks: usize) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name: name.to_owned(),
+            map: RwLock::new(map),
+            gate: AtomicU64::new(0),
+            held: Mutex::default(),
+            parked: Mutex::default(),
+            parked_count: AtomicUsize::new(0),
+            retry_posted: AtomicBool::new(false),
+            watchers: AtomicUsize::new(0),
+            watch: Mutex::new(()),
+            watched: Condvar::new(),
+            rounds: Mutex::default(),
+            unsynced: (0..disks).map(|_| AtomicBool::new(false)).collect(),
+            poisoned: OnceLock::new(),
+            cut_at: AtomicU64::new(u64::MAX),
+            users: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn map(&self) -> Arc<VolumeMap> {
+        Arc::clone(&self.map.read())
+    }
+
+    /// Does something to the map that no other takes the place of meanwhile. It must not wait.
+    pub(crate) fn with_map<T>(&self, act: impl FnOnce(&VolumeMap) -> T) -> T {
+        act(&self.map.read())
+    }
+
+    pub(crate) fn size(&self) -> Bytes {
+        self.map.read().size()
+    }
+
+    /// How much of it streams may reserve.
+    pub(crate) fn reservable(&self) -> Bytes {
+        Bytes(self.size().0.min(self.cut_at.load(Ordering::SeqCst)))
+    }
+
+    /// It ends here as soon as that can be recorded.
+    pub(crate) fn will_be_cut(&self, at: Bytes) {
+        self.cut_at.store(at.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn install(&self, map: Arc<VolumeMap>) {
+        *self.map.write() = map;
+        self.cut_at.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Whether bits or places have changed that are not durable, or that cannot be told now.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.map
+            .try_read()
+            .is_none_or(|map| !map.is_durable(map.mark()))
+    }
+
+    /// Whether everything that was answered is durable, if no round is under way.
+    pub(crate) fn is_clean(&self) -> bool {
+        let unsynced = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
+        !self.unsynced.iter().any(unsynced) && !self.is_unsettled() && self.poisoned.get().is_none()
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<Arc<str>> {
+        self.poisoned.get().cloned()
+    }
+
+    /// Takes no more changes from now on. The first reason stays.
+    pub(crate) fn poison(&self, reason: &dyn std::fmt::Display) {
+        self.poisoned
+            .get_or_init(|| Arc::from(reason.to_string().as_str()));
+    }
+
+    /// Data of it could not be made durable. If the host has said that it failed, what was acknowledged may be
+    /// lost.
+    pub(crate) fn not_durable(&self, failure: &IoFailure) {
+        if matches!(failure, IoFailure::Disk { op: "sync", .. }) {
+            self.poison(failure);
+        }
+    }
+
+    /// The failure of whoever would change it, if it is poisoned.
+    pub(crate) fn poison_failure(&self) -> Option<IoFailure> {
+        self.poisoned().map(|reason| IoFailure::Poisoned {
+            volume: self.name.clone(),
+            reason: reason.to_string(),
+        })
+    }
+
+    pub(crate) fn set_unsynced(&self, disk: usize) {
+        self.unsynced[disk].store(true, Ordering::SeqCst);
+    }
+
+    /// The disks with data that the host has not been asked to make durable; from now on it counts
+    /// as asked.
+    pub(crate) fn take_unsynced(&self) -> impl Iterator<Item = usize> + '_ {
+        let taken = |flag: &AtomicBool| flag.swap(false, Ordering::SeqCst);
+        self.unsynced
+            .iter()
+            .enumerate()
+            .filter_map(move |(disk, flag)| taken(flag).then_some(disk))
+    }
+
+    pub(crate) fn open(&self, user: &str) -> Option<u64> {
+        let mut users = self.users.lock();
+        if users.deleted {
+            return None;
+        }
+        let key = users.next;
+        users.next += 1;
+        users.names.insert(key, user.to_owned());
+        Some(key)
+    }
+
+    pub(crate) fn release(&self, key: u64) {
+        self.users.lock().names.remove(&key);
+    }
+
+    pub(crate) fn user_names(&self) -> Vec<String> {
+        self.users.lock().names.values().cloned().collect()
+    }
+
+    /// Closes the volume to new users. Whether it was closed to them before.
+    ///
+    /// # Errors
+    /// With the users that it has.
+    pub(crate) fn claim_for_deletion(&self) -> Result<bool, Vec<String>> {
+        let mut users = self.users.lock();
+        if !users.names.is_empty() {
+            return Err(users.names.values().cloned().collect());
+        }
+        Ok(std::mem::replace(&mut users.deleted, true))
+    }
+
+    /// It is neither deleted nor cut after all.
+    pub(crate) fn stays(&self) {
+        self.users.lock().deleted = false;
+        self.cut_at.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Counts an op in, unless it has to queue behind a barrier or is one; then it is held and the
+    /// worker lets it through in its turn.
+    pub(crate) fn enter(self: &Arc<Self>, op: &Arc<Op>, barrier: bool, worker: &Worker) -> bool {
+        if !barrier {
+            if self.gate.fetch_add(1, Ordering::SeqCst) & CLOSED == 0 {
+                return true;
+            }
+            self.leave();
+        }
+        let mut held = self.held.lock();
+        self.gate.fetch_or(CLOSED, Ordering::SeqCst);
+        held.queue.push_back((Arc::clone(op), barrier));
+        drop(held);
+        worker.post(Job::Gate(Arc::clone(self)));
+        false
+    }
+
+    /// Counts an op in that is held, if it still is, so that it does not wait for the worker.
+    pub(crate) fn withdraw(&self, op: &Arc<Op>) -> bool {
+        let mut held = self.held.lock();
+        let Some(at) = (held.queue.iter()).position(|(other, _)| Arc::ptr_eq(other, op)) else {
+            return false;
+        };
+        self.gate.fetch_add(1, Ordering::SeqCst);
+        held.queue.remove(at);
+        true
+    }
+
+    /// An op that was counted in is complete. Whether the worker has to look at the gate.
+    pub(crate) fn leave(&self) -> bool {
+        self.gate.fetch_sub(1, Ordering::SeqCst) == CLOSED | 1
+    }
+
+    /// The next held op that may go now, counted in; the gate opens when none is held.
+    pub(crate) fn next_held(&self) -> Option<Arc<Op>> {
+        let mut held = self.held.lock();
+        let busy = self.gate.load(Ordering::SeqCst) & !CLOSED != 0;
+        if held.running {
+            if busy {
+                return None;
+            }
+            held.running = false;
+        }
+        let Some(&(_, barrier)) = held.queue.front() else {
+            self.gate.fetch_and(!CLOSED, Ordering::SeqCst);
+            return None;
+        };
+        if barrier && busy {
+            return None;
+        }
+        held.running = barrier;
+        self.gate.fetch_add(1, Ordering::SeqCst);
+        held.queue.pop_front().map(|(op, _)| op)
+    }
+
+    /// Whether no request is under way or held.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let held = self.held.lock();
+        held.queue.is_empty() && self.gate.load(Ordering::SeqCst) & !CLOSED == 0
+    }
+
+    /// Parks a span and has it tried again once, for what it waits for may have gone meanwhile.
+    pub(crate) fn park(self: &Arc<Self>, parked: Parked, worker: &Worker) {
+        self.parked_count.fetch_add(1, Ordering::SeqCst);
+        self.parked.lock().push_back(parked);
+        self.retry(worker);
+    }
+
+    /// What is parked is to be tried again.
+    pub(crate) fn retry(self: &Arc<Self>, worker: &Worker) {
+        if !self.retry_posted.swap(true, Ordering::SeqCst) {
+            worker.post(Job::Retry(Arc::clone(self)));
+        }
+    }
+
+    /// A write has ended: parked spans may have waited for it.
+    pub(crate) fn write_ended(self: &Arc<Self>, worker: &Worker) {
+        let waiting = self.parked_count.load(Ordering::SeqCst);
+        if waiting + self.watchers.load(Ordering::SeqCst) > 0 {
+            self.retry(worker);
+        }
+    }
+
+    /// Waits until `done`, looking again whenever a write ends.
+    pub(crate) fn wait_until(self: &Arc<Self>, worker: &Worker, mut done: impl FnMut() -> bool) {
+        self.watchers.fetch_add(1, Ordering::SeqCst);
+        let mut watch = self.watch.lock();
+        // Whatever ended before it was counted among the watchers told nobody.
+        self.retry(worker);
+        while !done() {
+            self.watched.wait(&mut watch);
+        }
+        drop(watch);
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes all that is parked, to be tried again.
+    pub(crate) fn take_parked(&self) -> VecDeque<Parked> {
+        self.retry_posted.store(false, Ordering::SeqCst);
+        if self.watchers.load(Ordering::SeqCst) > 0 {
+            // Taking the lock orders this after a look that found a write under way.
+            drop(self.watch.lock());
+            self.watched.notify_all();
+        }
+        std::mem::take(&mut *self.parked.lock())
+    }
+
+    /// A span has begun, or will never.
+    pub(crate) fn unparked(&self) {
+        self.parked_count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A span that was tried again has to go on waiting.
+    pub(crate) fn park_again(&self, parked: Parked) {
+        self.parked.lock().push_back(parked);
+    }
+}

@@ -1,0 +1,121 @@
+//! The pool's worker: what has to follow a completion and must not be done on a disk's thread.
+//!
+//! Here is the way to it; what it does for each job is told when it is started.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use crate::completion::Completion;
+use crate::event::Doorbell;
+use crate::handoff::Mailbox;
+use crate::rt::{self, ThreadParams};
+use crate::state::op::Op;
+use crate::state::round::Round;
+use crate::state::stream::core::StreamCore;
+use crate::state::volume::VolumeCore;
+
+/// Jobs that the worker may be behind without an allocation for each that comes.
+const JOBS_RESERVED: u32 = 256;
+
+/// Something for the worker.
+pub(crate) enum Job {
+    /// A disk has answered and its thread could not wait for the op's lock.
+    Answered(Arc<Op>, Completion),
+    /// Nothing is in the op's way any more.
+    Ready(Arc<Op>),
+    /// All that the op followed on its disk is complete.
+    Followed(Arc<Op>),
+    /// Held ops of the volume may go on.
+    Gate(Arc<VolumeCore>),
+    /// Parked spans of the volume may begin.
+    Retry(Arc<VolumeCore>),
+    /// The op has to be made durable.
+    Join(Arc<Op>),
+    /// The data of a round is durable, or cannot be made so.
+    Synced(Arc<Round>),
+    /// Nothing of the stream is in flight, which somebody wants to know.
+    Idle(Arc<StreamCore>),
+    /// Somebody wants to know that everything posted before has been done.
+    Fence(mpsc::Sender<()>),
+}
+
+/// The way to the worker.
+pub(crate) struct Worker {
+    jobs: Mailbox<Job>,
+    bell: Doorbell,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Worker {
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            jobs: Mailbox::new(JOBS_RESERVED),
+            bell: Doorbell::new()?,
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        }))
+    }
+
+    /// Starts the thread, which has `perform` do the jobs in their order. Returns what it was denied.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        params: &ThreadParams,
+        perform: impl Fn(Job) + Send + 'static,
+    ) -> io::Result<rt::Denied> {
+        let worker = Arc::clone(self);
+        let (thread, denied) = rt::spawn(params, move || worker.run(perform))?;
+        *self.thread.lock() = Some(thread);
+        Ok(denied)
+    }
+
+    /// Hands over a job, from any thread.
+    pub(crate) fn post(&self, job: Job) {
+        self.jobs.push(job);
+        self.bell.ring();
+    }
+
+    /// Waits until everything posted before has been done.
+    pub(crate) fn fence(&self) {
+        let (sender, done) = mpsc::channel();
+        self.post(Job::Fence(sender));
+        // A worker that is gone does nothing more.
+        done.recv().unwrap_or_default();
+    }
+
+    /// Does what has been posted and ends the thread.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.bell.ring();
+        let thread = self.thread.lock().take();
+        if let Some(thread) =
+            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            // A panic of the worker has been reported by the panic hook.
+            let _: Result<(), _> = thread.join();
+        }
+    }
+
+    fn run(&self, perform: impl Fn(Job)) {
+        loop {
+            self.jobs.take_all().for_each(&perform);
+            if self.stopping.load(Ordering::SeqCst) && self.jobs.is_empty() {
+                return;
+            }
+            self.bell.arm();
+            if self.jobs.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+                self.bell.event().wait(None);
+            }
+            self.bell.disarm();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What has come of streams.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::Serialize;
+
+use crate::state::pool::io::IoCore;
+use crate::state::stream::core::{StreamCore, StreamTask, op_name};
+
+/// A stream's part of one disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct StreamDisk {
+    /// The disk's name.
+    pub disk: String,
+    /// The worst-case service time of a block.
+    pub service_ns: u64,
+    /// The least time between two blocks.
+    pub period_ns: u64,
+}
+
+/// One stream.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct StreamStatus {
+    /// Its name.
+    pub name: String,
+    /// Its volume.
+    pub volume: String,
+    /// `record` or `play`.
+    pub op: String,
+    /// Its rate in bytes per second.
+    pub rate_bytes_per_second: u64,
+    /// Its block size.
+    pub block_bytes: u64,
+    /// What it reserves where.
+    pub disks: Vec<StreamDisk>,
+    /// Blocks done.
+    pub blocks: u64,
+    /// Blocks later than due, net of the host's own lateness.
+    pub misses: u64,
+    /// Blocks later than due with it.
+    pub misses_gross: u64,
+    /// The worst lateness.
+    pub late_max_ns: u64,
+    /// The same net of the host's own lateness.
+    pub late_net_max_ns: u64,
+    /// Blocks that came before their release.
+    pub early: u64,
+    /// Requests that took longer than predicted.
+    pub overruns: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// When the latest blocks were complete, oldest first, in nanoseconds of the monotonic clock.
+    pub recent_blocks_ns: Vec<u64>,
+    /// Why it is broken, if it is.
+    pub failed: Option<String>,
+}
+
+/// What has come of a stream so far.
+pub(crate) fn stream(io: &IoCore, core: &StreamCore) -> StreamStatus {
+    let evidence = &core.evidence;
+    let disk = |task: &StreamTask| StreamDisk {
+        disk: io.disks[task.disk].name.clone(),
+        service_ns: task.params.service().0,
+        period_ns: task.params.period().0,
+    };
+    StreamStatus {
+        name: core.name.clone(),
+        volume: core.volume_name.clone(),
+        op: op_name(core.op).to_owned(),
+        rate_bytes_per_second: core.rate().0,
+        block_bytes: core.block().0,
+        disks: core.tasks().iter().map(disk).collect(),
+        blocks: evidence.blocks.load(Relaxed),
+        misses: evidence.misses.load(Relaxed),
+        misses_gross: evidence.misses_gross.load(Relaxed),
+        late_max_ns: evidence.late_max.load(Relaxed),
+        late_net_max_ns: evidence.late_net_max.load(Relaxed),
+        early: evidence.early.load(Relaxed),
+        overruns: evidence.overruns.load(Relaxed),
+        errors: evidence.errors.load(Relaxed),
+        recent_blocks_ns: evidence.recent(),
+        failed: evidence.failed.lock().clone(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Where volumes lie, and what is known of them.
+
+use std::collections::BTreeMap;
+
+use sched::units::SECTOR_BYTES;
+
+use crate::state::pool::io::IoCore;
+use crate::state::volume::VolumeCore;
+
+/// Neighbouring extents of a volume that are neighbours in one zone of a disk as well.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct PlaceRun {
+    /// Where in the volume they begin, in bytes.
+    pub offset_bytes: u64,
+    /// How many there are.
+    pub extents: u64,
+    /// The disk's name.
+    pub disk: String,
+    /// Where on the disk they begin, in bytes.
+    pub from_byte: u64,
+    /// Where on the disk they end, in bytes.
+    pub to_byte: u64,
+    /// The zone of the disk.
+    pub zone: u64,
+}
+
+/// What is known of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct VolumeInfo {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// How much of it was written, in bytes, to whole chunks.
+    pub written_bytes: u64,
+    /// How many extents it has.
+    pub extents: u64,
+    /// How many of its extents lie on which disk, by the disk's name.
+    pub extents_by_disk: Vec<(String, u64)>,
+    /// How many users have it open.
+    pub open_count: u64,
+    /// Who uses it: clients and streams, by name.
+    pub users: Vec<String>,
+    /// Why it takes no more writes, if it does not.
+    pub poisoned: Option<String>,
+}
+
+/// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte `from` on.
+pub(crate) fn places(io: &IoCore, volume: &VolumeCore, from: u64, limit: usize) -> Vec<PlaceRun> {
+    let map = volume.map();
+    let geometry = map.geometry();
+    let extent_bytes = geometry.extent_bytes().0;
+    let first = usize::try_from(from / extent_bytes).unwrap_or(usize::MAX);
+    let mut runs: Vec<PlaceRun> = Vec::new();
+    for (index, extent) in map.extents().iter().enumerate().skip(first) {
+        let place = extent.place();
+        let disk = &io.disks[usize::from(place.disk.0)];
+        let start = geometry.sector_of(place);
+        let zone = disk.predictor.zone_of(start) as u64;
+        let from_byte = start.0 * SECTOR_BYTES;
+        let is_full = runs.len() == limit;
+        match runs.last_mut() {
+            Some(run) if run.disk == disk.name && run.to_byte == from_byte && run.zone == zone => {
+                run.extents += 1;
+                run.to_byte += extent_bytes;
+            }
+            _ if is_full => break,
+            _ => runs.push(PlaceRun {
+                offset_bytes: index as u64 * extent_bytes,
+                extents: 1,
+                disk: disk.name.clone(),
+                from_byte,
+                to_byte: from_byte + extent_bytes,
+                zone,
+            }),
+        }
+    }
+    runs
+}
+
+/// What is known of a volume.
+pub(crate) fn info(io: &IoCore, volume: &VolumeCore) -> VolumeInfo {
+    let map = volume.map();
+    let chunk_bytes = map.geometry().chunk_bytes().0;
+    let mut by_disk: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut written = 0;
+    for extent in map.extents() {
+        *by_disk
+            .entry(usize::from(extent.place().disk.0))
+            .or_default() += 1;
+        written += u64::from(extent.written().len()) * chunk_bytes;
+    }
+    let users = volume.user_names();
+    VolumeInfo {
+        name: volume.name.clone(),
+        size_bytes: map.size().0,
+        written_bytes: written.min(map.size().0),
+        extents: map.extents().len() as u64,
+        extents_by_disk: by_disk
+            .into_iter()
+            .map(|(disk, count)| (io.disks[disk].name.clone(), count))
+            .collect(),
+        open_count: users.len() as u64,
+        users,
+        poisoned: volume.poisoned().map(|reason| reason.to_string()),
+    }
+}

@@ -1,0 +1,168 @@
+//! What can be wrong with the numbers of a stream.
+
+use std::sync::Arc;
+
+use sched::request::Op as Direction;
+use sched::units::{Bytes, SECTOR_BYTES};
+
+use super::needs::Path;
+use super::spec::StreamSpec;
+use crate::state::error::PoolError;
+use crate::state::pool::admission::need::Need;
+use crate::state::pool::io::IoCore;
+use crate::state::refusal::Refusal;
+use crate::state::stream::core::StreamCore;
+use crate::state::volume::VolumeCore;
+use crate::volume_io::request::REQUEST_BYTES_MAX;
+
+/// What to do about a block size that is none.
+const BLOCK_REMEDY: &str = "take one such as 256 KiB or 1 MiB, or none: the pool proposes one";
+
+/// What to do about a range that is none.
+const RANGE_REMEDY: &str = "give it within the volume's size and in whole sectors of its disks, as all sizes in MiB or GiB are, or grow the volume";
+
+/// What to do about a rate that is none.
+pub(super) const RATE_REMEDY: &str =
+    "ask for the rate at which the bytes come or go, such as 1.2 MB/s";
+
+pub(super) fn invalid(
+    what: &'static str,
+    reason: impl Into<String>,
+    remedy: &'static str,
+) -> Refusal {
+    Refusal::Invalid {
+        what,
+        reason: reason.into(),
+        remedy,
+    }
+}
+
+/// How many disks there are needs on.
+pub(super) fn disks_of(needs: &[Need]) -> u64 {
+    let mut disks: Vec<usize> = needs.iter().map(|need| need.disk).collect();
+    disks.dedup();
+    disks.len() as u64
+}
+
+/// A range to the byte, because that is what is wrong with it.
+pub(super) fn described(range: &std::ops::Range<u64>) -> String {
+    format!("from {} B to {} B", range.start, range.end)
+}
+
+/// What is wrong with the numbers, or the stream's way through the volume.
+pub(super) fn check(io: &Arc<IoCore>, spec: &StreamSpec) -> Result<Path, Refusal> {
+    let volume = &spec.volume;
+    if !Arc::ptr_eq(volume.io(), io) {
+        return Err(invalid(
+            "the volume",
+            "it belongs to another pool",
+            "open it in the pool that is to carry the stream",
+        ));
+    }
+    if spec.rate.0 == 0 {
+        return Err(invalid(
+            "the rate",
+            "it must be at least 1 B/s",
+            RATE_REMEDY,
+        ));
+    }
+    let grain = volume.alignment().0;
+    check_block(io, grain, spec.block)?;
+    let size = volume.size().0;
+    let range = spec.range.clone().unwrap_or(0..size / grain * grain);
+    check_range(io, volume.core(), &range)?;
+    if spec.op == Direction::Write
+        && let Some(reason) = volume.poisoned()
+    {
+        return Err(PoolError::Poisoned {
+            volume: volume.name().to_owned(),
+            reason,
+        }
+        .into());
+    }
+    Ok(Path {
+        range,
+        block: spec.block,
+        op: spec.op,
+        wraps: spec.wraps,
+    })
+}
+
+/// What is wrong with the size of a block.
+fn check_block(io: &IoCore, grain: u64, block: Bytes) -> Result<(), Refusal> {
+    let extent = io.geometry.extent_bytes().0;
+    let size = block.0;
+    let fits = size != 0 && (extent.is_multiple_of(size) || size.is_multiple_of(extent));
+    let reason = if !size.is_multiple_of(grain) || !fits {
+        format!(
+            "{block} ({size} B) is not a multiple of {} that divides the extent size of {} or is a multiple of it",
+            Bytes(grain),
+            Bytes(extent)
+        )
+    } else if block > REQUEST_BYTES_MAX {
+        format!("{block} is more than the {REQUEST_BYTES_MAX} that a request may have")
+    } else {
+        return Ok(());
+    };
+    Err(invalid("the block size", reason, BLOCK_REMEDY))
+}
+
+/// What is wrong with another size of a stream's blocks.
+pub(super) fn check_other_block(
+    io: &IoCore,
+    stream: &StreamCore,
+    block: Bytes,
+) -> Result<(), Refusal> {
+    if block == stream.block() {
+        return Ok(());
+    }
+    check_block(io, stream.buffer.0, block)
+}
+
+/// What is wrong with a range.
+pub(super) fn check_range(
+    io: &IoCore,
+    volume: &VolumeCore,
+    range: &std::ops::Range<u64>,
+) -> Result<(), Refusal> {
+    let size = volume.reservable().0;
+    let grain = io.block_bytes.max(SECTOR_BYTES);
+    if range.start >= range.end || range.end > size {
+        let reason = format!(
+            "{} is empty or reaches past the volume's end at {}",
+            described(range),
+            Bytes(size)
+        );
+        return Err(invalid("the range", reason, RANGE_REMEDY));
+    }
+    if !range.start.is_multiple_of(grain) || !range.end.is_multiple_of(grain) {
+        return Err(invalid(
+            "the range",
+            format!(
+                "{} is not whole sectors of {}",
+                described(range),
+                Bytes(grain)
+            ),
+            RANGE_REMEDY,
+        ));
+    }
+    Ok(())
+}
+
+/// What a stream needs of the disks as the volume is now, which may have become shorter since the stream was checked.
+pub(super) fn needs_now(
+    io: &IoCore,
+    volume: &VolumeCore,
+    path: &Path,
+) -> Result<Vec<Need>, Refusal> {
+    let map = volume.map();
+    let size = volume.reservable().min(map.size());
+    if path.range.end > size.0 {
+        let reason = format!(
+            "{} reaches past the volume's end, which has just become {size}",
+            described(&path.range),
+        );
+        return Err(invalid("the range", reason, RANGE_REMEDY));
+    }
+    Ok(path.needs(&map, &io.disks))
+}

@@ -1,0 +1,240 @@
+//! Exchanging a stream's tasks for others: its rate, its range and its block change with them.
+
+use std::sync::Arc;
+
+use sched::book;
+use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
+
+use super::check::{RATE_REMEDY, check_range, described, disks_of, invalid, needs_now};
+use super::needs::Path;
+use super::tasks::{book_span, join, thaw};
+use crate::clock;
+use crate::state::pool::admission::need::Need;
+use crate::state::pool::admission::{Admission, Ask, Unadmitted};
+use crate::state::pool::core::PoolCore;
+use crate::state::refusal::Refusal;
+use crate::state::stream::core::{StreamCore, StreamTask};
+use crate::state::volume::VolumeCore;
+
+/// A reservation, its pool and its volume.
+#[derive(Clone, Copy)]
+pub(super) struct Reserved<'a> {
+    pub(super) pool: &'a PoolCore,
+    pub(super) volume: &'a Arc<VolumeCore>,
+    pub(super) core: &'a Arc<StreamCore>,
+}
+
+/// What a stream is to have from now on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) rate: BytesPerSecond,
+    /// Where its range ends, in bytes of the volume.
+    pub(super) end: u64,
+    pub(super) block: Bytes,
+}
+
+/// Changes the rate of a stream, where its range ends and how long its blocks are.
+///
+/// A leave and a join on each disk. Whether the new tasks fit is tested first, on copies of the
+/// books, as if they took the old ones' place at once; then they fit from whatever instant on the
+/// old ones' shares are free. Blocks are held back meanwhile: the dispatcher lets a task leave only
+/// when nothing of it is queued, and the next block could not be released before the last deadline
+/// of the old task, which is when the new one begins.
+pub(super) fn change(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
+    check_changed(of, to)?;
+    of.core.pause();
+    let result = change_paused(of, to);
+    of.core.resume();
+    result.map_err(|unchanged| unchanged.into_refusal(of.core, to))
+}
+
+/// Whether it could be changed so now, which is for how long the longest of its new periods would be.
+pub(super) fn try_change(of: Reserved<'_>, to: Changed) -> Result<Nanos, Refusal> {
+    check_changed(of, to)?;
+    let mut admission = of.pool.admission.lock();
+    let tried = tried(of, to, &mut admission, clock::now());
+    drop(admission);
+    let tried = tried.map_err(|unchanged| unchanged.into_refusal(of.core, to))?;
+    let tasks = tried
+        .needs
+        .iter()
+        .flat_map(|need| need.task(to.block, to.rate));
+    let longest = tasks.map(|task| task.period()).max();
+    Ok(longest.unwrap_or(Nanos::ZERO))
+}
+
+fn check_changed(of: Reserved<'_>, to: Changed) -> Result<(), Refusal> {
+    if to.rate.0 == 0 {
+        return Err(invalid(
+            "the rate",
+            "it must be at least 1 B/s",
+            RATE_REMEDY,
+        ));
+    }
+    let range = of.core.range().start..to.end;
+    check_range(&of.pool.io, of.volume, &range)
+}
+
+/// Why a rate and a range stay.
+enum Unchanged {
+    Refused(Refusal),
+    /// What would fit is searched when the stream goes on.
+    Unfit {
+        unadmitted: Box<Unadmitted>,
+        needs: Vec<Need>,
+        span: book::Span,
+    },
+}
+
+impl Unchanged {
+    fn into_refusal(self, stream: &StreamCore, to: Changed) -> Refusal {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::Unfit {
+                unadmitted,
+                needs,
+                span,
+            } => unadmitted.into_refusal(ask_of(stream, &needs, to, span)),
+        }
+    }
+}
+
+impl From<Refusal> for Unchanged {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn ask_of<'a>(stream: &'a StreamCore, needs: &'a [Need], to: Changed, span: book::Span) -> Ask<'a> {
+    Ask {
+        name: &stream.name,
+        needs,
+        block: to.block,
+        rate: to.rate,
+        span,
+    }
+}
+
+/// What a change would take, which the books have room for.
+struct Tried {
+    needs: Vec<Need>,
+    first_release: Time,
+    span: book::Span,
+    old: Vec<StreamTask>,
+}
+
+/// Tests in copies of the books whether a change fits.
+fn tried(
+    of: Reserved<'_>,
+    to: Changed,
+    admission: &mut Admission,
+    now: Time,
+) -> Result<Tried, Unchanged> {
+    let (io, stream) = (&of.pool.io, of.core);
+    let path = Path {
+        range: stream.range().start..to.end,
+        block: to.block,
+        op: stream.op,
+        wraps: stream.wraps,
+    };
+    // Under the lock: of a stream that closes only now, the keeper has what is reserved here leave.
+    if stream.is_closing() || io.is_closed() {
+        return Err(invalid("the stream", "it is closed", "reserve a new one").into());
+    }
+    let needs = needs_now(io, of.volume, &path)?;
+    let disks = disks_of(&needs) as usize;
+    if disks > stream.disks_max {
+        let reason = format!(
+            "{} lies on {disks} disks, and the stream has buffers for {}",
+            described(&path.range),
+            stream.disks_max
+        );
+        return Err(invalid("the range", reason, "reserve a new stream").into());
+    }
+    admission.prune(now);
+    let old = stream.tasks();
+    // A change soon after another: the old tasks themselves begin only when those before have left.
+    let earliest = old.iter().filter_map(|task| admission.begins(task));
+    let earliest = earliest.max().unwrap_or(now).max(now);
+    let (first_release, span) = book_span(
+        stream.span,
+        &needs,
+        path.block,
+        to.rate,
+        stream.disks_max,
+        earliest,
+    )?;
+    let ask = ask_of(stream, &needs, to, span);
+    match admission.test_change(&io.disks, ask, &old) {
+        Ok(()) => Ok(Tried {
+            needs,
+            first_release,
+            span,
+            old,
+        }),
+        Err(unadmitted) => Err(Unchanged::Unfit {
+            unadmitted,
+            needs,
+            span,
+        }),
+    }
+}
+
+fn change_paused(of: Reserved<'_>, to: Changed) -> Result<(), Unchanged> {
+    let (pool, stream) = (of.pool, of.core);
+    let io = &pool.io;
+    let mut admission = pool.admission.lock();
+    let now = clock::now();
+    let Tried {
+        needs,
+        first_release,
+        span,
+        old,
+    } = tried(of, to, &mut admission, now)?;
+    let mut free_from = vec![now; io.disks.len()];
+    for task in &old {
+        // A dispatcher that has stopped has no schedule to keep free.
+        let free = io.disks[task.disk].leave(task.id).unwrap_or(now);
+        admission.ended(task.disk, task.id, free);
+        free_from[task.disk] = free_from[task.disk].max(free);
+    }
+    let latest = free_from.iter().copied().max().unwrap_or(now);
+    let span = book::Span {
+        from: span.from.max(latest),
+        until: span.until.max(latest.saturating_add(Nanos(1))),
+    };
+    let first_release = first_release.max(latest);
+    let admitted = admission.admit(&io.disks, ask_of(stream, &needs, to, span));
+    let result = match admitted {
+        Ok(tasks) => join(&mut admission, io, &tasks, first_release, now)
+            .map(|()| {
+                stream.set_tasks(tasks, to.rate, to.block);
+                set_end(of, to.end);
+            })
+            .map_err(Unchanged::Refused),
+        Err(unadmitted) => Err(Unchanged::Unfit {
+            unadmitted,
+            needs,
+            span,
+        }),
+    };
+    if result.is_err() {
+        // It has no share of any disk any more: what there was is on its way out.
+        stream.set_tasks(Vec::new(), stream.rate(), stream.block());
+    }
+    drop(admission);
+    pool.keeper.freed_at(latest);
+    if result.is_err() {
+        pool.keeper.begin_close(stream);
+    }
+    result
+}
+
+/// The stream's range ends there from now on. Called under the lock of the admission.
+fn set_end(of: Reserved<'_>, end: u64) {
+    let before = of.core.range().end;
+    of.core.set_end(end);
+    if end > before {
+        thaw(of.pool, of.volume, of.core);
+    }
+}

@@ -1,0 +1,377 @@
+//! From a volume request to disk requests.
+//!
+//! A request begins ([`start`]) when no barrier of its volume is in its way
+//! ([`VolumeCore::enter`]) and the requests that it named as coming before it are complete. It takes
+//! its place at the gate when it is submitted, so that a barrier that comes later waits for it while
+//! it waits for others. A part of a write that meets another first write of its chunk, or an extent
+//! about to change place, is parked and begins later ([`retry`]).
+
+use std::sync::Arc;
+
+use sched::request::{Op as Direction, Order};
+use sched::units::{SECTOR_BYTES, Sector};
+use smallvec::SmallVec;
+use volume::extent::Extent;
+use volume::map::{Source, WritePiece, WriteSpan};
+use volume::{Refused, VolumeMap};
+
+use super::after::{FORERUNNER, begun, is_doomed, note_ids};
+use super::rounds;
+use crate::buffer::{BufferError, Memory, Segments};
+use crate::completion::{Sink, Target};
+use crate::dispatcher::Io;
+use crate::state::charge::Charge;
+use crate::state::disk::feeder::Feed;
+use crate::state::follow::Ready;
+use crate::state::op::{Active, Hold, Op, Part};
+use crate::state::request::{IoFailure, VolumeOp};
+use crate::state::volume::{Parked, VolumeCore};
+
+const CUT: IoFailure = IoFailure::Cancelled {
+    reason: "the volume was made smaller and the range is not part of it any more",
+};
+
+/// Begins an op.
+pub(crate) fn start(op: &Arc<Op>, feed: Feed) {
+    let mut planned = Ready::new();
+    let mut parked = Vec::new();
+    let (volume, flush, generation, follows) = {
+        let mut state = op.state.lock();
+        let active = state.active.as_mut().expect("only ops in flight start");
+        let mut plan = Plan {
+            op,
+            active,
+            planned: &mut planned,
+            parked: &mut parked,
+        };
+        plan.whole();
+        let flush = active.kind == VolumeOp::Flush && active.failure.is_none();
+        let volume = Arc::clone(&active.volume);
+        active.outstanding = (planned.len() + parked.len()) as u32;
+        let follows = active.follow.is_some();
+        if let Some(follow) = &mut active.follow {
+            active.outstanding += 1;
+            follow.withhold(&mut planned);
+        }
+        if active.outstanding == 0 && !flush {
+            op.transfers_done(&mut state);
+        }
+        (volume, flush, state.generation, follows)
+    };
+    if flush {
+        rounds::join(op);
+    }
+    for parked in parked {
+        volume.park(parked, &op.client.worker);
+    }
+    let mut ids: SmallVec<[_; 2]> = SmallVec::new();
+    for (disk, io) in planned.drain(..) {
+        ids.push(op.client.io.disks[disk].feeder.feed(io, feed));
+    }
+    if op.client.keeps_ids() {
+        note_ids(op, generation, &ids);
+    }
+    if follows {
+        begun(op, feed);
+    }
+}
+
+/// Tries what is parked at a volume again. Called by the worker.
+pub(crate) fn retry(volume: &Arc<VolumeCore>) {
+    for parked in volume.take_parked() {
+        let op = Arc::clone(&parked.op);
+        let mut planned = Ready::new();
+        {
+            let mut state = op.state.lock();
+            let Some(active) = state.active.as_mut().filter(|active| !active.done) else {
+                volume.unparked();
+                continue;
+            };
+            let mut again = Vec::new();
+            let mut plan = Plan {
+                op: &op,
+                active,
+                planned: &mut planned,
+                parked: &mut again,
+            };
+            plan.span(parked.span, parked.zeros, false);
+            if let Some(parked) = again.pop() {
+                volume.park_again(parked);
+                continue;
+            }
+            volume.unparked();
+            if planned.is_empty() {
+                op.unit_done(&mut state);
+            } else if let Some(follow) = &mut active.follow {
+                follow.withhold(&mut planned);
+            }
+        }
+        for (disk, io) in planned.drain(..) {
+            op.client.io.disks[disk].feeder.feed(io, Feed::Worker);
+        }
+    }
+}
+
+/// The division of an op into disk requests.
+struct Plan<'a> {
+    op: &'a Arc<Op>,
+    active: &'a mut Active,
+    planned: &'a mut Ready,
+    parked: &'a mut Vec<Parked>,
+}
+
+/// A request that reads from an extent, and may go on behind a hole.
+struct OpenRead {
+    /// Of those of the op.
+    extent: usize,
+    lane: usize,
+    part: Part,
+    memory: Segments,
+}
+
+impl OpenRead {
+    /// Reads on, up to `end`, of which the last sectors are for `memory`.
+    fn go_on(&mut self, shared: &Memory, end: Sector, memory: Segments) -> Result<(), BufferError> {
+        let bytes = (end - self.part.start).bytes().0 as usize;
+        let hole = bytes - self.memory.size() - memory.size();
+        self.memory.push_filler(shared, hole)?;
+        self.memory.append(memory)?;
+        self.part.count = end - self.part.start;
+        Ok(())
+    }
+}
+
+impl Plan<'_> {
+    /// All of the op.
+    fn whole(&mut self) {
+        if self.active.failure.is_some() {
+            return;
+        }
+        if is_doomed(self.op, self.active.kind) {
+            return self.failed(FORERUNNER);
+        }
+        let map = self.active.volume.map();
+        if self.active.kind.is_change() || self.active.kind == VolumeOp::Flush {
+            self.active.failure = self.active.volume.poison_failure();
+            if self.active.failure.is_some() {
+                return;
+            }
+        }
+        let (offset, len) = (self.active.offset, self.active.len);
+        match self.active.kind {
+            VolumeOp::Flush => {}
+            VolumeOp::Read => self.reads(&map, offset, len as usize),
+            VolumeOp::Write { .. } => self.spans(&map, offset, len, false),
+            VolumeOp::WriteZeroes { no_hole: true, .. } => self.spans(&map, offset, len, true),
+            // What reaches the end is rounded up to a whole chunk, which a map that has grown meanwhile has
+            // more in.
+            VolumeOp::Discard => {
+                let discarded = self.active.volume.with_map(|map| map.discard(offset, len));
+                if discarded.is_err() {
+                    self.failed(CUT);
+                }
+            }
+            VolumeOp::WriteZeroes { no_hole: false, .. } => {
+                match self.active.volume.with_map(|map| map.zero(offset, len)) {
+                    Ok(left) => {
+                        for range in left {
+                            self.spans(&map, range.start, range.end - range.start, true);
+                        }
+                    }
+                    Err(_) => self.failed(CUT),
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, failure: IoFailure) {
+        self.active.failure.get_or_insert(failure);
+    }
+
+    /// A stream has reserved one request for each extent of a block, so it reads through the holes between the written
+    /// parts and throws away what the disk has there.
+    fn reads(&mut self, map: &VolumeMap, offset: u64, len: usize) {
+        let Ok(pieces) = map.reads(offset, len) else {
+            return self.failed(CUT);
+        };
+        let is_stream = matches!(self.active.charge, Charge::Stream(_));
+        let extent_of = |at: u64| (at / map.geometry().extent_bytes().0) as usize;
+        let extents = &map.extents()[extent_of(offset)..];
+        let mut open: Option<OpenRead> = None;
+        for piece in pieces {
+            let Ok(piece) = piece else {
+                return self.failed(CUT);
+            };
+            let extent = extent_of(offset + piece.buffer.start as u64) - extent_of(offset);
+            let whole = piece.buffer == (0..len);
+            let Some(memory) = self.memory(piece.buffer, whole) else {
+                return;
+            };
+            let Source::Disk {
+                disk,
+                start,
+                count,
+                in_use,
+            } = piece.source
+            else {
+                memory.fill_zero();
+                continue;
+            };
+            if let Some(before) = open.as_mut().filter(|of| is_stream && of.extent == extent) {
+                let shared = &self.op.client.io.memory;
+                if let Err(error) = before.go_on(shared, start + count, memory) {
+                    return self.failed(memory_failure(error));
+                }
+                continue;
+            }
+            let on_disk = |of: &&Arc<Extent>| of.place().disk == disk;
+            let next = OpenRead {
+                extent,
+                lane: extents[..extent].iter().filter(on_disk).count(),
+                part: Part {
+                    disk: usize::from(disk.0),
+                    start,
+                    count,
+                    hold: Hold::Read { _in_use: in_use },
+                    id: None,
+                },
+                memory,
+            };
+            if let Some(whole) = open.replace(next) {
+                self.part(whole.part, whole.lane, Direction::Read, whole.memory);
+            }
+        }
+        if let Some(last) = open {
+            self.part(last.part, last.lane, Direction::Read, last.memory);
+        }
+    }
+
+    fn spans(&mut self, map: &VolumeMap, offset: u64, len: u64, zeros: bool) {
+        let Ok(spans) = map.writes(offset, len as usize) else {
+            return self.failed(CUT);
+        };
+        for span in spans {
+            let whole = span.buffer == (0..len as usize);
+            self.span(span, zeros, whole);
+        }
+    }
+
+    fn span(&mut self, span: WriteSpan, zeros: bool, whole: bool) {
+        if is_doomed(self.op, self.active.kind) {
+            return self.failed(FORERUNNER);
+        }
+        match span.begin() {
+            Ok(piece) => self.write(piece, zeros, whole),
+            Err(Refused::Busy) => self.parked.push(Parked {
+                op: Arc::clone(self.op),
+                span,
+                zeros,
+            }),
+            Err(Refused::Gone) => self.failed(CUT),
+        }
+    }
+
+    fn write(&mut self, piece: WritePiece, zeros: bool, whole: bool) {
+        let padded = !piece.lead.is_zero() || !piece.tail.is_zero();
+        let bytes = piece.count.bytes().0 as usize;
+        let memory = if zeros {
+            let mut memory = Segments::empty(Direction::Write);
+            match memory.push_filler(&self.op.client.io.memory, bytes) {
+                Ok(()) => memory,
+                Err(error) => return self.failed(memory_failure(error)),
+            }
+        } else {
+            let Some(data) = self.memory(piece.buffer.clone(), whole) else {
+                return;
+            };
+            if padded {
+                match self.padded(data, &piece) {
+                    Ok(memory) => memory,
+                    Err(error) => return self.failed(memory_failure(error)),
+                }
+            } else {
+                data
+            }
+        };
+        let part = Part {
+            disk: usize::from(piece.disk.0),
+            start: piece.start,
+            count: piece.count,
+            hold: Hold::Write(piece.in_use),
+            id: None,
+        };
+        let on_disk = |earlier: &&Part| earlier.disk == part.disk;
+        let lane = self.active.parts.iter().filter(on_disk).count();
+        self.part(part, lane, Direction::Write, memory);
+    }
+
+    /// `data` between the zeros that fill up the chunks it is the first to be written to.
+    fn padded(&self, data: Segments, piece: &WritePiece) -> Result<Segments, BufferError> {
+        let shared = &self.op.client.io.memory;
+        let mut memory = Segments::empty(Direction::Write);
+        memory.push_filler(shared, (piece.lead.0 * SECTOR_BYTES) as usize)?;
+        memory.append(data)?;
+        memory.push_filler(shared, (piece.tail.0 * SECTOR_BYTES) as usize)?;
+        Ok(memory)
+    }
+
+    /// The memory of a part of the op; all of it is handed on as it is.
+    fn memory(&mut self, range: std::ops::Range<usize>, whole: bool) -> Option<Segments> {
+        if whole && let Some(data) = self.active.data.take() {
+            return Some(data);
+        }
+        let sliced = match &self.active.data {
+            Some(data) => data.slice(range),
+            None => Err(BufferError::Range),
+        };
+        match sliced {
+            Ok(memory) => Some(memory),
+            Err(error) => {
+                self.failed(memory_failure(error));
+                None
+            }
+        }
+    }
+
+    /// A request to a disk, in this lane of a stream ([`crate::stream::needs`]).
+    fn part(&mut self, part: Part, lane: usize, direction: Direction, memory: Segments) {
+        let disks = &self.op.client.io.disks;
+        let active = &mut *self.active;
+        let Some(class) = active.charge.class(part.disk, lane, active.urgency) else {
+            return self.failed(IoFailure::Cancelled {
+                reason: "the stream has no reservation for that part of the volume",
+            });
+        };
+        let sink: Arc<dyn Sink> = Arc::<Op>::clone(self.op);
+        // The client may use it: that was looked at when the request came.
+        let account = memory.account();
+        let account = account.unwrap_or(self.op.client.account.id());
+        let io = Io {
+            account,
+            op: direction,
+            start: part.start,
+            count: part.count,
+            class,
+            order: active
+                .follow
+                .as_ref()
+                .map_or_else(Order::default, |follow| follow.order(part.disk)),
+            durable: disks[part.disk].issues_durable(direction),
+            segments: memory,
+            target: Target::new(sink, active.parts.len() as u64),
+        };
+        self.planned.push((part.disk, io));
+        active.parts.push(part);
+    }
+}
+
+fn memory_failure(error: BufferError) -> IoFailure {
+    match error {
+        BufferError::Revoked => IoFailure::Cancelled {
+            reason: "the buffer was taken back",
+        },
+        _ => IoFailure::Cancelled {
+            reason: "the buffer is in use in a way that excludes this request",
+        },
+    }
+}

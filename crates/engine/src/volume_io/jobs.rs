@@ -1,0 +1,29 @@
+//! What the pool's worker does for each of its jobs.
+
+use crate::state::disk::feeder::Feed;
+use crate::state::pool::committer::Committer;
+use crate::state::pool::keeper::Keeper;
+use crate::state::worker::Job;
+use crate::volume_io::{after, issue, rounds};
+
+/// Does a job. It never sleeps on a disk.
+pub(crate) fn perform(job: Job, committer: &Committer, keeper: &Keeper) {
+    match job {
+        Job::Answered(op, completion) => op.answered(&mut op.state.lock(), &completion),
+        Job::Ready(op) => issue::start(&op, Feed::Worker),
+        Job::Followed(op) => after::followed(&op, Feed::Worker),
+        Job::Gate(volume) => {
+            while let Some(op) = volume.next_held() {
+                if op.waited() {
+                    issue::start(&op, Feed::Worker);
+                }
+            }
+        }
+        Job::Retry(volume) => issue::retry(&volume),
+        Job::Join(op) => rounds::join(&op),
+        Job::Synced(round) => rounds::synced(round, committer),
+        Job::Idle(stream) => keeper.idle(stream),
+        // Whoever asked waits for it.
+        Job::Fence(asked) => asked.send(()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,349 @@
+//! Taking a request: everything that can be wrong with it is found here, before anything happens.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sched::request::{Op as Direction, Urgency};
+use sched::units::{Bytes, Time};
+use smallvec::SmallVec;
+
+use super::client::Client;
+use super::request::{AFTER_MAX, REQUEST_BYTES_MAX, SubmitError, VolumeRequest};
+use super::{after, issue};
+use crate::clock;
+use crate::state::charge::Charge;
+use crate::state::client::ClientCore;
+use crate::state::disk::feeder::Feed;
+use crate::state::op::{Active, Op};
+use crate::state::request::{IoFailure, Tag, VolumeCompletion, VolumeOp};
+use crate::state::stream::core::{StreamCore, op_name};
+
+/// What a request is told that came while the pool was being closed.
+const CLOSED: IoFailure = IoFailure::Cancelled {
+    reason: "the pool is being closed",
+};
+
+/// What a block is told that waited for a change which took its place out of the stream's range.
+const CUT: IoFailure = IoFailure::Cancelled {
+    reason: "the range of its stream became shorter",
+};
+
+/// What one is told that is in several blocks by now.
+const DIVIDED: IoFailure = IoFailure::Cancelled {
+    reason: "the blocks of its stream became shorter",
+};
+
+/// How a request comes in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// Its completion goes to the client's queue.
+    Queue,
+    /// The same, and more come after it: the disks are told at the end of the batch.
+    Batch,
+    /// Its client sleeps until it is complete.
+    Wait,
+    /// The same for the pool itself, which has been closed for everybody else.
+    Closing,
+}
+
+impl Client {
+    /// Starts a request. It is complete when its tag comes out of [`Client::poll`] or
+    /// [`Client::wait`], in any order. Blocks only while a disk's inbox is full.
+    ///
+    /// # Errors
+    /// When the request makes no sense or may not be served; its pins are gone.
+    pub fn submit(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
+        submit(self.core(), request, Entry::Queue).map(|(_, tag)| tag)
+    }
+
+    /// As [`submit`](Self::submit), for several requests in a row: the disks may see it only when
+    /// the batch ends with [`submit_end`](Self::submit_end), which must follow before the caller
+    /// sleeps. It saves waking the disks' threads for each.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_batched(&self, request: VolumeRequest<'_>) -> Result<Tag, SubmitError> {
+        submit(self.core(), request, Entry::Batch).map(|(_, tag)| tag)
+    }
+
+    /// Ends a batch of [`submit_batched`](Self::submit_batched).
+    pub fn submit_end(&self) {
+        for disk in &self.core().io.disks {
+            disk.feeder.announce();
+        }
+    }
+
+    /// Does one request and waits for it. It does not appear in [`Client::poll`].
+    ///
+    /// # Errors
+    /// What submitting can fail with; the request's own result is in the completion.
+    pub fn execute(&self, request: VolumeRequest<'_>) -> Result<VolumeCompletion, SubmitError> {
+        let (op, _) = submit(self.core(), request, Entry::Wait)?;
+        Ok(self.await_op(&op))
+    }
+
+    /// The same for the pool itself, when it takes no more requests.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub(crate) fn execute_at_close(
+        &self,
+        request: VolumeRequest<'_>,
+    ) -> Result<VolumeCompletion, SubmitError> {
+        let (op, _) = submit(self.core(), request, Entry::Closing)?;
+        Ok(self.await_op(&op))
+    }
+
+    fn await_op(&self, op: &Arc<Op>) -> VolumeCompletion {
+        let mut state = op.state.lock();
+        while state.active.as_ref().is_some_and(|active| !active.done) {
+            op.finished.wait(&mut state);
+        }
+        let completion = op.take(&mut state);
+        drop(state);
+        self.core().end(op);
+        completion
+    }
+}
+
+/// Starts a request, or says what is wrong with it.
+fn submit(
+    client: &Arc<ClientCore>,
+    mut request: VolumeRequest<'_>,
+    entry: Entry,
+) -> Result<(Arc<Op>, Tag), SubmitError> {
+    check(client, &request, entry)?;
+    let limit = client.limit();
+    let op = client.begin().ok_or(SubmitError::Busy { limit })?;
+    let active = activate(client, &mut request, entry);
+    let tag = {
+        let mut state = op.state.lock();
+        state.active = Some(active);
+        op.tag(state.generation)
+    };
+    // One for this function, so that it does not start before all its predecessors are known, and
+    // one for the gate, which it takes its place at now: a barrier that comes later waits for it
+    // even while it waits for others.
+    op.waits.store(2, Ordering::Release);
+    op.is_after_failed.store(false, Ordering::Release);
+    let volume = request.volume.core();
+    if !request.after.is_empty() {
+        let follow = after::follow(client, &op, &request);
+        op.state
+            .lock()
+            .active
+            .as_mut()
+            .expect("it was just put there")
+            .follow = follow;
+    }
+    let mut may_start = volume.enter(&op, request.barrier, &client.worker);
+    if client.io.is_closed() && entry != Entry::Closing {
+        // The pool was closed since the check, and whoever closes it may have looked at the gate before.
+        may_start = may_start || volume.withdraw(&op);
+        if may_start {
+            let mut state = op.state.lock();
+            let active = state.active.as_mut().expect("it has not begun");
+            active.failure = Some(CLOSED);
+        }
+    }
+    if may_start {
+        op.waited();
+    }
+    if op.waited() {
+        let feed = match entry {
+            Entry::Batch => Feed::Batch,
+            _ => Feed::Caller,
+        };
+        issue::start(&op, feed);
+    }
+    Ok((op, tag))
+}
+
+/// What an op does for a request, whose memory it takes.
+fn activate(client: &ClientCore, request: &mut VolumeRequest<'_>, entry: Entry) -> Active {
+    let mut failure = None;
+    let charge = match request.stream {
+        Some(stream) => {
+            stream.core().began();
+            let (from, end) = (request.offset.0, request.offset.0 + request.len.0);
+            if !stream.core().reaches(end) {
+                failure = Some(CUT);
+            } else if !stream.core().is_one_block(from, end) {
+                failure = Some(DIVIDED);
+            }
+            Charge::Stream(Arc::clone(stream.core()))
+        }
+        None => client.charge.clone(),
+    };
+    let durable = matches!(
+        request.op,
+        VolumeOp::Flush
+            | VolumeOp::Write { durable: true }
+            | VolumeOp::WriteZeroes { durable: true, .. }
+    );
+    Active {
+        volume: Arc::clone(request.volume.core()),
+        kind: request.op,
+        offset: request.offset.0,
+        len: request.len.0,
+        data: request.data.take(),
+        urgency: if durable {
+            Urgency::Sync
+        } else {
+            request.urgency
+        },
+        charge,
+        outstanding: 0,
+        parts: SmallVec::new(),
+        dependents: Vec::new(),
+        follow: None,
+        handed_over: false,
+        failure,
+        user_data: request.user_data,
+        submitted: clock::now(),
+        completed: Time::ZERO,
+        timeliness: None,
+        synchronous: !matches!(entry, Entry::Queue | Entry::Batch),
+        done: false,
+    }
+}
+
+fn check(
+    client: &ClientCore,
+    request: &VolumeRequest<'_>,
+    entry: Entry,
+) -> Result<(), SubmitError> {
+    let volume = request.volume.core();
+    if client.io.is_closed() && entry != Entry::Closing {
+        return Err(SubmitError::Closed);
+    }
+    if !Arc::ptr_eq(&client.io, request.volume.io()) {
+        return Err(SubmitError::ForeignVolume {
+            volume: volume.name.clone(),
+        });
+    }
+    if request.after.len() > AFTER_MAX {
+        return Err(SubmitError::TooManyAfter {
+            given: request.after.len(),
+        });
+    }
+    check_range(request)?;
+    check_memory(client, request)?;
+    if (request.op.is_change() || request.op == VolumeOp::Flush)
+        && let Some(reason) = volume.poisoned()
+    {
+        return Err(SubmitError::Poisoned {
+            volume: volume.name.clone(),
+            reason: reason.to_string(),
+        });
+    }
+    match request.stream {
+        Some(stream) => check_stream(stream.core(), request),
+        None => Ok(()),
+    }
+}
+
+/// Whether a request is one that `stream` has reserved: a block of it, or part of one.
+///
+/// # Errors
+/// How it differs.
+fn check_stream(stream: &StreamCore, request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
+    let direction = match request.op {
+        VolumeOp::Read => Some(Direction::Read),
+        VolumeOp::Write { .. } => Some(Direction::Write),
+        _ => None,
+    };
+    let same_volume = stream.volume == request.volume.core().id;
+    let end = request.offset.0 + request.len.0;
+    let range = stream.range();
+    let inside = range.start <= request.offset.0 && end <= range.end;
+    let size = stream.block();
+    let one_block = inside && stream.is_one_block(request.offset.0, end);
+    if same_volume && one_block && direction == Some(stream.op) && !stream.is_closing() {
+        return Ok(());
+    }
+    Err(SubmitError::NotOfStream {
+        stream: stream.name.clone(),
+        reserved: format!(
+            "{} blocks of {} from {} to {} of volume {:?}{}",
+            op_name(stream.op),
+            size,
+            Bytes(range.start),
+            Bytes(range.end),
+            stream.volume_name,
+            if stream.is_closing() {
+                ", and is closed"
+            } else {
+                ""
+            },
+        ),
+        asked: format!(
+            "{:?} of {} at {} B of volume {:?}",
+            request.op,
+            request.len,
+            request.offset.0,
+            request.volume.name()
+        ),
+    })
+}
+
+fn check_range(request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
+    let alignment = request.volume.alignment().0;
+    for (what, bytes) in [("the offset", request.offset), ("the length", request.len)] {
+        if !bytes.0.is_multiple_of(alignment) {
+            return Err(SubmitError::Misaligned {
+                what,
+                bytes: bytes.0,
+                alignment,
+            });
+        }
+    }
+    if request.op != VolumeOp::Flush && request.len == Bytes::ZERO {
+        return Err(SubmitError::Empty);
+    }
+    if request.op.has_data() && request.len > REQUEST_BYTES_MAX {
+        return Err(SubmitError::TooLarge {
+            bytes: request.len.0,
+        });
+    }
+    let size = request.volume.size();
+    let end = request.offset.0.checked_add(request.len.0);
+    if end.is_none_or(|end| end > size.0) {
+        return Err(SubmitError::PastEnd {
+            volume: request.volume.name().to_owned(),
+            size: size.0,
+            offset: request.offset.0,
+            len: request.len.0,
+        });
+    }
+    Ok(())
+}
+
+fn check_memory(client: &ClientCore, request: &VolumeRequest<'_>) -> Result<(), SubmitError> {
+    let expected = if request.op.has_data() {
+        request.len.0
+    } else {
+        0
+    };
+    let given = request.data.as_ref().map_or(0, |data| data.size() as u64);
+    if given != expected {
+        return Err(SubmitError::LengthMismatch {
+            memory: given,
+            len: expected,
+        });
+    }
+    let Some(data) = &request.data else {
+        return Ok(());
+    };
+    let direction = match request.op {
+        VolumeOp::Read => Direction::Read,
+        _ => Direction::Write,
+    };
+    if data.op() != direction {
+        return Err(SubmitError::WrongDirection);
+    }
+    if data.account().is_some_and(|owner| !client.may_use(owner)) {
+        return Err(SubmitError::ForeignBuffer);
+    }
+    Ok(())
+}
