@@ -425,6 +425,7 @@ const SECTIONS: [(&str, &str); 11] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
+    ("fuse", "[fuse]"),
     ("rtsp", "[rtsp]"),
     ("http", "[http]"),
     ("permit", "[[rtsp.permit]]"),

@@ -68,7 +68,7 @@ pub(super) fn reservations(
                 ),
             )
             .help(
-                "give `unix` or `tcp` in [nbd], or take the reservation out",
+                "give `unix` or `tcp` in [nbd] or `mount` in [fuse], or take the reservation out",
             )),
         _ => Ok(reservations),
     }
