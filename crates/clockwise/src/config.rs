@@ -25,6 +25,7 @@ use toml::Spanned;
 pub use self::disk::{DiskConfig, DiskKind};
 pub use self::http::HttpConfig;
 use crate::exports::ExportsConfig;
+use crate::exports::fuse::FuseConfig;
 use crate::exports::nbd::NbdConfig;
 use crate::failure::{Failure, SourceFile};
 use crate::quantity;
@@ -52,6 +53,8 @@ struct File {
     server: Server,
     #[serde(default)]
     nbd: Nbd,
+    #[serde(default)]
+    fuse: Fuse,
     #[serde(default)]
     rtsp: rtsp::Section,
     #[serde(default)]
@@ -95,6 +98,12 @@ struct Nbd {
     tcp: Option<Spanned<String>>,
     #[serde(default)]
     reservation: Vec<reservation::Section>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Fuse {
+    mount: Option<PathBuf>,
 }
 
 #[derive(Deserialize, Default)]
@@ -189,7 +198,7 @@ impl Config {
         let reservations = reservation::reservations(
             source,
             file.nbd.reservation,
-            file.nbd.unix.is_some() || file.nbd.tcp.is_some(),
+            file.nbd.unix.is_some() || file.nbd.tcp.is_some() || file.fuse.mount.is_some(),
         )?;
         let sockets = sockets::sockets(
             source,
@@ -203,6 +212,10 @@ impl Config {
             access,
             pulled,
         } = file.rtsp.checked(source, folder)?;
+        let fuse = file.fuse.mount.map(|mount| FuseConfig {
+            mount: folder.join(mount),
+            threads: None,
+        });
         let permissions = permissions(source, &file.server.permissions)?;
         let nbd_tcp = file.nbd.tcp.as_ref();
         let nbd_tcp = nbd_tcp.map(|address| tcp(source, address)).transpose()?;
@@ -216,7 +229,11 @@ impl Config {
         Ok(Self {
             api: sockets.api,
             data: sockets.data,
-            exports: ExportsConfig { nbd, reservations },
+            exports: ExportsConfig {
+                nbd,
+                fuse,
+                reservations,
+            },
             permissions,
             rtsp: served,
             access,

@@ -209,11 +209,13 @@ fn panicked(panics: &Panics) -> Failure {
 fn announce(server: &Server, config: &Config, output: &Output) {
     let nbd = config.exports.nbd.as_ref();
     let nbd_unix = nbd.and_then(|nbd| nbd.unix.as_ref());
+    let fuse = config.exports.fuse.as_ref().map(|fuse| &fuse.mount);
     tracing::info!(
         pool = server.app().pool.name(),
         api = %config.api.display(),
         nbd_unix = nbd_unix.map(|path| path.display().to_string()),
         nbd_tcp = server.nbd_tcp().map(|address| address.to_string()),
+        fuse = fuse.map(|mount| mount.display().to_string()),
         rtsp = server.rtsp().map(|address| address.to_string()),
         http = server.http().map(|address| address.to_string()),
         rtsps = server.rtsps().map(|address| address.to_string()),
@@ -227,6 +229,7 @@ fn announce(server: &Server, config: &Config, output: &Output) {
             "data": config.data,
             "nbd_unix": nbd_unix,
             "nbd_tcp": server.nbd_tcp(),
+            "fuse": fuse,
             "rtsp": server.rtsp(),
             "http": server.http(),
             "rtsps": server.rtsps(),

@@ -80,6 +80,10 @@ pub fn render(status: &StatusView) -> String {
         text += "\n\n";
         text += &reservations(status);
     }
+    if !status.exports.is_empty() {
+        text += "\n\n";
+        text += &exports(status);
+    }
     let _ = write!(
         text,
         "\n\nbest effort, last {}: {}\n",
@@ -323,6 +327,30 @@ fn reservations(status: &StatusView) -> String {
                     disk.completed.to_string(),
                 ]
             })
+        }),
+    )
+}
+
+/// The table of protocols that export volumes as block devices.
+fn exports(status: &StatusView) -> String {
+    table(
+        [
+            "EXPORT", "AT", "CLIENTS", "REQUESTS", "ERRORS", "READ", "WRITTEN",
+        ],
+        &[2, 3, 4, 5, 6],
+        status.exports.iter().map(|export| {
+            [
+                export.protocol.clone(),
+                match export.at.is_empty() {
+                    true => "nowhere any more".to_owned(),
+                    false => shown(&export.at.join(", ")).into_owned(),
+                },
+                export.clients.to_string(),
+                export.requests.to_string(),
+                export.errors.to_string(),
+                Size(Bytes(export.read_bytes)).to_string(),
+                Size(Bytes(export.written_bytes)).to_string(),
+            ]
         }),
     )
 }

@@ -67,7 +67,9 @@ pub(super) fn reservations(
                     volume.get_ref()
                 ),
             )
-            .help("give `unix` or `tcp` in [nbd], or take the reservation out")),
+            .help(
+                "give `unix` or `tcp` in [nbd] or `mount` in [fuse], or take the reservation out",
+            )),
         _ => Ok(reservations),
     }
 }

@@ -3,12 +3,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`nbd`] | a network block device server: every volume is an export |
+//! | [`fuse`] | a mounted file system: every volume is a file |
 //! | `requests` | what any of them needs of a volume: requests divided, their memory, order and errors |
 //!
 //! A protocol has its connections, and what is said on them. It implements [`Export`], and is known to the
 //! server by being in [`Exports::start`] and in [`users_of`]. Everything about a volume it leaves to
 //! `requests`.
 
+pub mod fuse;
 pub mod nbd;
 mod requests;
 
@@ -72,6 +74,8 @@ pub struct ExportStatus {
 pub struct ExportsConfig {
     /// How NBD is served, if it is to be.
     pub nbd: Option<nbd::NbdConfig>,
+    /// Where volumes are mounted as files, if they are to be.
+    pub fuse: Option<fuse::FuseConfig>,
     /// Disk time reserved for exports.
     pub reservations: Vec<ExportReservation>,
 }
@@ -91,6 +95,7 @@ impl Exports {
         let volumes = Volumes::new(Arc::clone(pool), &config.reservations);
         let mut running = Vec::new();
         add::<nbd::Server>(&mut running, &volumes, config.nbd.as_ref())?;
+        add::<fuse::Mount>(&mut running, &volumes, config.fuse.as_ref())?;
         Ok(Self {
             volumes,
             running: Mutex::new(running),
@@ -140,7 +145,9 @@ pub(crate) fn users_of(volume: &VolumeInfo) -> Option<String> {
         1 => Some("1 NBD client".to_owned()),
         clients => Some(format!("{clients} NBD clients")),
     };
-    nbd
+    let fuse = (count(fuse::USER) > 0).then(|| fuse::USER.to_owned());
+    let words = nbd.into_iter().chain(fuse);
+    words.reduce(|first, next| format!("{first} and {next}"))
 }
 
 impl std::fmt::Debug for Exports {

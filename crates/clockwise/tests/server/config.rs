@@ -419,10 +419,11 @@ fn the_example_is_a_configuration() {
 }
 
 /// The sections of a configuration, and how the head of each is written.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 12] = [
     ("server", "[server]"),
     ("nbd", "[nbd]"),
     ("reservation", "[[nbd.reservation]]"),
+    ("fuse", "[fuse]"),
     ("rtsp", "[rtsp]"),
     ("http", "[http]"),
     ("permit", "[[rtsp.permit]]"),

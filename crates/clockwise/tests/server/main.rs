@@ -12,6 +12,8 @@ mod config;
 mod described;
 mod errors;
 mod first_commands;
+mod fuse;
+mod fuse_support;
 mod fuzz;
 mod kill;
 mod kill_changes;

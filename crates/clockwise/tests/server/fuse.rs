@@ -1,0 +1,494 @@
+//! Volumes as files of a mounted file system: real programs and the kernel's own loop devices on them, and
+//! servers that end and are killed meanwhile.
+
+#![allow(clippy::print_stdout, reason = "a random test prints its seed")]
+
+use std::fs::File;
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use testkit::site::{Site, call, read_text};
+use testkit::skip::have;
+use testkit::{pattern, seed, until};
+
+use crate::fuse_support::{
+    Mounted, attach, detach, is_mounted, may_mount, mount, open_with, read_at, run,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::io::Errno;
+
+const MIB: u64 = 1 << 20;
+
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+fn errno(error: &std::io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+}
+
+#[test]
+fn each_volume_is_a_file_that_only_its_owner_may_use() {
+    let Some(mounted) = Mounted::new(&[("films", 8), ("db", 4)]) else {
+        return;
+    };
+    assert_eq!(mounted.names(), ["db", "films"]);
+    let data = std::fs::metadata(mounted.file("films")).expect("a file");
+    assert!(data.is_file());
+    assert_eq!((data.len(), data.mode() & 0o777), (8 * MIB, 0o600));
+    assert_eq!((data.uid(), data.blocks()), (0, 0));
+    let folder = std::fs::metadata(mounted.mount()).expect("a folder");
+    assert_eq!(folder.mode() & 0o777, 0o700);
+    mounted
+        .open("db")
+        .write_all_at(&pattern(1, 4096), 0)
+        .expect("a write");
+    let data = std::fs::metadata(mounted.file("db")).expect("a file");
+    assert!(data.blocks() > 0, "what was written takes up blocks");
+    // What is not a volume's to do.
+    let refused = [
+        File::create(mounted.file("new")).map(drop),
+        File::create(mounted.file("films")).map(drop),
+        std::fs::create_dir(mounted.file("folder")),
+        std::fs::remove_file(mounted.file("films")),
+        std::fs::rename(mounted.file("films"), mounted.file("movies")),
+        mounted.open("films").set_len(MIB),
+        mounted.open("films").set_len(9 * MIB),
+    ];
+    for (index, result) in refused.into_iter().enumerate() {
+        let error = result.expect_err("it is refused");
+        assert_eq!(errno(&error), Some(Errno::PERM), "{index}: {error}");
+    }
+    mounted
+        .open("films")
+        .set_len(8 * MIB)
+        .expect("that is its size");
+    assert_eq!(mounted.names(), ["db", "films"]);
+}
+
+#[test]
+fn volumes_that_are_made_deleted_and_resized_are_seen() {
+    let Some(mounted) = Mounted::new(&[("a", 4)]) else {
+        return;
+    };
+    mounted.create("b", 4);
+    assert_eq!(mounted.names(), ["a", "b"]);
+    let file = mounted.open("b");
+    let site = &mounted.site;
+    site.run(&["volume", "shrink", "b", "--size", "2MiB"])
+        .fails(
+            1,
+            &["in use through its export by the FUSE mount", "--force"],
+        );
+    site.run(&["volume", "delete", "b"])
+        .fails(1, &["in use by the FUSE mount"]);
+    site.run(&["volume", "grow", "b", "--size", "8MiB"]).done();
+    assert_eq!(file.metadata().expect("it is open").len(), 8 * MIB);
+    file.write_all_at(&pattern(2, 4096), 6 * MIB)
+        .expect("there is room");
+    assert!(read_at(&file, 6 * MIB, 4096) == pattern(2, 4096));
+    drop(file);
+    // The kernel closes a file a moment after its last user has.
+    until("it is deleted", || {
+        site.run(&["volume", "delete", "b"]).code == 0
+    });
+    assert_eq!(mounted.names(), ["a"]);
+    let gone = File::open(mounted.file("b")).expect_err("it is gone");
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn what_is_not_whole_blocks_is_read_and_not_written() {
+    let Some(mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    let file = mounted.open("v");
+    let data = pattern(3, 8192);
+    file.write_all_at(&data, 0).expect("a write");
+    assert!(read_at(&file, 100, 5000) == data[100..5100]);
+    assert!(read_at(&file, 4 * MIB - 10, 10) == [0; 10]);
+    let mut buffer = [1; 100];
+    assert_eq!(
+        file.read_at(&mut buffer, 4 * MIB - 10).expect("the end"),
+        10
+    );
+    assert_eq!(file.read_at(&mut buffer, 4 * MIB).expect("the end"), 0);
+    for (offset, length, wants) in [
+        (1, 512, Errno::INVAL),
+        (0, 100, Errno::INVAL),
+        (4 * MIB, 512, Errno::NOSPC),
+        (4 * MIB - 512, 1024, Errno::NOSPC),
+    ] {
+        let error = file
+            .write_at(&data[..length], offset)
+            .expect_err("it is refused");
+        assert_eq!(errno(&error), Some(wants), "{length} at {offset}");
+    }
+    assert!(read_at(&file, 0, 8192) == data);
+    let part = file
+        .write_at(&data[512..1536 + 100], 512)
+        .expect("whole blocks of it");
+    assert_eq!(part, 1024, "the rest is no whole block");
+    // Longer than a request, and not at the beginning of a page.
+    let long = pattern(9, 2 << 20);
+    for skip in [16, 100] {
+        let long = &long[skip..skip + (3 << 19)];
+        file.write_all_at(long, MIB).expect("whole blocks in all");
+        assert!(read_at(&file, MIB, long.len()) == long);
+    }
+    assert!(read_at(&file, 0, 8192) == data);
+    assert_eq!(fallocate(&file, PUNCH, 1, 512), Err(Errno::INVAL));
+    let collapse = FallocateFlags::COLLAPSE_RANGE;
+    assert_eq!(fallocate(&file, collapse, 0, 4096), Err(Errno::OPNOTSUPP));
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, MIB), Ok(()));
+    let past = fallocate(&file, FallocateFlags::empty(), 0, 5 * MIB);
+    assert_eq!(past, Err(Errno::NOSPC));
+    assert_eq!(fallocate(&file, PUNCH, 3 * MIB, 2 * MIB), Ok(()));
+}
+
+#[test]
+fn holes_are_zeros_and_can_be_found() {
+    let Some(mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    let mut file = mounted.open("v");
+    file.write_all_at(&pattern(4, MIB as usize), MIB)
+        .expect("a write");
+    let mut seek = |to| file.seek(to).expect("it is found");
+    assert_eq!(seek(SeekFrom::End(0)), 4 * MIB);
+    let data = |offset| rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(offset));
+    let hole = |offset| rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(offset));
+    assert_eq!((data(0), hole(0)), (Ok(MIB), Ok(0)));
+    assert_eq!((data(MIB + 5), hole(MIB)), (Ok(MIB + 5), Ok(2 * MIB)));
+    assert_eq!(
+        (data(2 * MIB), hole(4 * MIB)),
+        (Err(Errno::NXIO), Err(Errno::NXIO))
+    );
+    for mode in [PUNCH, FallocateFlags::ZERO_RANGE] {
+        file.write_all_at(&pattern(4, MIB as usize), MIB)
+            .expect("a write");
+        fallocate(&file, mode, MIB + 512, MIB / 2).expect("zeros");
+        let read = read_at(&file, MIB, MIB as usize);
+        let wants = pattern(4, MIB as usize);
+        let end = 512 + MIB as usize / 2;
+        assert!(read[..512] == wants[..512] && read[end..] == wants[end..]);
+        assert!(read[512..end].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn status_tells_of_the_mount_beside_nbd() {
+    let Some(mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    let file = mounted.open("v");
+    file.write_all_at(&pattern(5, 8192), 0).expect("a write");
+    read_at(&file, 0, 4096);
+    file.write_at(&[0; 10], 0).expect_err("no whole block");
+    let (status, said) = call(&mounted.site, "GET", "/v1/status", "");
+    assert_eq!(status, 200);
+    let exports = said["exports"].as_array().expect("exports");
+    let protocols: Vec<_> = exports.iter().map(|of| &of["protocol"]).collect();
+    assert_eq!(protocols, ["nbd", "fuse"]);
+    let fuse = &exports[1];
+    assert_eq!(
+        fuse["at"][0],
+        mounted
+            .mount()
+            .canonicalize()
+            .expect("it is there")
+            .display()
+            .to_string()
+    );
+    assert_eq!(fuse["clients"], 1);
+    assert_eq!(fuse["written_bytes"], 8192);
+    assert_eq!(fuse["read_bytes"], 4096);
+    let text = mounted.site.run(&["status"]).done().out;
+    assert!(text.contains("EXPORT") && text.contains("fuse"), "{text}");
+}
+
+/// A file system on a loop device on a volume: made, used, trimmed, checked, and there after a restart.
+fn a_file_system_lives(kind: &str, make: &[&str], check: &[&str]) {
+    if !may_mount()
+        || !["losetup", make[0], check[0], "fstrim"]
+            .iter()
+            .all(|tool| have(tool))
+    {
+        return;
+    }
+    let Some(mut mounted) = Mounted::new(&[("v", 640)]) else {
+        return;
+    };
+    let data = pattern(6, 20 << 20);
+    let Some((device, _detached)) = attach(&mounted.file("v")) else {
+        return;
+    };
+    run(make[0], &[&make[1..], &[&device]].concat());
+    if let Some((folder, _unmounted)) = mount(&mounted.site, kind, &device) {
+        std::fs::write(folder.join("film"), &data).expect("room");
+        for number in 0..200 {
+            let note = pattern(number, 3000);
+            std::fs::write(folder.join(format!("note-{number}")), note).expect("room");
+        }
+        let shown = folder.display().to_string();
+        run("sync", &["-f", &shown]);
+        let before = written(&mounted);
+        std::fs::remove_file(folder.join("film")).expect("it is there");
+        run("sync", &["-f", &shown]);
+        run("fstrim", &[&shown]);
+        assert!(written(&mounted) < before, "what is not used is trimmed");
+        std::fs::write(folder.join("film"), &data).expect("room");
+        run("umount", &[&shown]);
+    }
+    run(check[0], &[&check[1..], &[&device]].concat());
+    detach(&device);
+    mounted.end();
+    mounted.serve();
+    let (device, _detached) = attach(&mounted.file("v")).expect("as before");
+    run(check[0], &[&check[1..], &[&device]].concat());
+    if let Some((folder, _unmounted)) = mount(&mounted.site, kind, &device) {
+        assert!(std::fs::read(folder.join("film")).expect("it is there") == data);
+        for number in 0..200 {
+            let note = std::fs::read(folder.join(format!("note-{number}")));
+            assert!(
+                note.expect("it is there") == pattern(number, 3000),
+                "note {number}"
+            );
+        }
+        run("umount", &[&folder.display().to_string()]);
+    }
+    detach(&device);
+}
+
+/// So much of volume `v` is data.
+fn written(mounted: &Mounted) -> u64 {
+    let said = mounted.site.json(&["volume", "show", "v"]);
+    said["written_bytes"].as_u64().expect("a number")
+}
+
+#[test]
+fn ext4_lives_on_a_volume() {
+    a_file_system_lives("ext4", &["mkfs.ext4", "-q"], &["e2fsck", "-fn"]);
+}
+
+#[test]
+fn xfs_lives_on_a_volume() {
+    a_file_system_lives("xfs", &["mkfs.xfs", "-q"], &["xfs_repair", "-n"]);
+}
+
+#[test]
+fn btrfs_lives_on_a_volume() {
+    let check = ["btrfs", "check", "--readonly"];
+    a_file_system_lives("btrfs", &["mkfs.btrfs", "-q"], &check);
+}
+
+#[test]
+fn fio_finds_what_it_wrote() {
+    if !have("fio") {
+        return;
+    }
+    let Some(mounted) = Mounted::new(&[("v", 128)]) else {
+        return;
+    };
+    let file = format!("--filename={}", mounted.file("v").display());
+    for job in [
+        ["--rw=randwrite", "--bs=4k", "--iodepth=32"],
+        ["--rw=randrw", "--bsrange=512-256k", "--iodepth=8"],
+        ["--rw=write", "--bs=1M", "--iodepth=4"],
+    ] {
+        let mut arguments = vec!["--name=fuse", &file, "--ioengine=libaio", "--direct=1"];
+        arguments.extend(job);
+        arguments.extend(["--numjobs=4", "--size=32M", "--offset_increment=32M"]);
+        arguments.extend(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1"]);
+        arguments.extend(["--fsync=64", "--randseed=7", "--bs_unaligned=0"]);
+        let text = run("fio", &arguments);
+        assert!(text.contains("err= 0"), "{job:?}: {text}");
+    }
+}
+
+/// How many random operations there are, and of how large a volume.
+const OPERATIONS: usize = 3_000;
+const MODEL_MIB: u64 = 4;
+
+/// As fsx does: random operations, each read compared with a model.
+#[test]
+fn random_operations_agree_with_a_model() {
+    let Some(mounted) = Mounted::new(&[("v", MODEL_MIB)]) else {
+        return;
+    };
+    let mut rng = StdRng::seed_from_u64(seed("random operations", None));
+    let mut model = vec![0u8; (MODEL_MIB * MIB) as usize];
+    let mut file = mounted.open("v");
+    for number in 0..OPERATIONS {
+        let sectors = model.len() / 512;
+        let begin = rng.random_range(0..sectors);
+        let most = if rng.random_bool(0.1) { 2048 } else { 32 };
+        let end = (begin + rng.random_range(1..=most)).min(sectors);
+        let range = begin * 512..end * 512;
+        let offset = range.start as u64;
+        match rng.random_range(0..100) {
+            0..40 => {
+                let data = pattern(number as u64, range.len());
+                file.write_all_at(&data, offset).expect("a write");
+                model[range].copy_from_slice(&data);
+            }
+            40..80 => {
+                // Any bytes, not only whole blocks.
+                let from = (range.start + rng.random_range(0..512)).min(range.end - 1);
+                let read = read_at(&file, from as u64, range.end - from);
+                assert!(
+                    read == model[from..range.end],
+                    "operation {number} at {from}"
+                );
+            }
+            way @ 80..92 => {
+                let mode = if way < 86 {
+                    PUNCH
+                } else {
+                    FallocateFlags::ZERO_RANGE
+                };
+                fallocate(&file, mode, offset, range.len() as u64).expect("zeros");
+                model[range].fill(0);
+            }
+            92..97 => file.sync_data().expect("a flush"),
+            _ => {
+                let flags = [OFlags::empty(), OFlags::DSYNC, OFlags::SYNC];
+                let flags = flags[rng.random_range(0..flags.len())];
+                file = open_with(&mounted.file("v"), flags).expect("it can be opened again");
+            }
+        }
+    }
+    assert!(read_at(&file, 0, model.len()) == model, "all of it");
+}
+
+/// How often the server is killed, and the blocks that are written meanwhile.
+const ROUNDS: u64 = 4;
+const BLOCKS: u64 = 256;
+
+/// Writes ever newer versions of blocks, each made durable before `durable` says so, until the server is gone.
+fn write_until_gone(file: &File, first: u64, durable: &[AtomicU64]) {
+    for version in first.. {
+        let block = version * 7 % BLOCKS;
+        let mut data = pattern(version, 4096);
+        data[..8].copy_from_slice(&version.to_le_bytes());
+        let written = file.write_all_at(&data, block * 4096);
+        if written.and_then(|()| file.sync_data()).is_err() {
+            return;
+        }
+        durable[block as usize].store(version, Ordering::Release);
+    }
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_kill_and_the_dead_mount_is_cleared() {
+    let Some(mut mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    let durable: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let mut rng = StdRng::seed_from_u64(seed("kills", None));
+    for round in 0..ROUNDS {
+        let file = mounted.open("v");
+        let first = 1 + round * 1_000_000;
+        let server = mounted.server.take().expect("a server");
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| write_until_gone(&file, first, &durable));
+            let enough = rng.random_range(1..300);
+            until("it is written", || {
+                let newest = durable.iter().map(|of| of.load(Ordering::Acquire)).max();
+                newest >= Some(first + enough)
+            });
+            server.kill();
+            writer.join().expect("the writer ends with the server");
+        });
+        drop(file);
+        let dead = std::fs::metadata(mounted.file("v")).expect_err("nobody serves it");
+        assert_eq!(errno(&dead), Some(Errno::NOTCONN));
+        mounted.serve();
+        let file = mounted.open("v");
+        for block in 0..BLOCKS {
+            let least = durable[block as usize].load(Ordering::Acquire);
+            let data = read_at(&file, block * 4096, 4096);
+            let version = u64::from_le_bytes(data[..8].try_into().expect("eight bytes"));
+            assert!(
+                version >= least,
+                "block {block}: {version} instead of {least}"
+            );
+            if version > 0 {
+                assert!(
+                    data[8..] == pattern(version, 4096)[8..],
+                    "block {block} is torn"
+                );
+            }
+        }
+    }
+    mounted.end();
+    assert!(!is_mounted(&mounted.mount()), "one mount, and it is gone");
+}
+
+#[test]
+fn a_mount_point_in_use_is_refused_and_named() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    let other = Mounted::new(&[]).expect("as before");
+    let text = read_text(&other.site.config());
+    let at = mounted.mount().display().to_string();
+    let same = text.replace("\"volumes\"", &format!("{at:?}"));
+    let try_at = |text: &str, words: &[&str]| {
+        let third = Site::new(1);
+        std::fs::write(third.config(), text).expect("it can be written");
+        third.run(&["pool", "create"]).done();
+        third
+            .run(&["serve"])
+            .fails(1, &[words, &[at.as_str()]].concat());
+    };
+    try_at(&same, &["another server has its volumes mounted"]);
+    mounted.end();
+    assert!(!is_mounted(&mounted.mount()));
+    std::fs::write(mounted.file("note"), "mine").expect("an ordinary folder again");
+    try_at(&same, &["is not empty"]);
+    std::fs::remove_file(mounted.file("note")).expect("it is there");
+    run("mount", &["-t", "tmpfs", "something", &at]);
+    try_at(&same, &["something (tmpfs) is mounted"]);
+    run("umount", &[&at]);
+    std::fs::remove_dir(mounted.mount()).expect("an empty folder");
+    try_at(&same, &["no mount point", "mkdir"]);
+}
+
+#[test]
+fn a_server_ends_though_its_mount_is_in_use() {
+    let Some(mut mounted) = Mounted::new(&[("v", 16)]) else {
+        return;
+    };
+    let file = mounted.open("v");
+    file.write_all_at(&pattern(8, 4096), 0).expect("a write");
+    let log = mounted.end();
+    assert!(log.contains("still in use through their mount"), "{log}");
+    assert!(!is_mounted(&mounted.mount()));
+    let gone = file
+        .write_at(&pattern(8, 4096), 0)
+        .expect_err("nobody serves it");
+    assert!(
+        [Some(Errno::NOTCONN), Some(Errno::CONNABORTED)].contains(&errno(&gone)),
+        "{gone}"
+    );
+    drop(file);
+    mounted.serve();
+    assert!(read_at(&mounted.open("v"), 0, 4096) == pattern(8, 4096));
+}
+
+#[test]
+fn whoever_unmounts_the_volumes_is_not_in_the_servers_way() {
+    let Some(mut mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    run("umount", &[&mounted.mount().display().to_string()]);
+    let fuse = || {
+        let (_, said) = call(&mounted.site, "GET", "/v1/status", "");
+        said["exports"][1]["at"].as_array().map(Vec::len)
+    };
+    until("the server knows", || fuse() == Some(0));
+    let log = mounted.end();
+    assert!(log.contains("volumes are no longer files"), "{log}");
+}
