@@ -14,10 +14,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::prelude::*;
 
 use crate::failure::{Failure, host_failure};
 
@@ -84,13 +85,17 @@ impl Drop for Log {
     }
 }
 
-/// Begins the log. Messages go to standard error, where a service manager collects them; `RUST_LOG` chooses them.
+/// Begins the log. Messages go to standard error, where a service manager collects them; `RUST_LOG` chooses
+/// them by level and crate, such as `warn,media=debug`.
 ///
 /// # Errors
 /// When the host has no descriptor or thread for it.
 pub(crate) fn start(default: &str) -> Result<Log, Failure> {
     let failed = |error: io::Error| host_failure("begin the log", &error);
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let chosen = std::env::var("RUST_LOG").ok();
+    let chosen = chosen.and_then(|text| text.parse::<Targets>().ok());
+    // The default is a constant that is right.
+    let filter = chosen.unwrap_or_else(|| default.parse().unwrap_or_default());
     // A descriptor of its own: whoever else writes to standard error does not wait for this thread.
     let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
     let lost = LOST.get_or_init(Lost::default);
@@ -100,12 +105,14 @@ pub(crate) fn start(default: &str) -> Result<Log, Failure> {
         lost: Arc::clone(lost),
     };
     // Only a second call can fail, and the first log is as good.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(lines)
         .log_internal_errors(false)
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-        .with_target(false)
+        .with_target(false);
+    let _ = tracing_subscriber::registry()
+        .with(layer)
+        .with(filter)
         .try_init();
     Ok(Log(queue))
 }

@@ -1,6 +1,6 @@
 //! Reads how the sources import each other. `structure check` holds that against `tools/layers.toml` and
 //! the longest circle that it allows; `structure circles` tells what ties each circle, `structure modules`
-//! what the top modules of each crate import, as that file has it; `structure table` writes the figures of `docs/design/architecture.md`.
+//! what the top modules of each crate import, as that file has it; `structure table` tells the figures of `docs/design/architecture.md`.
 //!
 //! A file imports the file that defines what it names; re-exports are followed. What a module takes from a
 //! module that holds it is not counted: a file and the folder of its name are one whole. What only tests
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use imports::{Import, between_files};
 use layers::Layers;
 use modules::Crate;
-use sizes::{LONG_LINES, Sizes};
+use sizes::Sizes;
 
 fn main() -> ExitCode {
     let verb = std::env::args().nth(1).unwrap_or_default();
@@ -126,31 +126,37 @@ fn tell_modules() -> Result<String, String> {
     Ok(text)
 }
 
+/// Figures by name, a line each, for `tools/structure-table`.
 fn table() -> Result<String, String> {
     let layers = Layers::read(Path::new("tools/layers.toml"))?;
     let mut sizes = Sizes::default();
-    let mut longest = 0;
-    for layer in layers.crates.values() {
+    for (name, layer) in &layers.crates {
+        if layers.for_tests.contains(name) {
+            continue;
+        }
         for file in sources(&Path::new(&layer.folder).join("src"))? {
             sizes.add(&file)?;
         }
     }
+    let mut longest = 0;
     for (_, imports) in crates(&layers)? {
-        longest = longest.max(
-            circles::of(&between_files(&imports))
-                .first()
-                .map_or(0, Vec::len),
-        );
+        let circles = circles::of(&between_files(&imports));
+        longest = longest.max(circles.first().map_or(0, Vec::len));
     }
-    let (lines, file) = sizes.files.iter().max().cloned().unwrap_or_default();
-    Ok(format!(
-        "source files\t{}\nlines\t{}\nmedian file, lines\t{}\nlargest file, lines\t{lines} ({file})\nfunctions\t{}\nfunctions over {LONG_LINES} lines\t{}\nlongest import circle, files\t{longest}\n",
-        sizes.files.len(),
-        sizes.files.iter().map(|(lines, _)| lines).sum::<usize>(),
-        sizes.median_lines(),
-        sizes.functions,
-        sizes.long.len(),
-    ))
+    let figures = [
+        ("source files", sizes.files.len()),
+        ("lines in them", sizes.files.iter().sum()),
+        ("median file, lines", sizes.median_lines()),
+        (
+            "largest file, lines",
+            sizes.files.iter().max().copied().unwrap_or(0),
+        ),
+        ("functions", sizes.functions),
+        ("functions over 70 lines", sizes.long),
+        ("longest import circle, files", longest),
+    ];
+    let lines = figures.map(|(name, figure)| format!("{name}\t{figure}\n"));
+    Ok(lines.concat())
 }
 
 /// The Rust files below a folder, without those of tests.

@@ -13,11 +13,11 @@ pub(crate) const LONG_LINES: usize = 70;
 #[derive(Default)]
 pub(crate) struct Sizes {
     /// The lines of each file.
-    pub(crate) files: Vec<(usize, String)>,
+    pub(crate) files: Vec<usize>,
     /// How many functions there are, without tests.
     pub(crate) functions: usize,
-    /// Those of more than [`LONG_LINES`] lines: the lines, the file and the name.
-    pub(crate) long: Vec<(usize, String, String)>,
+    /// Those of more than [`LONG_LINES`] lines.
+    pub(crate) long: usize,
 }
 
 impl Sizes {
@@ -30,38 +30,28 @@ impl Sizes {
             .map_err(|error| format!("{}: {error}", file.display()))?;
         let parsed =
             syn::parse_file(&text).map_err(|error| format!("{}: {error}", file.display()))?;
-        self.files
-            .push((text.lines().count(), file.display().to_string()));
-        let mut counter = Counter {
-            sizes: self,
-            file: file.display().to_string(),
-        };
-        counter.visit_file(&parsed);
+        self.files.push(text.lines().count());
+        Counter(self).visit_file(&parsed);
         Ok(())
     }
 
     /// The lines of the file in the middle.
     pub(crate) fn median_lines(&self) -> usize {
-        let mut lines: Vec<usize> = self.files.iter().map(|(lines, _)| *lines).collect();
+        let mut lines = self.files.clone();
         lines.sort_unstable();
         lines.get(lines.len() / 2).copied().unwrap_or(0)
     }
 }
 
-struct Counter<'a> {
-    sizes: &'a mut Sizes,
-    file: String,
-}
+struct Counter<'a>(&'a mut Sizes);
 
 impl Counter<'_> {
     fn count(&mut self, name: &syn::Ident, body: &syn::Block) {
-        self.sizes.functions += 1;
+        self.0.functions += 1;
         let end = body.brace_token.span.close().end();
         let lines = end.line - name.span().start().line + 1;
         if lines > LONG_LINES {
-            self.sizes
-                .long
-                .push((lines, self.file.clone(), name.to_string()));
+            self.0.long += 1;
         }
     }
 }

@@ -4,17 +4,14 @@
 //! has to be known of who plays.
 
 use std::ops::Range;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use chrono::DateTime;
-use m3u8_rs::{
-    Map, MasterPlaylist, MediaPlaylist, MediaPlaylistType, MediaSegment, Resolution, VariantStream,
-};
 use media::files::cuts::Place;
-use media::files::{ExportError, Listed, Part, mp4};
+use media::files::{ExportError, Listed, mp4};
 use tokio::runtime::Handle;
 
 use super::whole::Whole;
@@ -49,41 +46,42 @@ fn places(name: &str) -> Option<Range<Place>> {
     (places.start < places.end).then_some(places)
 }
 
-/// The media playlist of a recording that began then.
-fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> Vec<u8> {
-    let date = |part: &Part| {
-        let at_ns = begun_unix_ns.saturating_add(part.begins.media_ns);
-        let date = DateTime::from_timestamp_nanos(i64::try_from(at_ns).unwrap_or(i64::MAX));
-        Some(date.fixed_offset())
-    };
-    let parts = listed.parts.iter().enumerate();
-    let segments = parts.map(|(number, part)| MediaSegment {
-        uri: name(&part.places()),
-        duration: (part.length_ns() as f64 / 1e9).max(0.001) as f32,
-        map: (number == 0).then(|| Map {
-            uri: "init.mp4".to_owned(),
-            ..Map::default()
-        }),
-        discontinuity: part.is_behind_lull,
+/// The media playlist of a recording that began then (RFC 8216, section 4.3).
+fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
+    let mut text = format!(
+        "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:{}\n#EXT-X-MEDIA-SEQUENCE:{}\n",
+        listed.target_ns.div_ceil(1_000_000_000),
+        listed.sequence
+    );
+    if listed.lulls > 0 {
+        text += &format!("#EXT-X-DISCONTINUITY-SEQUENCE:{}\n", listed.lulls);
+    }
+    if !is_recorded {
+        text += "#EXT-X-PLAYLIST-TYPE:VOD\n";
+    }
+    if listed.parts.iter().all(|part| part.is_independent) {
+        text += "#EXT-X-INDEPENDENT-SEGMENTS\n";
+    }
+    for (number, part) in listed.parts.iter().enumerate() {
+        if part.is_behind_lull {
+            text += "#EXT-X-DISCONTINUITY\n";
+        }
+        if number == 0 {
+            text += "#EXT-X-MAP:URI=\"init.mp4\"\n";
+        }
         // Times are not told by how long segments are where there is a lull between them.
-        program_date_time: date(part).filter(|_| number == 0 || part.is_behind_lull),
-        ..MediaSegment::default()
-    });
-    let playlist = MediaPlaylist {
-        version: Some(7),
-        target_duration: listed.target_ns.div_ceil(1_000_000_000),
-        media_sequence: listed.sequence,
-        discontinuity_sequence: listed.lulls,
-        segments: segments.collect(),
-        end_list: !is_recorded,
-        playlist_type: (!is_recorded).then_some(MediaPlaylistType::Vod),
-        independent_segments: listed.parts.iter().all(|part| part.is_independent),
-        ..MediaPlaylist::default()
-    };
-    let mut out = Vec::new();
-    // Writing into memory does not fail.
-    let _ = playlist.write_to(&mut out);
-    out
+        if number == 0 || part.is_behind_lull {
+            let at = Duration::from_nanos(begun_unix_ns.saturating_add(part.begins.media_ns));
+            let date = humantime::format_rfc3339_millis(UNIX_EPOCH + at);
+            text += &format!("#EXT-X-PROGRAM-DATE-TIME:{date}\n");
+        }
+        let seconds = (part.length_ns() as f64 / 1e9).max(0.001);
+        text += &format!("#EXTINF:{seconds:.6},\n{}\n", name(&part.places()));
+    }
+    if !is_recorded {
+        text += "#EXT-X-ENDLIST\n";
+    }
+    text
 }
 
 /// What the segments of a recording are now.
@@ -121,24 +119,14 @@ pub(super) async fn master(
         let seconds = (opened.described.length_ns / 1_000_000_000).max(1);
         let codecs: Vec<&str> = heads.iter().map(|head| &*head.codec).collect();
         let size = heads.iter().find_map(mp4::TrackHead::size);
-        let playlist = MasterPlaylist {
-            version: Some(7),
-            variants: vec![VariantStream {
-                uri: "media.m3u8".to_owned(),
-                bandwidth: (bytes / seconds).saturating_mul(8),
-                codecs: Some(codecs.join(",")),
-                resolution: size.map(|(width, height)| Resolution {
-                    width: width.into(),
-                    height: height.into(),
-                }),
-                ..VariantStream::default()
-            }],
-            ..MasterPlaylist::default()
-        };
-        let mut out = Vec::new();
-        // Writing into memory does not fail.
-        let _ = playlist.write_to(&mut out);
-        Ok(plain(PLAYLIST, out))
+        let bandwidth = (bytes / seconds).saturating_mul(8);
+        let resolution = size.map(|(width, height)| format!(",RESOLUTION={width}x{height}"));
+        let text = format!(
+            "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-STREAM-INF:BANDWIDTH={bandwidth},CODECS=\"{}\"{}\nmedia.m3u8\n",
+            codecs.join(","),
+            resolution.unwrap_or_default()
+        );
+        Ok(plain(PLAYLIST, text))
     })
     .await
 }
