@@ -1,4 +1,4 @@
-//! What is done for a pool that no client's request waits for.
+//! What a pool does beside taking requests: its own transfers, changes of its metadata, ending reservations, moves.
 
 pub(crate) mod keeper;
 pub(crate) mod metadata;

@@ -19,8 +19,8 @@ struct Queue {
     stopping: bool,
 }
 
-/// The thread that appends to the metadata log for flushes. All rounds that wait while it writes
-/// share its next record.
+/// The way to the thread that appends to the metadata log for flushes. All rounds that wait while it
+/// writes share its next record.
 #[derive(Default)]
 pub(crate) struct Committer {
     queue: Mutex<Queue>,

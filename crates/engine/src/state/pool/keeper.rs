@@ -43,7 +43,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// See the [module](self).
+/// The way to the thread that gives up reservations. See the [module](self).
 #[derive(Default)]
 pub(crate) struct Keeper {
     queue: Mutex<Queue>,
