@@ -73,5 +73,5 @@ fn main() {
         }
         results.push((job, samples));
     }
-    report::report(&names, &results);
+    report::report(&names, &results, "nbd.json");
 }

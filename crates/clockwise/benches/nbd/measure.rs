@@ -62,11 +62,11 @@ fn cpu_us(pid: u32) -> f64 {
 }
 
 pub(crate) fn measure(peer: &Peer, job: Job, seconds: usize, folder: &Path) -> Sample {
-    let before = cpu_us(peer.child.id());
+    let so_far = || peer.pids().map(cpu_us).sum::<f64>();
+    let before = so_far();
     let output = Command::new("fio")
-        .arg("--name=nbd")
-        .arg("--ioengine=nbd")
-        .arg(format!("--uri={}", peer.uri))
+        .arg("--name=bench")
+        .args(&peer.target)
         .arg(format!("--aux-path={}", folder.display()))
         .args([format!("--rw={}", job.rw), format!("--bs={}", job.block)])
         .args([
@@ -81,13 +81,13 @@ pub(crate) fn measure(peer: &Peer, job: Job, seconds: usize, folder: &Path) -> S
         .args(["--norandommap", "--output-format=json"])
         .output()
         .expect("fio");
-    let cpu = cpu_us(peer.child.id()) - before;
+    let cpu = so_far() - before;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "fio on {}: {text}{errors}",
-        peer.uri
+        "fio on {:?}: {text}{errors}",
+        peer.target
     );
     // fio may say something before it comes to the point.
     let json = &text[text.find('{').expect("JSON from fio")..];

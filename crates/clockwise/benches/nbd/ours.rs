@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clockwise::exports::Volumes;
-use clockwise::exports::nbd::{NbdConfig, Server};
+use clockwise::exports::fuse::FuseConfig;
+use clockwise::exports::nbd::NbdConfig;
+use clockwise::exports::{Exports, ExportsConfig};
 use engine::buffer::{Memory, MemoryConfig};
 use engine::pool::{CreateOptions, OpenOptions, Placement, Pool, PoolDisk, VolumeSpec};
 use engine::stream::StreamSpec;
@@ -13,7 +14,7 @@ use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::SIZE;
-use super::peer::{BESIDE, block_of_bytes};
+use super::peer::{BESIDE, block_of_bytes, mount_of};
 
 /// Our server: a pool on one file in memory, a volume written from end to end.
 pub(crate) fn serve(name: &str, folder: &Path) {
@@ -67,15 +68,22 @@ pub(crate) fn serve(name: &str, folder: &Path) {
         .expect("a stream")
     });
     drop((client, volume));
-    let config = NbdConfig {
-        unix: Some(folder.join(format!("{name}.sock"))),
-        ..NbdConfig::default()
+    let config = ExportsConfig {
+        nbd: Some(NbdConfig {
+            unix: Some(folder.join(format!("{name}.sock"))),
+            ..NbdConfig::default()
+        }),
+        fuse: mount_of(name, folder).map(|mount| FuseConfig {
+            mount,
+            threads: None,
+        }),
+        reservations: Vec::new(),
     };
-    let server = Server::start(Volumes::new(Arc::clone(&pool), &[]), &config).expect("the server");
+    let exports = Exports::start(&pool, &config).expect("the exports");
     println!("ready");
     // Until whoever started this is gone.
     let _ = std::io::stdin().lines().next();
-    server.shutdown(std::time::Duration::from_secs(5));
+    exports.end(std::time::Duration::from_secs(5));
     drop(stream);
     pool.close().expect("closing the pool");
 }

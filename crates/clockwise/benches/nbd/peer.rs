@@ -1,7 +1,7 @@
 //! The servers that are compared, each a process of its own.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::SIZE;
@@ -16,14 +16,27 @@ pub(crate) const SERVERS: [&str; 4] = [ALONE, BESIDE, "nbdkit", "qemu-nbd"];
 const ALONE: &str = "clockwise";
 pub(crate) const BESIDE: &str = "clockwise-stream";
 
+/// Ours are not mounted.
+pub(crate) fn mount_of(_: &str, _: &Path) -> Option<PathBuf> {
+    None
+}
+
 pub(crate) fn is_ours(name: &str) -> bool {
     [ALONE, BESIDE].contains(&name)
 }
 
 /// A running server, killed when dropped.
 pub(crate) struct Peer {
-    pub(crate) child: Child,
-    pub(crate) uri: String,
+    child: Child,
+    /// What fio is told to work on.
+    pub(crate) target: Vec<String>,
+}
+
+impl Peer {
+    /// The processes that serve it.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.child.id())
+    }
 }
 
 impl Drop for Peer {
@@ -73,7 +86,8 @@ pub(crate) fn start(name: &str, folder: &Path) -> Peer {
         .spawn()
         .expect(name);
     // It ends the server, whatever becomes of this.
-    let mut peer = Peer { child, uri };
+    let target = vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")];
+    let mut peer = Peer { child, target };
     if is_ours(name) {
         let mut line = String::new();
         let output = peer.child.stdout.take().expect("piped");

@@ -38,7 +38,8 @@ fn spread(values: &[f64]) -> String {
     text.unwrap_or_default()
 }
 
-pub(crate) fn report(names: &[&str], results: &[(Job, Vec<Vec<Sample>>)]) {
+/// Prints a table, and writes it as JSON to `file`.
+pub(crate) fn report(names: &[&str], results: &[(Job, Vec<Vec<Sample>>)], file: &str) {
     let mut table = Table::new();
     table.set_header([
         "",
@@ -95,5 +96,5 @@ pub(crate) fn report(names: &[&str], results: &[(Job, Vec<Vec<Sample>>)]) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
     std::fs::create_dir_all(&folder).expect("a place for the report");
     let text = serde_json::to_string_pretty(&json).expect("plain values");
-    std::fs::write(folder.join("nbd.json"), text).expect("the report");
+    std::fs::write(folder.join(file), text).expect("the report");
 }
