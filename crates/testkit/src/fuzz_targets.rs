@@ -28,3 +28,15 @@ pub fn fuzz_targets() -> BTreeSet<String> {
     );
     targets
 }
+
+/// Checks that a target does nothing but call this function, given by its path. Whoever passes the path of what it calls
+/// itself knows that the target compiles, which would otherwise take the fuzzer and a workspace of its own.
+pub fn assert_calls(target: &str, function: &str) {
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fuzz/fuzz_targets/{target}.rs"));
+    let text = std::fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let expected =
+        format!("#![no_main]\n\nlibfuzzer_sys::fuzz_target!(|data: &[u8]| {function}(data));\n");
+    assert_eq!(text, expected, "{}", file.display());
+}

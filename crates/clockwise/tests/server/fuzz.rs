@@ -7,29 +7,38 @@
 use std::path::Path;
 use testkit::{Random, fuzz_targets, seed};
 
-use clockwise::{config, exports::nbd, session};
+/// A target, what it calls and the path of that, and how many inputs are made up for it.
+struct Target {
+    name: &'static str,
+    call: fn(&[u8]),
+    path: &'static str,
+    inputs: usize,
+}
 
-/// A target, what it does, and how many inputs are made up for it.
-type Target = (&'static str, fn(&[u8]), usize);
+macro_rules! targets {
+    ($($name:literal, $call:path, $inputs:literal;)*) => {
+        &[$(Target { name: $name, call: $call, path: stringify!($call), inputs: $inputs }),*]
+    };
+}
 
 // Text takes longer to read.
-const TARGETS: [Target; 15] = [
-    ("nbd_option", nbd::fuzzing::nbd_option, 200_000),
-    ("nbd_request", nbd::fuzzing::nbd_request, 200_000),
-    ("data_greeting", session::fuzzing::data_greeting, 200_000),
-    ("profile", config::fuzzing::profile, 20_000),
-    ("trace", lab::trace::fuzzing::trace, 50_000),
-    ("case", lab::adversary::fuzzing::case, 20_000),
-    ("rtsp_input", media::fuzzing::input, 50_000),
-    ("sdp", media::fuzzing::description, 50_000),
-    ("rtsp_login", media::fuzzing::login, 50_000),
-    ("rtsp_credentials", media::fuzzing::credentials, 100_000),
-    ("rtp_packet", media::fuzzing::packet, 200_000),
-    ("media_block", media::fuzzing::block, 100_000),
-    ("media_index", media::fuzzing::index, 100_000),
-    ("media_export", media::fuzzing::export, 50_000),
-    ("experiment", lab::experiment::fuzzing::experiment, 10_000),
-];
+const TARGETS: &[Target] = targets! {
+    "nbd_option", clockwise::exports::nbd::fuzzing::nbd_option, 200_000;
+    "nbd_request", clockwise::exports::nbd::fuzzing::nbd_request, 200_000;
+    "data_greeting", clockwise::session::fuzzing::data_greeting, 200_000;
+    "profile", clockwise::config::fuzzing::profile, 20_000;
+    "trace", lab::trace::fuzzing::trace, 50_000;
+    "case", lab::adversary::fuzzing::case, 20_000;
+    "rtsp_input", media::fuzzing::input, 50_000;
+    "sdp", media::fuzzing::description, 50_000;
+    "rtsp_login", media::fuzzing::login, 50_000;
+    "rtsp_credentials", media::fuzzing::credentials, 100_000;
+    "rtp_packet", media::fuzzing::packet, 200_000;
+    "media_block", media::fuzzing::block, 100_000;
+    "media_index", media::fuzzing::index, 100_000;
+    "media_export", media::fuzzing::export, 50_000;
+    "experiment", lab::experiment::fuzzing::experiment, 10_000;
+};
 
 fn below(random: &mut Random, bound: usize) -> usize {
     random.below(bound as u64) as usize
@@ -97,19 +106,22 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
 
 #[test]
 fn every_target_that_is_not_replayed_elsewhere_is_replayed() {
-    let replayed = TARGETS.iter().map(|(target, ..)| (*target).to_owned());
+    let replayed = TARGETS.iter().map(|target| target.name.to_owned());
     let mut targets = fuzz_targets::fuzz_targets();
     targets.retain(|target| !target.starts_with("volume_"));
     assert_eq!(targets, replayed.collect());
+    for target in TARGETS {
+        fuzz_targets::assert_calls(target.name, target.path);
+    }
 }
 
 #[test]
 fn parsers_take_any_bytes() {
-    for (target, check, iterations) in TARGETS {
-        let mut random = Random(seed(target, None));
-        let inputs = corpus(target);
-        inputs.iter().for_each(|input| check(input));
-        for round in 0..iterations {
+    for target in TARGETS {
+        let mut random = Random(seed(target.name, None));
+        let inputs = corpus(target.name);
+        inputs.iter().for_each(|input| (target.call)(input));
+        for round in 0..target.inputs {
             let input = if round % 16 == 0 {
                 noise(&mut random)
             } else {
@@ -117,7 +129,7 @@ fn parsers_take_any_bytes() {
                 mutate(&mut random, &mut input, &inputs);
                 input
             };
-            check(&input);
+            (target.call)(&input);
         }
     }
 }

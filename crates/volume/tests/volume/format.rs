@@ -347,6 +347,12 @@ fn every_target_of_what_is_on_disks_is_replayed() {
     let mut targets = fuzz_targets::fuzz_targets();
     targets.retain(|target| target.starts_with("volume_"));
     assert_eq!(targets, replayed.collect());
+    for (target, ..) in TARGETS {
+        fuzz_targets::assert_calls(
+            &format!("volume_{target}"),
+            &format!("volume::fuzzing::{target}"),
+        );
+    }
 }
 
 #[test]

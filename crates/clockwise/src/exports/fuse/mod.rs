@@ -92,7 +92,7 @@ impl Export for Mount {
 
     fn start(volumes: Arc<Volumes>, config: &FuseConfig) -> Result<Self, Failure> {
         let at = mount_point::prepare(&config.mount)?;
-        Self::mount(volumes, &at, config.threads).map_err(|error| {
+        Self::start_at(volumes, &at, config.threads).map_err(|error| {
             Failure::failed(format!("cannot mount at {}: {error}", at.display())).help(
                 "see that /dev/fuse is there (`modprobe fuse`), and start the server as root, or install fusermount3 \
                  (package fuse3)",
@@ -137,7 +137,7 @@ impl Export for Mount {
 }
 
 impl Mount {
-    fn mount(volumes: Arc<Volumes>, at: &Path, threads: Option<usize>) -> io::Result<Self> {
+    fn start_at(volumes: Arc<Volumes>, at: &Path, threads: Option<usize>) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let count = threads
             .unwrap_or(processors.min(THREADS_MAX_DEFAULT))
