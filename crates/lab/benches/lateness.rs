@@ -1,5 +1,5 @@
 //! How late this host completes the requests of an emulated drive.
-//! `cargo bench -p clockwise-sim --bench lateness -- [SECONDS]`
+//! `cargo bench -p clockwise-lab --bench lateness -- [SECONDS]`
 //!
 //! One drive at work, with data: reads and writes of each size by turns, at places all over it. What is
 //! written goes to a few places, so that it stays in the host's memory.

@@ -7,7 +7,7 @@
 //! a real-time thread and a host with few processors makes many of them late.
 //!
 //! ```text
-//! cargo bench -p clockwise-sim --bench real_time
+//! cargo bench -p clockwise-lab --bench real_time
 //! REAL_TIME_SECONDS=60 REAL_TIME_LOADS=mixed,quantum-atlas-ii,hdd-8tb-7200 ...
 //! ```
 //!
