@@ -48,8 +48,12 @@ fn places(name: &str) -> Option<Range<Place>> {
 
 /// The media playlist of a recording that began then (RFC 8216, section 4.3).
 fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
-    let mut text = format!(
-        "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:{}\n#EXT-X-MEDIA-SEQUENCE:{}\n",
+    let mut text = String::from("#EXTM3U\n#EXT-X-VERSION:7\n");
+    if listed.parts.iter().all(|part| part.is_independent) {
+        text += "#EXT-X-INDEPENDENT-SEGMENTS\n";
+    }
+    text += &format!(
+        "#EXT-X-TARGETDURATION:{}\n#EXT-X-MEDIA-SEQUENCE:{}\n",
         listed.target_ns.div_ceil(1_000_000_000),
         listed.sequence
     );
@@ -58,9 +62,6 @@ fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
     }
     if !is_recorded {
         text += "#EXT-X-PLAYLIST-TYPE:VOD\n";
-    }
-    if listed.parts.iter().all(|part| part.is_independent) {
-        text += "#EXT-X-INDEPENDENT-SEGMENTS\n";
     }
     for (number, part) in listed.parts.iter().enumerate() {
         if part.is_behind_lull {
@@ -75,8 +76,8 @@ fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
             let date = humantime::format_rfc3339_millis(UNIX_EPOCH + at);
             text += &format!("#EXT-X-PROGRAM-DATE-TIME:{date}\n");
         }
-        let seconds = (part.length_ns() as f64 / 1e9).max(0.001);
-        text += &format!("#EXTINF:{seconds:.6},\n{}\n", name(&part.places()));
+        let seconds = (part.length_ns() as f64 / 1e9).max(0.001) as f32;
+        text += &format!("#EXTINF:{seconds},\n{}\n", name(&part.places()));
     }
     if !is_recorded {
         text += "#EXT-X-ENDLIST\n";
@@ -193,6 +194,7 @@ pub(super) async fn segment(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use media::files::Part;
     use media::files::cuts::Cut;
 
     fn cut(serial: u64, packet: u32, millis: u64) -> Cut {
@@ -221,9 +223,7 @@ mod tests {
             lulls: 1,
             target_ns: 6_500_000_000,
         };
-        let text = |is_recorded| {
-            String::from_utf8(written(&listed, 1_700_000_000_000_000_000, is_recorded)).unwrap()
-        };
+        let text = |is_recorded| written(&listed, 1_700_000_000_000_000_000, is_recorded);
         insta::assert_snapshot!(text(false), @r#"
         #EXTM3U
         #EXT-X-VERSION:7
