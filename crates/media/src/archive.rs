@@ -1,6 +1,6 @@
 //! An archive: a volume that holds recordings, one after another, as a ring.
 //!
-//! What is on the volume is said in [`block`](crate::archive::block). An archive is opened without reading more of it than a few
+//! What is on the volume is said in [`block`]. An archive is opened without reading more of it than a few
 //! trailers: the newest block is found by bisection, and each recording's last block names its first. Where a recording
 //! is played from a time on, its [index] names the block; those of a group that has none yet are bisected.
 //!
