@@ -39,7 +39,7 @@ fn recordings_are_played_by_the_masters_clock_and_end_with_it() {
         u64::from(last).abs_diff(199 + u64::from(FRAMES_PER_SECOND) - lag) <= 1,
         "{last} is the last one, {lag} frames later"
     );
-    are_as_they_were(&site, &tracks);
+    are_as_they_were(&site, &tracks, 4);
     // In the order of their times: neither is far ahead of the other.
     let mut ahead = 0_i64;
     let both = order.iter().skip_while(|track| **track == 0);
@@ -65,7 +65,7 @@ fn a_time_is_found_in_all_of_them_and_gone_on_from_where_they_were_paused() {
     for of in &tracks {
         assert!(of.frames[0].0.is_multiple_of(GOP), "{:?}", of.frames[0]);
     }
-    are_as_they_were(&site, &tracks);
+    are_as_they_were(&site, &tracks, 1);
     // The timestamp that is told is that of the time that is told, for each.
     let info = said.header("RTP-Info").expect("the tracks").to_owned();
     let told: Vec<u32> = info
@@ -97,7 +97,7 @@ fn a_time_is_found_in_all_of_them_and_gone_on_from_where_they_were_paused() {
     for (track, of) in tracks.iter().enumerate() {
         assert_eq!(of.frames[0].0, last[&track] + 1, "track {track}");
     }
-    are_as_they_were(&site, &tracks);
+    are_as_they_were(&site, &tracks, 1);
 
     // Key frames of both, twice as fast and backwards.
     for scale in ["2", "-1"] {
@@ -263,7 +263,7 @@ fn what_goes_on_is_played_together_too() {
         .is(200);
     client.ask("PLAY", path, "", "").is(200);
     let (tracks, _) = comes(&mut client, 20);
-    are_as_they_were(&site, &tracks);
+    are_as_they_were(&site, &tracks, 1);
     for of in &tracks {
         assert!(of.frames[0].0 > 0 && of.frames[0].0.is_multiple_of(GOP));
     }

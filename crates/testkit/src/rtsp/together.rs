@@ -217,15 +217,16 @@ pub fn comes_until(
     (tracks, order)
 }
 
-/// That frames of both are as far apart by the sender's clock as they were recorded.
+/// That frames of both are as far apart by the sender's clock as they were recorded, and `speed` times as close where
+/// they are played so many times as fast.
 #[track_caller]
-pub fn are_as_they_were(site: &Site, tracks: &[Came; 2]) {
+pub fn are_as_they_were(site: &Site, tracks: &[Came; 2], speed: i128) {
     let frame_ns = 1_000_000_000 / i128::from(FRAMES_PER_SECOND);
     let recorded =
         |volume, frame: u32| i128::from(newest(site, volume).0) + i128::from(frame) * frame_ns;
     let [master, other] = tracks;
     let was = recorded("other", other.frames[0].0) - recorded("cam", master.frames[0].0);
-    let is = other.at_ns(0) - master.at_ns(0);
+    let is = (other.at_ns(0) - master.at_ns(0)) * speed;
     assert!(
         (is - was).abs() < 20_000_000,
         "{is} ns apart, and were {was}"
