@@ -36,7 +36,7 @@ fn mount_point(name: &str, folder: &Path) -> PathBuf {
 pub(crate) struct Peer {
     processes: Vec<Child>,
     mount: PathBuf,
-    /// What fio is told to work on.
+    /// The target of fio's job.
     pub(crate) target: Vec<String>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
 /// A running server, killed when dropped.
 pub(crate) struct Peer {
     child: Child,
-    /// What fio is told to work on.
+    /// The target of fio's job.
     pub(crate) target: Vec<String>,
 }
 

@@ -15,10 +15,10 @@ use super::lane::Lane;
 /// How many events are fetched at a time.
 const EVENTS: usize = 64;
 
-/// What the event that ends the thread is known by; no lane has this number.
+/// The number of the event that ends the thread; no lane has it.
 const STOP: u64 = u64::MAX;
 
-/// What the thread and others share.
+/// The state that the thread and others share.
 #[derive(Debug)]
 pub(super) struct Completer {
     epoll: OwnedFd,

@@ -1,4 +1,4 @@
-//! What the kernel asks of the mounted volumes.
+//! The kernel's requests to the mounted volumes.
 //!
 //! Nothing about a file is kept by the kernel (all times to live are zero), so that volumes which are made,
 //! deleted, grown and shrunk are seen by whoever looks. Data is never in its page cache.
@@ -30,7 +30,7 @@ const KEPT_FOR: Duration = Duration::ZERO;
 /// All volumes share it, so that it is as good as none.
 const BACKGROUND_MAX: u16 = 4096;
 
-/// What is said to be the size of a block of the file system, in bytes.
+/// The block size that the file system reports, in bytes.
 const BLOCK_BYTES: u32 = 4096;
 
 /// The unit of `st_blocks`, in bytes.

@@ -28,7 +28,7 @@ pub(super) enum Answer {
         reply: ReplyData,
         skip: usize,
         bytes: usize,
-        /// What is read in several parts, whose memory is the next one's.
+        /// Data that came in several parts. The next answer uses its memory again.
         gathered: Vec<u8>,
     },
     Written(ReplyWrite, u32),

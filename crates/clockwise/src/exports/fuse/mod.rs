@@ -60,7 +60,7 @@ pub struct FuseConfig {
     pub threads: Option<usize>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 struct Shared {
     volumes: Arc<Volumes>,

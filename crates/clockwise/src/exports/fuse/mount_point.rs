@@ -16,7 +16,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::failure::{Failure, io_failure};
 
-/// What is mounted, in the kernel's table of mounts: as its source, and in its type `fuse.clockwise`.
+/// The name of a mount in the kernel's table: its source, and the end of its type `fuse.clockwise`.
 pub(super) const SOURCE: &str = "clockwise";
 
 /// How long a mount that is there may take to say that it lives.
@@ -45,7 +45,7 @@ impl Mounted {
 /// there. Where it really is.
 ///
 /// # Errors
-/// What is in the way.
+/// The obstacle.
 pub(super) fn prepare(path: &Path) -> Result<PathBuf, Failure> {
     let at = real(path).map_err(|error| {
         io_failure("mount at", path, &error)
@@ -132,7 +132,7 @@ fn is_empty_folder(at: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is mounted at a place, the last of several.
+/// The mount at a place, the last of several.
 fn mounted_at(at: &Path) -> Result<Option<Mounted>, Failure> {
     let table = std::path::Path::new("/proc/self/mountinfo");
     let bytes = std::fs::read(table).map_err(|error| io_failure("read", table, &error))?;
@@ -179,7 +179,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// What becomes of whoever uses a mount.
+/// The fate of the users of a mount.
 enum State {
     /// There is nobody to answer.
     Dead,
