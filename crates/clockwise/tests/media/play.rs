@@ -136,7 +136,7 @@ fn playing_goes_on_where_it_was_paused_and_from_where_it_is_asked_to() {
             .is(status);
     }
     player.ask("TEARDOWN", "cam", "", "").is(200);
-    until("the reservation is given back", || reservations(&site) == 0);
+    assert_eq!(reservations(&site), 0);
     serve.terminate();
 }
 

@@ -426,9 +426,7 @@ fn what_comes_with_a_request_is_answered_as_well() {
         player.answer().expect("an answer").is(200);
     }
     player.ask("TEARDOWN", "cam", "", "").is(200);
-    until("what was reserved is given back", || {
-        reservations(&site) == 0
-    });
+    assert_eq!(reservations(&site), 0);
     serve.terminate();
 }
 

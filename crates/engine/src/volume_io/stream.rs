@@ -13,7 +13,7 @@ use crate::state::pool::core::PoolCore;
 use crate::state::stream::core::{Span, StreamCore};
 use crate::status::streams::{self, StreamStatus};
 
-/// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back.
+/// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back, soon: nothing waits for that.
 pub struct Stream {
     core: Arc<StreamCore>,
     client: Client,
@@ -123,9 +123,14 @@ impl Stream {
     /// Ends the reservation: waits for its blocks in flight, and says what happened to it. Its share
     /// of the disks is free from the last deadline on.
     pub fn close(self) -> StreamStatus {
+        self.give_back();
+        streams::stream(&self.pool.io, &self.core)
+    }
+
+    /// The same for those who cannot part with it: it takes no more blocks. Not for threads of the pool.
+    pub fn give_back(&self) {
         self.pool.keeper.begin_close(&self.core);
         self.core.wait_left();
-        streams::stream(&self.pool.io, &self.core)
     }
 }
 

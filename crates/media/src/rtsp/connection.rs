@@ -29,6 +29,7 @@ mod wanted;
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -115,7 +116,7 @@ struct Part {
     archive: Arc<Archive>,
     recording: Recording,
     description: Description,
-    reserved: Stream,
+    reserved: Held,
     member: Arc<Member>,
     /// What is reserved is what somebody said it needs, or a default, not what it is known to.
     is_guess: bool,
@@ -133,9 +134,27 @@ impl Part {
     }
 }
 
+/// A stream of a session. Dropping it waits until its share is given back, so that whoever is told that the session is
+/// over may reserve that share.
+struct Held(Stream);
+
+impl Deref for Held {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
 /// What is reserved for a recording.
 struct Reserved {
-    stream: Stream,
+    stream: Held,
     writing: Writing,
     member: Arc<Member>,
 }

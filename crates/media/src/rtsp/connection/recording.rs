@@ -135,7 +135,7 @@ impl Connection<'_> {
             peer = %self.peer, volume, recording = number, packets, reports, bytes, lost, lost_without_buffer, duplicates, strangers, too_long, copied_bytes,
             blocks = report.blocks, missed = report.misses, "a recording ended"
         );
-        stream.close();
+        drop(stream);
         self.recorder = None;
         drop(member);
         self.shared.archives.looks().look_at(&volume);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::stream::{Refusal, Stream, StreamSpec};
+use engine::stream::{Refusal, StreamSpec};
 use rtsp_types::StatusCode;
 use rtsp_types::headers::{CONTENT_BASE, CONTENT_TYPE, TRANSPORT, Transports};
 use sched::request::Op;
@@ -12,7 +12,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::answer::{Answer, UNCARRIED, answer, refused_because};
 use super::outgoing::Sent;
 use super::target::{Recorded, recorded_to, target, unopened};
-use super::{Asked, Connection, Part, Reserved, Role, Session};
+use super::{Asked, Connection, Held, Part, Reserved, Role, Session};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
 use crate::rtsp::transport::{Transport, transports};
@@ -309,8 +309,8 @@ impl Connection<'_> {
         name: &str,
         rate: BytesPerSecond,
         op: Op,
-    ) -> Result<Stream, Refusal> {
-        self.shared.archives.pool().reserve(StreamSpec {
+    ) -> Result<Held, Refusal> {
+        let stream = self.shared.archives.pool().reserve(StreamSpec {
             name: name.to_owned(),
             volume: Arc::clone(archive.volume()),
             range: Some(archive.range()),
@@ -319,7 +319,8 @@ impl Connection<'_> {
             op,
             span: None,
             wraps: true,
-        })
+        })?;
+        Ok(Held(stream))
     }
 
     /// Reserves for a recording, if that has not been done.

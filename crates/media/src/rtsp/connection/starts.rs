@@ -237,7 +237,7 @@ impl Connection<'_> {
             return Ok(start.into());
         }
         let video = usize::from(part.description.video_track());
-        let (client, stream) = (&self.shared.client, Some(&part.reserved));
+        let (client, stream) = (&self.shared.client, Some(&*part.reserved));
         start::start_at(&part.archive, client, recording, media_ns, video, stream)
     }
 
