@@ -1,7 +1,6 @@
 //! However the demo ends, it says why and leaves nothing behind.
 //!
-//! Demos are brought to the moment that is meant by waiting for what they say. Two of these tests
-//! run at a time: a demo takes a gigabyte or two of memory.
+//! Demos are brought to the moment that is meant by waiting for what they say.
 
 use crate::support;
 use std::io::Read;
@@ -9,29 +8,24 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::support::terminal::{Terminal, on_a_terminal};
 use crate::support::{Running, Scratch, SmallDisk, demo, ended, nothing_is_left};
 use rustix::process::Signal;
 use testkit::skip::have;
 
-static LANES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
-
 const LONG: [&str; 2] = ["--seconds", "60"];
 const SHORT: [&str; 2] = ["--seconds", "1"];
 
-/// What a demo needs: its turn, and a folder, which is gone before the turn is over.
+/// Where demos have their folder.
 struct Stage {
     scratch: Scratch,
-    _lane: MutexGuard<'static, ()>,
 }
 
 impl Stage {
-    /// Waits for its turn. `None`, and the test is skipped, where there can be no demo.
-    fn enter(lane: usize) -> Option<Self> {
+    /// `None`, and the test is skipped, where there can be no demo.
+    fn enter() -> Option<Self> {
         have("fio").then(|| Self {
-            _lane: turn(lane),
             scratch: support::scratch(),
         })
     }
@@ -63,14 +57,10 @@ impl Stage {
     }
 }
 
-fn turn(lane: usize) -> MutexGuard<'static, ()> {
-    LANES[lane].lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Interrupts one demo after another, each at its moment.
 #[track_caller]
-fn interrupted(lane: usize, moments: &[(&str, [&str; 2], Signal)]) {
-    let Some(stage) = Stage::enter(lane) else {
+fn interrupted(moments: &[(&str, [&str; 2], Signal)]) {
+    let Some(stage) = Stage::enter() else {
         return;
     };
     for (moment, length, signal) in moments {
@@ -81,19 +71,16 @@ fn interrupted(lane: usize, moments: &[(&str, [&str; 2], Signal)]) {
 #[test]
 fn interrupted_while_it_prepares() {
     // While drives are made, clips recorded, files written.
-    interrupted(
-        0,
-        &[
-            ("Three emulated drives", LONG, Signal::INT),
-            ("Making volumes", LONG, Signal::TERM),
-            ("Preparing the file load", LONG, Signal::INT),
-        ],
-    );
+    interrupted(&[
+        ("Three emulated drives", LONG, Signal::INT),
+        ("Making volumes", LONG, Signal::TERM),
+        ("Preparing the file load", LONG, Signal::INT),
+    ]);
 }
 
 #[test]
 fn interrupted_when_the_run_is_over() {
-    interrupted(0, &[("Comparing what was recorded", SHORT, Signal::INT)]);
+    interrupted(&[("Comparing what was recorded", SHORT, Signal::INT)]);
 }
 
 /// On a terminal, where a picture shows how the drives stand.
@@ -102,7 +89,7 @@ fn interrupted_in_the_run_beside_it_with_ctrl_c() {
     if !have("script") {
         return;
     }
-    let Some(stage) = Stage::enter(1) else {
+    let Some(stage) = Stage::enter() else {
         return;
     };
     let mut demo = on_a_terminal(&stage.demo(&SHORT));
@@ -135,7 +122,7 @@ fn interrupted_in_the_run_beside_it_with_ctrl_c() {
 
 #[test]
 fn interrupted_again_and_again_while_it_runs() {
-    let Some(stage) = Stage::enter(1) else {
+    let Some(stage) = Stage::enter() else {
         return;
     };
     let mut running = Running::begin(stage.demo(&LONG));
@@ -153,7 +140,7 @@ fn interrupted_again_and_again_while_it_runs() {
 
 #[test]
 fn interrupted_while_nobody_reads_its_report() {
-    let Some(stage) = Stage::enter(0) else {
+    let Some(stage) = Stage::enter() else {
         return;
     };
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
@@ -175,7 +162,7 @@ fn interrupted_while_ffmpeg_makes_its_video() {
     if !have("ffmpeg") {
         return;
     }
-    let Some(stage) = Stage::enter(1) else {
+    let Some(stage) = Stage::enter() else {
         return;
     };
     // Where there is no video to be found.
@@ -191,7 +178,7 @@ fn interrupted_while_ffmpeg_makes_its_video() {
 
 #[test]
 fn what_a_killed_demo_leaves_the_next_one_takes_down() {
-    let Some(stage) = Stage::enter(1) else {
+    let Some(stage) = Stage::enter() else {
         return;
     };
     let mut killed = Running::begin(stage.demo(&LONG));
@@ -220,7 +207,6 @@ fn too_little_room_is_said_before_it_begins() {
 
 #[test]
 fn a_disk_that_fills_up_meanwhile_is_named() {
-    let _lane = turn(0);
     let Some(disk) = small_disk(6 << 10) else {
         return;
     };

@@ -5,14 +5,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::support::{Running, demo, ended, may_mount, nothing_is_left};
 use serde_json::Value;
 use testkit::skip::have;
-
-/// Who measures wants to be alone.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// How long a demo runs, in seconds, in which every program of its load comes to an end at least once: on a
 /// machine with nothing else to do that takes three.
@@ -20,10 +16,6 @@ const LONG_ENOUGH: &str = "20";
 
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn number(value: &Value, key: &str) -> u64 {
     value[key]
@@ -43,8 +35,8 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 }
 
 #[test]
+#[ignore = "alone: a busy machine makes a demo miss deadlines"]
 fn a_short_demo_keeps_its_promises_and_cleans_up() {
-    let _alone = alone();
     if !have("fio") {
         return;
     }
@@ -211,8 +203,8 @@ fn it_says_that_the_profile_was_not_measured(report: &Value) {
 }
 
 #[test]
+#[ignore = "alone: a busy machine makes a demo miss deadlines"]
 fn two_demos_at_once_keep_out_of_each_others_way() {
-    let _alone = alone();
     if !have("fio") {
         return;
     }
@@ -284,7 +276,6 @@ fn its_table_says_that_all_is_well(text: &str) {
 
 #[test]
 fn without_root_the_file_load_goes_through_nbd_and_that_is_said() {
-    let _alone = alone();
     if !have("fio") {
         return;
     }
@@ -335,7 +326,6 @@ fn goes_through_nbd(command: Command, scratch: &Path, reason: &str) {
 /// As in a container with the devices of its host: root sees all that is needed, and may not use it.
 #[test]
 fn where_mounting_is_denied_the_file_load_goes_through_nbd_and_that_is_said() {
-    let _alone = alone();
     if !have("fio") || !have("setpriv") || !may_mount() {
         return;
     }
