@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::imports::Import;
+use crate::workspace::Workspace;
 
 /// What may import what, by the names that the sources use.
 #[derive(Deserialize)]
@@ -45,41 +46,42 @@ impl Layers {
     }
 
     /// What crates import and may not, and crates that are not declared.
-    ///
-    /// # Errors
-    /// A manifest that cannot be read.
-    pub(crate) fn wrong_crates(&self, root: &Path) -> Result<Vec<String>, String> {
+    pub(crate) fn wrong_crates(&self, workspace: &Workspace) -> Vec<String> {
         let mut wrong = Vec::new();
-        for folder in members(root)? {
-            let Some((name, layer)) = self.crates.iter().find(|(_, layer)| layer.folder == folder)
-            else {
+        for package in &workspace.packages {
+            let folder = workspace.folder(package);
+            let Some((name, layer)) = self.crate_in(folder) else {
                 wrong.push(format!(
-                    "{folder} is not in tools/layers.toml: say there what it may import"
+                    "{} is not in tools/layers.toml: say there what it may import",
+                    folder.display()
                 ));
                 continue;
             };
-            let manifest = manifest(&root.join(&folder))?;
-            for (kind, is_for_tests) in [
-                ("dependencies", false),
-                ("build-dependencies", false),
-                ("dev-dependencies", true),
-            ] {
-                let Some(table) = manifest.get(kind).and_then(toml::Value::as_table) else {
+            for dependency in &package.dependencies {
+                let other = workspace.folder_of(&dependency.name);
+                let Some((other, _)) = other.and_then(|folder| self.crate_in(folder)) else {
                     continue;
                 };
-                for other in table.keys().filter(|key| self.crates.contains_key(*key)) {
-                    // Tests may name their own crate once more, with the features that are for tests.
-                    let of_tests =
-                        is_for_tests && (other == name || self.for_tests.contains(other));
-                    if !(layer.may.contains(other) || of_tests) {
-                        wrong.push(format!(
-                            "{name} must not import {other} ({folder}/Cargo.toml, [{kind}])"
-                        ));
-                    }
+                // Tests may name their own crate once more, with the features that are for tests.
+                let of_tests = dependency.kind.as_deref() == Some("dev")
+                    && (other == name || self.for_tests.contains(other));
+                if !(layer.may.contains(other) || of_tests) {
+                    let kind = dependency.kind.as_ref();
+                    let kind = kind.map_or(String::new(), |kind| format!("{kind}-"));
+                    wrong.push(format!(
+                        "{name} must not import {other} ({}/Cargo.toml, {kind}dependencies)",
+                        folder.display()
+                    ));
                 }
             }
         }
-        Ok(wrong)
+        wrong
+    }
+
+    fn crate_in(&self, folder: &Path) -> Option<(&String, &CrateLayer)> {
+        self.crates
+            .iter()
+            .find(|(_, layer)| Path::new(&layer.folder) == folder)
     }
 
     /// What modules of a crate import and may not, and modules that are not declared.
@@ -127,25 +129,4 @@ pub(crate) fn between_tops(imports: &BTreeSet<Import>) -> BTreeMap<&str, BTreeSe
 
 fn top(path: &str) -> &str {
     path.split("::").next().unwrap_or_default()
-}
-
-/// The folders of the workspace's members.
-fn members(root: &Path) -> Result<Vec<String>, String> {
-    let manifest = manifest(root)?;
-    let listed = manifest
-        .get("workspace")
-        .and_then(|workspace| workspace.get("members"))
-        .and_then(toml::Value::as_array);
-    let listed = listed.ok_or("Cargo.toml: there is no workspace with members")?;
-    Ok(listed
-        .iter()
-        .filter_map(toml::Value::as_str)
-        .map(str::to_owned)
-        .collect())
-}
-
-fn manifest(folder: &Path) -> Result<toml::Value, String> {
-    let file = folder.join("Cargo.toml");
-    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    toml::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))
 }

@@ -1,5 +1,5 @@
 //! Reads how the sources import each other. `structure check` holds that against `tools/layers.toml` and
-//! the longest circle that it allows; `structure circles` tells what ties each circle, `structure modules`
+//! the longest circle that it allows, and finds sources that nobody compiles; `structure circles` tells what ties each circle, `structure modules`
 //! what the top modules of each crate import, as that file has it; `structure table` tells the figures of `docs/design/architecture.md`.
 //!
 //! A file imports the file that defines what it names; re-exports are followed. What a module takes from a
@@ -15,16 +15,18 @@ mod modules;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod workspace;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use imports::{Import, between_files};
 use layers::Layers;
 use modules::Crate;
 use sizes::Sizes;
+use workspace::{Workspace, rust_files};
 
 fn main() -> ExitCode {
     let verb = std::env::args().nth(1).unwrap_or_default();
@@ -65,7 +67,9 @@ fn crates(layers: &Layers) -> Result<Vec<(String, BTreeSet<Import>)>, String> {
 
 fn check() -> Result<String, String> {
     let layers = Layers::read(Path::new("tools/layers.toml"))?;
-    let mut wrong = layers.wrong_crates(Path::new("."))?;
+    let workspace = Workspace::read(Path::new("."))?;
+    let mut wrong = layers.wrong_crates(&workspace);
+    wrong.extend(workspace.never_compiled()?);
     for (name, imports) in crates(&layers)? {
         wrong.extend(layers.wrong_modules(&name, &imports));
         for circle in circles::of(&between_files(&imports)) {
@@ -134,8 +138,11 @@ fn table() -> Result<String, String> {
         if layers.for_tests.contains(name) {
             continue;
         }
-        for file in sources(&Path::new(&layer.folder).join("src"))? {
-            sizes.add(&file)?;
+        for file in rust_files(&Path::new(&layer.folder).join("src"))? {
+            let is_test = |part| part == "tests" || part == "tests.rs";
+            if !file.iter().any(is_test) {
+                sizes.add(&file)?;
+            }
         }
     }
     let mut longest = 0;
@@ -157,30 +164,4 @@ fn table() -> Result<String, String> {
     ];
     let lines = figures.map(|(name, figure)| format!("{name}\t{figure}\n"));
     Ok(lines.concat())
-}
-
-/// The Rust files below a folder, without those of tests.
-fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut found = Vec::new();
-    let entries =
-        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    for entry in entries {
-        let path = entry
-            .map_err(|error| format!("{}: {error}", folder.display()))?
-            .path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if name == "tests" || name == "tests.rs" {
-            continue;
-        }
-        if path.is_dir() {
-            found.extend(sources(&path)?);
-        } else if name.ends_with(".rs") {
-            found.push(path);
-        }
-    }
-    Ok(found)
 }

@@ -1,4 +1,4 @@
-//! The modules of a crate, as its `mod` items declare them. What only tests compile is left out.
+//! The modules of a crate, as its `mod` items declare them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,16 +26,30 @@ pub(crate) struct Module {
 pub(crate) struct Crate {
     /// Its modules; the first one is the crate itself.
     pub(crate) modules: Vec<Module>,
+    with_tests: bool,
 }
 
 impl Crate {
-    /// Reads the crate whose root is this file.
+    /// Reads the crate whose root is this file, without what only tests compile.
     ///
     /// # Errors
     /// A file that is missing or is no Rust, named.
     pub(crate) fn read(root: &Path) -> Result<Self, String> {
+        Self::read_all(root, false)
+    }
+
+    /// The same with what only tests compile.
+    ///
+    /// # Errors
+    /// A file that is missing or is no Rust, named.
+    pub(crate) fn read_with_tests(root: &Path) -> Result<Self, String> {
+        Self::read_all(root, true)
+    }
+
+    fn read_all(root: &Path, with_tests: bool) -> Result<Self, String> {
         let mut all = Self {
             modules: Vec::new(),
+            with_tests,
         };
         let items = items_of(root)?;
         let folder = root.parent().unwrap_or(Path::new("")).to_owned();
@@ -74,7 +88,7 @@ impl Crate {
         });
         for item in declared {
             let syn::Item::Mod(item) = item else { continue };
-            if is_for_tests(&item.attrs) {
+            if is_for_tests(&item.attrs) && !self.with_tests {
                 continue;
             }
             let name = item.ident.to_string();
@@ -88,9 +102,9 @@ impl Crate {
                     self.add(Some(id), below, file.clone(), &folder.join(&name), items)?
                 }
                 None => {
-                    let found = file_of(&item.attrs, &name, &file, folder)?;
+                    let (found, folder) = file_of(&item.attrs, &name, &file, folder)?;
                     let items = items_of(&found)?;
-                    self.add(Some(id), below, found, &folder.join(&name), items)?
+                    self.add(Some(id), below, found, &folder, items)?
                 }
             };
             self.modules[id].children.insert(name, child);
@@ -235,12 +249,13 @@ fn items_of(file: &Path) -> Result<Vec<syn::Item>, String> {
     Ok(parsed.items)
 }
 
+/// The file of a module, and the folder where the files of its children lie.
 fn file_of(
     attributes: &[syn::Attribute],
     name: &str,
     declared_in: &Path,
     folder: &Path,
-) -> Result<PathBuf, String> {
+) -> Result<(PathBuf, PathBuf), String> {
     for attribute in attributes
         .iter()
         .filter(|attribute| attribute.path().is_ident("path"))
@@ -249,15 +264,17 @@ fn file_of(
             && let syn::Expr::Lit(literal) = &pair.value
             && let syn::Lit::Str(text) = &literal.lit
         {
-            return Ok(declared_in.with_file_name(text.value()));
+            let file = declared_in.with_file_name(text.value());
+            let folder = file.with_file_name("");
+            return Ok((file, folder));
         }
     }
     let candidates = [
         folder.join(format!("{name}.rs")),
         folder.join(name).join("mod.rs"),
     ];
-    let found = candidates.iter().find(|file| file.exists());
+    let found = candidates.into_iter().find(|file| file.exists());
     found
-        .cloned()
+        .map(|file| (file, folder.join(name)))
         .ok_or_else(|| format!("{}: module {name} has no file", declared_in.display()))
 }

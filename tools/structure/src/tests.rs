@@ -6,14 +6,20 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::sizes::LONG_LINES;
 
-/// A crate in a folder of its own, from files and their texts.
-fn crate_of(files: &[(&str, &str)]) -> (tempfile::TempDir, BTreeSet<Import>) {
+/// A folder with these files.
+fn folder_of(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
         let file = folder.path().join(name);
         fs::create_dir_all(file.parent().expect("a parent")).expect("a folder");
         fs::write(file, text).expect("a file");
     }
+    folder
+}
+
+/// A crate in a folder of its own, from files and their texts.
+fn crate_of(files: &[(&str, &str)]) -> (tempfile::TempDir, BTreeSet<Import>) {
+    let folder = folder_of(files);
     let read = Crate::read(&folder.path().join("lib.rs")).expect("a crate");
     let imports = imports::of(&read);
     (folder, imports)
@@ -108,31 +114,79 @@ fn a_module_keeps_to_its_layer() {
 
 #[test]
 fn a_crate_keeps_to_its_layer() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| {
-        let file = folder.path().join(name);
-        fs::create_dir_all(file.parent().expect("a parent")).expect("a folder");
-        fs::write(file, text).expect("a file");
+    let manifest = |name: &str, rest: &str| {
+        format!("[package]\nname = \"of-{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n{rest}")
     };
-    write(
-        "Cargo.toml",
-        "[workspace]\nmembers = [\"low\", \"high\", \"new\"]",
-    );
-    write("low/Cargo.toml", "[dependencies]\nhigh = {}");
-    write(
-        "high/Cargo.toml",
-        "[dependencies]\nlow = {}\n[dev-dependencies]\nnew = {}",
-    );
-    write("new/Cargo.toml", "");
+    let folder = folder_of(&[
+        (
+            "Cargo.toml",
+            "[workspace]\nresolver = \"3\"\nmembers = [\"low\", \"high\", \"new\"]",
+        ),
+        (
+            "low/Cargo.toml",
+            &manifest(
+                "low",
+                "[dependencies]\nother-name = { package = \"of-high\", path = \"../high\" }\n\
+                 [target.'cfg(unix)'.build-dependencies]\nof-high = { path = \"../high\" }",
+            ),
+        ),
+        ("low/src/lib.rs", ""),
+        (
+            "high/Cargo.toml",
+            &manifest(
+                "high",
+                "[dependencies]\nof-low = { path = \"../low\" }\n\
+                 [dev-dependencies]\nof-high = { path = \".\" }\nof-new = { path = \"../new\" }",
+            ),
+        ),
+        ("high/src/lib.rs", ""),
+        ("new/Cargo.toml", &manifest("new", "")),
+        ("new/src/lib.rs", ""),
+    ]);
     let layers: Layers = toml::from_str(
         "circle_files_max = 8\n[crates]\nlow = { folder = \"low\", may = [] }\nhigh = { folder = \"high\", may = [\"low\"] }\n[modules]",
     )
     .expect("layers");
+    let workspace = Workspace::read(folder.path()).expect("a workspace");
+    let mut wrong = layers.wrong_crates(&workspace);
+    wrong.sort();
     assert_eq!(
-        layers.wrong_crates(folder.path()).expect("manifests"),
+        wrong,
         [
-            "low must not import high (low/Cargo.toml, [dependencies])",
+            "low must not import high (low/Cargo.toml, build-dependencies)",
+            "low must not import high (low/Cargo.toml, dependencies)",
             "new is not in tools/layers.toml: say there what it may import"
+        ]
+    );
+}
+
+#[test]
+fn a_source_that_no_target_declares_is_found() {
+    let folder = folder_of(&[
+        (
+            "Cargo.toml",
+            "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]",
+        ),
+        ("src/lib.rs", "#[cfg(test)] mod tests;"),
+        ("src/tests.rs", "mod deep;"),
+        ("src/tests/deep.rs", ""),
+        ("src/lost.rs", ""),
+        (
+            "tests/all/main.rs",
+            "mod one; #[path = \"../support/disks/mod.rs\"] mod rig;",
+        ),
+        ("tests/all/one.rs", ""),
+        ("tests/all/two.rs", ""),
+        ("tests/support/disks/mod.rs", "mod part;"),
+        ("tests/support/disks/part.rs", ""),
+        ("benches/speed.rs", "fn main() {}"),
+    ]);
+    let workspace = Workspace::read(folder.path()).expect("a workspace");
+    assert_eq!(
+        workspace.never_compiled().expect("Rust"),
+        [
+            "src/lost.rs is never compiled: declare it by `mod lost;` in the file above it, or remove it",
+            "tests/all/two.rs is never compiled: declare it by `mod two;` in the file above it, or remove it"
         ]
     );
 }
