@@ -1,16 +1,27 @@
-//! Which file imports which: an import is a path in a `use`, an expression, a type or a macro's arguments
-//! that leads to another module of the same crate. Re-exports are followed to the definition.
+//! Which file imports which: an import is a path in a `use`, an expression, a type, or the arguments of a
+//! macro or attribute that leads to another module of the same crate. `use` items are followed to the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use proc_macro2::{TokenStream, TokenTree};
+use syn::Token;
+use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 
 use crate::modules::{Crate, Module, flat, is_for_tests};
 
 /// For each file the files that it imports.
 pub(crate) type Imports = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
+
+/// The options of serde whose values are paths in a text.
+const SERDE_PATHS: [&str; 5] = [
+    "with",
+    "serialize_with",
+    "deserialize_with",
+    "default",
+    "remote",
+];
 
 /// An import of one module by another.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,6 +48,18 @@ pub(crate) fn of(all: &Crate) -> BTreeSet<Import> {
             aliases: aliases(all, module),
             targets: BTreeMap::new(),
         };
+        for (_, path) in &module.uses {
+            reader.note(path);
+        }
+        for (_, path) in &module.re_exports {
+            // What a module makes known of its own parts is part of it.
+            if all
+                .find(module.id, path)
+                .is_some_and(|target| !all.is_within(target, module.id))
+            {
+                reader.note(path);
+            }
+        }
         for item in &module.items {
             reader.visit_item(item);
         }
@@ -70,19 +93,10 @@ pub(crate) fn between_files(imports: &BTreeSet<Import>) -> Imports {
 
 /// The modules that a module's `use` items give a name.
 fn aliases(all: &Crate, module: &Module) -> BTreeMap<String, usize> {
-    let mut found = BTreeMap::new();
-    for item in &module.items {
-        if let syn::Item::Use(item) = item {
-            let mut paths = Vec::new();
-            flat(&item.tree, &[], &mut paths);
-            for (name, path) in paths {
-                if let Some(target) = all.module(module.id, &path) {
-                    found.insert(name, target);
-                }
-            }
-        }
-    }
-    found
+    let brought = module.uses.iter().chain(&module.re_exports);
+    brought
+        .filter_map(|(name, path)| Some((name.clone(), all.module(module.id, path)?)))
+        .collect()
 }
 
 struct Reader<'a> {
@@ -107,6 +121,20 @@ impl Reader<'_> {
         };
         if let (Some(found), Some(name)) = (found, path.last()) {
             self.targets.entry(found).or_default().insert(name.clone());
+        }
+    }
+
+    fn note_serde(&mut self, options: &syn::MetaList) {
+        let options = options.parse_args_with(Punctuated::<syn::Meta, Token![,]>::parse_terminated);
+        for option in options.into_iter().flatten() {
+            if let syn::Meta::NameValue(option) = option
+                && SERDE_PATHS.iter().any(|name| option.path.is_ident(name))
+                && let syn::Expr::Lit(value) = option.value
+                && let syn::Lit::Str(text) = value.lit
+                && let Ok(path) = text.parse::<syn::Path>()
+            {
+                self.visit_path(&path);
+            }
         }
     }
 
@@ -175,7 +203,14 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         // `pub(super)` imports nothing.
     }
 
-    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        if let syn::Meta::List(arguments) = &attribute.meta {
+            if arguments.path.is_ident("serde") {
+                self.note_serde(arguments);
+            }
+            self.note_tokens(arguments.tokens.clone());
+        }
+    }
 
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         self.note_tokens(call.tokens.clone());

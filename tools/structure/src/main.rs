@@ -2,9 +2,9 @@
 //! the longest circle that it allows, and finds sources that nobody compiles; `structure circles` tells what ties each circle, `structure modules`
 //! what the top modules of each crate import, as that file has it; `structure table` tells the figures of `docs/design/architecture.md`.
 //!
-//! A file imports the file that defines what it names; re-exports are followed. What a module takes from a
-//! module that holds it is not counted: a file and the folder of its name are one whole. What only tests
-//! compile is left out.
+//! A file imports the file that defines what it names; `use` items are followed. What a module takes from a
+//! module that holds it, or re-exports from within itself, is not counted: a file and the folder of its name
+//! are one whole. Of imports, those that only tests compile are left out.
 
 #![forbid(unsafe_code)]
 

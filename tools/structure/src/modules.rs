@@ -1,6 +1,6 @@
 //! The modules of a crate, as its `mod` items declare them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,9 @@ pub(crate) struct Module {
     pub(crate) children: BTreeMap<String, usize>,
     /// The names that it exports and does not define, each with the path that it gives.
     pub(crate) re_exports: Vec<(String, Vec<String>)>,
-    /// What it holds, without its child modules and re-exports.
+    /// The same of names that only it and the modules within it see.
+    pub(crate) uses: Vec<(String, Vec<String>)>,
+    /// What it holds, without its child modules and `use` items.
     pub(crate) items: Vec<syn::Item>,
 }
 
@@ -70,11 +72,17 @@ impl Crate {
         let (declared, items): (Vec<_>, Vec<_>) = items
             .into_iter()
             .partition(|item| matches!(item, syn::Item::Mod(_)));
-        let (exported, items): (Vec<_>, Vec<_>) = items.into_iter().partition(is_re_export);
         let mut re_exports = Vec::new();
-        for item in exported {
-            if let syn::Item::Use(item) = item {
-                flat(&item.tree, &[], &mut re_exports);
+        let mut uses = Vec::new();
+        let mut others = Vec::new();
+        for item in items {
+            match item {
+                syn::Item::Use(item) if is_for_tests(&item.attrs) && !self.with_tests => {}
+                syn::Item::Use(item) => match item.vis {
+                    syn::Visibility::Inherited => flat(&item.tree, &[], &mut uses),
+                    _ => flat(&item.tree, &[], &mut re_exports),
+                },
+                other => others.push(other),
             }
         }
         self.modules.push(Module {
@@ -84,7 +92,8 @@ impl Crate {
             file: file.clone(),
             children: BTreeMap::new(),
             re_exports,
-            items,
+            uses,
+            items: others,
         });
         for item in declared {
             let syn::Item::Mod(item) = item else { continue };
@@ -112,30 +121,45 @@ impl Crate {
         Ok(id)
     }
 
-    /// The module that defines what a path names, seen from `from`: re-exports are followed. None if the
+    /// The module that defines what a path names, seen from `from`: `use` items are followed. None if the
     /// path leaves the crate or names nothing of a module.
     pub(crate) fn find(&self, from: usize, segments: &[String]) -> Option<usize> {
+        self.follow(from, segments, &mut BTreeSet::new())
+    }
+
+    /// The same. Globs may name each other in a loop, so what was followed is not followed again.
+    fn follow(
+        &self,
+        from: usize,
+        segments: &[String],
+        followed: &mut BTreeSet<(usize, Vec<String>)>,
+    ) -> Option<usize> {
+        if !followed.insert((from, segments.to_vec())) {
+            return None;
+        }
         let (at, used) = self.walk(from, segments)?;
         let rest = &segments[used..];
         let Some(name) = rest.first() else {
             return Some(at);
         };
-        // A re-export of itself would go on for ever; none is that deep.
-        for (public, path) in self.modules[at]
+        let module = &self.modules[at];
+        let private = self.is_within(from, at).then_some(&module.uses);
+        let brought = module
             .re_exports
             .iter()
-            .filter(|(public, _)| public == name || public.is_empty())
-        {
-            let whole: Vec<String> = if public.is_empty() {
-                path.iter().cloned().chain(rest.iter().cloned()).collect()
-            } else {
-                path.iter()
-                    .cloned()
-                    .chain(rest[1..].iter().cloned())
-                    .collect()
+            .chain(private.into_iter().flatten());
+        for (known_as, path) in brought {
+            let is_glob = known_as.is_empty();
+            let left = match is_glob {
+                // What a module defines goes before what a glob brings.
+                true if module.defines(name) => continue,
+                true => rest,
+                false if known_as == name => &rest[1..],
+                false => continue,
             };
-            if let Some(found) = self.find(at, &whole)
-                && (!public.is_empty() || found != at && self.modules[found].defines(name))
+            let whole = [path, left].concat();
+            if let Some(found) = self.follow(at, &whole, followed)
+                && (!is_glob || found != at && self.modules[found].defines(name))
             {
                 return Some(found);
             }
@@ -237,10 +261,6 @@ pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
             .flatten();
         is_test || condition.is_some_and(|path| path.is_ident("test"))
     })
-}
-
-fn is_re_export(item: &syn::Item) -> bool {
-    matches!(item, syn::Item::Use(item) if !matches!(item.vis, syn::Visibility::Inherited))
 }
 
 fn items_of(file: &Path) -> Result<Vec<syn::Item>, String> {

@@ -25,6 +25,14 @@ fn crate_of(files: &[(&str, &str)]) -> (tempfile::TempDir, BTreeSet<Import>) {
     (folder, imports)
 }
 
+/// Which module imports which.
+fn pairs(imports: &BTreeSet<Import>) -> Vec<(&str, &str)> {
+    imports
+        .iter()
+        .map(|import| (import.from.as_str(), import.to.as_str()))
+        .collect()
+}
+
 fn circles(imports: &BTreeSet<Import>) -> Vec<Vec<String>> {
     let name = |file: &PathBuf| {
         file.file_name()
@@ -110,6 +118,104 @@ fn a_module_keeps_to_its_layer() {
         wrong,
         ["x::base is not in tools/layers.toml: say there what it may import"]
     );
+}
+
+#[test]
+fn a_re_export_is_an_import() {
+    let base_imports_top = |base: &str| {
+        let (_folder, imports) = crate_of(&[
+            ("lib.rs", "mod base; mod top;"),
+            ("base.rs", base),
+            ("top.rs", "pub fn g() {}"),
+        ]);
+        pairs(&imports) == [("base", "top")]
+    };
+    assert!(base_imports_top("pub(crate) use crate::top::g;"));
+    assert!(base_imports_top("pub use crate::top::*;"));
+    assert!(base_imports_top("pub use crate::top;"));
+    assert!(!base_imports_top(
+        "#[cfg(test)] pub(crate) use crate::top::g;"
+    ));
+}
+
+#[test]
+fn a_re_export_of_ones_own_part_is_no_import() {
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod a;"),
+        ("a.rs", "mod child; pub use child::{Part, inner::*};"),
+        (
+            "a/child.rs",
+            "pub struct Part; pub mod inner { pub fn f() {} }",
+        ),
+    ]);
+    assert!(imports.is_empty(), "{imports:?}");
+}
+
+#[test]
+fn what_a_parent_uses_is_followed() {
+    let child_imports_top = |parent: &str, child: &str| {
+        let (_folder, imports) = crate_of(&[
+            ("lib.rs", "mod a; mod top;"),
+            ("a.rs", &format!("mod child; {parent}")),
+            ("a/child.rs", child),
+            ("top.rs", "pub fn g() {}"),
+        ]);
+        pairs(&imports).contains(&("a::child", "top"))
+    };
+    assert!(child_imports_top("use crate::top::g;", "use super::g;"));
+    assert!(child_imports_top(
+        "use crate::top;",
+        "fn f() { super::top::g() }"
+    ));
+    assert!(child_imports_top("use crate::top::*;", "use super::g;"));
+    assert!(!child_imports_top(
+        "use crate::top::*; fn g() {}",
+        "use super::g;"
+    ));
+    // Globs that name each other end.
+    assert!(!child_imports_top(
+        "use child::*;",
+        "pub use super::*; use super::g;"
+    ));
+}
+
+#[test]
+fn what_a_module_uses_for_itself_is_no_re_export() {
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod a; mod b; mod top;"),
+        ("a.rs", "use crate::b::g;"),
+        ("b.rs", "use crate::top::*;"),
+        ("top.rs", "pub fn g() {}"),
+    ]);
+    assert_eq!(pairs(&imports), [("a", "b"), ("b", "top")]);
+}
+
+#[test]
+fn a_path_in_an_attribute_is_an_import() {
+    for attribute in [
+        "serde(with = \"crate::top\")",
+        "serde(skip, serialize_with = \"crate::top::g\")",
+        "serde(deserialize_with = \"crate::top::g\", rename = \"b\")",
+        "serde(default = \"crate::top::g\")",
+        "arg(value_parser = crate::top::g)",
+    ] {
+        let base = format!("struct A {{ #[{attribute}] field: u8 }}");
+        let (_folder, imports) = crate_of(&[
+            ("lib.rs", "mod base; mod top;"),
+            ("base.rs", &base),
+            ("top.rs", "pub fn g() {} pub struct T;"),
+        ]);
+        assert_eq!(pairs(&imports), [("base", "top")], "{attribute}");
+    }
+    let (_folder, imports) = crate_of(&[
+        ("lib.rs", "mod base; mod top;"),
+        (
+            "base.rs",
+            "#[serde(remote = \"crate::top::T\", rename_all = \"crate::top\")] struct A;",
+        ),
+        ("top.rs", "pub struct T;"),
+    ]);
+    assert_eq!(pairs(&imports), [("base", "top")]);
 }
 
 #[test]
