@@ -105,7 +105,7 @@ pub enum VolumeCommand {
         #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_hyphen_values = true)]
         size: Bytes,
         /// Shrink it although something is lost: recordings, a file system, written data past the new
-        /// size, or what an NBD client has open.
+        /// size, or what is in use through its export.
         #[arg(long)]
         force: bool,
     },

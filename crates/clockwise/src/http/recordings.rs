@@ -171,7 +171,7 @@ impl From<OpenError> for Problem {
                     ),
                     ArchiveError::Exported(_) => (
                         StatusCode::CONFLICT,
-                        "disconnect that client, or name another volume",
+                        "end that use first, or name another volume",
                     ),
                     ArchiveError::Small { .. } => (
                         StatusCode::UNPROCESSABLE_ENTITY,

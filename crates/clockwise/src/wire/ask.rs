@@ -62,7 +62,7 @@ pub struct ResizeVolume {
     #[serde(default)]
     pub placement: PlacementAsk,
     /// Whether it shrinks although something is lost: recordings, a file system, written data past the
-    /// new size, or what an NBD client has open.
+    /// new size, or what is in use through its export.
     #[serde(default)]
     pub force: bool,
 }
@@ -98,8 +98,8 @@ pub struct ReserveStream {
     pub volume: String,
     /// Which way.
     pub op: StreamOp,
-    /// Whether it records over recordings (then from the volume's beginning on), a file system, or what an NBD client has
-    /// open.
+    /// Whether it records over recordings (then from the volume's beginning on), a file system, or what is in use
+    /// through its export.
     #[serde(default)]
     pub force: bool,
     /// Its rate.

@@ -97,7 +97,7 @@ pub enum ArchiveError {
     },
     /// Nothing was written to it yet, and somebody else is about to.
     #[error(
-        "nothing was written to volume {0:?} yet, and an NBD client has it open: recordings and what that client writes would destroy each other"
+        "nothing was written to volume {0:?} yet, and it is in use through its export: recordings and what is written there would destroy each other"
     )]
     Exported(String),
     /// It could not be read or written.

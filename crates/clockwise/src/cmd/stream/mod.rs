@@ -76,8 +76,8 @@ pub enum StreamCommand {
         /// Go on at the beginning of the volume's range when its end is reached.
         #[arg(long)]
         wrap: bool,
-        /// Record although that destroys recordings (then from the volume's beginning on), a file system, or what an NBD
-        /// client has open.
+        /// Record although that destroys recordings (then from the volume's beginning on), a file system, or what is in
+        /// use through its export.
         #[arg(long)]
         force: bool,
     },
