@@ -137,13 +137,19 @@ fn is_file_name(volume: &Exported) -> bool {
     !DOTS.contains(&volume.name.as_str()) && !volume.name.contains(['/', '\0'])
 }
 
-/// Where an index of a file's runs ends up: the first byte from `from` on that is data or a hole.
+/// The first byte from `from` on that is data, or in a hole.
 fn next_of(opened: &Opened, from: u64, size: u64, is_hole: bool) -> Option<u64> {
     let block = opened.volume.alignment().0;
-    let range = from / block * block..size;
-    let mut runs = opened.volume.block_status(range, usize::MAX).into_iter();
-    let found = runs.find(|run| run.hole == is_hole);
-    found.map(|run| run.bytes.start.max(from))
+    let mut at = from / block * block;
+    while at < size {
+        // Two runs are of different kinds, unless somebody writes or discards meanwhile.
+        let runs = opened.volume.block_status(at..size, 2);
+        if let Some(run) = runs.iter().find(|run| run.hole == is_hole) {
+            return Some(run.bytes.start.max(from));
+        }
+        at = runs.last()?.bytes.end;
+    }
+    None
 }
 
 impl Filesystem for VolumesAsFiles {
