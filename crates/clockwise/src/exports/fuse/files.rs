@@ -99,7 +99,11 @@ impl Files {
 
     /// Opens the volume of a number once more.
     pub(super) fn open(&self, number: u64, shared: &Arc<Shared>) -> Result<Arc<Opened>, OpenError> {
+        if let Some(opened) = self.once_more(number) {
+            return Ok(opened);
+        }
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever was at it may have opened this one.
         if let Some(opened) = self.once_more(number) {
             return Ok(opened);
         }
