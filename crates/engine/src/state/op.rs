@@ -270,6 +270,9 @@ impl Op {
             active.completed = clock::now();
         }
         active.done = true;
+        if active.kind.is_change() {
+            active.volume.note_change(active.completed);
+        }
         let idle = active.charge.finished(
             &self.client.io,
             active.completed.saturating_since(active.submitted),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use sched::units::Bytes;
+use sched::units::{Bytes, Time};
 use volume::map::WriteSpan;
 use volume::{VolumeId, VolumeMap};
 
@@ -14,6 +14,7 @@ use super::op::Op;
 use super::request::IoFailure;
 use super::round::Round;
 use super::worker::{Job, Worker};
+use crate::clock;
 
 /// The gate is closed: a barrier waits or runs, and requests are held back behind it.
 const CLOSED: u64 = 1 << 63;
@@ -56,6 +57,8 @@ pub(crate) struct VolumeCore {
     pub(crate) id: VolumeId,
     pub(crate) name: String,
     map: RwLock<Arc<VolumeMap>>,
+    /// When what is in it may have changed last, at the latest; from when it is in use here on.
+    changed: AtomicU64,
     /// Requests under way, and [`CLOSED`].
     gate: AtomicU64,
     held: Mutex<Held>,
@@ -83,6 +86,7 @@ impl VolumeCore {
             id,
             name: name.to_owned(),
             map: RwLock::new(map),
+            changed: AtomicU64::new(clock::now().0),
             gate: AtomicU64::new(0),
             held: Mutex::default(),
             parked: Mutex::default(),
@@ -112,6 +116,16 @@ impl VolumeCore {
         self.map.read().size()
     }
 
+    /// What is in it has changed by then.
+    pub(crate) fn note_change(&self, at: Time) {
+        self.changed.fetch_max(at.0, Ordering::Relaxed);
+    }
+
+    /// When what is in it may have changed last.
+    pub(crate) fn changed(&self) -> Time {
+        Time(self.changed.load(Ordering::Relaxed))
+    }
+
     /// How much of it streams may reserve.
     pub(crate) fn reservable(&self) -> Bytes {
         Bytes(self.size().0.min(self.cut_at.load(Ordering::SeqCst)))
@@ -123,7 +137,11 @@ impl VolumeCore {
     }
 
     pub(crate) fn install(&self, map: Arc<VolumeMap>) {
-        *self.map.write() = map;
+        let size = map.size();
+        let before = std::mem::replace(&mut *self.map.write(), map);
+        if before.size() != size {
+            self.note_change(clock::now());
+        }
         self.cut_at.store(u64::MAX, Ordering::SeqCst);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sched::units::SECTOR_BYTES;
+use sched::units::{SECTOR_BYTES, Time};
 
 use crate::state::pool::io::IoCore;
 use crate::state::volume::VolumeCore;
@@ -43,6 +43,8 @@ pub struct VolumeInfo {
     pub users: Vec<String>,
     /// Why it takes no more writes, if it does not.
     pub poisoned: Option<String>,
+    /// When what is in it last changed, or when the pool was opened if that was later.
+    pub changed: Time,
 }
 
 /// Where a volume lies, in its own order: at most `limit` runs, from the extent with the byte `from` on.
@@ -103,5 +105,6 @@ pub(crate) fn info(io: &IoCore, volume: &VolumeCore) -> VolumeInfo {
         open_count: users.len() as u64,
         users,
         poisoned: volume.poisoned().map(|reason| reason.to_string()),
+        changed: volume.changed(),
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use engine::clock;
 use engine::volume_io::VolumeOp;
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
@@ -17,6 +18,7 @@ use fuser::{
     ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FallocateFlags, OFlags};
+use sched::units::{Nanos, Time};
 
 use super::Shared;
 use super::files::{Opened, ROOT};
@@ -42,8 +44,8 @@ const DOTS: [&str; 2] = [".", ".."];
 /// The file system.
 pub(super) struct VolumesAsFiles {
     shared: Arc<Shared>,
-    /// When it was mounted, which all times are.
-    since: SystemTime,
+    /// When it was mounted, by the pool's clock and by the host's.
+    since: (Time, SystemTime),
     owner: (u32, u32),
     /// Folders that are open, and the names that each had when it was.
     folders: Mutex<HashMap<u64, Vec<String>>>,
@@ -56,7 +58,7 @@ impl VolumesAsFiles {
         let group = rustix::process::getegid().as_raw();
         Self {
             shared,
-            since: SystemTime::now(),
+            since: (clock::now(), SystemTime::now()),
             owner: (user, group),
             folders: Mutex::default(),
             folder_numbers: AtomicU64::new(0),
@@ -67,23 +69,32 @@ impl VolumesAsFiles {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attributes(&self, number: u64, size: u64, written: u64) -> FileAttr {
-        let is_folder = number == ROOT;
-        let (kind, perm) = match is_folder {
-            true => (FileType::Directory, 0o700),
-            false => (FileType::RegularFile, 0o600),
+    /// An instant by the host's clock as that was at the mount, so that it is the same whenever it is asked for.
+    fn date_of(&self, at: Time) -> SystemTime {
+        let (since, date) = self.since;
+        let length = |nanos: Nanos| Duration::from_nanos(nanos.0);
+        date + length(at.saturating_since(since)) - length(since.saturating_since(at))
+    }
+
+    /// Those of a volume, or of the folder.
+    fn attributes(&self, number: u64, volume: Option<&Exported>) -> FileAttr {
+        let (kind, perm, nlink) = match volume {
+            None => (FileType::Directory, 0o700, 2),
+            Some(_) => (FileType::RegularFile, 0o600, 1),
         };
+        let changed = volume.map_or(self.since.1, |volume| self.date_of(volume.changed));
+        let written = volume.map_or(0, |volume| volume.written_bytes);
         FileAttr {
             ino: INodeNo(number),
-            size,
+            size: volume.map_or(0, |volume| volume.size_bytes),
             blocks: written.div_ceil(STAT_BLOCK_BYTES),
-            atime: self.since,
-            mtime: self.since,
-            ctime: self.since,
-            crtime: self.since,
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+            crtime: self.since.1,
             kind,
             perm,
-            nlink: if is_folder { 2 } else { 1 },
+            nlink,
             uid: self.owner.0,
             gid: self.owner.1,
             rdev: 0,
@@ -95,11 +106,11 @@ impl VolumesAsFiles {
     /// The attributes of the folder or of a volume that is there.
     fn attributes_of(&self, number: u64) -> Result<FileAttr, Errno> {
         if number == ROOT {
-            return Ok(self.attributes(ROOT, 0, 0));
+            return Ok(self.attributes(ROOT, None));
         }
         let name = self.shared.files.name_of(number).ok_or(Errno::ENOENT)?;
         let volume = self.shared.volumes.find(&name).ok_or(Errno::ENOENT)?;
-        Ok(self.attributes(number, volume.size_bytes, volume.written_bytes))
+        Ok(self.attributes(number, Some(&volume)))
     }
 
     /// The open volume, and its size and block size.
@@ -167,7 +178,7 @@ impl Filesystem for VolumesAsFiles {
         match name.and_then(|name| self.shared.volumes.find(name)) {
             Some(volume) => {
                 let number = self.shared.files.number_of(&volume.name);
-                let attributes = self.attributes(number, volume.size_bytes, volume.written_bytes);
+                let attributes = self.attributes(number, Some(&volume));
                 reply.entry(&KEPT_FOR, &attributes, Generation(0));
             }
             None => reply.error(Errno::ENOENT),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::pool::{Pool, Volume, VolumeInfo};
 use engine::stream::Refusal;
 use engine::volume_io::{BestEffortReservation, Client, ClientOptions, ReservedShare};
-use sched::units::Bytes;
+use sched::units::{Bytes, Time};
 
 use super::parts::{FIXED_BYTES, PARTS_MAX};
 use super::pending::REQUESTS_MAX;
@@ -33,6 +33,8 @@ pub(in crate::exports) struct Exported {
     pub(in crate::exports) written_bytes: u64,
     /// A disk has failed, and it takes no more writes.
     pub(in crate::exports) is_read_only: bool,
+    /// When what is in it last changed, whoever changed it.
+    pub(in crate::exports) changed: Time,
 }
 
 /// Why a volume is not opened.
@@ -101,6 +103,7 @@ impl Volumes {
             block_bytes,
             written_bytes: info.written_bytes,
             is_read_only: info.poisoned.is_some(),
+            changed: info.changed,
         }
     }
 
