@@ -1,12 +1,12 @@
 //! Names and numbers of files, and the files that are open.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use engine::pool::Volume;
+use engine::volume_io::Client;
 
 use super::completer::Completer;
 use super::lane::Lane;
@@ -169,18 +169,21 @@ impl Files {
 
 fn opened(name: &str, shared: &Arc<Shared>) -> Result<Opened, OpenError> {
     let volume = shared.volumes.open(name, &OPENER)?;
-    let lane = |completer: &Arc<Completer>| {
-        let client = shared.volumes.client(name, "fuse", &OPENER)?;
+    let completers = &shared.completers;
+    let clients = shared
+        .volumes
+        .clients(name, "fuse", &OPENER, completers.len())?;
+    let lane = |(client, completer): (Client, &Arc<Completer>)| {
         let lane = Arc::new(Lane::new(Arc::clone(shared), client, Arc::clone(&volume)));
         let number = completer.add(&lane);
-        let number = number.map_err(|error: io::Error| OpenError::Refused(error.to_string()))?;
+        let number = number.map_err(|error| OpenError::Refused(error.to_string()))?;
         Ok(Watched {
             lane,
             completer: Arc::clone(completer),
             number,
         })
     };
-    let lanes = shared.completers.iter().map(lane);
+    let lanes = clients.into_iter().zip(completers).map(lane);
     let lanes = lanes.collect::<Result<_, _>>()?;
     Ok(Opened { volume, lanes })
 }

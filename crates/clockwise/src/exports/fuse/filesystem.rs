@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use engine::clock;
 use engine::volume_io::VolumeOp;
@@ -17,6 +17,7 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use peers::seldom::Sparing;
 use rustix::fs::{FallocateFlags, OFlags};
 use sched::units::{Nanos, Time};
 
@@ -40,6 +41,9 @@ const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Names that are in every folder.
 const DOTS: [&str; 2] = [".", ".."];
+
+/// Files that could not be opened, in the log.
+static REFUSED: Sparing = Sparing::few();
 
 /// The file system.
 pub(super) struct VolumesAsFiles {
@@ -242,7 +246,10 @@ impl Filesystem for VolumesAsFiles {
             ),
             Err(OpenError::Unknown(_)) => reply.error(Errno::ENOENT),
             Err(OpenError::Refused(reason)) => {
-                tracing::warn!(%reason, "a file of the FUSE mount cannot be opened");
+                if let Some(untold) = REFUSED.turn(Instant::now()) {
+                    let volume = shared.files.name_of(number.0);
+                    tracing::warn!(volume, %reason, untold, "a file of the FUSE mount cannot be opened");
+                }
                 reply.error(Errno::ENOMEM);
             }
         }

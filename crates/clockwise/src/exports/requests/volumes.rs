@@ -124,13 +124,41 @@ impl Volumes {
         name: &str,
         opener: &Opener,
     ) -> Result<Client, OpenError> {
-        let options = ClientOptions {
+        let client = self.pool.client(name, self.options(of));
+        client.map_err(|refusal| OpenError::Refused(told(&refusal, opener)))
+    }
+
+    /// So many of them, or none.
+    pub(in crate::exports) fn clients(
+        &self,
+        of: &str,
+        name: &str,
+        opener: &Opener,
+        count: usize,
+    ) -> Result<Vec<Client>, OpenError> {
+        let mut clients = Vec::with_capacity(count);
+        for made in 0..count {
+            let client = self.pool.client(name, self.options(of));
+            let client = client.map_err(|refusal| match refusal {
+                // What those before it have is there again when they are gone.
+                Refusal::Memory { needed, available } => Refusal::Memory {
+                    needed: needed * count as u64,
+                    available: available + needed * made as u64,
+                },
+                refusal => refusal,
+            });
+            let client = client.map_err(|refusal| OpenError::Refused(told(&refusal, opener)));
+            clients.push(client?);
+        }
+        Ok(clients)
+    }
+
+    fn options(&self, of: &str) -> ClientOptions {
+        ClientOptions {
             fixed: Bytes(FIXED_BYTES as u64),
             in_flight_max: PARTS_MAX + REQUESTS_MAX,
             reservation: self.shares.get(of).cloned(),
-        };
-        let client = self.pool.client(name, options);
-        client.map_err(|refusal| OpenError::Refused(told(&refusal, opener)))
+        }
     }
 }
 
