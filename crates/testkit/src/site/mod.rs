@@ -187,7 +187,12 @@ impl Site {
     /// Serves the pool; returns when the server is ready.
     #[track_caller]
     pub fn serve(&self) -> Serve {
-        let mut serve = clockwise();
+        self.serve_by(clockwise())
+    }
+
+    /// The same by this command, which may be another user's.
+    #[track_caller]
+    pub fn serve_by(&self, mut serve: Command) -> Serve {
         serve
             .arg("--config")
             .arg(self.config())

@@ -162,6 +162,7 @@ impl Files {
         self.lanes().iter().for_each(|lane| lane.wake());
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let closed = std::mem::take(&mut *open);
+        self.clients.store(0, Ordering::Relaxed);
         drop(open);
         drop(closed);
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use engine::clock;
@@ -54,10 +54,13 @@ pub(super) struct VolumesAsFiles {
     /// Folders that are open, and the names that each had when it was.
     folders: Mutex<HashMap<u64, Vec<String>>>,
     folder_numbers: AtomicU64,
+    /// Dropped with all of this, when no thread takes requests any more. The last field, so that all else is gone
+    /// by then.
+    _alive: mpsc::Sender<()>,
 }
 
 impl VolumesAsFiles {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, alive: mpsc::Sender<()>) -> Self {
         let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         Self {
@@ -66,6 +69,7 @@ impl VolumesAsFiles {
             owner: (user, group),
             folders: Mutex::default(),
             folder_numbers: AtomicU64::new(0),
+            _alive: alive,
         }
     }
 
@@ -175,6 +179,11 @@ impl Filesystem for VolumesAsFiles {
         let _ = config.set_max_background(BACKGROUND_MAX);
         let _ = config.set_max_write(PART_BYTES as u32);
         Ok(())
+    }
+
+    /// The kernel sends nothing any more, not even that files are closed.
+    fn destroy(&mut self) {
+        self.shared.session_ended();
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

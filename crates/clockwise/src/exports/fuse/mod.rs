@@ -21,9 +21,11 @@ mod lane;
 mod mount_point;
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::{self, TryRecvError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,6 +66,9 @@ pub struct FuseConfig {
 #[derive(Debug)]
 struct Shared {
     volumes: Arc<Volumes>,
+    at: PathBuf,
+    /// The number of the mount's device, by which the kernel knows the connection, once it is mounted.
+    device: OnceLock<u32>,
     files: Files,
     counters: Counters,
     completers: Vec<Arc<Completer>>,
@@ -77,13 +82,9 @@ struct Shared {
 #[derive(Debug)]
 pub struct Mount {
     shared: Arc<Shared>,
-    at: PathBuf,
-    /// The number of the mount's device, by which the kernel knows the connection.
-    device: Option<u32>,
-    /// Ends when the mount has.
-    session: Option<JoinHandle<()>>,
     is_unmounted: bool,
-    session_ended: mpsc::Receiver<()>,
+    /// Disconnected when the threads that take requests have ended.
+    session: mpsc::Receiver<()>,
     completers: Vec<JoinHandle<()>>,
 }
 
@@ -102,7 +103,7 @@ impl Export for Mount {
 
     fn status(&self) -> ExportStatus {
         let sum = self.shared.counters.sum();
-        let at = self.is_mounted().then(|| self.at.display().to_string());
+        let at = self.device().map(|_| self.shared.at.display().to_string());
         ExportStatus {
             protocol: "fuse",
             at: at.into_iter().collect(),
@@ -117,14 +118,14 @@ impl Export for Mount {
 
     fn end(mut self: Box<Self>, within: Duration) {
         self.shared.is_draining.store(true, Ordering::Release);
-        if self.is_mounted() {
-            match mount_point::unmount(&self.at) {
+        if let Some(device) = self.device() {
+            match mount_point::unmount(&self.shared.at, device) {
                 Ok(()) => {
                     self.is_unmounted = true;
                     return;
                 }
                 Err(error) => tracing::warn!(
-                    mount = %self.at.display(),
+                    mount = %self.shared.at.display(),
                     open = self.shared.files.open_count(),
                     %error,
                     "volumes are still in use through their mount, such as by a loop device: what they are asked from \
@@ -147,21 +148,20 @@ impl Mount {
             .collect::<io::Result<_>>()?;
         let shared = Arc::new(Shared {
             volumes,
+            at: at.to_owned(),
+            device: OnceLock::new(),
             files: Files::default(),
             counters: Counters::default(),
             completers,
             is_draining: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
         });
-        let (ended, session_ended) = mpsc::channel();
+        let (alive, session) = mpsc::channel();
         // From here on a failure drops the mount, which ends the threads that have been started.
         let mut mount = Self {
             shared,
-            at: at.to_owned(),
-            device: None,
-            session: None,
             is_unmounted: false,
-            session_ended,
+            session,
             completers: Vec::new(),
         };
         for (number, completer) in mount.shared.completers.iter().enumerate() {
@@ -171,30 +171,38 @@ impl Mount {
                 .completers
                 .push(thread.spawn(move || completer.run())?);
         }
-        let files = VolumesAsFiles::new(Arc::clone(&mount.shared));
+        let files = VolumesAsFiles::new(Arc::clone(&mount.shared), alive);
         let session = Session::new(files, at, &options(count))?;
-        mount.device = mount_point::device(at);
-        let (shared, path) = (Arc::clone(&mount.shared), at.to_owned());
-        let thread = std::thread::Builder::new().name("fuse".into());
-        mount.session = Some(thread.spawn(move || {
-            let result = session.run();
-            if !shared.is_draining.load(Ordering::Acquire) {
-                tracing::warn!(
-                    mount = %path.display(),
-                    error = result.err().map(|error| error.to_string()),
-                    "volumes are no longer files: somebody has unmounted them; starting the server again mounts them"
-                );
-            }
-            // Nobody waits for it when the mount has been given up.
-            let _ = ended.send(());
-        })?);
+        let device = mount_point::device(at);
+        let device =
+            device.ok_or_else(|| io::Error::other("it is not in the kernel's table of mounts"))?;
+        mount.shared.device.get_or_init(|| device);
+        // Dropped, it would unmount whatever is at the path by then.
+        let _never_dropped = ManuallyDrop::new(session.spawn()?);
         Ok(mount)
     }
 
-    /// Whether nobody has unmounted it.
-    fn is_mounted(&self) -> bool {
-        let session = self.session.as_ref();
-        session.is_some_and(|session| !session.is_finished())
+    /// The device, while the kernel's requests are taken.
+    fn device(&self) -> Option<u32> {
+        let is_over = self.session.try_recv() == Err(TryRecvError::Disconnected);
+        self.shared.device.get().copied().filter(|_| !is_over)
+    }
+}
+
+impl Shared {
+    /// No thread takes requests any more.
+    fn session_ended(&self) {
+        let Some(device) = self.device.get() else {
+            return;
+        };
+        if !self.is_draining.load(Ordering::Acquire) {
+            tracing::warn!(
+                mount = %self.at.display(),
+                "volumes are no longer files: somebody has unmounted them or ended their connection; starting the server again mounts them"
+            );
+        }
+        self.files.stop();
+        mount_point::clear(&self.at, *device);
     }
 }
 
@@ -202,8 +210,9 @@ impl Drop for Mount {
     fn drop(&mut self) {
         self.shared.is_draining.store(true, Ordering::Release);
         self.shared.is_stopped.store(true, Ordering::Release);
-        if !self.is_unmounted && self.is_mounted() {
-            mount_point::give_up(&self.at, self.device);
+        let device = self.device();
+        if let Some(device) = device.filter(|_| !self.is_unmounted) {
+            mount_point::give_up(&self.shared.at, device);
         }
         self.shared.files.stop();
         self.shared.completers.iter().for_each(|of| of.stop());
@@ -212,10 +221,8 @@ impl Drop for Mount {
             let _ = thread.join();
         }
         // Where this user may not end the kernel's connection, its threads end with the process.
-        if let Some(session) = self.session.take()
-            && self.session_ended.recv_timeout(ENDED_WITHIN).is_ok()
-        {
-            let _ = session.join();
+        if device.is_some() {
+            let _ = self.session.recv_timeout(ENDED_WITHIN);
         }
     }
 }

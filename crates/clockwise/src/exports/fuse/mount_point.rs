@@ -1,7 +1,7 @@
 //! Where volumes may be mounted, and unmounting.
 //!
 //! A mount point that hangs or is dead is found in the kernel's table of mounts, which asks no file
-//! system. The server never reads its own mount.
+//! system. The server never asks its own mount while it takes requests.
 
 use std::ffi::OsString;
 use std::io;
@@ -203,11 +203,21 @@ fn state_of(at: &Path) -> State {
     }
 }
 
-/// Unmounts what nobody uses.
+/// Whether the mount of that device is what is found there: not another that was mounted since, in its place or
+/// over it.
+fn is_at(at: &Path, device: u32) -> bool {
+    self::device(at) == Some(device)
+}
+
+/// Unmounts the server's own mount, of that `device`, if nobody uses it.
 ///
 /// # Errors
-/// When somebody does.
-pub(super) fn unmount(at: &Path) -> io::Result<()> {
+/// When somebody does, or it is not found there.
+pub(super) fn unmount(at: &Path, device: u32) -> io::Result<()> {
+    if !is_at(at, device) {
+        let text = "somebody has taken it away from its place, or mounted something over it";
+        return Err(io::Error::other(text));
+    }
     match umount2(at, MntFlags::UMOUNT_NOFOLLOW) {
         Err(Errno::EPERM) => fusermount(at, &["-u", "-q"]),
         result => result.map_err(io::Error::from),
@@ -225,15 +235,27 @@ fn detach(at: &Path) -> io::Result<()> {
 
 /// The same of the server's own mount, of that `device`. Whatever still uses it is refused from here on, so
 /// that nobody waits for an answer.
-pub(super) fn give_up(at: &Path, device: Option<u32>) {
+pub(super) fn give_up(at: &Path, device: u32) {
+    let is_there = is_at(at, device);
     let flags = MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_FORCE | MntFlags::MNT_DETACH;
-    if umount2(at, flags).is_ok() {
+    if is_there && umount2(at, flags).is_ok() {
         return;
     }
-    if let Some(device) = device {
-        // Where this is not mounted or not permitted, the connection ends with the process.
-        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{device}/abort"), "1");
+    // Where this is not mounted or not permitted, the connection ends with the process.
+    let _ = std::fs::write(format!("/sys/fs/fuse/connections/{device}/abort"), "1");
+    if is_there {
+        detach_own(at);
     }
+}
+
+/// The same of one of that `device` whose session has ended. Its number may be another's by now, which lives.
+pub(super) fn clear(at: &Path, device: u32) {
+    if is_at(at, device) && matches!(state_of(at), State::Dead) {
+        detach_own(at);
+    }
+}
+
+fn detach_own(at: &Path) {
     if let Err(error) = detach(at) {
         tracing::warn!(mount = %at.display(), %error, "the mount cannot be unmounted; the next start does so");
     }
