@@ -6,14 +6,18 @@
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use testkit::site::{Site, call, read_text};
-use testkit::skip::have;
+use testkit::nbd::Wire;
+use testkit::site::{Site, call, clockwise, outcome, read_text};
+use testkit::skip::{have, skipped, tool};
 use testkit::{pattern, seed, until};
 
 use crate::fuse_support::{
-    Mounted, attach, detach, is_mounted, may_mount, mount, open_with, read_at, run,
+    Mounted, Undo, attach, detach, is_mounted, is_mounted_from, may_mount, mount, open_with,
+    read_at, run,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -284,6 +288,29 @@ fn btrfs_lives_on_a_volume() {
 }
 
 #[test]
+fn a_loop_device_takes_note_of_a_new_size() {
+    let Some(mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    let Some((device, _detached)) = attach(&mounted.file("v")) else {
+        return;
+    };
+    let size = || {
+        let name = device.trim_start_matches("/dev/");
+        let sectors = read_text(Path::new(&format!("/sys/block/{name}/size")));
+        sectors.trim().parse::<u64>().expect("a number") * 512
+    };
+    assert_eq!(size(), 4 * MIB);
+    let grow = ["volume", "grow", "v", "--size", "8MiB"];
+    mounted.site.run(&grow).done();
+    let data = std::fs::metadata(mounted.file("v")).expect("a file");
+    assert_eq!(data.len(), 8 * MIB);
+    run("losetup", &["--set-capacity", &device]);
+    assert_eq!(size(), 8 * MIB);
+    detach(&device);
+}
+
+#[test]
 fn fio_finds_what_it_wrote() {
     if !have("fio") {
         return;
@@ -426,6 +453,266 @@ fn what_was_synced_is_there_after_a_kill_and_the_dead_mount_is_cleared() {
     }
     mounted.end();
     assert!(!is_mounted(&mounted.mount()), "one mount, and it is gone");
+}
+
+/// How many chunks are written by a server that is killed.
+const CHUNKS: u64 = 4096;
+
+/// That a chunk has data is durable with the first write to it, if that is forced.
+#[test]
+fn what_was_written_with_o_dsync_is_there_after_a_kill() {
+    let names = ["a", "b", "c"];
+    let Some(mut mounted) = Mounted::new(&names.map(|name| (name, CHUNKS * 4096 / MIB))) else {
+        return;
+    };
+    let mut rng = StdRng::seed_from_u64(seed("kills of forced writes", None));
+    for (name, flags) in names
+        .into_iter()
+        .zip([OFlags::DSYNC, OFlags::SYNC, OFlags::DSYNC])
+    {
+        let file = open_with(&mounted.file(name), flags).expect("it can be opened");
+        let server = mounted.server.take().expect("a server");
+        let answered = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for chunk in 0..CHUNKS {
+                    if file
+                        .write_all_at(&pattern(chunk, 4096), chunk * 4096)
+                        .is_err()
+                    {
+                        return;
+                    }
+                    answered.store(chunk + 1, Ordering::Release);
+                }
+            });
+            let enough = rng.random_range(1..200);
+            until("it is written", || {
+                answered.load(Ordering::Acquire) >= enough
+            });
+            server.kill();
+            writer.join().expect("the writer ends with the server");
+        });
+        drop(file);
+        mounted.serve();
+        let file = mounted.open(name);
+        for chunk in 0..answered.into_inner() {
+            assert!(
+                read_at(&file, chunk * 4096, 4096) == pattern(chunk, 4096),
+                "chunk {chunk}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_is_newer_after_each_change_whoever_made_it() {
+    let Some(mut mounted) = Mounted::new(&[("v", 4), ("other", 4)]) else {
+        return;
+    };
+    let newest = |mounted: &Mounted, name| {
+        let data = std::fs::metadata(mounted.file(name)).expect("a file");
+        let [changed, status] = [
+            (data.mtime(), data.mtime_nsec()),
+            (data.ctime(), data.ctime_nsec()),
+        ];
+        assert_eq!(changed, status);
+        changed
+    };
+    let other = newest(&mounted, "other");
+    let mut last = newest(&mounted, "v");
+    let mut is_newer = |mounted: &Mounted, what: &str| {
+        let now = newest(mounted, "v");
+        assert!(now > last, "{what}: {now:?} after {last:?}");
+        last = now;
+    };
+    let file = mounted.open("v");
+    let mut wire = Wire::structured(&mounted.site.path("nbd.sock"), "v");
+    for _ in 0..3 {
+        file.write_all_at(&pattern(1, 4096), 0).expect("a write");
+        is_newer(&mounted, "a write");
+        fallocate(&file, PUNCH, 0, MIB).expect("a hole");
+        is_newer(&mounted, "a hole");
+        assert_eq!(wire.write(0, 0, &pattern(2, 4096)).error, 0);
+        is_newer(&mounted, "a write by NBD");
+    }
+    let resize = |command: &str, more: &[&str]| {
+        let resize = [&["volume", command, "v", "--size"], more].concat();
+        mounted.site.run(&resize).done();
+    };
+    resize("shrink", &["2MiB", "--force"]);
+    resize("grow", &["4MiB"]);
+    is_newer(&mounted, "another size");
+    let before = newest(&mounted, "v");
+    read_at(&file, 0, 8192);
+    file.sync_all().expect("a flush");
+    assert_eq!(newest(&mounted, "v"), before, "nothing has changed");
+    assert_eq!(newest(&mounted, "other"), other);
+    drop((file, wire));
+    mounted.end();
+    mounted.serve();
+    is_newer(&mounted, "another server");
+}
+
+/// A mount as the kernel ends it: without a word about files that are open.
+#[test]
+fn a_server_goes_on_when_its_mount_is_forced_away() {
+    let Some(mut mounted) = Mounted::new(&[("v", 4), ("w", 4)]) else {
+        return;
+    };
+    let at = mounted.mount().display().to_string();
+    let file = mounted.open("v");
+    file.write_all_at(&pattern(1, 4096), 0).expect("a write");
+    mounted
+        .site
+        .run(&["volume", "delete", "v"])
+        .fails(1, &["in use by the FUSE mount"]);
+    // It fails, as a file is open, and has ended the connection.
+    let _ = outcome(tool("umount").args(["--force", &at]));
+    let gone = file.write_at(&pattern(1, 4096), 0).expect_err("it is gone");
+    assert_eq!(errno(&gone), Some(Errno::NOTCONN), "{gone}");
+    until("the volume is not in use", || {
+        mounted.site.run(&["volume", "delete", "v"]).code == 0
+    });
+    until("nothing is mounted", || !is_mounted(&mounted.mount()));
+    let (_, said) = call(&mounted.site, "GET", "/v1/status", "");
+    assert_eq!(said["exports"][1]["clients"], 0);
+    let mut wire = Wire::structured(&mounted.site.path("nbd.sock"), "w");
+    assert_eq!(wire.write(0, 0, &pattern(2, 4096)).error, 0);
+    drop(wire);
+    let log = mounted.end();
+    assert!(log.contains("volumes are no longer files"), "{log}");
+    assert!(!is_mounted(&mounted.mount()));
+    drop(file);
+    mounted.serve();
+    assert!(read_at(&mounted.open("w"), 0, 4096) == pattern(2, 4096));
+}
+
+#[test]
+fn what_others_mount_in_the_place_of_volumes_stays() {
+    let Some(mut mounted) = Mounted::new(&[("v", 4)]) else {
+        return;
+    };
+    let at = mounted.mount().display().to_string();
+    let there = || is_mounted_from(Path::new(&at), "something");
+    let file = mounted.open("v");
+    run("mount", &["-t", "tmpfs", "something", &at]);
+    let _undo = Undo::new("umount", &[&at]);
+    let log = mounted.end();
+    assert!(log.contains("mounted something over it"), "{log}");
+    assert!(there(), "what is mounted over it stays: {log}");
+    let gone = file.write_at(&[0; 512], 0).expect_err("nobody serves it");
+    assert!(
+        [Some(Errno::NOTCONN), Some(Errno::CONNABORTED)].contains(&errno(&gone)),
+        "{gone}"
+    );
+    drop(file);
+    run("umount", &[&at]);
+    mounted.serve();
+    run("umount", &[&at]);
+    run("mount", &["-t", "tmpfs", "something", &at]);
+    let log = mounted.end();
+    assert!(there(), "what is mounted instead stays: {log}");
+    run("umount", &[&at]);
+}
+
+/// The user and group that others' files do not belong to.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn volumes_are_mounted_by_a_server_that_is_not_roots() {
+    if !may_mount() || !have("fusermount3") {
+        return;
+    }
+    let device = std::fs::metadata("/dev/fuse").expect("it is there");
+    if device.mode() & 0o006 != 0o006 {
+        return skipped("only root may open /dev/fuse");
+    }
+    let mut mounted = Mounted::configured("64MiB");
+    let site = &mounted.site;
+    let chown = |path: &Path| {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("it is root's");
+    };
+    for path in [site.folder.path(), &site.config(), &mounted.mount()] {
+        chown(path);
+    }
+    // Where it was built others may not look.
+    let program = site.path("program");
+    std::fs::copy(clockwise().get_program(), &program).expect("room");
+    let by_nobody = |program: &Path| {
+        let mut command = std::process::Command::new(program);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let command = |arguments: &[&str]| {
+        let mut command = by_nobody(&program);
+        command.arg("--config").arg(site.config());
+        command.args(arguments);
+        command
+    };
+    outcome(&mut command(&["pool", "create"])).done();
+    let server = site.serve_by(by_nobody(&program));
+    outcome(&mut command(&["volume", "create", "v", "--size", "4MiB"])).done();
+    let (from, to) = (site.path("from"), site.path("to"));
+    std::fs::write(&from, pattern(1, MIB as usize)).expect("room");
+    let copy = |from: &Path, to: &Path| {
+        let mut copy = by_nobody(Path::new("dd"));
+        copy.arg(format!("if={}", from.display()));
+        copy.arg(format!("of={}", to.display()));
+        outcome(copy.args(["bs=64K", "count=16", "conv=notrunc,fsync"])).done();
+    };
+    copy(&from, &mounted.file("v"));
+    copy(&mounted.file("v"), &to);
+    assert!(std::fs::read(&to).expect("it is there") == pattern(1, MIB as usize));
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!is_mounted(&mounted.mount()), "{log}");
+    // In use, and killed: the next one clears what is left.
+    let server = site.serve_by(by_nobody(&program));
+    server.kill();
+    assert!(is_mounted(&mounted.mount()));
+    mounted.server = Some(site.serve_by(by_nobody(&program)));
+    mounted.end();
+    assert!(!is_mounted(&mounted.mount()));
+}
+
+#[test]
+fn short_memory_makes_requests_wait_and_opening_fail_until_there_is_some() {
+    let Some(mut mounted) = Mounted::with("8MiB", &[("v", 16)]) else {
+        return;
+    };
+    let file = mounted.open("v");
+    let names: Vec<_> = (0..70).map(|number| format!("v{number}")).collect();
+    for name in &names {
+        let body = format!("{{\"name\": {name:?}, \"size_bytes\": {MIB}}}");
+        assert_eq!(call(&mounted.site, "POST", "/v1/volumes", &body).0, 201);
+    }
+    let try_open = |name: &String| File::open(mounted.file(name));
+    let mut open: Vec<_> = names.iter().map(try_open).collect();
+    let refused = open.iter().filter_map(|file| file.as_ref().err());
+    let refused: Vec<_> = refused.map(errno).collect();
+    assert!(!refused.is_empty(), "all of them have memory");
+    assert!(refused.iter().all(|errno| *errno == Some(Errno::NOMEM)));
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let file = &file;
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let data = pattern(part * 10 + round, 3 * MIB as usize);
+                    file.write_all_at(&data, part * 4 * MIB).expect("a write");
+                    assert!(read_at(file, part * 4 * MIB, data.len()) == data);
+                }
+            });
+        }
+    });
+    open.clear();
+    let last = names.last().expect("there are some");
+    until("there is memory again", || try_open(last).is_ok());
+    drop(file);
+    let log = mounted.end();
+    // For each thread, of which there are four at most.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let needs = format!("a file that is open needs {} KiB", 64 * threads.min(4));
+    assert!(log.contains(&needs), "{log}");
 }
 
 #[test]

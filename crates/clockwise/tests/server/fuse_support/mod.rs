@@ -33,23 +33,33 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// A pool, mounted, with these volumes (name, MiB). `None` where nothing can be mounted.
     pub(crate) fn new(volumes: &[(&str, u64)]) -> Option<Self> {
+        Self::with("64MiB", volumes)
+    }
+
+    /// The same with so much memory.
+    pub(crate) fn with(memory: &str, volumes: &[(&str, u64)]) -> Option<Self> {
         may_mount().then(|| {
-            let site = Site::new(0);
-            let text = format!(
-                "[server]\napi = \"api.sock\"\nrealtime = false\n[nbd]\nunix = \"nbd.sock\"\n[fuse]\nmount = \"volumes\"\n\
-                 [pool]\nextent = \"1MiB\"\n[memory]\ntotal = \"64MiB\"\n\
-                 [[disk]]\npath = \"disk\"\nkind = \"file\"\nsize = \"{DISK_MIB}MiB\"\n"
-            );
-            std::fs::write(site.config(), text).expect("the configuration can be written");
-            std::fs::create_dir(site.path("volumes")).expect("a mount point");
-            site.run(&["pool", "create"]).done();
-            let mut mounted = Self { site, server: None };
+            let mut mounted = Self::configured(memory);
+            mounted.site.run(&["pool", "create"]).done();
             mounted.serve();
             for (name, mib) in volumes {
                 mounted.create(name, *mib);
             }
             mounted
         })
+    }
+
+    /// A mount point, and a pool that is to be made.
+    pub(crate) fn configured(memory: &str) -> Self {
+        let site = Site::new(0);
+        let text = format!(
+            "[server]\napi = \"api.sock\"\nrealtime = false\n[nbd]\nunix = \"nbd.sock\"\n[fuse]\nmount = \"volumes\"\n\
+             [pool]\nextent = \"1MiB\"\n[memory]\ntotal = \"{memory}\"\n\
+             [[disk]]\npath = \"disk\"\nkind = \"file\"\nsize = \"{DISK_MIB}MiB\"\n"
+        );
+        std::fs::write(site.config(), text).expect("the configuration can be written");
+        std::fs::create_dir(site.path("volumes")).expect("a mount point");
+        Self { site, server: None }
     }
 
     #[track_caller]
@@ -121,6 +131,15 @@ pub(crate) fn is_mounted(at: &Path) -> bool {
     table.lines().any(|line| line.contains(&field))
 }
 
+/// Whether what is seen there was mounted from that source.
+pub(crate) fn is_mounted_from(at: &Path, source: &str) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    let at = at.canonicalize().unwrap_or_else(|_| at.to_owned());
+    let field = format!(" {} ", at.display());
+    let last = table.lines().rfind(|line| line.contains(&field));
+    last.is_some_and(|line| line.contains(&format!(" {source} ")))
+}
+
 /// Opens a file in such a way.
 pub(crate) fn open_with(path: &Path, flags: rustix::fs::OFlags) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
@@ -143,6 +162,12 @@ pub(crate) fn run(name: &str, arguments: &[&str]) -> String {
 
 /// Runs a command when dropped, to undo what another did.
 pub(crate) struct Undo(&'static str, Vec<String>);
+
+impl Undo {
+    pub(crate) fn new(name: &'static str, arguments: &[&str]) -> Self {
+        Self(name, arguments.iter().map(|of| (*of).to_owned()).collect())
+    }
+}
 
 impl Drop for Undo {
     fn drop(&mut self) {
