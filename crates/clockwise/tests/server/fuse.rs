@@ -231,7 +231,7 @@ fn a_file_system_lives(kind: &str, make: &[&str], check: &[&str]) {
         return;
     };
     let data = pattern(6, 20 << 20);
-    let Some((device, _detached)) = attach(&mounted.file("v")) else {
+    let Some((device, undo)) = attach(&mounted.file("v")) else {
         return;
     };
     run(make[0], &[&make[1..], &[&device]].concat());
@@ -252,10 +252,10 @@ fn a_file_system_lives(kind: &str, make: &[&str], check: &[&str]) {
         run("umount", &[&shown]);
     }
     run(check[0], &[&check[1..], &[&device]].concat());
-    detach(&device);
+    detach(&device, undo);
     mounted.end();
     mounted.serve();
-    let (device, _detached) = attach(&mounted.file("v")).expect("as before");
+    let (device, undo) = attach(&mounted.file("v")).expect("as before");
     run(check[0], &[&check[1..], &[&device]].concat());
     if let Some((folder, _unmounted)) = mount(&mounted.site, kind, &device) {
         assert!(std::fs::read(folder.join("film")).expect("it is there") == data);
@@ -268,7 +268,7 @@ fn a_file_system_lives(kind: &str, make: &[&str], check: &[&str]) {
         }
         run("umount", &[&folder.display().to_string()]);
     }
-    detach(&device);
+    detach(&device, undo);
 }
 
 /// So much of volume `v` is data.
@@ -298,7 +298,7 @@ fn a_loop_device_takes_note_of_a_new_size() {
     let Some(mounted) = Mounted::new(&[("v", 4)]) else {
         return;
     };
-    let Some((device, _detached)) = attach(&mounted.file("v")) else {
+    let Some((device, undo)) = attach(&mounted.file("v")) else {
         return;
     };
     let size = || {
@@ -313,7 +313,7 @@ fn a_loop_device_takes_note_of_a_new_size() {
     assert_eq!(data.len(), 8 * MIB);
     run("losetup", &["--set-capacity", &device]);
     assert_eq!(size(), 8 * MIB);
-    detach(&device);
+    detach(&device, undo);
 }
 
 #[test]

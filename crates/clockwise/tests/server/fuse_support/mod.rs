@@ -197,9 +197,11 @@ pub(crate) fn attach(file: &Path) -> Option<(String, Undo)> {
     Some((device, undo))
 }
 
-/// Detaches a device and waits until it is: the kernel does so when its last user has closed it.
-pub(crate) fn detach(device: &str) {
+/// Detaches a device and waits until it is: the kernel does so when its last user has closed it. It is not undone
+/// then once more, when the device may be another test's.
+pub(crate) fn detach(device: &str, undo: Undo) {
     run("losetup", &["--detach", device]);
+    std::mem::forget(undo);
     let name = device.trim_start_matches("/dev/");
     let backing = format!("/sys/block/{name}/loop/backing_file");
     until("the loop device is free", || !Path::new(&backing).exists());
