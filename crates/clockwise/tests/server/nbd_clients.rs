@@ -341,7 +341,6 @@ fn a_file_system_lives_in_a_volume() {
         run("sync", &["-f", &mounted.1[0]]);
         assert!(std::fs::read(folder.join("film")).unwrap() == data);
         run("umount", &[&mounted.1[0]]);
-        run("losetup", &["--detach", &device.1[1]]);
     }
     let rig = rig.restart();
     let fused = Fused::new(&rig, "v");
