@@ -57,7 +57,7 @@ pub(crate) struct VolumeCore {
     pub(crate) id: VolumeId,
     pub(crate) name: String,
     map: RwLock<Arc<VolumeMap>>,
-    /// When what is in it may have changed last, at the latest; from when it is in use here on.
+    /// When what is in it last changed since this was made, and at first when it was made.
     changed: AtomicU64,
     /// Requests under way, and [`CLOSED`].
     gate: AtomicU64,
@@ -121,7 +121,7 @@ impl VolumeCore {
         self.changed.fetch_max(at.0, Ordering::Relaxed);
     }
 
-    /// When what is in it may have changed last.
+    /// When what is in it last changed, at the earliest when the pool was opened.
     pub(crate) fn changed(&self) -> Time {
         Time(self.changed.load(Ordering::Relaxed))
     }

@@ -198,7 +198,8 @@ impl Shared {
         if !self.is_draining.load(Ordering::Acquire) {
             tracing::warn!(
                 mount = %self.at.display(),
-                "volumes are no longer files: somebody has unmounted them or ended their connection; starting the server again mounts them"
+                "volumes are no longer files: somebody has unmounted them or ended their connection; starting the server \
+                 again mounts them"
             );
         }
         self.files.stop();
