@@ -8,12 +8,12 @@
 //! | `GET`, `PATCH`, `DELETE /v1/volumes/{name}` | shows, grows or shrinks, deletes |
 //! | `GET /v1/volumes/{name}/places` | where a volume lies, in its own order |
 //! | `GET /v1/volumes/{name}/recordings` | what was recorded there over RTSP |
-//! | `GET /v1/volumes/{name}/recordings/{number}`, `/check` | one of them, and whether it is sound |
+//! | `GET /v1/volumes/{name}/recordings/{number}`, `/check`, `/index` | one of them, whether it is sound, and what its index says |
 //! | `DELETE /v1/volumes/{name}/recordings/{number}` | deletes a recording |
 //! | `GET`, `PATCH /v1/volumes/{name}/retention` | how much of what is recorded is kept |
 //! | `GET`, `POST /v1/sources` | lists the cameras that are pulled from, adds one |
 //! | `GET`, `DELETE /v1/sources/{name}` | shows, removes |
-//! | `GET /v1/sessions`, `GET`, `PATCH /v1/sessions/{number}` | who records and plays over RTSP, and what each has reserved |
+//! | `GET /v1/sessions`, `GET`, `PATCH`, `DELETE /v1/sessions/{number}` | who records and plays over RTSP, and what each has reserved |
 //! | `GET`, `POST`, `DELETE /v1/volumes/{name}/move` | progress of a move, moves, stops moving |
 //! | `GET`, `POST /v1/streams` | lists, reserves |
 //! | `GET`, `PATCH`, `DELETE /v1/streams/{id}` | reports, changes the rate, ends |

@@ -1,5 +1,5 @@
-//! What people read, word for word, where it is the same on every machine. `INSTA_UPDATE=always cargo
-//! test --test text` writes what has changed; read the difference before it is committed.
+//! What people read, word for word, where it is the same on every machine. `INSTA_UPDATE=always make
+//! test ARGS=server::text` writes what has changed; read the difference before it is committed.
 
 use crate::commands::commands;
 use clap::{CommandFactory, ValueEnum};

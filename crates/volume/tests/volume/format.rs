@@ -1,6 +1,6 @@
 //! The bytes on disk are pinned: a change of them is a change of the format, and needs a version.
 //!
-//! `CLOCKWISE_PIN=1 cargo test -p clockwise-volume --test format` writes the pinned bytes and the
+//! `CLOCKWISE_PIN=1 make test ARGS=volume::format` writes the pinned bytes and the
 //! corpus of the fuzz targets anew.
 
 use std::fmt::Write as _;
