@@ -22,7 +22,7 @@ fn a_recording_with_other_bytes_is_no_promise_kept() {
     let [report, damage] = ["report", "damage"].map(|name| elsewhere.path().join(name));
     std::fs::write(&damage, DAMAGE).expect("a file");
     let said = std::fs::File::create_new(&report).expect("a file for its report");
-    let command = demo(scratch.path(), &["--seconds", "30", "--no-edf"]);
+    let command = demo(scratch.path(), &["--seconds", "15", "--no-edf"]);
     let mut running = Running::begin_to(command, Stdio::from(said));
     running.until("Starting the streams");
     let folder = std::fs::read_dir(scratch.path())
