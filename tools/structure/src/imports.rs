@@ -52,7 +52,7 @@ pub(crate) fn of(all: &Crate) -> BTreeSet<Import> {
             reader.note(path);
         }
         for (_, path) in &module.re_exports {
-            // What a module makes known of its own parts is part of it.
+            // A re-export of a module's own parts imports nothing.
             if all
                 .find(module.id, path)
                 .is_some_and(|target| !all.is_within(target, module.id))

@@ -20,7 +20,7 @@ pub(crate) struct Module {
     pub(crate) re_exports: Vec<(String, Vec<String>)>,
     /// The same of names that only it and the modules within it see.
     pub(crate) uses: Vec<(String, Vec<String>)>,
-    /// What it holds, without its child modules and `use` items.
+    /// Its items, but for child modules and `use`.
     pub(crate) items: Vec<syn::Item>,
 }
 
@@ -151,7 +151,7 @@ impl Crate {
         for (known_as, path) in brought {
             let is_glob = known_as.is_empty();
             let left = match is_glob {
-                // What a module defines goes before what a glob brings.
+                // A definition goes before a glob import.
                 true if module.defines(name) => continue,
                 true => rest,
                 false if known_as == name => &rest[1..],

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::modules::Crate;
 
-/// What `cargo metadata` tells of a workspace.
+/// A workspace, as `cargo metadata` describes it.
 #[derive(Deserialize)]
 pub(crate) struct Workspace {
     workspace_root: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     name: String,
     manifest_path: PathBuf,
-    /// What its manifest asks for, for any platform.
+    /// The dependencies in its manifest, of every platform.
     pub(crate) dependencies: Vec<Dependency>,
     targets: Vec<Target>,
 }
@@ -45,7 +45,7 @@ impl Workspace {
     /// Asks cargo.
     ///
     /// # Errors
-    /// What cargo says if there is no such workspace.
+    /// The message of cargo, if there is no such workspace.
     pub(crate) fn read(root: &Path) -> Result<Self, String> {
         let output = Command::new("cargo")
             .args(["metadata", "--no-deps", "--format-version", "1"])

@@ -1,4 +1,4 @@
-//! What people read, word for word, where it is the same on every machine. `INSTA_UPDATE=always make
+//! The texts that people read, word for word, as far as every machine prints the same. `INSTA_UPDATE=always make
 //! test ARGS=server::text` writes what has changed; read the difference before it is committed.
 
 use crate::commands::commands;

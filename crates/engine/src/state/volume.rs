@@ -57,7 +57,7 @@ pub(crate) struct VolumeCore {
     pub(crate) id: VolumeId,
     pub(crate) name: String,
     map: RwLock<Arc<VolumeMap>>,
-    /// When what is in it last changed since this was made, and at first when it was made.
+    /// The last change of its content; at first, the instant at which this was made.
     changed: AtomicU64,
     /// Requests under way, and [`CLOSED`].
     gate: AtomicU64,
@@ -116,12 +116,12 @@ impl VolumeCore {
         self.map.read().size()
     }
 
-    /// What is in it has changed by then.
+    /// Notes that its content has changed, at that instant at the latest.
     pub(crate) fn note_change(&self, at: Time) {
         self.changed.fetch_max(at.0, Ordering::Relaxed);
     }
 
-    /// When what is in it last changed, at the earliest when the pool was opened.
+    /// The last change of its content, or the opening of the pool if that was later.
     pub(crate) fn changed(&self) -> Time {
         Time(self.changed.load(Ordering::Relaxed))
     }

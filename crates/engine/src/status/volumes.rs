@@ -43,7 +43,7 @@ pub struct VolumeInfo {
     pub users: Vec<String>,
     /// Why it takes no more writes, if it does not.
     pub poisoned: Option<String>,
-    /// When what is in it last changed, or when the pool was opened if that was later.
+    /// The last change of its content, or the opening of the pool if that was later.
     pub changed: Time,
 }
 

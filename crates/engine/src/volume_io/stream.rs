@@ -13,7 +13,8 @@ use crate::state::pool::core::PoolCore;
 use crate::state::stream::core::{Span, StreamCore};
 use crate::status::streams::{self, StreamStatus};
 
-/// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back, soon: nothing waits for that.
+/// An open reservation: guaranteed bandwidth, with buffers of its own. Dropping it gives it back soon
+/// after, and does not wait for that.
 pub struct Stream {
     core: Arc<StreamCore>,
     client: Client,
@@ -127,7 +128,8 @@ impl Stream {
         streams::stream(&self.pool.io, &self.core)
     }
 
-    /// The same for those who cannot part with it: it takes no more blocks. Not for threads of the pool.
+    /// Does the same without taking the stream, which takes no more blocks then. The pool's own threads must not call it: they do
+    /// the work that it waits for.
     pub fn give_back(&self) {
         self.pool.keeper.begin_close(&self.core);
         self.core.wait_left();

@@ -134,8 +134,8 @@ impl Part {
     }
 }
 
-/// A stream of a session. Dropping it waits until its share is given back, so that whoever is told that the session is
-/// over may reserve that share.
+/// A stream of a session. Dropping it waits until its share is given back: the answer to TEARDOWN comes after that, and
+/// the client may reserve the share again.
 struct Held(Stream);
 
 impl Deref for Held {

@@ -103,7 +103,7 @@ impl Files {
             return Ok(opened);
         }
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever was at it may have opened this one.
+        // Another thread may have opened it meanwhile.
         if let Some(opened) = self.once_more(number) {
             return Ok(opened);
         }

@@ -33,7 +33,7 @@ pub(in crate::exports) struct Exported {
     pub(in crate::exports) written_bytes: u64,
     /// A disk has failed, and it takes no more writes.
     pub(in crate::exports) is_read_only: bool,
-    /// When what is in it last changed, whoever changed it.
+    /// The last change of its content, by anybody.
     pub(in crate::exports) changed: Time,
 }
 
@@ -128,7 +128,7 @@ impl Volumes {
         client.map_err(|refusal| OpenError::Refused(told(&refusal, opener)))
     }
 
-    /// So many of them, or none.
+    /// Makes `count` clients, or none.
     pub(in crate::exports) fn clients(
         &self,
         of: &str,
@@ -140,7 +140,7 @@ impl Volumes {
         for made in 0..count {
             let client = self.pool.client(name, self.options(of));
             let client = client.map_err(|refusal| match refusal {
-                // What those before it have is there again when they are gone.
+                // The clients before this one are dropped, and their memory is free again.
                 Refusal::Memory { needed, available } => Refusal::Memory {
                     needed: needed * count as u64,
                     available: available + needed * made as u64,
