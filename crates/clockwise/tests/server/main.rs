@@ -13,6 +13,7 @@ mod described;
 mod errors;
 mod first_commands;
 mod fuse;
+mod fuse_mount;
 mod fuse_support;
 mod fuzz;
 mod kill;

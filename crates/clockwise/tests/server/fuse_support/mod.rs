@@ -12,6 +12,13 @@ use testkit::site::{Outcome, Serve, Site, outcome};
 use testkit::skip::{have, is_root, skipped, tool};
 use testkit::until;
 
+use rustix::io::Errno;
+
+/// The number of an error.
+pub(crate) fn errno(error: &std::io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+}
+
 /// Size of the disk: room for the smallest file system of each kind.
 const DISK_MIB: u64 = 768;
 
