@@ -359,6 +359,12 @@ fn is_empty(site: &Site, name: &str, length: u64) {
     let mut wire = Wire::structured(&site.path("nbd.sock"), name);
     let is_zero = content(&mut wire, length).iter().all(|byte| *byte == 0);
     assert!(is_zero, "{name} has what nobody wrote there");
+    close(site, name, wire);
+}
+
+/// Closes the only connection to a volume, and waits until the server has let go of the volume. Before that,
+/// nobody may delete it or record to it.
+fn close(site: &Site, name: &str, mut wire: Wire) {
     wire.request(cmd::DISC, 0, 0, 0, 0);
     assert!(wire.is_closed());
     let users = || call(site, "GET", &format!("/v1/volumes/{name}"), "").1["open_count"].clone();
@@ -390,7 +396,9 @@ fn what_was_answered_of_volumes_survives_a_kill_and_what_was_not_is_whole() {
             assert_eq!(wire.ask(cmd::FLUSH, 0, 0, 0).error, 0);
         }
         if is_by_stream(round) {
-            clear(&mut Wire::structured(&socket, FILM), BLOCK as u64);
+            let mut wire = Wire::structured(&socket, FILM);
+            clear(&mut wire, BLOCK as u64);
+            close(&site, FILM, wire);
             recorded[..BLOCK].fill(0);
         }
         volumes = killed(&site, server, round, &mut random, volumes, &mut seen);
@@ -428,6 +436,7 @@ fn what_was_answered_of_volumes_survives_a_kill_and_what_was_not_is_whole() {
                 "round {round}: sector {sector} of the film was flushed"
             );
         }
+        close(&site, FILM, wire);
         recorded = now;
     }
     println!("{seen:?}");
