@@ -20,7 +20,7 @@ use media::archive::retention::Retention;
 use media::camera::sources::Sources;
 use media::rtsp::access::{Access, REALM, UsersError};
 use media::rtsp::tls::TlsError;
-use peers::places::Places;
+use peers::connection_limits::ConnectionLimits;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
@@ -167,7 +167,7 @@ impl Server {
             tasks.push(tokio::spawn(api::serve(
                 listener,
                 router,
-                Some(Places::of(descriptors)),
+                Some(ConnectionLimits::of(descriptors)),
                 api::HEAD_WITHIN,
                 ended,
             )));
@@ -345,22 +345,27 @@ fn start_rtsp(
     let Some(rtsp) = &config.rtsp else {
         return Ok(None);
     };
-    media::Server::start(Arc::clone(archives), rtsp, access, Places::of(descriptors))
-        .map(Some)
-        .map_err(|error| {
-            let failed = Failure::failed(error.to_string());
-            match error {
-                media::StartError::Tls(TlsError::Open(path, _)) => {
-                    failed.help(format!("keep it from others: chmod o= {}", path.display()))
-                }
-                media::StartError::Tls(_) => failed.help(
-                    "name a certificate and its key, as PEM, under [rtsp] as `certificate` and `key`",
-                ),
-                _ => failed.help(
-                    "name another address under [rtsp], end what uses it, or see that it may be used",
-                ),
+    media::Server::start(
+        Arc::clone(archives),
+        rtsp,
+        access,
+        ConnectionLimits::of(descriptors),
+    )
+    .map(Some)
+    .map_err(|error| {
+        let failed = Failure::failed(error.to_string());
+        match error {
+            media::StartError::Tls(TlsError::Open(path, _)) => {
+                failed.help(format!("keep it from others: chmod o= {}", path.display()))
             }
-        })
+            media::StartError::Tls(_) => failed.help(
+                "name a certificate and its key, as PEM, under [rtsp] as `certificate` and `key`",
+            ),
+            _ => failed.help(
+                "name another address under [rtsp], end what uses it, or see that it may be used",
+            ),
+        }
+    })
 }
 
 async fn listen_http(address: std::net::SocketAddr) -> Result<TcpListener, Failure> {

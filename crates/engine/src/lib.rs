@@ -44,5 +44,7 @@ extern crate self as engine;
 /// `testkit::disks` of this very crate: those of `testkit` are of the one that it was linked with.
 #[cfg(test)]
 #[allow(dead_code, unreachable_pub, reason = "unit tests use some of it")]
-#[path = "../../testkit/src/disks/mod.rs"]
-mod test_rig;
+#[path = "../../testkit/src"]
+mod test_rig {
+    pub mod disks;
+}

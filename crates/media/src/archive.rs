@@ -18,7 +18,6 @@ mod frames;
 pub mod geometry;
 pub(crate) mod growth;
 pub mod index;
-pub mod keeping;
 mod listeners;
 mod opening;
 mod outline;
@@ -26,10 +25,11 @@ mod reading;
 mod rebuilding;
 mod resizing;
 pub mod retention;
+pub mod retention_record;
 mod sections;
 pub mod start;
 mod walking;
-pub mod wall;
+pub mod wall_clock;
 mod writing;
 
 use std::collections::{HashMap, VecDeque};
@@ -47,8 +47,10 @@ use sched::units::{Bytes, Time};
 use crate::archive::block::{BLOCK_BYTES, Block, FormatError, HEADER_BYTES, Header, Trailer};
 use crate::archive::geometry::Geometry;
 use crate::archive::index::{GROUP, Index};
-use crate::archive::keeping::{COPIES_AT, COPY_BYTES, Gone, Keep, Kept, RANGES_MAX};
-use crate::archive::retention::Looks;
+use crate::archive::retention::RetentionSchedule;
+use crate::archive::retention_record::{
+    COPIES_AT, COPY_BYTES, Gone, RANGES_MAX, RetentionLimits, RetentionRecord,
+};
 
 pub use error::ArchiveError;
 use finding::{Reader, newest, recordings};
@@ -164,7 +166,7 @@ pub struct Archive {
     header: Header,
     state: Mutex<State>,
     /// What is on the disks of it; locked before the state, and while it is changed there.
-    kept: Mutex<Kept>,
+    kept: Mutex<RetentionRecord>,
     /// Locked while places are discarded.
     writer: Mutex<Writer>,
     /// Nothing is pending any more.
@@ -172,7 +174,7 @@ pub struct Archive {
     /// Held by who makes the ring longer or shorter.
     resizing: Mutex<()>,
     /// Who looks at it.
-    looks: Option<Arc<Looks>>,
+    looks: Option<Arc<RetentionSchedule>>,
     /// Reads without a deadline.
     reads: AtomicU64,
 }
@@ -207,7 +209,7 @@ impl Archive {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, RetentionRecord> {
         // It is replaced as a whole.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,7 +315,7 @@ impl Archive {
 }
 
 /// Of so many blocks more than is kept is gone.
-fn blocks_of(keep: Keep, header: &Header) -> Option<u64> {
+fn blocks_of(keep: RetentionLimits, header: &Header) -> Option<u64> {
     let size = keep.size?;
     Some((size.get() / header.block_bytes).max(BLOCKS_MIN))
 }

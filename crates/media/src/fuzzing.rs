@@ -4,7 +4,7 @@ use sched::units::Nanos;
 
 use crate::archive::block::{Block, Header, Trailer, mend};
 use crate::archive::index::Index;
-use crate::archive::keeping::{COPY_BYTES, Kept, RANGES_MAX};
+use crate::archive::retention_record::{COPY_BYTES, RANGES_MAX, RetentionRecord};
 use crate::camera::source::{Credentials, Login};
 use crate::files::mp4;
 use crate::files::track::Track;
@@ -249,18 +249,18 @@ pub fn block(data: &[u8]) {
     let mut copy = data.to_vec();
     copy.resize(COPY_BYTES, 0);
     kept(&copy);
-    crate::archive::keeping::mend(&mut copy);
+    crate::archive::retention_record::mend(&mut copy);
     kept(&copy);
 }
 
 /// What is understood is ranges in order, and is read again as it is written.
 fn kept(copy: &[u8]) {
     // The first version had room for a few ranges more.
-    let parsed = Kept::parse(copy).ok();
+    let parsed = RetentionRecord::parse(copy).ok();
     if let Some(kept) = parsed.filter(|kept| kept.gone.ranges().len() <= RANGES_MAX) {
         let ranges = kept.gone.ranges();
         assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
-        assert_eq!(Kept::parse(&kept.encode()), Ok(kept));
+        assert_eq!(RetentionRecord::parse(&kept.encode()), Ok(kept));
     }
 }
 

@@ -26,7 +26,7 @@ use crate::archive::index::Key;
 use crate::archive::start::{Found, Start};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::play::trick::Keys;
-use crate::session::Permille;
+use crate::session::Scale;
 use crate::session::demand::PlayerDemand;
 use crate::session::negotiation::Negotiation;
 pub(crate) use continuation::Continuation;
@@ -71,9 +71,9 @@ struct Current {
 #[derive(Clone, Debug)]
 pub struct Manner {
     /// How fast it is shown.
-    pub scale: Permille,
+    pub scale: Scale,
     /// How fast it is sent, of how fast it is shown.
-    pub speed: Permille,
+    pub speed: Scale,
     /// What is not played then, in nanoseconds of the recording; backwards what is before. Below zero before it began.
     pub until_ns: Option<i128>,
     /// The track whose key frames are shown.
@@ -331,7 +331,7 @@ impl<'a> Playback<'a> {
 
     fn upcoming(&mut self) -> Option<Upcoming> {
         let (_, entry, _) = self.current.as_ref()?.packets.front()?;
-        let is_back = self.manner.scale < Permille(0);
+        let is_back = self.manner.scale < Scale(0);
         let is_over = self.manner.until_ns.is_some_and(|until| match is_back {
             true => i128::from(entry.media_ns) < until,
             false => i128::from(entry.media_ns) >= until,
@@ -422,7 +422,7 @@ impl<'a> Playback<'a> {
     /// Whether it goes backwards.
     #[must_use]
     pub fn is_back(&self) -> bool {
-        self.manner.scale < Permille(0)
+        self.manner.scale < Scale(0)
     }
 
     /// How far it has come: the time of the recording of the packet that was sent last.

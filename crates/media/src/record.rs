@@ -20,7 +20,7 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use crate::archive::Writing;
 use crate::archive::block::{Composer, Kind, Seal};
 use crate::archive::index::{self, Indexer};
-use crate::archive::wall;
+use crate::archive::wall_clock;
 use crate::record::missing::{Missing, Why};
 use crate::rtp::packet::Head;
 use crate::rtp::packet::{Clocks, HEADER_BYTES, Sequence};
@@ -29,7 +29,7 @@ use crate::rtp::reception::{ReceiverReport, Reception};
 use crate::sdp::Description;
 use crate::session::demand::{LOOK_EVERY, Pressure, RecorderDemand, Seen};
 use crate::session::negotiation::Negotiation;
-use crate::session::roster::Member;
+use crate::session::registry::Session;
 pub use datagrams::Left;
 use packets::Track;
 
@@ -85,7 +85,7 @@ struct Filling {
 }
 
 /// A recording on its way to the disks.
-pub struct Tape<'a> {
+pub struct RtpRecorder<'a> {
     writer: BlockWriter<'a>,
     writing: Writing,
     /// The description, in the blocks to come.
@@ -136,7 +136,7 @@ pub enum RecordError {
     Socket(#[from] io::Error),
 }
 
-impl<'a> Tape<'a> {
+impl<'a> RtpRecorder<'a> {
     /// A recording that begins now.
     ///
     /// # Errors
@@ -145,10 +145,10 @@ impl<'a> Tape<'a> {
         stream: &'a Stream,
         mut writing: Writing,
         description: &Description,
-        member: Arc<Member>,
+        member: Arc<Session>,
     ) -> Result<Self, RecordError> {
         let begun = clock::now();
-        writing.begin(wall::now_unix_ns(), begun, stream.changer());
+        writing.begin(wall_clock::now_unix_ns(), begun, stream.changer());
         let tracks = description.tracks().iter();
         let longest = description.clone().needing_just(BytesPerSecond(u64::MAX));
         let longest = longest.map_or(0, |of| of.text().len());
@@ -536,9 +536,9 @@ impl<'a> Tape<'a> {
     }
 }
 
-impl std::fmt::Debug for Tape<'_> {
+impl std::fmt::Debug for RtpRecorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tape")
+        f.debug_struct("RtpRecorder")
             .field("recording", &self.writing.number())
             .field("tally", &self.tally)
             .finish_non_exhaustive()

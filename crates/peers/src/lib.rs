@@ -2,5 +2,5 @@
 
 #![forbid(unsafe_code)]
 
-pub mod places;
-pub mod seldom;
+pub mod connection_limits;
+pub mod log_throttle;

@@ -108,7 +108,11 @@ impl Crate {
             };
             let child = match item.content {
                 Some((_, items)) => {
-                    self.add(Some(id), below, file.clone(), &folder.join(&name), items)?
+                    let folder = match path_of(&item.attrs) {
+                        Some(path) => file.with_file_name(path),
+                        None => folder.join(&name),
+                    };
+                    self.add(Some(id), below, file.clone(), &folder, items)?
                 }
                 None => {
                     let (found, folder) = file_of(&item.attrs, &name, &file, folder)?;
@@ -269,6 +273,21 @@ fn items_of(file: &Path) -> Result<Vec<syn::Item>, String> {
     Ok(parsed.items)
 }
 
+/// The value of a `path` attribute.
+fn path_of(attributes: &[syn::Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| {
+        if let syn::Meta::NameValue(pair) = &attribute.meta
+            && pair.path.is_ident("path")
+            && let syn::Expr::Lit(literal) = &pair.value
+            && let syn::Lit::Str(text) = &literal.lit
+        {
+            Some(text.value())
+        } else {
+            None
+        }
+    })
+}
+
 /// The file of a module, and the folder where the files of its children lie.
 fn file_of(
     attributes: &[syn::Attribute],
@@ -276,18 +295,10 @@ fn file_of(
     declared_in: &Path,
     folder: &Path,
 ) -> Result<(PathBuf, PathBuf), String> {
-    for attribute in attributes
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("path"))
-    {
-        if let syn::Meta::NameValue(pair) = &attribute.meta
-            && let syn::Expr::Lit(literal) = &pair.value
-            && let syn::Lit::Str(text) = &literal.lit
-        {
-            let file = declared_in.with_file_name(text.value());
-            let folder = file.with_file_name("");
-            return Ok((file, folder));
-        }
+    if let Some(path) = path_of(attributes) {
+        let file = declared_in.with_file_name(path);
+        let folder = file.with_file_name("");
+        return Ok((file, folder));
     }
     let candidates = [
         folder.join(format!("{name}.rs")),

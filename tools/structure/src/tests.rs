@@ -279,11 +279,11 @@ fn a_source_that_no_target_declares_is_found() {
         ("src/lost.rs", ""),
         (
             "tests/all/main.rs",
-            "mod one; #[path = \"../support/disks/mod.rs\"] mod rig;",
+            "mod one; #[path = \"../support\"] mod support { mod disks; }",
         ),
         ("tests/all/one.rs", ""),
         ("tests/all/two.rs", ""),
-        ("tests/support/disks/mod.rs", "mod part;"),
+        ("tests/support/disks.rs", "mod part;"),
         ("tests/support/disks/part.rs", ""),
         ("benches/speed.rs", "fn main() {}"),
     ]);

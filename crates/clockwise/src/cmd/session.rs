@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use media::session::roster::Does;
+use media::session::registry::Does;
 use sched::units::{Bytes, BytesPerSecond};
 
 use super::block_on;

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use engine::stream::{BUFFERS_MAX, Wish};
-use media::session::roster::{Does, Member};
+use media::session::registry::{Does, Session};
 use sched::units::{Bytes, BytesPerSecond};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -22,14 +22,14 @@ pub(super) fn routes() -> OpenApiRouter<Shared> {
 #[utoipa::path(get, path = "/v1/sessions", responses((status = 200, body = Vec<RtspSessionView>)))]
 async fn list(state: State<Shared>) -> Answer<Vec<RtspSessionView>> {
     answer(state.0, |app| {
-        let all = app.archives.roster().all();
+        let all = app.archives.registry().all();
         Ok(all.iter().map(|of| RtspSessionView::from(&**of)).collect())
     })
     .await
 }
 
-fn find(app: &App, number: u64) -> Result<std::sync::Arc<Member>, Problem> {
-    app.archives.roster().get(number).ok_or_else(|| {
+fn find(app: &App, number: u64) -> Result<std::sync::Arc<Session>, Problem> {
+    app.archives.registry().get(number).ok_or_else(|| {
         Problem::new(
             StatusCode::NOT_FOUND,
             format!("there is no session {number}, or not any more"),
@@ -88,7 +88,7 @@ async fn end(state: State<Shared>, PathPart(number): PathPart<u64>) -> Answer<Rt
         let (who, volume, recording) = (&about.who, &about.volume, about.recording);
         tracing::info!(session = number, %who, volume, recording, "a session is ended from outside");
         let last = RtspSessionView::from(&*session);
-        app.archives.roster().end(session);
+        app.archives.registry().end(session);
         Ok(last)
     })
     .await

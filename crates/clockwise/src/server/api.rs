@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::end_of;
-use peers::places::{Denials, Held, Places};
-use peers::seldom::Seldom;
+use peers::connection_limits::{ConnectionLimits, Denials, Held};
+use peers::log_throttle::LogThrottle;
 
 /// How long the head of a request may take to come, and a connection to say nothing.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -65,13 +65,13 @@ impl Listener for TcpListener {
 pub(super) async fn serve<L: Listener>(
     listener: L,
     router: impl Fn(Option<SocketAddr>) -> Router,
-    places: Option<Arc<Places>>,
+    places: Option<Arc<ConnectionLimits>>,
     head_within: Duration,
     ended: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
     // What is of the host's making is not drowned by what peers do.
-    let (mut denials, mut failures) = (Denials::default(), Seldom::default());
+    let (mut denials, mut failures) = (Denials::default(), LogThrottle::default());
     loop {
         tokio::select! {
             accepted = listener.next() => match accepted {
@@ -200,7 +200,7 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let router = Router::new().route("/", axum::routing::get(|| async { "well" }));
         // Two, one for each address.
-        let places = Places::of(8);
+        let places = ConnectionLimits::of(8);
         let serving = serve(
             listener,
             move |_| router.clone(),

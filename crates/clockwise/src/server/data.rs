@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::end_of;
 use crate::session::{Sessions, data};
-use peers::seldom::Seldom;
+use peers::log_throttle::LogThrottle;
 
 /// What clients are allowed until they have said which session is theirs.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Limits {
 }
 
 /// Tells of a client that is denied, or of many in one line: they may come as fast as they like.
-fn warn(seldom: &Mutex<Seldom>, reason: &str) {
+fn warn(seldom: &Mutex<LogThrottle>, reason: &str) {
     let mut seldom = seldom.lock().unwrap_or_else(PoisonError::into_inner);
     match seldom.turn(Instant::now()) {
         None => {}
@@ -52,9 +52,9 @@ pub(super) async fn serve(
     ended: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(limits.count_max));
-    let denials = Arc::new(Mutex::new(Seldom::default()));
+    let denials = Arc::new(Mutex::new(LogThrottle::default()));
     // Of the host's making, and not drowned by what clients do.
-    let failures = Mutex::new(Seldom::default());
+    let failures = Mutex::new(LogThrottle::default());
     loop {
         let connection = tokio::select! {
             accepted = listener.accept() => accepted,

@@ -3,7 +3,7 @@
 use media::archive::Frame;
 use media::archive::archives::Described;
 use media::archive::check::Report;
-use media::archive::keeping::Keep;
+use media::archive::retention_record::RetentionLimits;
 use sched::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -158,8 +158,8 @@ impl From<Report> for RecordingCheck {
     }
 }
 
-impl From<Keep> for RetentionView {
-    fn from(of: Keep) -> Self {
+impl From<RetentionLimits> for RetentionView {
+    fn from(of: RetentionLimits) -> Self {
         Self {
             keep_for_ns: of.age.map(Nanos::get),
             keep_bytes: of.size.map(Bytes::get),

@@ -1,6 +1,6 @@
 //! Sessions over RTSP.
 
-use media::session::roster::{Counts, Does, Member};
+use media::session::registry::{Counts, Does, Session};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -39,8 +39,8 @@ pub struct RtspSessionView {
     pub misses: u64,
 }
 
-impl From<&Member> for RtspSessionView {
-    fn from(of: &Member) -> Self {
+impl From<&Session> for RtspSessionView {
+    fn from(of: &Session) -> Self {
         let (about, status) = (of.about(), of.status());
         Self {
             number: of.number(),

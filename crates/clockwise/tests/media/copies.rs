@@ -17,9 +17,9 @@ use media::archive::Archive;
 use media::archive::block::Kind;
 use media::archive::start::Start;
 use media::play::{Manner, Origin, Playback, Upcoming};
-use media::record::Tape;
+use media::record::RtpRecorder;
 use media::rtp::packet::HEADER_BYTES;
-use media::session::Permille;
+use media::session::Scale;
 use sched::request::Op;
 use testkit::skip::skipped;
 
@@ -51,7 +51,7 @@ fn watch(first: *const u8) -> std::io::Result<Watch> {
 }
 
 /// Receives a body from a connection, where it stays; where that is.
-fn receive(tape: &mut Tape<'_>, from: &mut UnixStream, number: u16) -> *const u8 {
+fn receive(tape: &mut RtpRecorder<'_>, from: &mut UnixStream, number: u16) -> *const u8 {
     assert!(tape.make_room(BODY));
     let (mut filled, mut place) = (0, std::ptr::null());
     while filled < BODY {
@@ -69,7 +69,7 @@ fn receive(tape: &mut Tape<'_>, from: &mut UnixStream, number: u16) -> *const u8
 }
 
 /// Records packets, all but the first by UDP or in the connection; how often what is watched was touched.
-fn recorded(tape: &mut Tape<'_>, by_udp: bool) -> Watch {
+fn recorded(tape: &mut RtpRecorder<'_>, by_udp: bool) -> Watch {
     let (mut far, mut near) = UnixStream::pair().unwrap();
     let (here, there) = [(); 2]
         .map(|()| UdpSocket::bind("127.0.0.1:0").unwrap())
@@ -145,8 +145,8 @@ fn played(playback: &mut Playback<'_>, count: u16) -> (u64, u64) {
 fn player<'a>(stream: &'a Stream, archive: &'a Arc<Archive>, client: &'a Client) -> Playback<'a> {
     let recording = archive.recording(None).unwrap();
     let manner = Manner {
-        scale: Permille::ONE,
-        speed: Permille::ONE,
+        scale: Scale::ONE,
+        speed: Scale::ONE,
         until_ns: None,
         track: 0,
         clock_rates: vec![1_000],

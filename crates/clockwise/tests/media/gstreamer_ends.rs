@@ -244,7 +244,7 @@ fn a_server_that_is_killed_beside_gstreamer_has_what_was_flushed_and_nothing_res
             "{} of {there} blocks are left by {transport}, of which {flushed} were flushed",
             blocks(&site)
         );
-        // Places that were written for the first time since the last flush read as zeros.
+        // ConnectionLimits that were written for the first time since the last flush read as zeros.
         assert!(blocks(&site) >= flushed, "{flushed} were flushed: {found}");
         assert_eq!(
             (&found["damaged"], &found["lost"]),

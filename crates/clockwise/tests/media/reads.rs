@@ -13,7 +13,7 @@ use media::archive::block::Block;
 use media::archive::index::{GROUP, Named};
 use media::archive::start;
 use media::play::{Manner, Origin, Playback, Upcoming};
-use media::session::Permille;
+use media::session::Scale;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
@@ -103,8 +103,8 @@ fn playing_from_any_time_takes_two_reads_and_no_more() {
         let block = found.block.as_ref().unwrap();
         let memory = block.with(<[u8]>::as_ptr_range).unwrap();
         let manner = Manner {
-            scale: Permille::ONE,
-            speed: Permille::ONE,
+            scale: Scale::ONE,
+            speed: Scale::ONE,
             until_ns: None,
             track: PICTURE,
             clock_rates: vec![8_000, 90_000],
@@ -318,8 +318,8 @@ fn fast_play_is_where_it_has_asked_first() {
     let (archive, recording) = opened(&rig.client, &volume);
     let stream = player(&rig, &volume, &small);
     let manner = Manner {
-        scale: Permille(8_000),
-        speed: Permille::ONE,
+        scale: Scale(8_000),
+        speed: Scale::ONE,
         until_ns: None,
         track: PICTURE,
         clock_rates: vec![8_000, 90_000],

@@ -14,7 +14,7 @@ use media::files::Source;
 use media::files::cuts::Cuts;
 use media::play::trick::Keys;
 use media::sdp::Description;
-use media::session::Permille;
+use media::session::Scale;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
@@ -262,7 +262,7 @@ fn finds(
     let is_thinned = expected.values().any(|of| of.named != Named::All);
     for scale in [8_000, -3_000] {
         let from = if scale > 0 { 0 } else { u64::MAX };
-        let mut keys = Keys::new(archive, client, *recording, Permille(scale), from);
+        let mut keys = Keys::new(archive, client, *recording, Scale(scale), from);
         let mut shown = Vec::new();
         while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
             shown.push(key);
@@ -387,7 +387,7 @@ fn shows_what_is_whole(
     let whole: Vec<Key> = ending.iter().filter(is_whole).copied().collect();
     for scale in [8_000, -3_000] {
         let from = if scale > 0 { 0 } else { u64::MAX };
-        let mut keys = Keys::new(archive, &rig.client, *recording, Permille(scale), from);
+        let mut keys = Keys::new(archive, &rig.client, *recording, Scale(scale), from);
         let mut shown = 0;
         while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
             assert!(whole.contains(&key), "{what}: {key:?}");
@@ -507,7 +507,7 @@ fn what_is_being_recorded_is_shown_when_it_is_there_to_its_end() {
                 let known = archive.index_so_far_of(&rig.client, &recording, written - 1);
                 assert!(known.unwrap().is_some(), "{what}: {written} of {full}");
                 let keys = keys.get_or_insert_with(|| {
-                    Keys::new(&archive, &rig.client, recording, Permille(8_000), 0)
+                    Keys::new(&archive, &rig.client, recording, Scale(8_000), 0)
                 });
                 while let Some(key) = keys.next_key(|_, _| Nanos(0)).unwrap() {
                     assert!(key.end < Some(written), "{what}: {key:?} of {written}");

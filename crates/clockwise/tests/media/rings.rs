@@ -8,7 +8,7 @@ use engine::pool::{Placement, Volume};
 use engine::stream::{Stream, StreamSpec, Wish};
 use media::archive::block::Block;
 use media::archive::geometry::Geometry;
-use media::archive::keeping::{COPIES_AT, COPY_BYTES};
+use media::archive::retention_record::{COPIES_AT, COPY_BYTES};
 use media::archive::{Archive, Recording};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};

@@ -13,14 +13,14 @@ use media::archive::archives::Archives;
 use media::archive::block::{Block, Kind};
 use media::archive::check::check;
 use media::archive::index::{GROUP, keys_max, section_bytes_max};
-use media::archive::keeping::Keep;
+use media::archive::retention_record::RetentionLimits;
 use media::archive::start::{Start, start_at};
-use media::archive::wall::{Instant, now_unix_ns};
+use media::archive::wall_clock::{Instant, now_unix_ns};
 use media::archive::{Archive, ArchiveError, Recording};
 use media::play::{Manner, Origin, PlayError, Playback, Upcoming};
-use media::record::{Left, Tape};
+use media::record::{Left, RtpRecorder};
 use media::rtp::packet::HEADER_BYTES;
-use media::session::Permille;
+use media::session::Scale;
 use nix::sys::socket::{setsockopt, sockopt};
 use sched::request::Op;
 use sched::units::{Bytes, Nanos};
@@ -29,11 +29,11 @@ use testkit::until;
 const PACKETS: u16 = 250;
 
 /// Packets, each in pieces.
-fn receive(tape: &mut Tape<'_>) {
+fn receive(tape: &mut RtpRecorder<'_>) {
     receive_numbers(tape, 0..PACKETS);
 }
 
-fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
+fn receive_numbers(tape: &mut RtpRecorder<'_>, numbers: std::ops::Range<u16>) {
     for number in numbers {
         assert!(tape.make_room(BODY));
         for piece in [0..500, 500..699, 699..BODY] {
@@ -55,7 +55,7 @@ fn receive_numbers(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
 }
 
 /// Packets, as soon as there is room for them.
-fn receive_as_written(tape: &mut Tape<'_>, numbers: std::ops::Range<u16>) {
+fn receive_as_written(tape: &mut RtpRecorder<'_>, numbers: std::ops::Range<u16>) {
     for number in numbers {
         until("there is room", || {
             tape.writer().drain();
@@ -239,7 +239,7 @@ fn send(there: &UdpSocket, number: u16) {
 }
 
 /// By UDP nobody knows whether a packet follows before it is there.
-fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
+fn receive_by_udp(tape: &mut RtpRecorder<'_>, count: u16) {
     let (here, there) = by_udp();
     for number in 0..count {
         send(&there, number);
@@ -260,7 +260,7 @@ fn receive_by_udp(tape: &mut Tape<'_>, count: u16) {
 }
 
 /// A packet of which no more than a part comes is none.
-fn receive_a_part(tape: &mut Tape<'_>) {
+fn receive_a_part(tape: &mut RtpRecorder<'_>) {
     assert!(tape.make_room(BODY));
     assert_eq!(tape.fill(0, BODY, |_| Ok(500)).unwrap(), 500);
 }
@@ -506,9 +506,9 @@ fn what_has_gone_meanwhile_is_not_damaged() {
     let report = examined(&|| {}).unwrap().unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.blocks, recording.end);
-    let keep = Keep {
+    let keep = RetentionLimits {
         size: Some(Bytes::from_kib(4 * 64)),
-        ..Keep::default()
+        ..RetentionLimits::default()
     };
     let report = examined(&|| {
         archive.set_retention(&client, keep).unwrap();
@@ -543,9 +543,9 @@ fn only_what_goes_by_a_change_is_told() {
         at: clock::now().saturating_add(Nanos(days * DAY)),
     };
     let told = |keep, days| archive.would_go(&client, keep, days_later(days)).unwrap();
-    let old = |days| Keep {
+    let old = |days| RetentionLimits {
         age: Some(Nanos(days * DAY)),
-        ..Keep::default()
+        ..RetentionLimits::default()
     };
     let all = Some(Bytes::from_kib(recording.end * 64));
     assert_eq!(told(old(2), 3), all);
@@ -555,16 +555,16 @@ fn only_what_goes_by_a_change_is_told() {
     assert_eq!(told(old(1), 3), None);
     // That one is not too old yet.
     assert_eq!([told(old(2), 1), told(old(1), 1)], [None, all]);
-    let much = |blocks: u64| Keep {
+    let much = |blocks: u64| RetentionLimits {
         size: Some(Bytes::from_kib(blocks * 64)),
-        ..Keep::default()
+        ..RetentionLimits::default()
     };
     archive.set_retention(&client, much(7)).unwrap();
     assert_eq!([told(much(7), 0), told(much(8), 0)], [None, None]);
     assert_eq!(told(much(5), 0), Some(Bytes::from_kib(2 * 64)));
 }
 
-/// A day is a day of what went by, whatever the clock on the wall says of it, as long as that can be known.
+/// A day is a day of what went by, whatever the wall clock says of it, as long as that can be known.
 #[test]
 fn what_is_recorded_grows_old_by_the_time_that_went_by() {
     const DAY: u64 = 86_400_000_000_000;
@@ -572,9 +572,9 @@ fn what_is_recorded_grows_old_by_the_time_that_went_by() {
     let rig = Rig::new(&[("cam", 20)]);
     let (archives, archive) = opened(&rig);
     let client = archives.client().unwrap();
-    let keep = Keep {
+    let keep = RetentionLimits {
         age: Some(Nanos(DAY)),
-        ..Keep::default()
+        ..RetentionLimits::default()
     };
     archive.set_retention(&client, keep).unwrap();
     let expire = |unix_ns, later: u64| {
@@ -647,8 +647,8 @@ fn a_player_ends_where_what_the_archive_has_grown_by_is_refused() {
     assert!(recording.end > 35, "{recording:?}");
     let stream = reserve(&archives, &archive, Op::Read, 65_536..2 * MIB, false);
     let manner = Manner {
-        scale: Permille::ONE,
-        speed: Permille::ONE,
+        scale: Scale::ONE,
+        speed: Scale::ONE,
         until_ns: None,
         track: 0,
         clock_rates: vec![1_000],

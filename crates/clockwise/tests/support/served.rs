@@ -23,7 +23,7 @@ use testkit::disks::platter::{MemDisk, Platter};
 /// Size of a file, and of a disk in memory.
 const DISK_BYTES: u64 = 512 << 20;
 
-/// Places of a file: as many requests as a busy client has.
+/// ConnectionLimits of a file: as many requests as a busy client has.
 const PLACES: usize = 32;
 
 /// A pool with a folder of its own, served over NBD.

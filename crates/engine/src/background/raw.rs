@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::buffer::BUFFER_ALIGN_BYTES;
     use crate::disk::Durability;
-    use crate::test_rig::{MIB, Rig, volume};
+    use crate::test_rig::disks::{MIB, Rig, volume};
 
     #[test]
     fn long_writes_need_no_more_memory_than_their_own() {

@@ -10,12 +10,12 @@ use engine::volume_io::{Client, ClientOptions};
 use sched::units::Bytes;
 
 use crate::archive::block::Block;
-use crate::archive::keeping::{Keep, Kept};
-use crate::archive::retention::Looks;
-use crate::archive::wall;
+use crate::archive::retention::RetentionSchedule;
+use crate::archive::retention_record::{RetentionLimits, RetentionRecord};
+use crate::archive::wall_clock;
 use crate::archive::{Archive, ArchiveError, Before, Recording, Writing};
 use crate::sdp::Description;
-use crate::session::roster::Roster;
+use crate::session::registry::SessionRegistry;
 
 /// Blocks of a recording in which its description is looked for: any has it, and some may be damaged.
 pub(crate) const DESCRIBED_WITHIN: usize = 4;
@@ -78,8 +78,8 @@ pub struct Archives {
     known: Mutex<VecDeque<Known>>,
     /// What recordings consist of that have ended, the one that was asked for last behind the others.
     described: Mutex<VecDeque<(Ended, Description)>>,
-    looks: Arc<Looks>,
-    roster: Roster,
+    looks: Arc<RetentionSchedule>,
+    registry: SessionRegistry,
     /// Whether somebody uses a volume as a disk: none of those becomes an archive.
     is_exported: fn(&VolumeInfo) -> bool,
 }
@@ -117,7 +117,7 @@ impl Archives {
             known: Mutex::default(),
             described: Mutex::default(),
             looks: Arc::default(),
-            roster: Roster::default(),
+            registry: SessionRegistry::default(),
             is_exported,
         }
     }
@@ -130,14 +130,14 @@ impl Archives {
 
     /// When which of them are looked at for what is too old.
     #[must_use]
-    pub fn looks(&self) -> &Looks {
+    pub fn looks(&self) -> &RetentionSchedule {
         &self.looks
     }
 
     /// Who has something reserved for them.
     #[must_use]
-    pub fn roster(&self) -> &Roster {
-        &self.roster
+    pub fn registry(&self) -> &SessionRegistry {
+        &self.registry
     }
 
     /// Where a volume's archive is once it is open.
@@ -165,7 +165,7 @@ impl Archives {
     }
 
     /// What the archive in a volume had when it was opened last.
-    fn known(&self, volume: &str, kept: &Kept) -> Before {
+    fn known(&self, volume: &str, kept: &RetentionRecord) -> Before {
         let mut known = locked(&self.known);
         let place = known.iter().position(|of| of.volume == volume);
         let found = place.and_then(|place| known.remove(place));
@@ -186,7 +186,7 @@ impl Archives {
         }
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
-        let known = |kept: &Kept| self.known(volume, kept);
+        let known = |kept: &RetentionRecord| self.known(volume, kept);
         let is_exported = (self.is_exported)(&self.pool.volume_info(volume)?);
         let archive = match creates {
             Some(_) if is_exported => match Archive::open_again(&client, opened, known) {
@@ -377,14 +377,17 @@ impl Archives {
         let opened = self.pool.open_volume_for(volume, "recordings")?;
         let client = self.client()?;
         let found = Archive::peek(&client, &opened)?;
-        Ok(found.is_some_and(|(keep, is_deleted)| keep != Keep::default() || is_deleted))
+        Ok(
+            found
+                .is_some_and(|(keep, is_deleted)| keep != RetentionLimits::default() || is_deleted),
+        )
     }
 
     /// How much of what is recorded in a volume is kept.
     ///
     /// # Errors
     /// When nothing has been recorded there, or it cannot be read.
-    pub fn retention(&self, volume: &str) -> Result<Keep, OpenError> {
+    pub fn retention(&self, volume: &str) -> Result<RetentionLimits, OpenError> {
         Ok(self.open(volume, None)?.retention())
     }
 
@@ -408,20 +411,20 @@ impl Archives {
         &self,
         volume: &str,
         is_forced: bool,
-        change: impl Fn(Keep) -> Keep,
-    ) -> Result<Keep, OpenError> {
+        change: impl Fn(RetentionLimits) -> RetentionLimits,
+    ) -> Result<RetentionLimits, OpenError> {
         let archive = match self.open(volume, None) {
             Err(OpenError::Archive(ArchiveError::Empty(_))) => {
                 // Nothing is made of it for what would be refused then.
-                Archive::check_retention(volume, change(Keep::default()), self.block)?;
+                Archive::check_retention(volume, change(RetentionLimits::default()), self.block)?;
                 self.open(volume, Some(self.block))?
             }
             other => other?,
         };
         let client = self.client()?;
         let keep = change(archive.retention());
-        let now = wall::Instant {
-            unix_ns: wall::now_unix_ns(),
+        let now = wall_clock::Instant {
+            unix_ns: wall_clock::now_unix_ns(),
             at: clock::now(),
         };
         if !is_forced && let Some(bytes) = archive.would_go(&client, keep, now)? {

@@ -21,7 +21,7 @@ impl Archive {
 
     /// How much is kept.
     #[must_use]
-    pub fn retention(&self) -> Keep {
+    pub fn retention(&self) -> RetentionLimits {
         self.kept().keep
     }
 
@@ -30,7 +30,10 @@ impl Archive {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn peek(client: &Client, volume: &Volume) -> Result<Option<(Keep, bool)>, ArchiveError> {
+    pub fn peek(
+        client: &Client,
+        volume: &Volume,
+    ) -> Result<Option<(RetentionLimits, bool)>, ArchiveError> {
         let head = volume.block_status(0..HEADER_BYTES as u64, 1);
         if head.first().is_none_or(|run| run.hole) {
             return Ok(None);
@@ -83,7 +86,11 @@ impl Archive {
     ///
     /// # Errors
     /// When it cannot.
-    pub fn check_retention(volume: &str, keep: Keep, block: Bytes) -> Result<(), ArchiveError> {
+    pub fn check_retention(
+        volume: &str,
+        keep: RetentionLimits,
+        block: Bytes,
+    ) -> Result<(), ArchiveError> {
         let least = Bytes(BLOCKS_MIN * block.get());
         match keep.size.is_some_and(|size| size < least) {
             true => Err(ArchiveError::LittleKept {
@@ -98,11 +105,15 @@ impl Archive {
     ///
     /// # Errors
     /// When it is too little, or cannot be written.
-    pub fn set_retention(&self, client: &Client, keep: Keep) -> Result<(), ArchiveError> {
+    pub fn set_retention(
+        &self,
+        client: &Client,
+        keep: RetentionLimits,
+    ) -> Result<(), ArchiveError> {
         Self::check_retention(self.volume.name(), keep, Bytes(self.header.block_bytes))?;
         let mut kept = self.kept();
         let oldest = self.state().oldest();
-        let mut changed = Kept {
+        let mut changed = RetentionRecord {
             keep,
             ..kept.clone()
         };
@@ -117,8 +128,8 @@ impl Archive {
     pub fn would_go(
         &self,
         client: &Client,
-        keep: Keep,
-        now: wall::Instant,
+        keep: RetentionLimits,
+        now: wall_clock::Instant,
     ) -> Result<Option<Bytes>, ArchiveError> {
         let anyway = self.blocks_beyond(client, self.retention(), now)?;
         let blocks = self.blocks_beyond(client, keep, now)?;
@@ -130,8 +141,8 @@ impl Archive {
     fn blocks_beyond(
         &self,
         client: &Client,
-        keep: Keep,
-        now: wall::Instant,
+        keep: RetentionLimits,
+        now: wall_clock::Instant,
     ) -> Result<u64, ArchiveError> {
         let by_age = match keep.age {
             Some(age) => self.younger(client, now, age.get())?.0,
@@ -151,7 +162,11 @@ impl Archive {
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub fn expire(&self, client: &Client, now: wall::Instant) -> Result<Option<u64>, ArchiveError> {
+    pub fn expire(
+        &self,
+        client: &Client,
+        now: wall_clock::Instant,
+    ) -> Result<Option<u64>, ArchiveError> {
         let keep = self.retention();
         let mut next_ns = None;
         let mut until = 0;
@@ -189,7 +204,7 @@ impl Archive {
     fn younger(
         &self,
         client: &Client,
-        now: wall::Instant,
+        now: wall_clock::Instant,
         age_ns: u64,
     ) -> Result<(u64, Option<u64>), ArchiveError> {
         let (mut until, mut floor) = (0, 0);
@@ -219,7 +234,7 @@ impl Archive {
             };
             let next = recordings.get(place + 1).map(|next| next.begun_unix_ns);
             let ahead = last.map_or(said, |ends| {
-                said + wall::ahead_ns(less(ends, said), floor, next, now.unix_ns)
+                said + wall_clock::ahead_ns(less(ends, said), floor, next, now.unix_ns)
             });
             let is_early = |ends: u64| less(ends, ahead) <= earliest;
             if let Some(ends) = last.filter(|ends| is_early(*ends)) {
@@ -272,8 +287,8 @@ impl Archive {
     pub(super) fn write(
         &self,
         client: &Client,
-        kept: &mut Kept,
-        mut changed: Kept,
+        kept: &mut RetentionRecord,
+        mut changed: RetentionRecord,
     ) -> Result<(), ArchiveError> {
         if changed.gone.ranges().len() > RANGES_MAX {
             return Err(ArchiveError::Gaps {

@@ -5,7 +5,7 @@ use sched::units::Bytes;
 
 use super::BLOCKS_MIN;
 use crate::archive::block::FormatError;
-use crate::archive::keeping::RANGES_MAX;
+use crate::archive::retention_record::RANGES_MAX;
 
 /// Why an archive cannot be used.
 #[derive(Debug, thiserror::Error)]

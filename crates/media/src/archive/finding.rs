@@ -32,12 +32,12 @@ impl Reader<'_> {
     }
 
     /// What is remembered of it, and whether both copies say how long the ring is.
-    pub(super) fn kept(&self) -> Result<(Kept, bool), ArchiveError> {
+    pub(super) fn kept(&self) -> Result<(RetentionRecord, bool), ArchiveError> {
         let mut copies = vec![0; 2 * COPY_BYTES];
         self.read(COPIES_AT[0], &mut copies)?;
         let (first, second) = copies.split_at(COPY_BYTES);
         let archive = self.header.archive;
-        let kept = match Kept::newest(archive, [first, second]) {
+        let kept = match RetentionRecord::newest(archive, [first, second]) {
             Err(FormatError::Damaged) => {
                 let volume = self.volume.name();
                 tracing::warn!(
@@ -56,7 +56,7 @@ impl Reader<'_> {
         Ok((kept, is_ring_twice))
     }
 
-    fn without_copies(&self) -> Result<Kept, ArchiveError> {
+    fn without_copies(&self) -> Result<RetentionRecord, ArchiveError> {
         let room = (self.volume.size().get() / self.header.block_bytes).saturating_sub(1);
         recovered(&self.header, room, |place| self.any_trailer_in(place))
     }
@@ -83,10 +83,10 @@ pub(super) fn recovered<E>(
     header: &Header,
     room: u64,
     mut any_trailer_in: impl FnMut(u64) -> Result<Option<Trailer>, E>,
-) -> Result<Kept, E> {
-    let mut kept = Kept {
+) -> Result<RetentionRecord, E> {
+    let mut kept = RetentionRecord {
         archive: header.archive,
-        ..Kept::default()
+        ..RetentionRecord::default()
     };
     let mut base = None;
     for place in 0..room.min(LOOK_BEHIND) {

@@ -26,7 +26,7 @@ use sched::units::{Bytes, BytesPerSecond};
 
 use crate::archive::archives::{Archives, OpenError};
 use crate::archive::geometry::Geometry;
-use crate::archive::keeping::Keep;
+use crate::archive::retention_record::RetentionLimits;
 use crate::archive::{Archive, BLOCKS_MIN, Standing};
 
 /// A ring is made longer so many blocks before its end, or so many seconds, whichever is more.
@@ -57,7 +57,7 @@ const CUT_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 struct View {
     standing: Standing,
-    keep: Keep,
+    keep: RetentionLimits,
     /// Blocks that are recorded in [`AHEAD_SECONDS`], and [`AHEAD_BLOCKS`] at least.
     ahead: u64,
     block: u64,
@@ -332,7 +332,7 @@ impl Archives {
         Ok(Some(CUT_AGAIN))
     }
 
-    fn view(&self, archive: &Archive, keep: Keep, is_used: bool) -> View {
+    fn view(&self, archive: &Archive, keep: RetentionLimits, is_used: bool) -> View {
         let block = archive.header().block_bytes;
         let standing = archive.standing();
         let rate = archive.recorder().map_or(BytesPerSecond(0), |of| of.rate());

@@ -85,7 +85,7 @@ impl Archive {
     pub(crate) fn open_again(
         client: &Client,
         volume: Arc<Volume>,
-        known: impl FnOnce(&Kept) -> Before,
+        known: impl FnOnce(&RetentionRecord) -> Before,
     ) -> Result<Self, ArchiveError> {
         let name = || volume.name().to_owned();
         let bytes = Self::head(client, &volume)?;
@@ -138,7 +138,7 @@ impl Archive {
     fn new(
         volume: Arc<Volume>,
         header: Header,
-        kept: Kept,
+        kept: RetentionRecord,
         next: u64,
         recordings: Vec<Recording>,
     ) -> Self {
@@ -194,7 +194,7 @@ impl Archive {
         client: &Client,
         volume: Arc<Volume>,
         block: Bytes,
-        known: impl FnOnce(&Kept) -> Before,
+        known: impl FnOnce(&RetentionRecord) -> Before,
     ) -> Result<Self, ArchiveError> {
         match Self::open_again(client, Arc::clone(&volume), known) {
             Err(ArchiveError::Empty(_)) => {}
@@ -225,9 +225,9 @@ impl Archive {
         let written = client.write_at(&volume, Bytes::ZERO, &header.encode());
         written.map_err(failed)?;
         client.flush(&volume).map_err(failed)?;
-        let kept = Kept {
+        let kept = RetentionRecord {
             archive,
-            ..Kept::default()
+            ..RetentionRecord::default()
         };
         Ok(Self::new(volume, header, kept, 0, Vec::new()))
     }

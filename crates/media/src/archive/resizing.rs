@@ -49,7 +49,7 @@ impl Archive {
     }
 
     /// These look at it when it is asked for.
-    pub fn looked_at_by(&mut self, looks: Arc<Looks>) {
+    pub fn looked_at_by(&mut self, looks: Arc<RetentionSchedule>) {
         self.looks = Some(looks);
     }
 
@@ -108,7 +108,7 @@ impl Archive {
         writer.pending = Some(to);
         drop(state);
         drop(writer);
-        let mut changed = Kept {
+        let mut changed = RetentionRecord {
             geometry: Some(to),
             ..kept.clone()
         };

@@ -20,8 +20,8 @@ use sched::units::Nanos;
 
 use crate::archive::ArchiveError;
 use crate::archive::archives::{Archives, OpenError};
-use crate::archive::keeping::Keep;
-use crate::archive::wall;
+use crate::archive::retention_record::RetentionLimits;
+use crate::archive::wall_clock;
 
 /// The longest time between two looks at a volume.
 const STEP_MAX: Nanos = Nanos::from_secs(60);
@@ -41,12 +41,12 @@ struct Due {
 
 /// Which volumes are looked at next.
 #[derive(Debug, Default)]
-pub struct Looks {
+pub struct RetentionSchedule {
     due: Mutex<Due>,
     changed: Condvar,
 }
 
-impl Looks {
+impl RetentionSchedule {
     fn due(&self) -> MutexGuard<'_, Due> {
         // A list, changed in one step.
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,13 +94,13 @@ impl Looks {
 }
 
 /// How long the next look waits at least, so that something is kept a sixty-fourth longer at most, or a second.
-fn step(keep: Keep) -> Nanos {
+fn step(keep: RetentionLimits) -> Nanos {
     let age = keep.age.map_or(STEP_MAX, |age| Nanos(age.get() / 64));
     age.clamp(STEP_MIN, STEP_MAX)
 }
 
 /// When to look again, if the next block is too old at `next_unix_ns`; `None`: not before somebody asks for it.
-fn wait(keep: Keep, now_unix_ns: u64, next_unix_ns: Option<u64>) -> Option<Duration> {
+fn wait(keep: RetentionLimits, now_unix_ns: u64, next_unix_ns: Option<u64>) -> Option<Duration> {
     let of_age = keep.age.map(|age| {
         // What comes from now on lasts that long.
         let due = next_unix_ns.unwrap_or(now_unix_ns.saturating_add(age.get()));
@@ -140,11 +140,11 @@ impl Retention {
             .name("retention".to_owned())
             .spawn(move || {
                 let mut seen = BTreeSet::new();
-                let mut believed = wall::Believed::default();
+                let mut believed = wall_clock::Believed::default();
                 while let Some(volume) = looking.looks().next() {
                     let is_first = seen.insert(volume.clone());
                     let was_doubted = believed.is_doubted();
-                    let now = believed.look(wall::now_unix_ns(), clock::now());
+                    let now = believed.look(wall_clock::now_unix_ns(), clock::now());
                     if believed.is_doubted() && !was_doubted {
                         tracing::warn!("the host's clock was set ahead: for a day recordings are as old as if it had not been");
                     }
@@ -171,7 +171,12 @@ impl Drop for Retention {
 }
 
 /// Looks at a volume; when to look again, if ever.
-fn look(archives: &Archives, volume: &str, now: wall::Instant, is_first: bool) -> Option<Duration> {
+fn look(
+    archives: &Archives,
+    volume: &str,
+    now: wall_clock::Instant,
+    is_first: bool,
+) -> Option<Duration> {
     match try_look(archives, volume, now, is_first) {
         Ok(after) => after,
         Err(
@@ -188,7 +193,7 @@ fn look(archives: &Archives, volume: &str, now: wall::Instant, is_first: bool) -
 fn try_look(
     archives: &Archives,
     volume: &str,
-    now: wall::Instant,
+    now: wall_clock::Instant,
     is_first: bool,
 ) -> Result<Option<Duration>, OpenError> {
     let archive = archives.open(volume, None)?;
@@ -209,10 +214,10 @@ mod tests {
     #[test]
     fn looks_come_when_a_block_is_too_old_and_not_oftener_than_once_in_a_step() {
         let second = 1_000_000_000;
-        let keep = |age_s: u64, size: Option<u64>| Keep {
+        let keep = |age_s: u64, size: Option<u64>| RetentionLimits {
             age: (age_s > 0).then_some(Nanos(age_s * second)),
             size: size.map(sched::units::Bytes),
-            ..Keep::default()
+            ..RetentionLimits::default()
         };
         for (keep, next_s, expected_s) in [
             (keep(0, None), None, None),

@@ -35,13 +35,13 @@ use sched::units::{Bytes, BytesPerSecond, Nanos, Time};
 use crate::archive::archives::Archives;
 use crate::archive::{Archive, Writing};
 use crate::camera::sources::SourcesConfig;
-use crate::record::{Tally, Tape};
+use crate::record::{RtpRecorder, Tally};
 use crate::rtsp::receive::Stray;
 use crate::rtsp::tls::Trusted;
 use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
 use crate::session::rate_from::RateFrom;
-use crate::session::roster::{About, Does};
+use crate::session::registry::{About, Does};
 use address::RedirectError;
 pub use address::{Address, AddressError, Lower};
 use camera::{Camera, Shows};
@@ -51,7 +51,7 @@ pub use login::Credentials;
 pub(crate) use login::Login;
 use login::LoginError;
 use reach::Meanwhile;
-use session::Session;
+use session::CameraSession;
 
 /// The first pause before a camera is tried again; each is twice as long as the one before.
 const PAUSE_MIN: Nanos = Nanos::from_secs(1);
@@ -197,7 +197,7 @@ impl Worker {
         &self,
         error: &SourceError,
         back_off: &mut BackOff,
-        tape: Option<&mut Tape<'_>>,
+        tape: Option<&mut RtpRecorder<'_>>,
     ) -> Result<(), SourceError> {
         let pause = match error {
             // Known already: it goes on at once.
@@ -218,7 +218,7 @@ impl Worker {
         self.meanwhile(tape).sleep(None, until).map(drop)
     }
 
-    fn meanwhile<'w, 's>(&'w self, tape: Option<&'w mut Tape<'s>>) -> Meanwhile<'w, 's> {
+    fn meanwhile<'w, 's>(&'w self, tape: Option<&'w mut RtpRecorder<'s>>) -> Meanwhile<'w, 's> {
         Meanwhile {
             stop: &self.stop,
             tape,
@@ -226,7 +226,10 @@ impl Worker {
     }
 
     /// Connects, and asks what there is.
-    fn describe(&self, tape: Option<&mut Tape<'_>>) -> Result<(Camera, Description), SourceError> {
+    fn describe(
+        &self,
+        tape: Option<&mut RtpRecorder<'_>>,
+    ) -> Result<(Camera, Description), SourceError> {
         self.now().state = State::Connecting;
         let mut meanwhile = self.meanwhile(tape);
         let volume = &self.spec.volume;
@@ -317,11 +320,11 @@ impl Worker {
             volume: self.spec.volume.clone(),
             recording: number,
         };
-        let member = match self.archives.roster().join(about, &stream) {
+        let member = match self.archives.registry().join(about, &stream) {
             Ok(member) => member,
             Err(error) => return error.into(),
         };
-        let mut tape = match Tape::new(&stream, writing, &recorded, member) {
+        let mut tape = match RtpRecorder::new(&stream, writing, &recorded, member) {
             Ok(tape) => tape,
             Err(error) => return error.into(),
         };
@@ -363,7 +366,7 @@ impl Worker {
     /// Session after session, until there can be none that belongs to the same recording.
     fn sessions(
         &self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         number: u64,
         first: Ready,
         back_off: &mut BackOff,
@@ -397,7 +400,7 @@ impl Worker {
     /// The camera, once more, if it still shows the same.
     fn again(
         &self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         description: &Description,
         is_recorded: &[bool],
     ) -> Result<Ready, SourceError> {
@@ -417,7 +420,7 @@ impl Worker {
         &self,
         mut camera: Camera,
         description: Description,
-        tape: Option<&mut Tape<'_>>,
+        tape: Option<&mut RtpRecorder<'_>>,
     ) -> Result<Ready, SourceError> {
         let mut meanwhile = self.meanwhile(tape);
         let lower = self.habits().lower(camera.is_secure());
@@ -439,7 +442,13 @@ impl Worker {
     }
 
     /// Takes in what the end of a session that began at a time shows of its camera.
-    fn learn(&self, session: &Session<'_>, camera: &Camera, began: Time, error: &SourceError) {
+    fn learn(
+        &self,
+        session: &CameraSession<'_>,
+        camera: &Camera,
+        began: Time,
+        error: &SourceError,
+    ) {
         match error {
             SourceError::SilentBy { by, .. } => self.habits().goes_otherwise(*by, error),
             SourceError::SentTo(to) => {
@@ -464,7 +473,7 @@ impl Worker {
     /// A session with a camera, from PLAY on; why it has ended.
     fn session(
         &self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         number: u64,
         ready: Ready,
         back_off: &mut BackOff,
@@ -483,7 +492,7 @@ impl Worker {
         if let Err(error) = camera.play(&description, &mut self.meanwhile(Some(tape))) {
             return error;
         }
-        let mut session = Session {
+        let mut session = CameraSession {
             worker: self,
             number,
             gap,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::cuts::{Cut, Cuts, Most, Place};
-use super::lulls::LULL_NS;
+use super::gaps::GAP_MIN_NS;
 use super::{ExportError, Source, TrackHead};
 
 /// A segment begins with the first key frame of each of these times.
@@ -37,7 +37,7 @@ pub struct Part {
     /// Where and when it ends.
     pub ends: Cut,
     /// Nothing came for long before it.
-    pub is_behind_lull: bool,
+    pub is_behind_gap: bool,
     /// It can be decoded alone.
     pub is_independent: bool,
 }
@@ -68,7 +68,7 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 struct Next {
     begins: Cut,
-    is_behind_lull: bool,
+    is_behind_gap: bool,
     is_independent: bool,
 }
 
@@ -86,28 +86,28 @@ impl Next {
         let mut by = next.begins;
         while next.begins.place < to.place {
             let begins = next.begins;
-            // Not anew behind a lull: it may have been known what is there before it was known what is behind that.
+            // Not anew behind a gap: it may have been known what is there before it was known what is behind that.
             if begins.place >= by.place {
                 by = source.latest(begins, to, MOST)?.unwrap_or(to);
             }
-            let lull = match by.media_ns.saturating_sub(begins.media_ns) > LULL_NS {
-                true => source.lull(begins, by)?,
+            let gap = match by.media_ns.saturating_sub(begins.media_ns) > GAP_MIN_NS {
+                true => source.gap(begins, by)?,
                 false => None,
             };
-            let ends = lull.map_or(by, |lull| Cut {
-                place: lull.behind.place,
-                media_ns: lull.ends_ns,
+            let ends = gap.map_or(by, |gap| Cut {
+                place: gap.behind.place,
+                media_ns: gap.ends_ns,
             });
             parts.push(Part {
                 begins,
                 ends,
-                is_behind_lull: next.is_behind_lull,
+                is_behind_gap: next.is_behind_gap,
                 is_independent: next.is_independent,
             });
-            let begins = lull.map_or(by, |lull| lull.behind);
+            let begins = gap.map_or(by, |gap| gap.behind);
             next = Self {
                 begins,
-                is_behind_lull: lull.is_some(),
+                is_behind_gap: gap.is_some(),
                 is_independent: !has_video,
             };
         }
@@ -121,14 +121,14 @@ impl Next {
 pub(super) struct Numbered {
     begins: Place,
     sequence: u64,
-    /// How many lulls are before it.
-    lulls: u64,
+    /// How many gaps are before it.
+    gaps: u64,
     /// The first segments that were told of.
     firsts: Vec<Place>,
     /// The number of the first one.
     first_sequence: u64,
-    /// And how many had been overwritten behind lulls.
-    first_lulls: u64,
+    /// And how many had been overwritten behind gaps.
+    first_gaps: u64,
     target_ns: u64,
 }
 
@@ -145,7 +145,7 @@ pub(super) struct Divided {
     /// The number of the first one.
     sequence: u64,
     /// How many with nothing before them for long have been overwritten.
-    lulls: u64,
+    gaps: u64,
     target_ns: u64,
     /// By which they have yet to be numbered.
     before: Option<Numbered>,
@@ -162,8 +162,8 @@ pub struct Listed {
     pub parts: Vec<Part>,
     /// The number of the first one, which is one more for each that has been overwritten.
     pub sequence: u64,
-    /// The same of those behind lulls.
-    pub lulls: u64,
+    /// The same of those behind gaps.
+    pub gaps: u64,
     /// As long as any of them is, in nanoseconds.
     pub target_ns: u64,
 }
@@ -177,12 +177,12 @@ impl Divided {
             parts: VecDeque::new(),
             next: Next {
                 begins: cuts.first(),
-                is_behind_lull: false,
+                is_behind_gap: false,
                 is_independent: true,
             },
             cut: None,
             sequence: 0,
-            lulls: 0,
+            gaps: 0,
             target_ns: before.as_ref().map_or(TARGET_MIN_NS, |of| of.target_ns),
             before,
             cuts,
@@ -230,11 +230,11 @@ impl Divided {
             self.next.is_independent = is_known;
             // How many were before nobody knows; no more than this.
             let sequence = self.next.begins.media_ns / SEGMENT_CUT_NS;
-            (self.sequence, self.lulls) = match &self.before {
+            (self.sequence, self.gaps) = match &self.before {
                 None => (sequence, 0),
-                Some(before) if is_known => (before.first_sequence, before.first_lulls),
+                Some(before) if is_known => (before.first_sequence, before.first_gaps),
                 // All that was told of has been overwritten.
-                Some(before) => (before.sequence, before.lulls),
+                Some(before) => (before.sequence, before.gaps),
             };
             self.is_begun = is_known || is_over;
         }
@@ -256,7 +256,7 @@ impl Divided {
             first: self.parts.front().map_or(self.next.begins, |of| of.begins),
             parts,
             sequence: self.sequence,
-            lulls: self.lulls,
+            gaps: self.gaps,
             target_ns: self.target_ns,
         })
     }
@@ -296,18 +296,18 @@ impl Divided {
         (self.is_begun && self.before.is_none()).then(|| Numbered {
             begins: self.next.begins.place,
             sequence: self.sequence + self.parts.len() as u64,
-            lulls: self.lulls + self.lulls_to(self.parts.len()),
+            gaps: self.gaps + self.gaps_to(self.parts.len()),
             firsts: begins.take(FIRSTS_MAX).collect(),
             first_sequence: self.sequence,
-            first_lulls: self.lulls,
+            first_gaps: self.gaps,
             target_ns: self.target_ns,
         })
     }
 
     /// Those up to the one in this place, which may be the next one.
-    fn lulls_to(&self, place: usize) -> u64 {
-        let parts = self.parts.iter().map(|of| of.is_behind_lull);
-        let all = parts.chain([self.next.is_behind_lull]);
+    fn gaps_to(&self, place: usize) -> u64 {
+        let parts = self.parts.iter().map(|of| of.is_behind_gap);
+        let all = parts.chain([self.next.is_behind_gap]);
         all.take(place + 1).filter(|of| *of).count() as u64
     }
 
@@ -333,7 +333,7 @@ impl Divided {
         let is_gone = self.place_of(place) != before.begins;
         let sequence = before.sequence + u64::from(is_gone);
         self.sequence = sequence.saturating_sub(place as u64);
-        self.lulls = before.lulls.saturating_sub(self.lulls_to(place));
+        self.gaps = before.gaps.saturating_sub(self.gaps_to(place));
         // What was not told of any more is not anew.
         while self.sequence < before.first_sequence && !self.parts.is_empty() {
             self.drop_first();
@@ -345,12 +345,12 @@ impl Divided {
             self.drop_first();
         }
         self.sequence = self.sequence.max(before.first_sequence);
-        self.lulls = self.lulls.max(before.first_lulls);
+        self.gaps = self.gaps.max(before.first_gaps);
     }
 
     fn drop_first(&mut self) {
         let gone = self.parts.pop_front();
         self.sequence += 1;
-        self.lulls += u64::from(gone.is_some_and(|gone| gone.is_behind_lull));
+        self.gaps += u64::from(gone.is_some_and(|gone| gone.is_behind_gap));
     }
 }

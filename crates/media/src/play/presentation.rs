@@ -1,7 +1,7 @@
 //! Recordings that are played together.
 //!
 //! Each has a reservation and a [playback](Playback) of its own. One is the master: it says where to begin and when it is
-//! over. All are shown by one clock, on which what was recorded at one time, by the clock on the wall, is shown at one
+//! over. All are shown by one clock, on which what was recorded at one time, by the wall clock, is shown at one
 //! time; one whose blocks are late or missing holds up none. Packets go in the order of their times.
 //! Where one of the others is over, the next one that was made in its volume meanwhile is played at the time of that.
 //!
@@ -29,13 +29,13 @@ const STEP_PART: u64 = 1_000;
 /// How often that is looked at.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// A time by the clock on the wall, in a recording that began then, in nanoseconds; below zero before that.
+/// A time by the wall clock, in a recording that began then, in nanoseconds; below zero before that.
 #[must_use]
 pub(crate) fn media_ns(unix_ns: i128, begun_ns: i128) -> i128 {
     unix_ns - begun_ns
 }
 
-/// A time of a recording that began then, by the clock on the wall, in nanoseconds since 1970.
+/// A time of a recording that began then, by the wall clock, in nanoseconds since 1970.
 #[must_use]
 pub(crate) fn unix_ns(media_ns: u64, begun_ns: i128) -> i128 {
     begun_ns + i128::from(media_ns)
@@ -127,7 +127,7 @@ impl Part<'_> {
 pub(crate) struct Presentation<'a> {
     /// The master is the first one, and there is one.
     parts: Vec<Part<'a>>,
-    /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
+    /// What is shown first, by the wall clock, in nanoseconds since 1970.
     first_unix_ns: i128,
     /// Of each, whether nothing more of it is played.
     ended: Vec<bool>,
@@ -140,7 +140,7 @@ pub(crate) struct Presentation<'a> {
 }
 
 impl<'a> Presentation<'a> {
-    /// The first of these and those that follow it, from that time on by the clock on the wall; `None`: there is none.
+    /// The first of these and those that follow it, from that time on by the wall clock; `None`: there is none.
     pub(crate) fn new(mut parts: Vec<Part<'a>>, first_unix_ns: i128) -> Option<Self> {
         for part in parts.iter_mut().skip(1) {
             part.playback.is_led = true;

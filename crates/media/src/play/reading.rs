@@ -10,7 +10,7 @@ use sched::units::Bytes;
 
 use super::{Ask, Current, PlayError, Playback};
 use crate::archive::block::{Block, Entry, Kind};
-use crate::session::Permille;
+use crate::session::Scale;
 use crate::session::demand::{LOOK_EVERY, Seen};
 
 impl Playback<'_> {
@@ -121,7 +121,7 @@ impl Playback<'_> {
             demand.answered(now, outcome.map_err(|fits| fits.map(as_it_was)));
         }
         let scale = self.manner.scale;
-        if scale != Permille::ONE {
+        if scale != Scale::ONE {
             return;
         }
         if let Some(rate) = demand.look(now, as_it_was(self.stream.rate()))

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use super::{PlayError, Playback, Upcoming};
 use crate::archive::block::Kind;
 use crate::rtp::packet::HEADER_BYTES;
-use crate::session::Permille;
+use crate::session::Scale;
 
 impl Playback<'_> {
     /// The header of the packet that is next, if that is RTP and there: as it came, or as it is numbered where it is not
@@ -13,7 +13,7 @@ impl Playback<'_> {
     #[must_use]
     pub fn header(&self) -> Option<[u8; HEADER_BYTES]> {
         let entry = self.packet().filter(|of| of.kind == Kind::Rtp)?;
-        let is_as_it_was = self.manner.scale == Permille::ONE;
+        let is_as_it_was = self.manner.scale == Scale::ONE;
         Some(match self.numbering.get(usize::from(entry.track)) {
             Some(of) => of.header(entry.header, self.shown_ns(entry), is_as_it_was),
             None => entry.header,
@@ -80,7 +80,7 @@ impl Playback<'_> {
         let Some(entry) = self.packet().filter(|of| of.kind == Kind::Rtp).copied() else {
             return;
         };
-        let (shown_ns, is_as_it_was) = (self.shown_ns(&entry), self.manner.scale == Permille::ONE);
+        let (shown_ns, is_as_it_was) = (self.shown_ns(&entry), self.manner.scale == Scale::ONE);
         if let Some(of) = self.numbering.get_mut(usize::from(entry.track)) {
             of.count(&entry.header, shown_ns, is_as_it_was);
         }

@@ -12,7 +12,7 @@ use sched::units::Nanos;
 
 use crate::archive::index::{Index, Key};
 use crate::archive::{Archive, ArchiveError, End, Recording};
-use crate::session::Permille;
+use crate::session::Scale;
 
 /// Which way it is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub enum Way {
 impl Way {
     /// At that scale.
     #[must_use]
-    pub fn of(scale: Permille) -> Self {
+    pub fn of(scale: Scale) -> Self {
         match scale.0 < 0 {
             true => Self::Back,
             false => Self::Forward,
@@ -147,7 +147,7 @@ impl NextKey {
 #[derive(Debug)]
 pub struct Keys<'a> {
     walk: Walk<'a>,
-    scale: Permille,
+    scale: Scale,
     section: Option<Arc<Index>>,
     next: NextKey,
 }
@@ -159,7 +159,7 @@ impl<'a> Keys<'a> {
         archive: &'a Archive,
         client: &'a Client,
         recording: Recording,
-        scale: Permille,
+        scale: Scale,
         from_ns: u64,
     ) -> Self {
         Self {

@@ -7,7 +7,7 @@ use engine::clock;
 use rustix::io::Errno;
 use sched::units::Nanos;
 
-use super::{RecordError, Tape};
+use super::{RecordError, RtpRecorder};
 use crate::archive::block::Kind;
 use crate::record::missing::{Range, Why};
 use crate::rtp::datagram;
@@ -89,7 +89,7 @@ impl<'a> Left<'a> {
     }
 }
 
-impl Tape<'_> {
+impl RtpRecorder<'_> {
     /// Receives a packet by UDP; whether there was one. There has to be [room](Self::has_room).
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use engine::clock;
 use sched::units::{Nanos, Time};
 
 use super::datagrams::Dropped;
-use super::{STRAGGLERS_WITHIN, Tape};
+use super::{RtpRecorder, STRAGGLERS_WITHIN};
 use crate::archive::block::{Entry, Kind};
 use crate::record::missing::{Range, Why};
 use crate::rtp::packet::{self, Frames, HEADER_BYTES, Header, Mark, Order, Sequence};
@@ -95,7 +95,7 @@ impl Track {
     }
 }
 
-impl Tape<'_> {
+impl RtpRecorder<'_> {
     /// A packet is there whose body, `len` long, is in its place.
     pub fn packet(&mut self, track: usize, kind: Kind, header: &[u8; HEADER_BYTES], len: usize) {
         let arrival_ns = clock::now().saturating_since(self.begun).get();

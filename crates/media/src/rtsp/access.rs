@@ -23,7 +23,7 @@ use users::{Secret, Users};
 use visitor::Nonces;
 pub use visitor::{Turned, Visitor};
 
-use peers::seldom::Sparing;
+use peers::log_throttle::Sparing;
 
 /// Logins that are refused, which anybody may try.
 static REFUSED: Sparing = Sparing::few();

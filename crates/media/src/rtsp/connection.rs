@@ -18,6 +18,7 @@ mod login;
 mod meanwhile;
 mod outgoing;
 mod parameters;
+mod play_request;
 mod playing;
 mod range;
 mod recording;
@@ -25,7 +26,6 @@ mod setup;
 mod starts;
 mod target;
 mod unwanted;
-mod wanted;
 
 use std::io;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ use crate::rtsp::server::Shared;
 use crate::rtsp::transport::Transport;
 use crate::sdp::Description;
 use crate::session::rate_from::RateFrom;
-use crate::session::roster::Member;
+use crate::session::registry::Session;
 use answer::{Answer, answer};
 use outgoing::Sent;
 pub(crate) use target::volumes;
@@ -117,7 +117,7 @@ struct Part {
     recording: Recording,
     description: Description,
     reserved: Held,
-    member: Arc<Member>,
+    member: Arc<Session>,
     /// What is reserved is what somebody said it needs, or a default, not what it is known to.
     is_guess: bool,
     /// The session's number of its first track.
@@ -156,11 +156,11 @@ impl Drop for Held {
 struct Reserved {
     stream: Held,
     writing: Writing,
-    member: Arc<Member>,
+    member: Arc<Session>,
 }
 
 /// A session.
-struct Session {
+struct RtspSession {
     id: String,
     role: Role,
     /// By track.
@@ -171,9 +171,9 @@ struct Session {
     sent: Vec<Sent>,
 }
 
-impl Session {
+impl RtspSession {
     /// What it has reserved, if anything.
-    fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+    fn members(&self) -> impl Iterator<Item = &Arc<Session>> {
         let (reserved, parts): (_, &[Part]) = match &self.role {
             Role::Publisher { reserved, .. } => (reserved.as_ref(), &[]),
             Role::Player { parts, .. } => (None, parts),
@@ -207,9 +207,9 @@ pub(crate) struct Connection<'a> {
     /// So many bytes of a packet are passed over as they come.
     passing: usize,
     guard: Guard,
-    session: Option<Session>,
+    session: Option<RtspSession>,
     /// Who is recorded at the moment.
-    recorder: Option<Arc<Member>>,
+    recorder: Option<Arc<Session>>,
     /// When something was heard last.
     heard: Time,
 }
@@ -232,7 +232,7 @@ enum Then {
     /// Packets are recorded.
     Record,
     /// They are played.
-    Play(Box<wanted::Wanted>),
+    Play(Box<play_request::PlayRequest>),
 }
 
 impl<'a> Connection<'a> {
@@ -325,7 +325,7 @@ impl<'a> Connection<'a> {
             let mut wait = Wait::new();
             self.link.hear(&mut wait, Ready::Socket);
             wait.readable(self.shared.stop.as_fd(), Ready::Stop);
-            for member in self.session.iter().flat_map(Session::members) {
+            for member in self.session.iter().flat_map(RtspSession::members) {
                 wait.readable(member.ends(), Ready::Stop);
             }
             for transport in self.transports_of_player() {
@@ -404,7 +404,7 @@ impl<'a> Connection<'a> {
                 let mut wait = Wait::new();
                 wait.add(self.link.as_fd(), PollFlags::OUT, Ready::Socket);
                 wait.readable(self.shared.stop.as_fd(), Ready::Stop);
-                let members = self.session.iter().flat_map(Session::members);
+                let members = self.session.iter().flat_map(RtspSession::members);
                 for member in members.chain(&self.recorder) {
                     wait.readable(member.ends(), Ready::Over);
                 }
@@ -438,7 +438,9 @@ impl<'a> Connection<'a> {
             Method::Play => self.begin_play(request),
             // Who has said that it leaves may pause all the same.
             Method::Pause => {
-                match self.is_player() || self.session.as_ref().is_some_and(Session::has_recorded) {
+                match self.is_player()
+                    || self.session.as_ref().is_some_and(RtspSession::has_recorded)
+                {
                     true => next(self.in_session(request, StatusCode::Ok)),
                     false => next(self.in_session(request, StatusCode::MethodNotValidInThisState)),
                 }
@@ -457,7 +459,9 @@ impl<'a> Connection<'a> {
 
     fn transports_of_player(&self) -> impl Iterator<Item = &Transport> {
         let session = self.session.as_ref();
-        session.into_iter().flat_map(Session::transports_of_player)
+        session
+            .into_iter()
+            .flat_map(RtspSession::transports_of_player)
     }
 
     fn is_player(&self) -> bool {

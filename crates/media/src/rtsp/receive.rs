@@ -9,7 +9,7 @@ use rtsp_types::{Request, Response};
 use sched::units::{Nanos, Time};
 
 use crate::archive::block::Kind;
-use crate::record::{Left, RecordError, Tape};
+use crate::record::{Left, RecordError, RtpRecorder};
 use crate::rtp::packet::HEADER_BYTES;
 use crate::rtp::packet::Head;
 use crate::rtsp::input::{Input, InputError, Next};
@@ -147,7 +147,7 @@ impl Receiver<'_> {
     /// Receives what lies in a socket; whether there was anything to the last.
     pub(crate) fn udp(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         track: usize,
         kind: Kind,
@@ -175,7 +175,7 @@ impl Receiver<'_> {
     /// are free when one of these is signalled. What does not become part of the recording then is missing.
     pub(crate) fn rest(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
     ) -> Result<(), RecordError> {
@@ -194,7 +194,7 @@ impl Receiver<'_> {
     /// Whether that was all of it.
     fn rest_in_time(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         stops: &[BorrowedFd<'_>],
     ) -> Result<bool, RecordError> {
@@ -232,7 +232,7 @@ impl Receiver<'_> {
     /// there any more; whether that has to wait for a buffer.
     fn some_of_the_rest(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
     ) -> Result<Option<bool>, RecordError> {
         let mut is_more = false;
@@ -251,7 +251,7 @@ impl Receiver<'_> {
     /// Receives what comes in the connection, so many items at most, which are counted down.
     pub(crate) fn between(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         partial: &mut Option<Partial>,
         items: &mut usize,
@@ -319,7 +319,7 @@ impl Receiver<'_> {
     /// Looks for the next packet, or answer, behind what is neither; `None`: there is one.
     pub(crate) fn search(
         &mut self,
-        tape: &Tape<'_>,
+        tape: &RtpRecorder<'_>,
         transports: &[Option<Transport>],
         stray: &mut Stray,
     ) -> Result<Option<Came>, ReceiveError> {
@@ -346,7 +346,7 @@ impl Receiver<'_> {
     /// What has come is neither a packet nor an answer: it is passed over.
     pub(crate) fn pass_stray(
         &mut self,
-        tape: &Tape<'_>,
+        tape: &RtpRecorder<'_>,
         stray: &mut Stray,
     ) -> Result<(), InputError> {
         let packets = tape.tally().packets;
@@ -374,7 +374,7 @@ impl Receiver<'_> {
     /// Receives of a body what has come; what follows it goes to the input.
     fn receive_body(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         packet: &mut Partial,
     ) -> Result<Option<Came>, ReceiveError> {
         let body = packet.len - packet.head();

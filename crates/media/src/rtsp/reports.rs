@@ -5,7 +5,7 @@
 
 use sched::units::{Nanos, Time};
 
-use crate::record::Tape;
+use crate::record::RtpRecorder;
 use crate::rtp::reception::ReceiverReport;
 use crate::rtsp::link::Link;
 use crate::rtsp::transport::Transport;
@@ -75,7 +75,7 @@ impl Reports {
     pub(crate) fn send(
         &mut self,
         link: &mut Link,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         now: Time,
     ) {

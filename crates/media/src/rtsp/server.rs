@@ -18,8 +18,8 @@ use crate::rtsp::connection::Connection;
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::tls::{self, TlsConfig, TlsError};
-use peers::places::{Denials, Held, Places};
-use peers::seldom::{Seldom, Sparing};
+use peers::connection_limits::{ConnectionLimits, Denials, Held};
+use peers::log_throttle::{LogThrottle, Sparing};
 
 /// The pause after a connection that could not be taken, for want of a descriptor as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
 /// A running RTSP server. Dropping it ends it.
 pub struct Server {
     shared: Arc<Shared>,
-    places: Arc<Places>,
+    places: Arc<ConnectionLimits>,
     address: Option<SocketAddr>,
     tls_address: Option<SocketAddr>,
     listener: Option<JoinHandle<()>>,
@@ -85,7 +85,7 @@ impl Server {
         archives: Arc<Archives>,
         config: &MediaConfig,
         access: Option<Arc<Access>>,
-        places: Arc<Places>,
+        places: Arc<ConnectionLimits>,
     ) -> Result<Self, StartError> {
         let host = |error: &dyn std::fmt::Display| StartError::Host(error.to_string());
         let certified = config.tls.as_ref().map(tls::server).transpose()?;
@@ -119,7 +119,7 @@ impl Server {
             shared: Arc::clone(&shared),
             places: Arc::clone(&places),
             denials: Denials::default(),
-            failed: Seldom::default(),
+            failed: LogThrottle::default(),
         };
         let listener = std::thread::Builder::new()
             .name("rtsp".to_owned())
@@ -206,11 +206,11 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> 
 /// Who takes connections.
 struct Accepting {
     shared: Arc<Shared>,
-    places: Arc<Places>,
+    places: Arc<ConnectionLimits>,
     /// Peers may come as fast as they like.
     denials: Denials,
     /// Of the host's making, and not drowned by what peers do.
-    failed: Seldom,
+    failed: LogThrottle,
 }
 
 impl Accepting {

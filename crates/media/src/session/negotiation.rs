@@ -5,26 +5,26 @@ use std::sync::Arc;
 use engine::stream::{Change, Refusal, Wish};
 use sched::units::BytesPerSecond;
 
-use crate::session::roster::{Does, Member};
+use crate::session::registry::{Does, Session};
 
 /// What came of asking: with a refusal, what would fit.
 pub(crate) type Outcome = Result<(), Option<BytesPerSecond>>;
 
 /// At most one question under way.
 pub(crate) struct Negotiation {
-    member: Arc<Member>,
+    member: Arc<Session>,
     under_way: Option<(BytesPerSecond, Change)>,
 }
 
 impl Negotiation {
-    pub(crate) fn new(member: Arc<Member>) -> Self {
+    pub(crate) fn new(member: Arc<Session>) -> Self {
         Self {
             member,
             under_way: None,
         }
     }
 
-    pub(crate) fn member(&self) -> &Member {
+    pub(crate) fn member(&self) -> &Session {
         &self.member
     }
 

@@ -4,9 +4,9 @@ use sched::units::BytesPerSecond;
 
 /// How fast a recording is shown, in thousandths of how fast it was; below zero backwards.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Permille(pub i64);
+pub struct Scale(pub i64);
 
-impl Permille {
+impl Scale {
     /// As it was.
     pub const ONE: Self = Self(1_000);
 
@@ -61,11 +61,11 @@ mod tests {
             (500, 7, 14),
             (-4_000, -28, 7),
         ] {
-            let scale = Permille(scale);
+            let scale = Scale(scale);
             assert_eq!(scale.time_for(shown), time);
             assert_eq!(scale.of(time), shown);
         }
-        assert!(Permille(1_001).is_by_keys() && Permille(-1).is_by_keys());
-        assert!(!Permille(500).is_by_keys() && !Permille::ONE.is_by_keys());
+        assert!(Scale(1_001).is_by_keys() && Scale(-1).is_by_keys());
+        assert!(!Scale(500).is_by_keys() && !Scale::ONE.is_by_keys());
     }
 }

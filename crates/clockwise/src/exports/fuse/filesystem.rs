@@ -17,7 +17,7 @@ use fuser::{
     ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use peers::seldom::Sparing;
+use peers::log_throttle::Sparing;
 use rustix::fs::{FallocateFlags, OFlags};
 use sched::units::{Nanos, Time};
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use peers::seldom::Sparing;
+use peers::log_throttle::Sparing;
 
 /// Connections that had no export yet: a port scan, a health check.
 static WITHOUT_EXPORT: Sparing = Sparing::one();

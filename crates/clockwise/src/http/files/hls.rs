@@ -57,21 +57,21 @@ fn written(listed: &Listed, begun_unix_ns: u64, is_recorded: bool) -> String {
         listed.target_ns.div_ceil(1_000_000_000),
         listed.sequence
     );
-    if listed.lulls > 0 {
-        text += &format!("#EXT-X-DISCONTINUITY-SEQUENCE:{}\n", listed.lulls);
+    if listed.gaps > 0 {
+        text += &format!("#EXT-X-DISCONTINUITY-SEQUENCE:{}\n", listed.gaps);
     }
     if !is_recorded {
         text += "#EXT-X-PLAYLIST-TYPE:VOD\n";
     }
     for (number, part) in listed.parts.iter().enumerate() {
-        if part.is_behind_lull {
+        if part.is_behind_gap {
             text += "#EXT-X-DISCONTINUITY\n";
         }
         if number == 0 {
             text += "#EXT-X-MAP:URI=\"init.mp4\"\n";
         }
-        // Times are not told by how long segments are where there is a lull between them.
-        if number == 0 || part.is_behind_lull {
+        // Times are not told by how long segments are where there is a gap between them.
+        if number == 0 || part.is_behind_gap {
             let at = Duration::from_nanos(begun_unix_ns.saturating_add(part.begins.media_ns));
             let date = humantime::format_rfc3339_millis(UNIX_EPOCH + at);
             text += &format!("#EXT-X-PROGRAM-DATE-TIME:{date}\n");
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_playlist_names_what_can_be_asked_for() {
-        let part = |begins, ends, is_behind_lull| Part {
+        let part = |begins, ends, is_behind_gap| Part {
             begins,
             ends,
-            is_behind_lull,
+            is_behind_gap,
             is_independent: true,
         };
         let listed = Listed {
@@ -220,7 +220,7 @@ mod tests {
                 part(cut(9, 2, 600_500), cut(11, 0, 604_000), true),
             ],
             sequence: 2,
-            lulls: 1,
+            gaps: 1,
             target_ns: 6_500_000_000,
         };
         let text = |is_recorded| written(&listed, 1_700_000_000_000_000_000, is_recorded);

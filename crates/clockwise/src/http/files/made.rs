@@ -12,7 +12,7 @@ use axum::response::Response;
 use engine::panics;
 use hyper::body::{Bytes, Frame};
 use media::files::{Emit, ExportError, Source};
-use peers::seldom::Sparing;
+use peers::log_throttle::Sparing;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use engine::stream::{Stream, StreamSpec};
 use media::archive::Archive;
 use media::archive::archives::Archives;
-use media::record::Tape;
+use media::record::RtpRecorder;
 use media::rtp::packet::HEADER_BYTES;
 use media::sdp::Description;
-use media::session::roster::{About, Does, Member};
+use media::session::registry::{About, Does, Session};
 use sched::request::Op;
 use sched::units::{Bytes, BytesPerSecond};
 
@@ -58,7 +58,7 @@ pub(crate) fn reserve(
 }
 
 /// What is reserved for a recording.
-pub(crate) fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Member>) {
+pub(crate) fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<Session>) {
     let stream = reserve(archives, archive, Op::Write, archive.range(), true);
     let about = About {
         who: "a test".into(),
@@ -66,7 +66,7 @@ pub(crate) fn reserved(archives: &Archives, archive: &Archive) -> (Stream, Arc<M
         volume: "cam".into(),
         recording: 1,
     };
-    let member = archives.roster().join(about, &stream).unwrap();
+    let member = archives.registry().join(about, &stream).unwrap();
     (stream, member)
 }
 
@@ -75,10 +75,10 @@ pub(crate) fn begun<'a>(
     stream: &'a Stream,
     archive: &Arc<Archive>,
     sdp: &[u8],
-    member: Arc<Member>,
-) -> Tape<'a> {
+    member: Arc<Session>,
+) -> RtpRecorder<'a> {
     let description = Description::parse(sdp).unwrap();
-    Tape::new(stream, archive.record().unwrap(), &description, member).unwrap()
+    RtpRecorder::new(stream, archive.record().unwrap(), &description, member).unwrap()
 }
 
 pub(crate) fn header(number: u16) -> [u8; HEADER_BYTES] {

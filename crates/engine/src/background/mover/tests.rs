@@ -10,7 +10,7 @@ use sched::units::Bytes;
 use super::PASSES_FREE;
 use crate::disk::Durability;
 use crate::pool::{Placement, PoolError};
-use crate::test_rig::{
+use crate::test_rig::disks::{
     MIB, OnDrop, Rig, WRITE, client, filled, on_disk, stream_spec, volume, volume_on,
 };
 use crate::volume_io::{Client, VolumeRequest};

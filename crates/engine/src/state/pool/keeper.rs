@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::disk::Durability;
     use crate::stream::{Span, StreamSpec};
-    use crate::test_rig::{MIB, Rig, stream_spec, volume};
+    use crate::test_rig::disks::{MIB, Rig, stream_spec, volume};
 
     #[test]
     fn the_end_of_a_span_is_forgotten_with_its_stream() {

@@ -11,7 +11,7 @@ use crate::buffer::{Account, Buffer, MemoryError};
 use crate::disk::Durability;
 use crate::pool::Pool;
 use crate::stream::{BlockReport, PaceError, PaceReport, Recorder, Refusal, Stop, Stream};
-use crate::test_rig::{MIB, Rig, stream_spec, volume};
+use crate::test_rig::disks::{MIB, Rig, stream_spec, volume};
 use crate::volume_io::{Client, ClientOptions, stream};
 use testkit::until;
 

@@ -17,10 +17,10 @@ fn view(extents: u64, free: u64, grow_to: u64, left: u64) -> View {
             oldest: 0,
             is_recorded: true,
         },
-        keep: Keep {
+        keep: RetentionLimits {
             grow_to: some(grow_to),
             free: some(left),
-            ..Keep::default()
+            ..RetentionLimits::default()
         },
         ahead: AHEAD_BLOCKS,
         block: BLOCK,

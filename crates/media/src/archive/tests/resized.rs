@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use super::*;
-use crate::archive::keeping::mend;
+use crate::archive::retention_record::mend;
 
 /// What a crash leaves of a copy that is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,8 +51,8 @@ enum Action {
 struct Disk {
     header_blocks: u64,
     places: Vec<Option<Trailer>>,
-    copies: [Option<Kept>; 2],
-    kept: Kept,
+    copies: [Option<RetentionRecord>; 2],
+    kept: RetentionRecord,
     next: u64,
     number: u64,
     /// What counts: the recording of each serial.
@@ -66,9 +66,9 @@ impl Disk {
             header_blocks: blocks,
             places: vec![None; blocks as usize],
             copies: [None, None],
-            kept: Kept {
+            kept: RetentionRecord {
                 archive: [1; 16],
-                ..Kept::default()
+                ..RetentionRecord::default()
             },
             next: 0,
             number: 0,
@@ -100,7 +100,7 @@ impl Disk {
     }
 
     /// Writes a copy; whether it counts.
-    fn change(&mut self, mut changed: Kept, crash: Crash) -> bool {
+    fn change(&mut self, mut changed: RetentionRecord, crash: Crash) -> bool {
         changed.generation += 1;
         let copy = (changed.generation % 2) as usize;
         match crash {
@@ -214,9 +214,9 @@ impl Disk {
         self.recovers(done);
         let copies = self.copies.iter().flatten();
         let kept = copies.max_by_key(|of| of.generation);
-        let kept = kept.cloned().unwrap_or_else(|| Kept {
+        let kept = kept.cloned().unwrap_or_else(|| RetentionRecord {
             archive: [1; 16],
-            ..Kept::default()
+            ..RetentionRecord::default()
         });
         assert_eq!(kept, self.kept, "{done:?}");
         assert!(kept.gone.after(0) >= self.geometry().base);
@@ -322,11 +322,11 @@ fn after_every_crash_a_resized_ring_has_what_counts_and_the_next_serial() {
 /// The copies say that as they were meant, whichever part of one was written.
 #[test]
 fn a_geometry_that_is_torn_is_the_one_before() {
-    let mut kept = Kept {
+    let mut kept = RetentionRecord {
         archive: [1; 16],
         generation: 4,
         geometry: Some(Geometry { base: 0, blocks: 9 }),
-        ..Kept::default()
+        ..RetentionRecord::default()
     };
     let before = kept.clone();
     kept.generation += 1;
@@ -339,7 +339,7 @@ fn a_geometry_that_is_torn_is_the_one_before() {
     for sectors in 0..=COPY_BYTES / 512 {
         let mut torn = vec![0; COPY_BYTES];
         torn[..sectors * 512].copy_from_slice(&new[..sectors * 512]);
-        let found = Kept::newest([1; 16], [&old, &torn]).unwrap();
+        let found = RetentionRecord::newest([1; 16], [&old, &torn]).unwrap();
         let is_whole = torn == new;
         assert_eq!(
             found,
@@ -354,5 +354,5 @@ fn a_geometry_that_is_torn_is_the_one_before() {
     let mut wrong = kept.encode();
     wrong[72] = 10;
     mend(&mut wrong);
-    assert!(Kept::parse(&wrong).is_err());
+    assert!(RetentionRecord::parse(&wrong).is_err());
 }

@@ -16,7 +16,7 @@ use super::own::is_own;
 use super::reach::{Meanwhile, connected, resolve};
 use super::said::{based, channels, chosen, elsewhere, named, ports, refuses};
 use super::{Address, Lower, SourceError};
-use crate::record::Tape;
+use crate::record::RtpRecorder;
 use crate::rtsp::input::Input;
 use crate::rtsp::link::Link;
 use crate::rtsp::receive::Receiver;
@@ -285,7 +285,7 @@ impl Camera {
     /// Tells it how well its packets come, if that is due and as far as it listens.
     pub(super) fn report(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         transports: &[Option<Transport>],
         now: Time,
     ) {

@@ -15,7 +15,7 @@ use sched::units::Time;
 
 use super::camera::ANSWER_WITHIN;
 use super::{Address, SourceError};
-use crate::record::Tape;
+use crate::record::RtpRecorder;
 use crate::rtsp::link::Link;
 use crate::rtsp::poll::Wait;
 
@@ -24,7 +24,7 @@ pub(super) struct Meanwhile<'w, 's> {
     /// Signalled when the source ends.
     pub(super) stop: &'w EventFd,
     /// What has been recorded is on its way to the disks.
-    pub(super) tape: Option<&'w mut Tape<'s>>,
+    pub(super) tape: Option<&'w mut RtpRecorder<'s>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

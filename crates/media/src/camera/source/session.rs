@@ -9,14 +9,14 @@ use sched::units::{Nanos, Time};
 use super::camera::{ANSWER_WITHIN, Camera};
 use super::{BackOff, Lower, SourceError, State, Worker};
 use crate::archive::block::Kind;
-use crate::record::Tape;
+use crate::record::RtpRecorder;
 use crate::rtsp::input::InputError;
 use crate::rtsp::poll::Wait;
 use crate::rtsp::receive::{Came, ITEMS_AT_A_TIME, Partial, ReceiveError, Stray, Wakes};
 use crate::rtsp::transport::Transport;
 
 /// A session with a camera that was told to send.
-pub(super) struct Session<'a> {
+pub(super) struct CameraSession<'a> {
     pub(super) worker: &'a Worker,
     pub(super) number: u64,
     /// When something came last, in the session before.
@@ -39,11 +39,11 @@ pub(super) struct Session<'a> {
     pub(super) is_told_of_stray: bool,
 }
 
-impl Session<'_> {
+impl CameraSession<'_> {
     /// Receives until something ends it.
     pub(super) fn move_packets(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         camera: &mut Camera,
     ) -> Result<std::convert::Infallible, SourceError> {
         let mut partial = None;
@@ -89,7 +89,7 @@ impl Session<'_> {
     /// Receives what lies in its sockets when it has ended: nothing of it comes in the next one's. Why it has ended then.
     pub(super) fn receive_rest(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         camera: &mut Camera,
         error: SourceError,
     ) -> SourceError {
@@ -108,7 +108,7 @@ impl Session<'_> {
 
     fn sleep(
         &self,
-        tape: &Tape<'_>,
+        tape: &RtpRecorder<'_>,
         camera: &Camera,
         has_room: bool,
     ) -> Result<Vec<Wakes>, SourceError> {
@@ -170,7 +170,7 @@ impl Session<'_> {
     }
 
     /// When it has left, as far as it says; not while something of it waits to be received.
-    fn over_at(&self, tape: &Tape<'_>, has_room: bool) -> Option<Time> {
+    fn over_at(&self, tape: &RtpRecorder<'_>, has_room: bool) -> Option<Time> {
         tape.over_at()
             .filter(|_| has_room && !self.is_behind && !tape.is_receiving())
     }
@@ -178,7 +178,7 @@ impl Session<'_> {
     /// Receives what has come in the connection.
     fn receive(
         &mut self,
-        tape: &mut Tape<'_>,
+        tape: &mut RtpRecorder<'_>,
         camera: &mut Camera,
         partial: &mut Option<Partial>,
     ) -> Result<(), SourceError> {
@@ -218,7 +218,7 @@ impl Session<'_> {
     }
 
     /// Tells of what has come.
-    fn note(&mut self, tape: &Tape<'_>) {
+    fn note(&mut self, tape: &RtpRecorder<'_>) {
         let tally = tape.tally();
         let mut now = self.worker.now();
         now.tally = tally;
@@ -260,7 +260,11 @@ impl Session<'_> {
     }
 
     /// Keeps the session alive, and looks whether the camera is.
-    fn keep_time(&mut self, tape: &mut Tape<'_>, camera: &mut Camera) -> Result<(), SourceError> {
+    fn keep_time(
+        &mut self,
+        tape: &mut RtpRecorder<'_>,
+        camera: &mut Camera,
+    ) -> Result<(), SourceError> {
         let now = clock::now();
         let silence = self.silence();
         if now >= camera.heard.saturating_add(silence) {

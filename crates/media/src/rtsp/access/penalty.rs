@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sched::units::{Nanos, Time};
 
-use peers::places::network;
+use peers::connection_limits::network;
 
 /// What the first failure costs; each one after it costs twice as much as the one before.
 const WAIT_MIN: Nanos = Nanos::from_millis(100);

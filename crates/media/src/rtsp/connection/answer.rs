@@ -8,7 +8,7 @@ use rtsp_types::headers::{CONTENT_TYPE, CSEQ, HeaderName, PUBLIC, SERVER, SESSIO
 use rtsp_types::{Method, Response, ResponseBuilder, StatusCode, Version};
 
 use super::Asked;
-use peers::seldom::Sparing;
+use peers::log_throttle::Sparing;
 
 /// What can be asked for.
 const METHODS: &str = "OPTIONS, DESCRIBE, ANNOUNCE, SETUP, PLAY, RECORD, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rtsp_types::headers::{Range, Scale, TRANSPORT};
 
+use super::play_request::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
 use super::range::{self, npt, utc};
-use super::wanted::{SCALE_PERMILLE, SPEED_PERMILLE, permille, speed};
 use super::{Asked, parameters, target};
 use crate::rtsp::transport::{Transport, transports};
 

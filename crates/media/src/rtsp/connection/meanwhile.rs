@@ -11,9 +11,9 @@ use crate::archive::drift::Drift;
 use crate::archive::start::{Found, Start};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::play::presentation::media_ns;
-use crate::session::Permille;
+use crate::session::Scale;
 
-/// Of recordings in their order those that are played from that time on by the clock on the wall, or backwards, in the
+/// Of recordings in their order those that are played from that time on by the wall clock, or backwards, in the
 /// order in which they are.
 fn from(recordings: &[Recording], at_unix_ns: i128, is_back: bool) -> Vec<Recording> {
     let begun = |of: &Recording| i128::from(of.begun_unix_ns) <= at_unix_ns;
@@ -84,16 +84,16 @@ impl Connection<'_> {
         Ok(description.is_some_and(|of| part.description.is_like(&of)))
     }
 
-    /// Where a part begins so that what it shows was at this time by the clock on the wall, in the first of its volume's
+    /// Where a part begins so that what it shows was at this time by the wall clock, in the first of its volume's
     /// recordings that has something from there on; `None`: none has.
     pub(super) fn along(
         &self,
         part: &Part,
         recordings: &[Recording],
         at_unix_ns: i128,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Option<Begins>, Unwanted> {
-        for recording in from(recordings, at_unix_ns, scale < Permille(0)) {
+        for recording in from(recordings, at_unix_ns, scale < Scale(0)) {
             if !self.is_like(part, &recording)? {
                 continue;
             }

@@ -15,8 +15,8 @@ use super::answer::refused;
 use super::answer::{Answer, answer};
 use super::target::target;
 use super::{Asked, Connection, Part, Role};
-use crate::session::roster::Member;
-use peers::seldom::Sparing;
+use crate::session::registry::Session;
+use peers::log_throttle::Sparing;
 
 /// What a session asks for and is not given.
 static UNGRANTED: Sparing = Sparing::few();
@@ -44,7 +44,7 @@ enum Asks {
     Wished(Wish),
 }
 
-fn asks(request: &Asked, member: Option<&Member>) -> Asks {
+fn asks(request: &Asked, member: Option<&Session>) -> Asks {
     let said = |status| answer(Some(request), status);
     if lines(request.body()).next().is_none() {
         // It keeps the session alive.
@@ -72,7 +72,7 @@ fn asks(request: &Asked, member: Option<&Member>) -> Asks {
     }
 }
 
-fn get(request: &Asked, member: &Member) -> Answer {
+fn get(request: &Asked, member: &Session) -> Answer {
     let (changer, mut text) = (member.changer(), String::new());
     let mut said: Vec<&str> = Vec::new();
     for (name, _) in lines(request.body()) {
@@ -121,7 +121,7 @@ fn wish(request: &Asked) -> Result<Wish, Answer> {
 /// What is said of a change.
 fn changed(
     request: &Asked,
-    member: &Member,
+    member: &Session,
     wish: Wish,
     changed: Result<Granted, Refusal>,
 ) -> Answer {
@@ -144,7 +144,7 @@ fn changed(
 const TURNS_MAX: usize = 8;
 
 /// A request, what it is about, and the change that has begun for it.
-type Turn = (Box<Asked>, Arc<Member>, Option<(Wish, Change)>);
+type Turn = (Box<Asked>, Arc<Session>, Option<(Wish, Change)>);
 
 /// Changes that go on beside packets, and what is asked for after them: each is answered in its turn.
 #[derive(Default)]
@@ -152,7 +152,7 @@ pub(super) struct Changes(VecDeque<Turn>);
 
 impl Changes {
     /// Takes a request; the answer, without the session, unless it has to wait.
-    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Arc<Member>) -> Option<Answer> {
+    pub(super) fn ask(&mut self, request: Box<Asked>, member: &Arc<Session>) -> Option<Answer> {
         if self.0.len() == TURNS_MAX {
             let said = answer(Some(&request), StatusCode::ServiceUnavailable);
             return Some(said.reason("too much has been asked for before that is not done yet"));
@@ -211,7 +211,7 @@ impl Changes {
 }
 
 /// A change that has begun, or what is said at once.
-fn begun(request: &Asked, member: &Member) -> Result<(Wish, Change), Answer> {
+fn begun(request: &Asked, member: &Session) -> Result<(Wish, Change), Answer> {
     let wish = match asks(request, Some(member)) {
         Asks::Said(said) => return Err(said),
         Asks::Wished(wish) => wish,
@@ -223,7 +223,7 @@ fn begun(request: &Asked, member: &Member) -> Result<(Wish, Change), Answer> {
 }
 
 /// Which of the parts that are played a request is about: that whose volume it names, or the only one.
-pub(super) fn named<'b>(request: &Asked, parts: &'b [Part]) -> Result<&'b Arc<Member>, Answer> {
+pub(super) fn named<'b>(request: &Asked, parts: &'b [Part]) -> Result<&'b Arc<Session>, Answer> {
     let is_about_all = lines(request.body()).next().is_none();
     if let [only] = parts {
         return Ok(&only.member);

@@ -19,11 +19,11 @@ use sched::units::{Nanos, Time};
 use super::answer::{Answer, answer, options};
 use super::outgoing::{Full, Outgoing, Sent, Tally, farewell};
 use super::parameters::named;
+use super::play_request::{PlayRequest, Playable, RequestedPart, Terms};
 use super::setup::played_at_least;
 use super::target::strange;
 use super::unwanted::Unwanted;
-use super::wanted::{Playable, Terms, Wanted, WantedPart};
-use super::{Asked, Connection, Ended, Part, Role, Session, Then};
+use super::{Asked, Connection, Ended, Part, Role, RtspSession, Then};
 use crate::archive::ArchiveError;
 use crate::archive::block::Kind;
 use crate::archive::start::Place;
@@ -34,7 +34,7 @@ use crate::rtsp::poll::Wait;
 use crate::rtsp::reports::frame;
 use crate::rtsp::server::Shared;
 use crate::rtsp::transport::Transport;
-use crate::session::Permille;
+use crate::session::Scale;
 use crate::session::demand::PlayerDemand;
 use crate::session::negotiation::Negotiation;
 
@@ -64,7 +64,7 @@ impl After {
 impl Connection<'_> {
     /// Whether it can be played from there, and that it is.
     pub(super) fn begin_play(&mut self, request: &Asked) -> (Response<Vec<u8>>, Then) {
-        let Some(Session {
+        let Some(RtspSession {
             id,
             role: Role::Player { parts, .. },
             ..
@@ -110,7 +110,11 @@ impl Connection<'_> {
     }
 
     /// What was played goes on as it was, where what was asked for instead cannot be; `None`: nor can that.
-    fn go_on(&self, terms: Terms, continuations: Vec<Option<Continuation>>) -> Option<Box<Wanted>> {
+    fn go_on(
+        &self,
+        terms: Terms,
+        continuations: Vec<Option<Continuation>>,
+    ) -> Option<Box<PlayRequest>> {
         let mut of = self.playable().ok()?;
         of.is_as_it_was = true;
         // Without it that would be the beginning.
@@ -123,7 +127,7 @@ impl Connection<'_> {
 
     /// What of the session can be played now.
     fn playable(&self) -> Result<Playable<'_>, (StatusCode, String)> {
-        let Some(Session {
+        let Some(RtspSession {
             role: Role::Player { parts, is_live },
             paused,
             transports,
@@ -163,7 +167,7 @@ impl Connection<'_> {
     }
 
     /// Plays, and what is asked for instead while it does; whether the connection goes on.
-    pub(super) fn play(&mut self, wanted: Box<Wanted>) -> Result<bool, Ended> {
+    pub(super) fn play(&mut self, wanted: Box<PlayRequest>) -> Result<bool, Ended> {
         let mut next = Some(wanted);
         while let Some(wanted) = next {
             match self.play_once(*wanted)? {
@@ -176,13 +180,13 @@ impl Connection<'_> {
     }
 
     /// Plays; what follows, `None`: the connection has ended.
-    fn play_once(&mut self, wanted: Wanted) -> Result<Option<Then>, Ended> {
+    fn play_once(&mut self, wanted: PlayRequest) -> Result<Option<Then>, Ended> {
         let Some(mut session) = self.session.take() else {
             return Ok(Some(Then::Next));
         };
         session.paused = None;
         let mut sent = std::mem::take(&mut session.sent);
-        let Session {
+        let RtspSession {
             id,
             role: Role::Player { parts, .. },
             transports,
@@ -264,7 +268,7 @@ impl Connection<'_> {
         &mut self,
         parts: &[Part],
         (transports, sent): (&[Option<Transport>], &mut [Sent]),
-        wanted: Wanted,
+        wanted: PlayRequest,
         id: &str,
         tally: &mut Tally,
     ) -> Result<After, Ended> {
@@ -285,9 +289,9 @@ impl Connection<'_> {
 fn presentation<'b>(
     shared: &'b Shared,
     parts: &'b [Part],
-    wanted: Wanted,
+    wanted: PlayRequest,
 ) -> Result<Option<Presentation<'b>>, PlayError> {
-    let Wanted {
+    let PlayRequest {
         parts: of_parts,
         first_unix_ns,
         mut continuations,
@@ -351,7 +355,7 @@ fn presentation<'b>(
 }
 
 /// What of a volume is played behind what is wanted of it: the master is played alone.
-fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &WantedPart) -> Option<Others<'b>> {
+fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &RequestedPart) -> Option<Others<'b>> {
     let (first, last) = of.numbers?;
     let (master, part) = (parts.first()?, parts.get(of.number)?);
     Some(Others {
@@ -365,7 +369,7 @@ fn others<'b>(shared: &'b Shared, parts: &'b [Part], of: &WantedPart) -> Option<
 }
 
 /// A factor as headers have it.
-fn factor(of: Permille) -> String {
+fn factor(of: Scale) -> String {
     format!("{:.3}", of.0 as f64 / 1_000.0)
 }
 

@@ -62,7 +62,7 @@ fn nanos(time: NptTime) -> Option<u64> {
     Some(whole.saturating_add(u64::from(nanos.unwrap_or(0))))
 }
 
-/// The same by the clock on the wall, for a recording that began then.
+/// The same by the wall clock, for a recording that began then.
 pub(super) fn utc(range: UtcRange, begun_ns: i128) -> Result<(Option<u64>, Option<u64>), Unwanted> {
     let after = |time: UtcTime| -> Result<Option<u64>, Unwanted> {
         let at = utc_unix_ns(time)
@@ -82,7 +82,7 @@ pub(super) fn from_ns(ns: i128) -> u64 {
     u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
 }
 
-/// A time by the clock on the wall, in nanoseconds since 1970.
+/// A time by the wall clock, in nanoseconds since 1970.
 fn utc_unix_ns(time: UtcTime) -> Option<u64> {
     let UtcTime {
         date,

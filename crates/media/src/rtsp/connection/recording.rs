@@ -11,14 +11,14 @@ use sched::units::Time;
 
 use super::answer::{Answer, answer, options};
 use super::parameters::Changes;
-use super::{Asked, Connection, Ended, Reserved, Role, Session, Then};
+use super::{Asked, Connection, Ended, Reserved, Role, RtspSession, Then};
 use crate::archive::block::Kind;
-use crate::record::{RecordError, Tally, Tape};
+use crate::record::{RecordError, RtpRecorder, Tally};
 use crate::rtsp::poll::Wait;
 use crate::rtsp::receive::{Came, ITEMS_AT_A_TIME, ReceiveError, Wakes};
 use crate::rtsp::reports::Reports;
 use crate::rtsp::transport::Transport;
-use crate::session::roster::Member;
+use crate::session::registry::Session;
 
 /// Why nothing more is received.
 enum Over {
@@ -59,7 +59,7 @@ impl Connection<'_> {
         let Some(mut session) = self.session.take() else {
             return Ok(true);
         };
-        let Session {
+        let RtspSession {
             id,
             role:
                 Role::Publisher {
@@ -85,7 +85,7 @@ impl Connection<'_> {
         let volume = writing.archive().volume().name().to_owned();
         tracing::info!(peer = %self.peer, volume, recording = number, "a recording begins");
         transports.iter().flatten().for_each(Transport::widen);
-        let mut tape = Tape::new(&stream, writing, description, Arc::clone(&member))?;
+        let mut tape = RtpRecorder::new(&stream, writing, description, Arc::clone(&member))?;
         let mut changes = Changes::default();
         self.recorder = Some(Arc::clone(&member));
         let moved = self.move_packets(&mut tape, &member, &mut changes, transports, id);
@@ -167,8 +167,8 @@ impl Connection<'_> {
     /// Receives until somebody ends it.
     fn move_packets(
         &mut self,
-        tape: &mut Tape<'_>,
-        member: &Arc<Member>,
+        tape: &mut RtpRecorder<'_>,
+        member: &Arc<Session>,
         changes: &mut Changes,
         transports: &[Option<Transport>],
         id: &str,
@@ -280,8 +280,8 @@ impl Connection<'_> {
 
     fn sleep(
         &self,
-        tape: &Tape<'_>,
-        member: &Member,
+        tape: &RtpRecorder<'_>,
+        member: &Session,
         transports: &[Option<Transport>],
         has_room: bool,
         (due, is_untold, is_untried): (Option<Time>, bool, bool),
@@ -322,7 +322,7 @@ impl Connection<'_> {
 fn while_recording(
     peer: SocketAddr,
     request: Box<Asked>,
-    member: &Arc<Member>,
+    member: &Arc<Session>,
     changes: &mut Changes,
 ) -> Option<Answer> {
     match request.method() {

@@ -12,13 +12,13 @@ use sched::units::{Bytes, BytesPerSecond, Nanos};
 use super::answer::{Answer, UNCARRIED, answer, refused_because};
 use super::outgoing::Sent;
 use super::target::{Recorded, recorded_to, target, unopened};
-use super::{Asked, Connection, Held, Part, Reserved, Role, Session};
+use super::{Asked, Connection, Held, Part, Reserved, Role, RtspSession};
 use crate::archive::{Archive, ArchiveError, Recording};
 use crate::rtsp::access::Right;
 use crate::rtsp::transport::{Transport, transports};
 use crate::sdp::{self, Description};
 use crate::session::rate_from::RateFrom;
-use crate::session::roster::{About, Does};
+use crate::session::registry::{About, Does};
 
 /// A player reads a block at least as often, so that playing begins that soon: GStreamer waits for 5 s by UDP.
 const PLAYED_WITHIN: Nanos = Nanos::from_secs(4);
@@ -86,7 +86,7 @@ impl Connection<'_> {
     fn begin(&mut self, request: &Asked, role: Role, tracks: usize) -> Answer {
         match session_id() {
             Ok(id) => {
-                self.session = Some(Session {
+                self.session = Some(RtspSession {
                     id,
                     role,
                     transports: (0..tracks).map(|_| None).collect(),
@@ -154,7 +154,7 @@ impl Connection<'_> {
             return answer(Some(request), StatusCode::NotFound)
                 .reason("there is no such track; DESCRIBE or ANNOUNCE say how they are called");
         };
-        let taken = |session: &Session| session.transports[track].is_some();
+        let taken = |session: &RtspSession| session.transports[track].is_some();
         if self.session.as_ref().is_some_and(taken) {
             return self.in_session(request, StatusCode::MethodNotValidInThisState);
         }
@@ -262,7 +262,7 @@ impl Connection<'_> {
             volume: volume.to_owned(),
             recording: recording.number,
         };
-        let member = self.shared.archives.roster().join(about, &reserved);
+        let member = self.shared.archives.registry().join(about, &reserved);
         let member = member.map_err(|error| unlisted(request, &error))?;
         let sources = sources(description.tracks().len());
         Ok(Part {
@@ -325,7 +325,7 @@ impl Connection<'_> {
 
     /// Reserves for a recording, if that has not been done.
     pub(super) fn reserve_recording(&mut self, request: &Asked) -> Result<(), Answer> {
-        let Some(Session {
+        let Some(RtspSession {
             role:
                 Role::Publisher {
                     archive,
@@ -360,9 +360,9 @@ impl Connection<'_> {
             volume: archive.volume().name().to_owned(),
             recording: writing.number(),
         };
-        let member = self.shared.archives.roster().join(about, &stream);
+        let member = self.shared.archives.registry().join(about, &stream);
         let member = member.map_err(|error| unlisted(request, &error))?;
-        if let Some(Session {
+        if let Some(RtspSession {
             role: Role::Publisher { reserved, .. },
             ..
         }) = &mut self.session
@@ -400,7 +400,7 @@ fn sources(count: usize) -> std::io::Result<Vec<u32>> {
 }
 
 /// The track that is called so in its description.
-fn track_named(session: &Session, asked: &str) -> Option<usize> {
+fn track_named(session: &RtspSession, asked: &str) -> Option<usize> {
     let Role::Publisher { description, .. } = &session.role else {
         return (0..session.transports.len()).find(|track| sdp::control(*track) == asked);
     };

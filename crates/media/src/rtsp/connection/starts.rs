@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use sched::units::Nanos;
 
+use super::play_request::Playable;
 use super::unwanted::{Unwanted, ends_at, range_error};
-use super::wanted::Playable;
 use super::{Connection, Part};
 use crate::archive::drift::Drift;
 use crate::archive::start::{self, Found, Start};
 use crate::archive::{ArchiveError, Recording};
 use crate::play::presentation::unix_ns;
 use crate::play::trick::{Keys, Way};
-use crate::session::Permille;
+use crate::session::Scale;
 
 /// A live player begins so many blocks behind what is on the disks.
 const LIVE_BLOCKS_BEHIND: u64 = 2;
@@ -43,7 +43,7 @@ pub(super) struct Begins {
 }
 
 impl Connection<'_> {
-    /// When a recording began by the clock on the wall, as its own clock had it at a time of it; how far that is from the
+    /// When a recording began by the wall clock, as its own clock had it at a time of it; how far that is from the
     /// host's.
     pub(super) fn clock_of(
         &self,
@@ -91,7 +91,7 @@ impl Connection<'_> {
         &self,
         of: &Playable<'_>,
         (from, is_now): (Option<u64>, bool),
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Vec<Option<Begins>>, Unwanted> {
         // Without a Range it goes on where it was paused (RFC 2326, section 10.5).
         let paused = of.paused.filter(|_| from.is_none() && !is_now);
@@ -121,7 +121,7 @@ impl Connection<'_> {
             });
             starts.push(match was {
                 // It was overwritten meanwhile: that is nothing to wait for.
-                Some((recording, was)) if was.serial < recording.first && scale > Permille(0) => {
+                Some((recording, was)) if was.serial < recording.first && scale > Scale(0) => {
                     let mut found = self.beginning(part, recording, scale)?;
                     found.start.media_ns = found.start.media_ns.max(was.media_ns);
                     Some(begins(part, recording, found)?)
@@ -137,7 +137,7 @@ impl Connection<'_> {
             .iter()
             .flatten()
             .map(|of| unix_ns(of.found.start.media_ns, of.begun_ns));
-        let was_at = match scale < Permille(0) {
+        let was_at = match scale < Scale(0) {
             true => was_at.max(),
             false => was_at.min(),
         };
@@ -198,10 +198,10 @@ impl Connection<'_> {
         part: &Part,
         recording: &Recording,
         at: i128,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Option<Found>, Unwanted> {
         let (archive, client) = (&part.archive, &self.shared.client);
-        let is_back = scale < Permille(0);
+        let is_back = scale < Scale(0);
         let Ok(at) = u64::try_from(at) else {
             // It begins later.
             return match is_back {
@@ -217,7 +217,7 @@ impl Connection<'_> {
         if is_back || found.start.media_ns.saturating_add(LEAD_NS_MAX) >= at {
             return Ok(Some(found));
         }
-        let mut keys = Keys::new(archive, client, *recording, Permille::ONE, at);
+        let mut keys = Keys::new(archive, client, *recording, Scale::ONE, at);
         let next = keys
             .next_key(|_, _| Nanos::ZERO)?
             .map(|key| Found::from(Start::from(key)));
@@ -231,7 +231,7 @@ impl Connection<'_> {
         part: &Part,
         recording: &Recording,
         media_ns: u64,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Found, ArchiveError> {
         if let Some(start) = self.first_shown(part, recording, media_ns, scale)? {
             return Ok(start.into());
@@ -249,13 +249,13 @@ impl Connection<'_> {
         part: &Part,
         recording: &Recording,
         media_ns: u64,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Option<Start>, ArchiveError> {
         if !scale.is_by_keys() {
             return Ok(None);
         }
         let (archive, client) = (&part.archive, &self.shared.client);
-        let is_back = scale < Permille(0);
+        let is_back = scale < Scale(0);
         let groups = if is_back { GROUPS_MAX } else { NEAR_GROUPS };
         let before = Way::Back.first_key(archive, client, recording, media_ns, groups)?;
         if let Some(key) = before {
@@ -273,7 +273,7 @@ impl Connection<'_> {
         part: &Part,
         recording: &Recording,
         media_ns: u64,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Option<Start>, ArchiveError> {
         if !scale.is_by_keys() {
             return Ok(None);
@@ -318,7 +318,7 @@ impl Connection<'_> {
         &self,
         part: &Part,
         recording: &Recording,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Found, ArchiveError> {
         let media_ns = part.archive.begins(&self.shared.client, recording)?;
         let start = self.first_shown(part, recording, media_ns, scale)?;
@@ -336,12 +336,12 @@ impl Connection<'_> {
         part: &Part,
         recording: &Recording,
         from: Option<u64>,
-        scale: Permille,
+        scale: Scale,
     ) -> Result<Found, Unwanted> {
         let (archive, client) = (&part.archive, &self.shared.client);
         let at = |time| self.start_at(part, recording, time, scale);
         match from {
-            None if scale < Permille(0) => Ok(at(u64::MAX)?),
+            None if scale < Scale(0) => Ok(at(u64::MAX)?),
             None | Some(0) => Ok(self.beginning(part, recording, scale)?),
             Some(from) => {
                 let mut found = at(from)?;
@@ -351,7 +351,7 @@ impl Connection<'_> {
                 let is_key = scale.is_by_keys() && start.media_ns < from;
                 // What is before the first packet, or has been overwritten, is nothing to wait for.
                 let begins = match is_first {
-                    _ if scale < Permille(0) || is_key => 0,
+                    _ if scale < Scale(0) || is_key => 0,
                     true => found
                         .look_into(archive, &part.reserved, |block| block.trailer.media_ns)?
                         .unwrap_or(0),

@@ -9,7 +9,7 @@ use sched::units::{BytesPerSecond, Nanos};
 use super::failing::{assert_invalid, is_bare, rig, share};
 use crate::pool::{Pool, PoolError};
 use crate::stream::Refusal;
-use crate::test_rig::{stream_spec, volume_on_two};
+use crate::test_rig::disks::{stream_spec, volume_on_two};
 use testkit::until;
 
 /// Whether a thread of this process sleeps.

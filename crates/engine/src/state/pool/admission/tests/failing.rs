@@ -15,7 +15,7 @@ use crate::disk::Durability;
 use crate::pool::{Floor, Pool, PoolError};
 use crate::state::pool::admission::servers::Unjoined;
 use crate::stream::Refusal;
-use crate::test_rig::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
+use crate::test_rig::disks::{MIB, Rig, client, stream_spec, volume_on, volume_on_two};
 use crate::volume_io::{BestEffortReservation, ReservedShare, VolumeOp, VolumeRequest};
 use testkit::until;
 

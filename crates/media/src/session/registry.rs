@@ -17,7 +17,7 @@ use sched::units::BytesPerSecond;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::session::Permille;
+use crate::session::Scale;
 
 /// How long blocks may wait to become longer until what is played lasts until the first of those comes.
 const AHEAD_WITHIN: Duration = Duration::from_secs(20);
@@ -86,7 +86,7 @@ impl Counts {
 }
 
 /// A session that has something reserved.
-pub struct Member {
+pub struct Session {
     number: u64,
     about: About,
     changer: Changer,
@@ -113,14 +113,14 @@ impl Gone {
     }
 }
 
-impl Drop for Member {
+impl Drop for Session {
     fn drop(&mut self) {
         drop(self.gone.locked());
         self.gone.told.notify_all();
     }
 }
 
-impl Member {
+impl Session {
     /// Its number, which no other session of this server has.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -150,7 +150,7 @@ impl Member {
     }
 
     /// It is sent so fast now, of how fast it is shown, and has as much more reserved.
-    pub(crate) fn plays_at(&self, speed: Permille) {
+    pub(crate) fn plays_at(&self, speed: Scale) {
         self.speed.store(speed.0, Ordering::Relaxed);
     }
 
@@ -210,7 +210,7 @@ impl Member {
             );
         }
         if let Some(rate) = wish.rate {
-            let speed = Permille(self.speed.load(Ordering::Relaxed));
+            let speed = Scale(self.speed.load(Ordering::Relaxed));
             self.promise(speed.as_it_was(rate));
         }
     }
@@ -226,14 +226,14 @@ fn in_time(wish: Wish) -> Wish {
 
 /// The sessions of a server.
 #[derive(Default)]
-pub struct Roster {
+pub struct SessionRegistry {
     last: AtomicU64,
-    members: Mutex<BTreeMap<u64, Weak<Member>>>,
+    members: Mutex<BTreeMap<u64, Weak<Session>>>,
     gone: Arc<Gone>,
 }
 
-impl Roster {
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Member>>> {
+impl SessionRegistry {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Session>>> {
         // A list, changed in one step.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,13 +242,13 @@ impl Roster {
     ///
     /// # Errors
     /// When the host has no descriptors left.
-    pub fn join(&self, about: About, stream: &Stream) -> io::Result<Arc<Member>> {
-        let member = Arc::new(Member {
+    pub fn join(&self, about: About, stream: &Stream) -> io::Result<Arc<Session>> {
+        let member = Arc::new(Session {
             number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             about,
             changer: stream.changer(),
             promised: AtomicU64::new(stream.rate().0),
-            speed: AtomicI64::new(Permille::ONE.0),
+            speed: AtomicI64::new(Scale::ONE.0),
             counts: Mutex::default(),
             end: EventFd::new()?,
             gone: Arc::clone(&self.gone),
@@ -260,7 +260,7 @@ impl Roster {
     }
 
     /// Ends a session, and waits until it has given back what it reserved: what it has recorded is durable then.
-    pub fn end(&self, member: Arc<Member>) {
+    pub fn end(&self, member: Arc<Session>) {
         member.end.signal();
         let left = Arc::downgrade(&member);
         drop(member);
@@ -273,28 +273,28 @@ impl Roster {
 
     /// All sessions, in the order in which they came.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<Member>> {
+    pub fn all(&self) -> Vec<Arc<Session>> {
         self.locked().values().filter_map(Weak::upgrade).collect()
     }
 
     /// A session by its number.
     #[must_use]
-    pub fn get(&self, number: u64) -> Option<Arc<Member>> {
+    pub fn get(&self, number: u64) -> Option<Arc<Session>> {
         self.locked().get(&number)?.upgrade()
     }
 }
 
-impl std::fmt::Debug for Member {
+impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Member")
+        f.debug_struct("Session")
             .field("number", &self.number)
             .field("about", &self.about)
             .finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Roster {
+impl std::fmt::Debug for SessionRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Roster").finish_non_exhaustive()
+        f.debug_struct("SessionRegistry").finish_non_exhaustive()
     }
 }

@@ -18,11 +18,15 @@ pub(crate) mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 }
 
-#[path = "../../../../volume/tests/volume/interleavings/bounded.rs"]
+#[path = "../../../volume/tests/volume/interleavings/bounded.rs"]
 mod bounded;
-#[path = "../../../src/handoff/mod.rs"]
-#[allow(dead_code, reason = "the library's, of which tests use a part")]
-mod handoff;
+/// The module under test, compiled with the atomics of `sync`.
+#[path = "../../src"]
+#[allow(dead_code, reason = "the tests use a part of the library")]
+mod under_test {
+    pub(crate) mod handoff;
+}
+use under_test::handoff;
 
 use std::sync::{Arc, Mutex};
 

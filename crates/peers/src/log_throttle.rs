@@ -8,12 +8,12 @@ const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// When a warning was last told, and how many were not since.
 #[derive(Default)]
-pub struct Seldom {
+pub struct LogThrottle {
     told: Option<Instant>,
     untold: u64,
 }
 
-impl Seldom {
+impl LogThrottle {
     /// Counts one more; how many were not told before this one, if this one is to be.
     pub fn turn(&mut self, now: Instant) -> Option<u64> {
         let is_silent = |told: Instant| now.saturating_duration_since(told) < SILENT_FOR;
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn one_is_told_in_each_while_with_how_many_were_not() {
         let begin = Instant::now();
-        let mut seldom = Seldom::default();
+        let mut seldom = LogThrottle::default();
         let mut at = |seconds| seldom.turn(begin + Duration::from_secs(seconds));
         assert_eq!([0, 1, 59].map(&mut at), [Some(0), None, None]);
         assert_eq!([60, 119].map(&mut at), [Some(2), None]);

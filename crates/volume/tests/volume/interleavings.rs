@@ -33,20 +33,20 @@ pub(crate) mod error {
     pub(crate) use volume::Refused;
 }
 
-macro_rules! under_test {
-    ($($path:literal $module:ident)*) => {$(
-        #[path = $path]
-        #[allow(dead_code, unreachable_pub, reason = "the library's, of which tests use a part")]
-        pub(crate) mod $module;
-    )*};
+/// The modules under test, compiled with the atomics of `sync`.
+#[path = "../../src"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the tests use a part of the library"
+)]
+mod under_test {
+    pub(crate) mod chunks;
+    pub(crate) mod dirty;
+    pub(crate) mod extent;
+    pub(crate) mod place;
 }
-
-under_test! {
-    "../../../src/chunks.rs" chunks
-    "../../../src/dirty.rs" dirty
-    "../../../src/extent/mod.rs" extent
-    "../../../src/place.rs" place
-}
+pub(crate) use under_test::{chunks, dirty, extent, place};
 
 mod bounded;
 mod flushes;

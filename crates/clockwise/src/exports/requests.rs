@@ -43,7 +43,7 @@ use self::counters::Turn;
 use self::parts::{AT_ONCE_PART_BYTES, PART_BYTES};
 use self::pending::{Pending, PendingId, PendingTable};
 use self::spare::Spare;
-use peers::seldom::Sparing;
+use peers::log_throttle::Sparing;
 
 pub use failed::Errno;
 

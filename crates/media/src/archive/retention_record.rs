@@ -11,7 +11,7 @@
 //! # Why so
 //!
 //! A recording that a camera makes has no end, so its oldest part has to go without the rest: ranges of blocks say that,
-//! and numbers of recordings do not. Places of deleted blocks may read as zeros. The newest block is found all the same:
+//! and numbers of recordings do not. ConnectionLimits of deleted blocks may read as zeros. The newest block is found all the same:
 //! a range tells what was in each of its places last ([`Gone::in_place`]).
 //!
 //! # What a crash leaves
@@ -172,7 +172,7 @@ impl Gone {
 
 /// How much of what is recorded is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Keep {
+pub struct RetentionLimits {
     /// What is older goes; `None`: nothing does for that.
     pub age: Option<Nanos>,
     /// The oldest goes when blocks come to more than that; `None`: when the volume is full.
@@ -183,7 +183,7 @@ pub struct Keep {
     pub free: Option<Bytes>,
 }
 
-impl Keep {
+impl RetentionLimits {
     /// Whether the volume grows or gives something back by itself.
     #[must_use]
     pub fn changes_length(&self) -> bool {
@@ -193,7 +193,7 @@ impl Keep {
 
 /// What is remembered of an archive beside its blocks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Kept {
+pub struct RetentionRecord {
     /// Which archive.
     pub archive: [u8; 16],
     /// How often this was written.
@@ -201,14 +201,14 @@ pub struct Kept {
     /// No later recording has this number or one before it.
     pub last_number: u64,
     /// How much is kept.
-    pub keep: Keep,
+    pub keep: RetentionLimits,
     /// What was deleted.
     pub gone: Gone,
     /// The ring; `None`: it is as the header says.
     pub geometry: Option<Geometry>,
 }
 
-impl Kept {
+impl RetentionRecord {
     /// The bytes of its copy. There have to be no more ranges than it has [room](RANGES_MAX) for.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -288,7 +288,7 @@ impl Kept {
             archive: head.archive,
             generation: head.generation.get(),
             last_number: head.last_number.get(),
-            keep: Keep {
+            keep: RetentionLimits {
                 age: some(head.keep_ns).map(Nanos),
                 size: some(head.keep_bytes).map(Bytes),
                 grow_to: some(head.grow_to).map(Bytes),
@@ -410,15 +410,15 @@ mod tests {
         }
     }
 
-    fn kept(generation: u64) -> Kept {
+    fn kept(generation: u64) -> RetentionRecord {
         let mut gone = Gone::default();
         gone.add(0..5 + generation);
         gone.add(100..100 + generation);
-        Kept {
+        RetentionRecord {
             archive: [9; 16],
             generation,
             last_number: 7,
-            keep: Keep {
+            keep: RetentionLimits {
                 age: Some(Nanos::from_secs(3)),
                 size: None,
                 grow_to: Some(Bytes(0xB0B0)),
@@ -438,11 +438,11 @@ mod tests {
         let mut disk = vec![0xEE; 2 * COPY_BYTES];
         let parsed = |disk: &[u8]| {
             let (first, second) = disk.split_at(COPY_BYTES);
-            Kept::newest([9; 16], [first, second]).unwrap()
+            RetentionRecord::newest([9; 16], [first, second]).unwrap()
         };
-        let mut before = Kept {
+        let mut before = RetentionRecord {
             archive: [9; 16],
-            ..Kept::default()
+            ..RetentionRecord::default()
         };
         assert_eq!(parsed(&disk), before);
         for generation in 1..6 {
@@ -484,14 +484,14 @@ mod tests {
         }
         // Another archive's, which was there before, says nothing.
         let (first, second) = disk.split_at(COPY_BYTES);
-        let other = Kept::newest([8; 16], [first, second]).unwrap();
+        let other = RetentionRecord::newest([8; 16], [first, second]).unwrap();
         assert_eq!((other.generation, other.gone), (0, Gone::default()));
         let mut damaged = disk.clone();
         damaged[40] ^= 1;
         damaged[COPY_BYTES + 40] ^= 1;
         let (first, second) = damaged.split_at(COPY_BYTES);
         assert_eq!(
-            Kept::newest([9; 16], [first, second]),
+            RetentionRecord::newest([9; 16], [first, second]),
             Err(FormatError::Damaged)
         );
     }
@@ -505,10 +505,12 @@ mod tests {
                 .map(|of| 3 * of..3 * of + 2)
                 .collect(),
         );
-        assert_eq!(Kept::parse(&full.encode()), Ok(full.clone()));
+        assert_eq!(RetentionRecord::parse(&full.encode()), Ok(full.clone()));
         for ranges in [[(1, 2), (5, 4)], [(3, 5), (5, 7)], [(8, 9), (1, 2)]] {
             full.gone = Gone(ranges.map(|(start, end)| start..end).to_vec());
-            let said = Kept::parse(&full.encode()).unwrap_err().to_string();
+            let said = RetentionRecord::parse(&full.encode())
+                .unwrap_err()
+                .to_string();
             assert!(said.contains("out of order"), "{said}");
         }
     }
@@ -526,14 +528,16 @@ mod tests {
         let mut expected = kept(2);
         (expected.keep.grow_to, expected.keep.free) = (None, None);
         expected.geometry = None;
-        assert_eq!(Kept::parse(&bytes), Ok(expected));
+        assert_eq!(RetentionRecord::parse(&bytes), Ok(expected));
     }
 
     #[test]
     fn a_ring_that_begins_where_something_counts_is_none() {
         let mut late = kept(2);
         late.geometry = Some(Geometry { base: 8, blocks: 9 });
-        let said = Kept::parse(&late.encode()).unwrap_err().to_string();
+        let said = RetentionRecord::parse(&late.encode())
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("begins too late"), "{said}");
     }
 

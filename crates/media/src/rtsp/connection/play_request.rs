@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use engine::stream::Refusal;
-use rtsp_types::headers::{NptRange, NptTime, Range, Scale, Speed};
+use rtsp_types::headers::{NptRange, NptTime, Range, Scale as ScaleHeader, Speed};
 use sched::units::Nanos;
 
 use super::answer::UNCARRIED;
@@ -19,7 +19,7 @@ use crate::play::{Continuation, Manner};
 use crate::rtp::packet::Header;
 use crate::rtsp::transport::Transport;
 use crate::sdp;
-use crate::session::Permille;
+use crate::session::Scale;
 
 /// The slowest and the fastest that is shown, either way, and that is sent.
 pub(super) const SCALE_PERMILLE: std::ops::RangeInclusive<i64> = 100..=64_000;
@@ -34,11 +34,11 @@ pub(super) struct Terms {
     is_now: bool,
     /// Up to where it is played.
     until_ns: Option<u64>,
-    /// Times are told by the clock on the wall.
+    /// Times are told by the wall clock.
     is_by_clock: bool,
-    pub(super) scale: Permille,
+    pub(super) scale: Scale,
     /// How fast it is to be sent, if anything was said of that.
-    pub(super) speed: Option<Permille>,
+    pub(super) speed: Option<Scale>,
 }
 
 impl Terms {
@@ -53,10 +53,10 @@ impl Terms {
 }
 
 /// What is to be played.
-pub(super) struct Wanted {
+pub(super) struct PlayRequest {
     /// Of which of the session's parts, in their order. There is one.
-    pub(super) parts: Vec<WantedPart>,
-    /// What is shown first, by the clock on the wall, in nanoseconds since 1970.
+    pub(super) parts: Vec<RequestedPart>,
+    /// What is shown first, by the wall clock, in nanoseconds since 1970.
     pub(super) first_unix_ns: i128,
     pub(super) terms: Terms,
     /// When the master began, by how far its clock is from the host's at that time: times count from there.
@@ -66,7 +66,7 @@ pub(super) struct Wanted {
 }
 
 /// What is to be played of one of the session's parts.
-pub(super) struct WantedPart {
+pub(super) struct RequestedPart {
     /// Which.
     pub(super) number: usize,
     pub(super) recording: Recording,
@@ -83,7 +83,7 @@ pub(super) struct WantedPart {
     pub(super) manner: Manner,
 }
 
-impl WantedPart {
+impl RequestedPart {
     /// How long, from when that is shown which is shown first, what has been read lasts.
     pub(super) fn lasts(&self, first_unix_ns: i128) -> Nanos {
         let Manner { scale, speed, .. } = self.manner;
@@ -120,7 +120,7 @@ impl Playable<'_> {
     }
 
     /// Whether something of a part, which has that number, is played in this way.
-    fn is_played(&self, number: usize, part: &Part, scale: Permille) -> bool {
+    fn is_played(&self, number: usize, part: &Part, scale: Scale) -> bool {
         let was = self.paused.and_then(|of| *of.get(number)?);
         if self.is_as_it_was && was.is_none() {
             return false;
@@ -133,19 +133,19 @@ impl Playable<'_> {
 }
 
 /// Whether nothing lies between a time and where playing is to end.
-fn is_empty(from: u64, until: Option<u64>, scale: Permille) -> bool {
-    until.is_some_and(|until| match scale < Permille(0) {
+fn is_empty(from: u64, until: Option<u64>, scale: Scale) -> bool {
+    until.is_some_and(|until| match scale < Scale(0) {
         true => until >= from,
         false => until <= from,
     })
 }
 
-impl Wanted {
+impl PlayRequest {
     /// How fast it is sent, if anything is said of that.
-    pub(super) fn plays_at(&mut self, speed: Option<Permille>) {
+    pub(super) fn plays_at(&mut self, speed: Option<Scale>) {
         self.terms.speed = speed;
         for part in &mut self.parts {
-            part.manner.speed = speed.unwrap_or(Permille::ONE);
+            part.manner.speed = speed.unwrap_or(Scale::ONE);
         }
     }
 
@@ -229,7 +229,7 @@ impl Connection<'_> {
     }
 
     /// From where to where that is.
-    pub(super) fn wanted(&self, terms: Terms, of: &Playable<'_>) -> Result<Wanted, Unwanted> {
+    pub(super) fn wanted(&self, terms: Terms, of: &Playable<'_>) -> Result<PlayRequest, Unwanted> {
         let Terms {
             from,
             is_now,
@@ -237,7 +237,7 @@ impl Connection<'_> {
             scale,
             ..
         } = terms;
-        let is_back = scale < Permille(0);
+        let is_back = scale < Scale(0);
         let starts = self.starts(of, (from, is_now), scale)?;
         // The key frame that it begins with may be before it.
         let begins = starts[0].as_ref();
@@ -254,7 +254,7 @@ impl Connection<'_> {
             };
             let until = until.map(|until| media_ns(unix_ns(until, begun_ns), start.begun_ns));
             let tracks = part.description.tracks().iter();
-            parts.push(WantedPart {
+            parts.push(RequestedPart {
                 number,
                 recording: start.recording,
                 numbers: self.numbers(of, number),
@@ -264,7 +264,7 @@ impl Connection<'_> {
                 lasts_to_ns: None,
                 manner: Manner {
                     scale,
-                    speed: Permille::ONE,
+                    speed: Scale::ONE,
                     until_ns: until,
                     track: part.description.video_track(),
                     clock_rates: tracks.map(|track| track.clock_rate).collect(),
@@ -275,7 +275,7 @@ impl Connection<'_> {
             .iter()
             .map(|of| unix_ns(of.found.start.media_ns, of.begun_ns));
         let first = if is_back { firsts.max() } else { firsts.min() };
-        Ok(Wanted {
+        Ok(PlayRequest {
             first_unix_ns: first
                 .ok_or_else(|| range_error("nothing of what is set up was recorded then"))?,
             parts,
@@ -287,9 +287,9 @@ impl Connection<'_> {
 
     /// How fast it is sent, for which as much more is reserved, or less: what was asked for, or as fast as it is shown
     /// if the disks do not carry it for all that is played. `None`: nothing was said.
-    pub(super) fn speed(&self, speed: Option<Permille>, parts: &[Part]) -> Option<Permille> {
-        let wanted = speed.unwrap_or(Permille::ONE);
-        let change = |part: &Part, speed: Permille| {
+    pub(super) fn speed(&self, speed: Option<Scale>, parts: &[Part]) -> Option<Scale> {
+        let wanted = speed.unwrap_or(Scale::ONE);
+        let change = |part: &Part, speed: Scale| {
             // Whatever it is now, as that may be for a while.
             let rate = speed.of_rate(part.member.promised());
             part.reserved.change_rate(rate)?;
@@ -304,12 +304,12 @@ impl Connection<'_> {
             tracing::info!(peer = %self.peer, %refusal, untold, "a Speed is refused");
         }
         for part in parts {
-            if change(part, Permille::ONE).is_err() {
+            if change(part, Scale::ONE).is_err() {
                 // What it had it keeps, and that is enough.
-                part.member.plays_at(Permille::ONE);
+                part.member.plays_at(Scale::ONE);
             }
         }
-        Some(Permille::ONE)
+        Some(Scale::ONE)
     }
 
     /// Of each track the number of its first packet, and the timestamp of the time that the answer's `Range` begins with,
@@ -318,7 +318,7 @@ impl Connection<'_> {
         &self,
         request: &Asked,
         parts: &[Part],
-        wanted: &mut Wanted,
+        wanted: &mut PlayRequest,
     ) -> Option<String> {
         let base = request.request_uri()?.as_str().trim_end_matches('/');
         let first_unix_ns = wanted.first_unix_ns.max(wanted.begun_ns);
@@ -343,8 +343,12 @@ impl Connection<'_> {
     }
 
     /// The first packet of each track of a part, and when it is.
-    fn first_packets(&self, part: &Part, of: &mut WantedPart) -> Option<Vec<(usize, Header, u64)>> {
-        let WantedPart {
+    fn first_packets(
+        &self,
+        part: &Part,
+        of: &mut RequestedPart,
+    ) -> Option<Vec<(usize, Header, u64)>> {
+        let RequestedPart {
             found,
             manner,
             recording,
@@ -390,7 +394,7 @@ fn firsts_in(
 }
 
 /// How fast it is to be sent.
-pub(super) fn speed(request: &Asked) -> Result<Option<Permille>, Unwanted> {
+pub(super) fn speed(request: &Asked) -> Result<Option<Scale>, Unwanted> {
     let asked = request.typed_header::<Speed>();
     let asked = asked.map_err(|_| range_error("the Speed is no number"))?;
     let Some(asked) = asked.map(f64::from) else {
@@ -406,30 +410,30 @@ pub(super) fn speed(request: &Asked) -> Result<Option<Permille>, Unwanted> {
 }
 
 /// How fast it is shown: what was asked for, or as it was where that cannot be.
-fn scale(request: &Asked, of: &Playable<'_>) -> Result<Permille, Unwanted> {
-    let asked = request.typed_header::<Scale>();
+fn scale(request: &Asked, of: &Playable<'_>) -> Result<Scale, Unwanted> {
+    let asked = request.typed_header::<ScaleHeader>();
     let asked = asked.map_err(|_| range_error("the Scale is no number"))?;
     let Some(asked) = asked.map(f64::from) else {
-        return Ok(Permille::ONE);
+        return Ok(Scale::ONE);
     };
     let scale = permille(asked, SCALE_PERMILLE)
         .ok_or_else(|| range_error("a Scale of nothing; PAUSE is what you mean"))?;
     // Key frames are those of a picture that is played.
     if scale.is_by_keys() && !of.parts.iter().any(|part| of.has_picture(part)) {
-        return Ok(Permille::ONE);
+        return Ok(Scale::ONE);
     }
     Ok(scale)
 }
 
 /// A factor in thousandths, as near as may be; `None`: it is zero, or no number.
-pub(super) fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Permille> {
+pub(super) fn permille(factor: f64, allowed: std::ops::RangeInclusive<i64>) -> Option<Scale> {
     let size = (factor.abs() * 1_000.0).round();
     if size.is_nan() || size < 1.0 {
         return None;
     }
     // Numbers that are too large become the largest there is.
     let size = (size as i64).clamp(*allowed.start(), *allowed.end());
-    Some(Permille(if factor < 0.0 { -size } else { size }))
+    Some(Scale(if factor < 0.0 { -size } else { size }))
 }
 
 #[cfg(test)]

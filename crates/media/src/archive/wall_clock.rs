@@ -1,6 +1,6 @@
-//! The clock on the wall: what it is asked for, and how far it is believed.
+//! The wall clock: what it is asked for, and how far it is believed.
 //!
-//! Everything that is decided here goes by a monotonic clock, which nobody sets; the clock on the wall is what people are
+//! Everything that is decided here goes by a monotonic clock, which nobody sets; the wall clock is what people are
 //! told, and what recordings say of when they began. Only retention by age has to compare the two, and what it lets go of
 //! does not come back. So a clock that is set ahead is not believed at once, and recordings are as old as they can be by
 //! all that is known of them, not by what they say alone.
@@ -17,7 +17,7 @@ const AHEAD_MAX: Nanos = Nanos::from_secs(300);
 /// So long a clock has to go on as it was set before it is believed.
 const DOUBTED: Nanos = Nanos::from_secs(86_400);
 
-/// Nanoseconds since 1970, by the clock on the wall.
+/// Nanoseconds since 1970, by the wall clock.
 #[must_use]
 pub fn now_unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -29,14 +29,14 @@ pub fn now_unix_ns() -> u64 {
 /// An instant, by both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instant {
-    /// By the clock on the wall, as far as it is believed, in nanoseconds since 1970.
+    /// By the wall clock, as far as it is believed, in nanoseconds since 1970.
     pub unix_ns: u64,
     /// By the clock that nobody sets.
     pub at: Time,
 }
 
 impl Instant {
-    /// What the clock on the wall would say at another time, were it not set meanwhile.
+    /// What the wall clock would say at another time, were it not set meanwhile.
     #[must_use]
     pub fn unix_ns_at(&self, at: Time) -> u64 {
         let later = at.saturating_since(self.at).get();

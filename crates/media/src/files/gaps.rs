@@ -12,9 +12,9 @@ use crate::archive::block::Kind;
 use crate::archive::index::Index;
 
 /// Nothing comes for so long, at least.
-pub const LULL_NS: u64 = 8_000_000_000;
+pub const GAP_MIN_NS: u64 = 8_000_000_000;
 
-/// And for so many times as long as between any two frames before: what is recorded once in ten seconds is no lull.
+/// And for so many times as long as between any two frames before: what is recorded once in ten seconds is no gap.
 const TIMES: u64 = 4;
 
 /// So many blocks are looked into for one.
@@ -25,7 +25,7 @@ const TELLING_BLOCKS: usize = 8;
 
 /// Nothing came for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lull {
+pub struct Gap {
     /// When the last of what came before is played, in nanoseconds of the recording.
     pub ends_ns: u64,
     /// The first packet that came behind it.
@@ -42,7 +42,7 @@ struct Look {
 }
 
 impl Look {
-    fn take(&mut self, place: Place, media_ns: u64) -> ControlFlow<Lull> {
+    fn take(&mut self, place: Place, media_ns: u64) -> ControlFlow<Gap> {
         let ends_ns = self.last_ns.unwrap_or(media_ns);
         self.last_ns = Some(ends_ns.max(media_ns));
         let after_ns = media_ns.saturating_sub(ends_ns);
@@ -50,8 +50,8 @@ impl Look {
             return ControlFlow::Continue(());
         }
         let is_usual = |longest: u64| after_ns < longest.saturating_mul(TIMES);
-        if after_ns >= LULL_NS && !self.longest_ns.is_none_or(is_usual) {
-            return ControlFlow::Break(Lull {
+        if after_ns >= GAP_MIN_NS && !self.longest_ns.is_none_or(is_usual) {
+            return ControlFlow::Break(Gap {
                 ends_ns,
                 behind: Cut { place, media_ns },
             });
@@ -63,7 +63,7 @@ impl Look {
 
 /// Whether nothing may have come for long in a block that lasts for so long, among those of its section.
 fn is_long(lasts_ns: u64, index: &Index) -> bool {
-    if lasts_ns < LULL_NS {
+    if lasts_ns < GAP_MIN_NS {
         return false;
     }
     let there = index.records.iter().filter(|of| of.packets > 0);
@@ -75,13 +75,13 @@ fn is_long(lasts_ns: u64, index: &Index) -> bool {
     }
     usual.sort_unstable();
     let usual_ns = usual[usual.len() / 2];
-    lasts_ns >= usual_ns.saturating_add(usual_ns.min(LULL_NS))
+    lasts_ns >= usual_ns.saturating_add(usual_ns.min(GAP_MIN_NS))
 }
 
 /// What the index says of a block.
 enum Says {
     /// Nothing may have come for long in it.
-    MayLull,
+    MayHaveGap,
     /// Something has come all the time, on the average so often, if that is known.
     Comes(Option<u64>),
 }
@@ -92,7 +92,7 @@ impl Source {
     ///
     /// # Errors
     /// When the recording cannot be read.
-    pub fn lull(&mut self, from: Cut, to: Cut) -> Result<Option<Lull>, ExportError> {
+    pub fn gap(&mut self, from: Cut, to: Cut) -> Result<Option<Gap>, ExportError> {
         let mut look = Look::default();
         let first = from.place.serial;
         // How often something came before the first one is known as well.
@@ -104,11 +104,11 @@ impl Source {
             look.longest_ns = each_ns;
         }
         let end = self.recording.end.min(to.place.serial.saturating_add(1));
-        let (mut may_lull, mut blocks) = (false, 0);
+        let (mut may_gap, mut blocks) = (false, 0);
         for serial in first..end {
             let says = self.says(serial, to)?;
             // What comes first in the next one may be behind it.
-            let is_behind = std::mem::replace(&mut may_lull, matches!(says, Says::MayLull));
+            let is_behind = std::mem::replace(&mut may_gap, matches!(says, Says::MayHaveGap));
             if let Says::Comes(each_ns) = says
                 && !is_behind
             {
@@ -127,10 +127,10 @@ impl Source {
                 let place = Place { serial, packet };
                 if entry.kind == Kind::Rtp
                     && place <= to.place
-                    && let ControlFlow::Break(lull) = look.take(place, entry.media_ns)
+                    && let ControlFlow::Break(gap) = look.take(place, entry.media_ns)
                     && place > from.place
                 {
-                    return Ok(Some(lull));
+                    return Ok(Some(gap));
                 }
             }
         }
@@ -142,7 +142,7 @@ impl Source {
         let (archive, client) = (&self.archive, &self.client);
         let section = |serial| archive.index_so_far_of(client, &self.recording, serial);
         let Some(index) = section(serial)? else {
-            return Ok(Says::MayLull);
+            return Ok(Says::MayHaveGap);
         };
         let Some(of) = index.record_of(serial) else {
             // It is damaged.
@@ -155,7 +155,7 @@ impl Source {
         let until_ns = next.map_or(to.media_ns, |next| next.media_ns);
         let lasts_ns = until_ns.saturating_sub(of.media_ns);
         Ok(match is_long(lasts_ns, &index) {
-            true => Says::MayLull,
+            true => Says::MayHaveGap,
             false => Says::Comes(lasts_ns.checked_div(of.frames.into())),
         })
     }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::archive::index::Record;
 
-    /// The number of the packet behind the first lull among packets of these times in ms, and when it ends.
+    /// The number of the packet behind the first gap among packets of these times in ms, and when it ends.
     fn found(times_ms: &[u64]) -> Option<(u32, u64)> {
         let mut look = Look::default();
         let packets = (0..).zip(times_ms);
@@ -174,12 +174,12 @@ mod tests {
             let place = Place { serial: 0, packet };
             look.take(place, at_ms * 1_000_000).break_value()
         });
-        let lull = looks.find_map(|lull| lull)?;
-        Some((lull.behind.place.packet, lull.ends_ns / 1_000_000))
+        let gap = looks.find_map(|gap| gap)?;
+        Some((gap.behind.place.packet, gap.ends_ns / 1_000_000))
     }
 
     #[test]
-    fn where_nothing_came_for_long_is_a_lull_unless_it_is_always_so() {
+    fn where_nothing_came_for_long_is_a_gap_unless_it_is_always_so() {
         assert_eq!(found(&[0, 0, 40, 80, 9_000, 9_040, 30_000]), Some((4, 80)));
         assert_eq!(found(&[0, 40, 80, 8_079]), None);
         // Pictures come before those that they refer to.

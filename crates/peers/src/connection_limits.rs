@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::seldom::Seldom;
+use crate::log_throttle::LogThrottle;
 
 /// The most connections of a kind.
 const PLACES_MAX: usize = 1_024;
 
-/// Places for connections of a kind.
-pub struct Places {
+/// ConnectionLimits for connections of a kind.
+pub struct ConnectionLimits {
     all: usize,
     each: usize,
     taken: Mutex<BTreeMap<Of, usize>>,
@@ -52,12 +52,12 @@ impl fmt::Display for Full {
 /// Warnings of those that get no place: that there is none for anybody is not drowned by who has too many.
 #[derive(Default)]
 pub struct Denials {
-    all: Seldom,
-    each: Seldom,
+    all: LogThrottle,
+    each: LogThrottle,
 }
 
 impl Denials {
-    /// As [`Seldom::turn`].
+    /// As [`LogThrottle::turn`].
     pub fn turn(&mut self, full: Full, now: Instant) -> Option<u64> {
         match full {
             Full::All(_) => self.all.turn(now),
@@ -77,7 +77,7 @@ pub fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-impl Places {
+impl ConnectionLimits {
     /// A quarter of so many descriptors at most, and half of that for each address; of IPv6 half for each network, and a
     /// quarter for each address of it.
     pub fn of(descriptors: usize) -> Arc<Self> {
@@ -145,7 +145,7 @@ impl Places {
 
 /// A place that is taken, until it is dropped.
 pub struct Held {
-    places: Arc<Places>,
+    places: Arc<ConnectionLimits>,
     counted: Vec<Of>,
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn one_address_gets_half_of_them_and_all_together_no_more_than_there_are() {
-        let places = Places::of(24);
+        let places = ConnectionLimits::of(24);
         let [a, b, c] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|of| of.parse().unwrap());
         let taken: Vec<_> = (0..3).map(|_| places.take(a).unwrap()).collect();
         let mapped = "::ffff:192.0.2.1".parse().unwrap();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_left_for_whatever_else_there_is() {
-        let all = [usize::MAX, 1 << 20, 1_024, 4].map(|of| Places::of(of).all);
+        let all = [usize::MAX, 1 << 20, 1_024, 4].map(|of| ConnectionLimits::of(of).all);
         assert_eq!(all, [1_024, 1_024, 256, 2]);
     }
 }

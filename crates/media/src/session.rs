@@ -3,7 +3,7 @@
 pub mod demand;
 pub(crate) mod negotiation;
 pub(crate) mod rate_from;
-pub mod roster;
+pub mod registry;
 pub(crate) mod scale;
 
-pub use scale::Permille;
+pub use scale::Scale;

@@ -22,9 +22,9 @@
 pub mod aac;
 pub mod cuts;
 mod error;
+pub mod gaps;
 pub mod jpeg;
 mod known;
-pub mod lulls;
 pub mod mp4;
 pub mod nal;
 mod parts;
