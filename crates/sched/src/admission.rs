@@ -1,4 +1,4 @@
-//! Whether a set of tasks can be guaranteed.
+//! Tests if a set of tasks can be guaranteed.
 //!
 //! # Problem and model
 //!
@@ -14,8 +14,9 @@
 //! 1. the sum of C_i / T_i is at most 1, and
 //! 2. for all 1 < i <= n and T_1 < L < T_i: L >= C_i + sum over j < i of floor((L - 1) / T_j) C_j.
 //!
-//! Of a task that is served in pieces ([`TaskParams::in_pieces`]) the C_i of condition 2, which is what others wait for, is
-//! its longest piece; the C_j of the sums stay. That is sufficient (docs/design/scheduling.md, section 2).
+//! A task may be served in pieces ([`TaskParams::in_pieces`]). Then C_i in condition 2 is its longest piece,
+//! because others wait for a piece at most; C_j in the sums stays the whole C. That is sufficient
+//! (docs/design/scheduling.md, section 2).
 //!
 //! For undivided requests it is necessary and sufficient. The verdict is exact: utilization is compared in
 //! integers, with big ones where 128 bits cannot tell it from 1. How condition 2 is tested without
@@ -44,7 +45,7 @@ pub use refusal::{Refusal, RefusedBy};
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     tasks: BTreeMap<TaskId, TaskParams>,
-    /// The same, by rising period, with the longest that each keeps the disk.
+    /// Tasks by rising period, each with its longest piece.
     order: Vec<(u64, TaskId, u64)>,
     groups: Vec<Group>,
 }
@@ -56,13 +57,13 @@ impl Admission {
         Self::default()
     }
 
-    /// How many tasks.
+    /// Number of tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
@@ -86,11 +87,11 @@ impl Admission {
         &self.groups
     }
 
-    /// Whether the set would be schedulable with this task too. A task of the same id that is in
-    /// the set stays in it.
+    /// Tests if the set would be schedulable with this task too. A task of the same id that is in the set
+    /// stays in it.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it is not schedulable.
     pub fn test(&self, id: TaskId, params: TaskParams) -> Result<(), Refusal> {
         let groups = self.groups_with(params);
         let Some(fault) = fault(&groups) else {
@@ -216,7 +217,7 @@ impl Admission {
         self.smallest_period_in_pieces(service, service)
     }
 
-    /// The same of a task that is served in pieces of which none is longer than that.
+    /// As [`Admission::smallest_period`], for a task in pieces no longer than `longest`.
     #[must_use]
     pub fn smallest_period_in_pieces(&self, service: Nanos, longest: Nanos) -> Option<Nanos> {
         let fits = |period: u64| {
@@ -268,7 +269,8 @@ enum Fault {
 }
 
 impl Fault {
-    /// As it is told: `asked` is at fault for utilization, `blocker` knows whose request blocks.
+    /// The refusal for a caller. `asked` is at fault for utilization; `blocker` finds the task whose request
+    /// blocks.
     fn refusal(self, asked: TaskId, blocker: impl FnOnce(&Low) -> Option<TaskId>) -> Refusal {
         match self {
             Self::Utilization { interval, short_by } => Refusal {
@@ -296,7 +298,7 @@ fn blocker(tasks: impl Iterator<Item = (u64, TaskId, u64)>, interval: u64) -> Op
         .map(|task| task.1)
 }
 
-/// What is wrong with the set, if anything.
+/// The first condition that the set violates.
 fn fault(groups: &[Group]) -> Option<Fault> {
     let longest = groups.last()?.period;
     if !fits_whole_disk(groups) {
@@ -344,7 +346,7 @@ pub(crate) fn fits_whole_disk(groups: &[Group]) -> bool {
     fits_exactly(groups)
 }
 
-/// The same where 64 binary digits cannot tell.
+/// Compares utilization with 1 in big integers, where 64 bits cannot decide.
 fn fits_exactly(groups: &[Group]) -> bool {
     let (mut over, mut under) = (BigUint::ZERO, BigUint::from(1u32));
     for group in groups {

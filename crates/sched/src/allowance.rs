@@ -1,10 +1,10 @@
 //! Delta-L as a budget: corrected, and as published.
 //!
-//! Corrected: what is left, dL_r, is a lower bound of the exact slack at every instant. It starts at
+//! Corrected: the remaining budget dL_r is a lower bound of the exact slack at every instant. It starts at
 //! dL; every instant in which the disk does something else while a released real-time request is
 //! there is taken off it; and it is put back to dL only when no released real-time request is queued
-//! or in service, because only then is every deadline a whole period away again. What began before a
-//! release and is still on the disk when the release comes is charged from the release on.
+//! or in service, because only then is every deadline a whole period away again. A service that began before
+//! a release and is still on the disk is charged from the release on.
 //!
 //! As published (thesis 6.3.2): the predicted time is taken off when a best-effort request is started
 //! ahead of queued real-time requests, nothing is taken off for one started while none is queued, and

@@ -2,22 +2,22 @@
 //!
 //! # Problem
 //!
-//! Of thousands of queued requests, which one is served next when there is time for one? Position
-//! order makes the disk fast, but starves what lies far away; order of arrival is fair and slow (on
-//! an emulated Atlas-II 12.9 ms a request against 10.4, enough to overload it).
+//! One of thousands of queued requests is to be served next. Position order makes the disk fast, but starves
+//! distant requests; order of arrival is fair and slow (on an emulated Atlas-II 12.9 ms a request against
+//! 10.4, enough to overload it).
 //!
 //! # Order
 //!
 //! 1. *Aged* requests: those that have waited longer than the limit of their urgency, the one
 //!    that is longest overdue first. After one, [`AGED_EVERY`] others go in position order, so
 //!    that an overloaded disk does not fall back to order of arrival; every request is the
-//!    oldest some day, so none waits for ever. Each account counts for itself what goes out of its
-//!    containers, and from the last whole piece of its own oldest request on: what goes in slack, or
-//!    out of others' containers, does not put that request off.
+//!    oldest some day, so none waits for ever. Each account counts the requests that are served from its
+//!    containers, beginning at the last whole piece of its own oldest request. Service in slack, or from
+//!    containers of other accounts, does not delay that request.
 //! 2. Synchronous before asynchronous.
 //! 3. Among those, [`BestEffortOrder`].
 //!
-//! Who may pass a request that does not fit into the slack there is: `held_up`.
+//! `held_up` decides which requests may pass one that does not fit into the slack.
 //!
 //! An asynchronous request that a synchronous one waits for (by a tag or a barrier) is served
 //! as synchronous.
@@ -42,7 +42,7 @@ use alloc::vec::Vec;
 
 use ages::Ends;
 
-/// How best-effort requests of one urgency are ordered.
+/// Order of best-effort requests of one urgency.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -57,7 +57,7 @@ pub enum BestEffortOrder {
     Fifo,
 }
 
-/// So many requests go in position order between two aged ones.
+/// Requests served in position order between two aged ones.
 pub const AGED_EVERY: u32 = 8;
 
 /// Everything, or one account's.
@@ -72,7 +72,7 @@ pub(crate) enum Scope {
 pub(crate) struct Pick {
     pub(crate) slot: u32,
     aged: bool,
-    /// Whether it is the one of its account that is longest overdue, and its whole next piece.
+    /// True for the next whole piece of the longest overdue request of its account.
     is_oldest: bool,
     upwards: bool,
 }
@@ -86,7 +86,7 @@ impl Pick {
         }
     }
 
-    /// Whether it is its age that it goes by.
+    /// True if the request was picked for its age.
     pub(crate) fn is_aged(self) -> bool {
         self.aged
     }
@@ -95,9 +95,9 @@ impl Pick {
 #[derive(Clone, Copy, Debug)]
 struct Item {
     account: u32,
-    /// What it was queued as; decides when it is aged.
+    /// The urgency it was queued with; decides when it is aged.
     urgency: Urgency,
-    /// What it is served as.
+    /// The urgency it is served with.
     served_as: Urgency,
     sequence: u64,
     arrived: Time,
@@ -129,9 +129,9 @@ pub(crate) struct BestEffortQueue {
     by_account: Forest,
     ages: [Ends; 2],
     account_ages: Vec<[Ends; 2]>,
-    /// How many others have been served since an aged request was, or had its try.
+    /// Requests served since the last aged request was served or tried.
     since_aged: u32,
-    /// Of each account, since a whole piece of its oldest aged request was.
+    /// By account: requests served since a whole piece of its oldest aged request.
     since_oldest: Vec<u32>,
     upwards: bool,
     queued: [u64; 2],
@@ -180,7 +180,7 @@ impl BestEffortQueue {
         }
     }
 
-    /// How many requests are queued, or in service in part: synchronous and asynchronous ones.
+    /// Requests that are queued or partly served: synchronous, asynchronous.
     pub(crate) fn queued(&self) -> [u64; 2] {
         self.queued
     }
@@ -232,7 +232,7 @@ impl BestEffortQueue {
         self.items[slot as usize].ready
     }
 
-    /// Whether a request is served as synchronous.
+    /// True if the request is served as synchronous.
     pub(crate) fn is_synchronous(&self, slot: u32) -> bool {
         self.items[slot as usize].served_as == Urgency::Sync
     }
@@ -273,7 +273,7 @@ impl BestEffortQueue {
         }
     }
 
-    /// Which request would go next with the head here. `predict` is asked for service times.
+    /// The request that would go next with the head at this position. `predict` gives service times.
     pub(crate) fn pick(
         &self,
         scope: Scope,

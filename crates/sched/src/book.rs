@@ -73,7 +73,7 @@ pub enum SpanError {
     Id {
         /// The task.
         id: TaskId,
-        /// Whether it is there.
+        /// True if the task exists.
         there: bool,
     },
 }
@@ -124,7 +124,7 @@ pub struct Book {
     entries: BTreeMap<TaskId, Entry>,
     /// The set where it was last changed, so that one more task costs no new set.
     steady: Option<Steady>,
-    /// How often anything has changed.
+    /// Number of changes so far.
     version: u64,
 }
 
@@ -135,10 +135,10 @@ impl Book {
         Self::default()
     }
 
-    /// Whether the task could hold its share throughout the span.
+    /// Tests if the task could hold its share throughout the span.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it could not.
     pub fn test(&self, id: TaskId, params: TaskParams, span: Span) -> Result<(), SpanError> {
         if self.entries.contains_key(&id) {
             return Err(SpanError::Id { id, there: true });
@@ -169,7 +169,7 @@ impl Book {
                 }
             }
         }
-        // Where one ends as another begins, the end comes first: its share is free from there on.
+        // At equal times an end comes before a beginning: the share that ends is free from there on.
         changes.sort_unstable_by_key(|change| (change.0, change.1, change.2));
         let mut grown = None;
         for (at, begins, id, params) in changes {
@@ -263,7 +263,7 @@ impl Book {
         self.smallest_period_in_pieces(service, service, span)
     }
 
-    /// The same of a task that is served in pieces of which none is longer than that.
+    /// As [`Book::smallest_period`], for a task in pieces no longer than `longest`.
     #[must_use]
     pub fn smallest_period_in_pieces(
         &self,

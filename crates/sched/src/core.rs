@@ -1,4 +1,4 @@
-//! What goes next: the part that the guarantee rests on.
+//! Chooses the next service of a disk. The guarantee rests on this module.
 //!
 //! # Problem
 //!
@@ -61,8 +61,8 @@
 //!
 //! # Deliberately absent
 //!
-//! Which best-effort request (that is the caller's order), positions and predictions, clocks,
-//! counting of misses and overruns.
+//! The order among best-effort requests (the caller's), positions and predictions, clocks, counters of misses
+//! and overruns.
 
 mod busy;
 mod changes;
@@ -82,7 +82,7 @@ pub(crate) use changes::common_multiple;
 
 pub use crate::policy::{Policy, UnknownPolicy};
 
-/// What a core is told once.
+/// Configuration of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoreOptions {
     /// The rule.
@@ -92,10 +92,11 @@ pub struct CoreOptions {
     /// The part of the time that early and best-effort requests share which stays with best
     /// effort while both wait, in percent; 100 at most.
     pub best_effort_share_percent: u8,
-    /// How many requests the disk is given at a time; slack is consulted only when it is one.
+    /// Requests outstanding at the disk at a time. Slack is consulted only if this is 1.
     pub outstanding: u32,
-    /// Whether a best-effort request that takes no longer than a released job's cost is below its task's C may go
-    /// before that job under `delta-l`, and is charged to the job (thesis 6.5.2). Exact slack holds that already.
+    /// True: under `delta-l`, a best-effort request may go before a released job whose cost is less than its
+    /// task's C by at least the request's time. The request is charged to that job (thesis 6.5.2). Exact
+    /// slack contains this time already.
     pub gives_over_prediction: bool,
 }
 
@@ -134,14 +135,14 @@ pub enum ArriveError {
     /// The cost is zero or above the task's worst-case service time.
     #[error("a job of {cost} does not fit the task's service time of {service}")]
     Cost {
-        /// What it would take.
+        /// Predicted time of this job.
         cost: Nanos,
-        /// What was admitted.
+        /// The admitted service time C.
         service: Nanos,
     },
 }
 
-/// What goes next.
+/// The next service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
     /// This released job.
@@ -157,7 +158,7 @@ pub enum Choice {
     },
 }
 
-/// What the disk is given.
+/// A service that is started at the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// A whole job, the first of its task.
@@ -180,13 +181,13 @@ struct InService {
     until: Time,
     /// Since when it keeps released jobs waiting, if it has no claim of its own to the disk.
     delays_since: Option<Time>,
-    /// Whether it has no claim of its own: best effort, or an early job.
+    /// True for services that run in slack: best effort and early jobs.
     in_slack: bool,
     /// When the job is released that it is, or is a piece of; `None`: best effort.
     release: Option<Time>,
 }
 
-/// What is known of S between computations.
+/// Knowledge about S between two computations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// With the disk free from `free` on, S is at least `value`.
@@ -218,7 +219,8 @@ pub struct Core {
     burst: bool,
     /// A burst for best effort that has to leave a reserve; the rest of it still goes.
     reserve_burst: bool,
-    /// What best effort is owed by early jobs, or below zero they by it, in percent of a nanosecond.
+    /// Debt of early jobs to best effort, in percent of a nanosecond. Below zero, best effort owes early
+    /// jobs.
     owed: i64,
     /// The last choice was between the two, and went to the one whose turn it was.
     contended: bool,
@@ -226,7 +228,7 @@ pub struct Core {
     held_up: bool,
     /// At the last choice the best-effort request went at the cost of the first released job.
     credited: bool,
-    /// How much longer than its cost the next job may take, for where best effort has left the arm.
+    /// Time by which the next job may exceed its cost, because best effort left the arm elsewhere.
     away: Nanos,
     /// A job has paid for that already.
     away_is_paid: bool,
@@ -268,13 +270,13 @@ impl Core {
         }
     }
 
-    /// What it was told.
+    /// The configuration.
     #[must_use]
     pub fn options(&self) -> CoreOptions {
         self.options
     }
 
-    /// How much longer than its cost the next job may take.
+    /// Time by which the next job may exceed its cost.
     #[must_use]
     pub fn away(&self) -> Nanos {
         self.away
@@ -373,9 +375,9 @@ impl Core {
         true
     }
 
-    /// The sweep that this job was is over; its slot is spent. What it had left for that, `way`, is from now on that of
-    /// the sweep that it has interrupted, if there is one: the arm has to come back to where that one was. False if
-    /// there is no such job at the head of its task.
+    /// Ends the sweep of this job; its slot is spent. `way` is the time that it had left for its way back. It
+    /// goes to the sweep that it has interrupted, if there is one, because the arm has to return there. False
+    /// if there is no such job at the head of its task.
     pub fn end_sweep(&mut self, now: Time, id: TaskId, job: JobKey, way: Nanos) -> bool {
         debug_assert!(
             self.remaining(id, job).is_none_or(|left| left >= way),
@@ -402,8 +404,8 @@ impl Core {
         true
     }
 
-    /// How much longer the next request of a sweep takes than was planned, because another sweep has been served in
-    /// between, which has paid for that.
+    /// Time by which the next request of a sweep exceeds its plan, because another sweep was served in
+    /// between. That sweep has paid for it.
     #[must_use]
     pub fn comes_back(&self, id: TaskId, job: JobKey) -> Nanos {
         self.find(id, job).map_or(Nanos::ZERO, |(slot, index)| {
@@ -425,7 +427,7 @@ impl Core {
             .map(|(slot, index)| self.tasks[slot as usize].queue[index].window)
     }
 
-    /// Whether a task is there, if only until its last deadline.
+    /// True if the task is present, if only until its last deadline.
     pub(crate) fn has_task(&mut self, now: Time, id: TaskId) -> bool {
         self.catch_up(now);
         self.slot(id).is_some()
@@ -437,14 +439,14 @@ impl Core {
         Some(self.tasks[slot as usize].params.period())
     }
 
-    /// What is left of a queued job's cost.
+    /// The remaining cost of a queued job.
     #[must_use]
     pub fn remaining(&self, id: TaskId, job: JobKey) -> Option<Nanos> {
         self.find(id, job)
             .map(|(slot, index)| self.tasks[slot as usize].queue[index].remaining)
     }
 
-    /// How many tasks have a released job queued, and how many an early one (or none released).
+    /// Number of tasks with a released job queued, and with only early jobs queued.
     #[must_use]
     pub fn queued(&self) -> (usize, usize) {
         (self.released.len(), self.early.len())

@@ -8,10 +8,10 @@
 //! dL      = min( min over all L >= T_1 of M(L),  min over 1 < i <= n, T_1 <= L <= T_i of N(i, L) )
 //! ```
 //!
-//! The papers stop at L = T_n for M, in the belief that longer intervals only leave more. They do not:
-//! 33 tasks (4, 200) and 34 tasks (3, 300) have M(L) >= 66 up to 300 and M(600) = 0. (The papers let L
-//! go to T_n for N too, which makes no difference: for L >= T_i, M(L) <= N(i, L).) The C_i of N is the longest piece of a task that is
-//! served in pieces.
+//! The papers stop at L = T_n for M, in the belief that longer intervals only leave more. They do not: 33
+//! tasks (4, 200) and 34 tasks (3, 300) have M(L) >= 66 up to 300 and M(600) = 0. (The papers let L go to T_n
+//! for N too, which makes no difference: for L >= T_i, M(L) <= N(i, L).) The C_i of N is the longest piece of
+//! a task that is served in pieces.
 //!
 //! # Work
 //!
@@ -31,12 +31,12 @@ pub const LOOKS_MAX: u64 = 1 << 24;
 pub struct DeltaL {
     /// The slack that every request of the set has.
     pub value: Nanos,
-    /// Whether that is the exact value; otherwise the search was cut short and it is a safe bound.
+    /// True if this is the exact value; false if the search was cut short and this is a safe bound.
     pub exact: bool,
 }
 
 impl DeltaL {
-    /// Of a disk without tasks: nothing is ever late.
+    /// The value for a disk without tasks: nothing is ever late.
     pub const UNBOUNDED: Self = Self {
         value: Nanos(i64::MAX as u64),
         exact: true,

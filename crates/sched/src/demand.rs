@@ -52,7 +52,7 @@ impl Group {
     }
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Low {
     pub(crate) value: i64,
@@ -60,7 +60,7 @@ pub(crate) struct Low {
     pub(crate) interval: u64,
 }
 
-/// How a walk ended.
+/// The end of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// Everything was looked at.
@@ -79,12 +79,12 @@ pub(crate) struct Demand<'a> {
     blocking: Vec<u64>,
     /// Utilization of the groups up to and including each, in parts of 2^64, rounded up.
     used: Vec<u128>,
-    /// How many more times a group may be looked at.
+    /// Remaining looks at a group.
     looks: u64,
 }
 
 impl<'a> Demand<'a> {
-    /// Of these groups, with at most so many looks at a group.
+    /// A walk over these groups, with at most `looks` looks at a group.
     pub(crate) fn new(groups: &'a [Group], looks: u64) -> Self {
         let mut blocking: Vec<u64> = groups.iter().map(|group| group.longest).collect();
         for k in (1..blocking.len()).rev() {

@@ -79,7 +79,7 @@ struct Linger {
     until: Time,
 }
 
-/// What has been counted.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     served: ServedCounts,
@@ -109,12 +109,12 @@ pub struct DiskScheduler {
     floor: Option<TaskId>,
     delta_l: Nanos,
     flights: Vec<Flight>,
-    /// What is on the disk without having been queued.
+    /// A service on the disk that was not queued first.
     passing: Option<Passing>,
     linger: Option<Linger>,
     /// The last sector that was transferred, if that is known.
     head: Option<Sector>,
-    /// Where requests of streams lie, if admission went by that.
+    /// Sectors of all streams, if admission relied on them.
     streams_within: Option<Range<Sector>>,
     sequence: u64,
     /// Slots still to be promoted; kept to not allocate.
@@ -214,13 +214,13 @@ impl DiskScheduler {
         self.piece_max
     }
 
-    /// How many requests are queued or on the disk.
+    /// Requests that are queued or on the disk.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether nothing is queued or on the disk.
+    /// True if nothing is queued or on the disk.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.len() == 0
@@ -240,7 +240,7 @@ impl DiskScheduler {
         self.core.shortfall(now)
     }
 
-    /// Whether streams are served in sweeps.
+    /// True if streams are served in sweeps.
     #[must_use]
     pub fn serves_sweeps(&self) -> bool {
         self.config.sweeps && self.profile.outstanding() == 1
@@ -258,7 +258,7 @@ impl DiskScheduler {
             .advance(now, until, &self.predictor, &mut self.core)
     }
 
-    /// What happened so far and how things stand.
+    /// Counters so far, and the present state.
     pub fn report(&mut self, now: Time) -> DiskReport {
         self.advance(now);
         let utilization: u128 = self.tasks.iter().map(|task| task.utilization_ppb()).sum();

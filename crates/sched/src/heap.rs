@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 const ABSENT: u32 = u32::MAX;
 
-/// What the heap is ordered by: the instant, then the task, so that ties always break alike.
+/// Key of the heap: the instant, then the task, so that ties always break alike.
 type Key = (Time, TaskId);
 
 /// A heap of slots, least key on top.

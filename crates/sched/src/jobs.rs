@@ -1,8 +1,8 @@
 //! The jobs of one task: releases and deadlines (thesis 6.3.2).
 //!
 //! A job takes the first free *slot* of its task: it is released when it arrives or when the job
-//! before it is due, whichever is later, and is due a period after that. Whoever asks for more than
-//! was reserved therefore gets releases further and further in the future, and delays nobody.
+//! before it is due, whichever is later, and is due a period after that. A client that asks for more than it
+//! reserved therefore gets releases further and further in the future, and delays no other client.
 //!
 //! A slot is spent once anything of its job was served. A job that is withdrawn untouched gives its
 //! slot back, and later jobs of the task move up; their new deadlines are never earlier than the one
@@ -22,17 +22,17 @@ pub(crate) struct Job {
     pub(crate) key: JobKey,
     pub(crate) arrival: Time,
     pub(crate) window: Window,
-    /// What is left of its cost, less what is in service.
+    /// Remaining cost, less the pieces in service.
     pub(crate) remaining: Nanos,
-    /// Whether anything of it was started.
+    /// True if any of it was started.
     pub(crate) touched: bool,
-    /// How many pieces of it are in service.
+    /// Number of its pieces in service.
     pub(crate) pieces: u32,
-    /// Whether it is a sweep that has begun.
+    /// True for a sweep that has begun.
     pub(crate) is_sweep: bool,
-    /// Whether best effort was served in the time by which the job is shorter than the task's C.
+    /// True if best effort was served in the time by which the job is shorter than the task's C.
     pub(crate) charged: bool,
-    /// What the way back takes after a sweep that has interrupted this one; part of what is left.
+    /// Time of the way back after a sweep that has interrupted this one; part of the remaining cost.
     pub(crate) comes_back: Nanos,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct TaskJobs {
     pub(crate) spent_until: Time,
     first_release: Time,
     pub(crate) queue: VecDeque<Job>,
-    /// It takes no more jobs.
+    /// The task takes no more jobs.
     pub(crate) leaving: bool,
     /// Whole jobs of it in service.
     pub(crate) in_service: u32,
@@ -81,14 +81,13 @@ impl TaskJobs {
         }
     }
 
-    /// It begins here, having spent nothing.
+    /// Begins the task here, with no slot spent.
     pub(crate) fn begin_at(&mut self, first_release: Time) {
         self.spent_until = first_release;
         self.first_release = first_release;
     }
 
-    /// It takes no more jobs. If it has never used its share, that is free at once, however late it
-    /// was to begin.
+    /// Takes no more jobs. A share that was never used is free at once, also if it was to begin later.
     pub(crate) fn leave(&mut self, now: Time) {
         self.leaving = true;
         if self.is_idle() && self.spent_until == self.first_release {
@@ -164,7 +163,7 @@ impl TaskJobs {
         }
     }
 
-    /// What it can still ask for. Jobs behind the first count with the whole C.
+    /// The demand that the task can still make. Jobs behind the first count with the whole C.
     pub(crate) fn line(&self, share: u64) -> Line {
         let (service, period) = (self.params.service().0, self.params.period().0);
         let behind = self.queue.len().saturating_sub(1) as u64;

@@ -8,14 +8,13 @@
 //!
 //! # Policy
 //!
-//! A client has a *fixed* part, promised when it joins and never taken, and a *variable* part, which
-//! it can be asked to give back. Variable memory goes to whoever wants it while there is enough. When
-//! there is not, each client's *fair share* is what it wants, but at most the same multiple of its fixed
-//! part as everybody else's: the multiple is as large as the memory allows, so what one client leaves
-//! of its share goes to the others. (A client without a fixed part gets what they all leave.) Clients
-//! that hold more than their fair share are asked, in proportion to the excess, to give back what is
-//! missing elsewhere; nobody else is. What is not given back within the grace period, and is still
-//! missing, is taken.
+//! A client has a *fixed* part, promised when it joins and never taken, and a *variable* part, which it can
+//! be asked to give back. While there is enough, each client gets the variable memory that it wants. When
+//! there is not, each client's *fair share* is the memory that it wants, up to a multiple of its fixed part.
+//! The multiple is the same for all clients and as large as the memory allows, so the unused part of one
+//! client's share goes to the others. (A client without a fixed part gets the memory that all others leave.)
+//! Only clients that hold more than their fair share are asked to give back, in proportion to their excess.
+//! Memory that is still missing after the grace period is taken.
 //!
 //! A *reserve* is kept free of variable memory. A client below its fair share and a client that joins are
 //! served from it at once, and it is filled up again by asking.
@@ -38,28 +37,28 @@ use alloc::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
 
-/// What is to be done about memory.
+/// An action on memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryAction {
     /// The client's fixed part is there, all of it.
     GrantFixed {
         /// Whose.
         client: ClientId,
-        /// How much.
+        /// Amount.
         bytes: Bytes,
     },
     /// The client holds this much more variable memory.
     GrantVariable {
         /// Whose.
         client: ClientId,
-        /// How much more.
+        /// Amount added.
         bytes: Bytes,
     },
     /// Ask the client to give back this much more variable memory.
     Ask {
         /// Whom.
         client: ClientId,
-        /// How much.
+        /// Amount.
         bytes: Bytes,
         /// When it will be taken otherwise.
         by: Time,
@@ -68,7 +67,7 @@ pub enum MemoryAction {
     Seize {
         /// Whose.
         client: ClientId,
-        /// How much.
+        /// Amount.
         bytes: Bytes,
     },
 }
@@ -79,9 +78,9 @@ pub enum MemoryError {
     /// The guarantee does not fit beside the others'.
     #[error("{asked:?} of guaranteed memory do not fit, {available:?} are not promised yet")]
     NotEnough {
-        /// What was asked for.
+        /// Amount asked for.
         asked: Bytes,
-        /// What could be promised.
+        /// Amount that could be promised.
         available: Bytes,
     },
     /// The id is in use.
@@ -93,9 +92,9 @@ pub enum MemoryError {
     /// More was given back than was held.
     #[error("{given:?} were given back, {held:?} are held")]
     NotHeld {
-        /// What was said to be given back.
+        /// Amount that was said to be given back.
         given: Bytes,
-        /// What was held.
+        /// Amount that was held.
         held: Bytes,
     },
 }
@@ -111,7 +110,7 @@ struct Share {
     /// Variable memory held, and wanted in all.
     held: u64,
     want: u64,
-    /// What it was asked for and has not given back: until when, how much.
+    /// Requests to give back that it has not met: deadline, amount.
     asked: VecDeque<(Time, u64)>,
     /// Its fair share of variable memory, as of the last balancing.
     fair: u64,
@@ -127,7 +126,7 @@ impl Share {
         fixed + self.fair.saturating_sub(self.held)
     }
 
-    /// What it holds beyond its fair share and has not been asked for yet.
+    /// Memory beyond its fair share that it has not been asked for yet.
     fn excess(&self) -> u64 {
         self.held
             .saturating_sub(self.fair)
@@ -135,7 +134,7 @@ impl Share {
     }
 }
 
-/// Who holds how much, and who has to give back.
+/// Shares of all clients, and requests to give back.
 #[derive(Clone, Debug)]
 pub struct MemoryShares {
     arena: u64,
@@ -194,7 +193,7 @@ impl MemoryShares {
         Ok(())
     }
 
-    /// What can still be promised to clients: the arena less the reserve and all fixed parts.
+    /// Memory that can still be promised to clients: the arena less the reserve and all fixed parts.
     #[must_use]
     pub fn promisable(&self) -> Bytes {
         Bytes(self.arena - self.reserve - self.promised())
@@ -308,7 +307,7 @@ impl MemoryShares {
             .min()
     }
 
-    /// What a client holds: (fixed, variable).
+    /// Memory that a client holds: (fixed, variable).
     #[must_use]
     pub fn held(&self, client: ClientId) -> Option<(Bytes, Bytes)> {
         let share = self.shares.get(&client)?;
@@ -316,13 +315,13 @@ impl MemoryShares {
         Some((Bytes(fixed), Bytes(share.held)))
     }
 
-    /// What would be a client's fair share of variable memory, as things stand.
+    /// A client's fair share of variable memory at present.
     #[must_use]
     pub fn fair_share(&self, client: ClientId) -> Option<Bytes> {
         self.shares.get(&client).map(|share| Bytes(share.fair))
     }
 
-    /// What nobody holds.
+    /// Memory that no client holds.
     #[must_use]
     pub fn free(&self) -> Bytes {
         Bytes(self.free)

@@ -1,4 +1,4 @@
-//! Which requests have to wait for others: tags and barriers (thesis 6.3.3).
+//! Order between requests: tags and barriers (thesis 6.3.3).
 //!
 //! # Model
 //!
@@ -11,13 +11,13 @@
 //!
 //! Slots of the request table, linked. A tag is an edge in the list of those that wait for its
 //! target. A space is a list of its requests in order of arrival. A request is *behind* when a
-//! barrier before it in its space is not complete; it keeps the last such barrier. When the first
-//! barrier goes, those up to and including the next one are behind no longer. Each operation costs
-//! the edges and list entries that it changes for good; only the cancellation of a barrier in
-//! the middle looks at all up to the next.
+//! barrier before it in its space is not complete; it keeps the last such barrier. When the first barrier
+//! completes, the requests up to and including the next barrier stop being behind. The cost of an operation
+//! is proportional to the edges and list entries that it changes for good; only the cancellation of a barrier
+//! in the middle visits all requests up to the next barrier.
 //!
-//! Deliberately absent: what a failed request means for those that waited for it. They may start;
-//! whoever queued them is told of the failure and can cancel them.
+//! Deliberately absent: the consequence of a failed request for those that waited for it. They may start.
+//! Their client is told of the failure and can cancel them.
 
 use crate::position::NONE;
 use crate::request::ORDER_AFTER_MAX;
@@ -35,7 +35,7 @@ struct Member {
     /// The last barrier before it that is not complete.
     barrier_before: u32,
     barrier: bool,
-    /// Whether it is in a space at all; a stream's request only has those that wait for it.
+    /// True if the request is in a space. A stream's request is in none; others may wait for it.
     in_space: bool,
     /// Tags not yet met.
     tags: u8,
@@ -79,7 +79,7 @@ const EMPTY_SPACE: Space = Space {
     last_barrier: NONE,
 };
 
-/// Who waits for whom among the requests of one disk.
+/// The waits between the requests of one disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordering {
     members: Vec<Member>,
@@ -153,7 +153,7 @@ impl Ordering {
         self.is_ready(slot)
     }
 
-    /// Whether a request waits for nothing.
+    /// True if the request waits for nothing.
     pub(crate) fn is_ready(&self, slot: u32) -> bool {
         let member = &self.members[slot as usize];
         member.tags == 0

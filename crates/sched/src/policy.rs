@@ -46,7 +46,7 @@ impl Policy {
         }
     }
 
-    /// Whether no request of an admitted set is ever late under it.
+    /// True if no request of an admitted set is ever late under it.
     #[must_use]
     pub const fn guarantees(self) -> bool {
         matches!(self, Self::Exact | Self::DeltaL)

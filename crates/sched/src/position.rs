@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// The number of no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Where a request is on the disk, and its number in order of arrival to tell equal ones apart.
+/// Position of a request on the disk, and its arrival number to tell equal positions apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Key {
     pub(crate) sector: u64,
@@ -116,7 +116,7 @@ impl Forest {
             right: NONE,
         };
         self.set(link, slot);
-        // What hung there is divided between the sides of the new node.
+        // The children of the old node are divided between the sides of the new node.
         let (mut smaller, mut larger) = (Link::Left(slot), Link::Right(slot));
         while below != NONE {
             if self.nodes[below as usize].key < key {

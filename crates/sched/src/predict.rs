@@ -14,12 +14,12 @@
 //! C = overhead + longest seek + one rotation + worst transfer in the slowest zone + retries
 //! ```
 //!
-//! The transfer of n sectors in order takes `n m` on the media, `n b` on the bus, and S(k) for the
-//! head and cylinder switches among the first k; tracks are skewed, so a switch costs its time
-//! rounded up to a sector and no rotation, except into another zone. The two overlap: no sector leaves before it has come, so it
-//! ends at the latest after `max over k of (k m + S(k) + (n - k) b)`, and a sector each. If the bus
-//! is the faster of the two that is at k = n. Otherwise the bus loses on each track, and what it loses on the
-//! tracks of a cylinder covers their switches or not: the maximum is after the first switch, after the last to
+//! The transfer of n sectors in order takes `n m` on the media, `n b` on the bus, and S(k) for the head and
+//! cylinder switches among the first k; tracks are skewed, so a switch costs its time rounded up to a sector
+//! and no rotation, except into another zone. The two overlap: no sector leaves before it has come, so it
+//! ends at the latest after `max over k of (k m + S(k) + (n - k) b)`, and a sector each. If the bus is the
+//! faster of the two that is at k = n. Otherwise the bus loses on each track, and what it loses on the tracks
+//! of a cylinder covers their switches or not: the maximum is after the first switch, after the last to
 //! another cylinder, or after the last.
 //!
 //! A drive that reads whole tracks (`track_reads`) takes up to a rotation for each track it touches,
@@ -35,12 +35,13 @@
 //! higher", which no guarantee can rest on. [`Predictor::measured`] is the table alone, for
 //! reproducing the papers.
 //!
-//! Where requests took longer than that, the profile has been widened: E and C are both so much longer.
+//! If measured requests exceeded these bounds, the profile has been widened: E and C both grow by that
+//! percentage.
 //!
 //! Deliberately absent: average service times, the angle of the platters (E allows for a whole
 //! rotation), caches.
 //!
-//! References: thesis 4.3, 6.3.1, 6.5, 7.2.1; Ruemmler and Wilkes 1994 for what a disk model needs.
+//! References: thesis 4.3, 6.3.1, 6.5, 7.2.1; Ruemmler and Wilkes 1994 on disk models.
 
 mod measured;
 mod mechanics;
@@ -64,7 +65,7 @@ pub struct Predictor {
     measured: Vec<Measured>,
     trusts_measured: bool,
     model: Model,
-    /// How much longer than modelled.
+    /// Percentage added to all modelled times.
     widened_percent: u64,
     /// No prediction is shorter.
     shortest: Nanos,
@@ -237,8 +238,9 @@ impl Predictor {
         bound.max(measured) + mechanics.retry + self.partial_write(mechanics, op, start, count)
     }
 
-    /// How much longer than [`Predictor::worst_within`] these sectors a request there takes from where the head is;
-    /// `None`: anywhere, which is the most. Zero within.
+    /// Time by which a request within these sectors exceeds [`Predictor::worst_within`] from the present head
+    /// position. `None`: the head is at an unknown place, which gives the largest value. Zero within the
+    /// sectors.
     #[must_use]
     pub fn way_back(&self, within: &Range<Sector>, head: Option<Sector>) -> Nanos {
         let Model::Rotating(mechanics) = &self.model else {
@@ -298,7 +300,7 @@ impl Predictor {
         }
     }
 
-    /// How many zones there are; 1 for drives without.
+    /// Number of zones; 1 for drives without.
     #[must_use]
     pub fn zone_count(&self) -> usize {
         self.zones.len()
@@ -365,7 +367,7 @@ impl Predictor {
         slowest
     }
 
-    /// How many zone boundaries a request of this size can reach over.
+    /// Number of zone boundaries that a request of this size can reach over.
     fn boundaries(&self, count: SectorCount) -> usize {
         let smallest = self
             .zones
@@ -395,7 +397,7 @@ impl Predictor {
     }
 }
 
-/// So much longer, but not longer than what is never given to a drive.
+/// The time with `percent` added, up to the longest time that a drive is ever given.
 fn widened(time: Nanos, percent: u64) -> Nanos {
     if percent == 0 {
         return time.min(FOREVER);

@@ -25,7 +25,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// What sort of device a profile describes.
+/// Kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriveKind {
@@ -53,13 +53,13 @@ impl DriveKind {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
-    /// What the drive model is called.
+    /// Name of the drive model.
     pub name: String,
-    /// What sort of device.
+    /// Kind of device.
     pub kind: DriveKind,
-    /// Whether the figures come from measuring such a drive, as against data sheets or caution.
+    /// True if the figures come from measuring such a drive, false if from data sheets or caution.
     pub measured: bool,
-    /// Where the figures come from, for people.
+    /// Source of the figures, for people.
     #[serde(default)]
     pub sources: Vec<String>,
     /// The most requests given to the drive at a time; the times hold at that depth.
@@ -70,12 +70,11 @@ pub struct ProfileSpec {
     /// The unit in which the medium is written. A write of less costs the drive a rotation more.
     #[serde(default = "logical_sector")]
     pub physical_sector_bytes: u32,
-    /// How much longer than the other figures say any request may take: what overruns have shown.
+    /// Percentage by which any request may exceed the other figures, as overruns have shown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub widened_percent: u64,
-    /// Whether measured worst-case times are believed where they are less than what the other figures
-    /// say, as the papers do. They are percentiles, and no guarantee can rest on them: for experiments, and
-    /// not to be written in a file.
+    /// True: measured worst-case times are used also where they are below the other figures, as the papers
+    /// do. They are percentiles, so no guarantee can rest on them. For experiments; never written to a file.
     #[serde(skip)]
     pub trust_worst_case: bool,
     /// Geometry and mechanics; for rotating drives, and only for them.
@@ -95,22 +94,22 @@ pub struct ProfileSpec {
 pub struct RotatingSpec {
     /// One rotation.
     pub rotation_us: u64,
-    /// What a command costs beside mechanics and transfer.
+    /// Time of a command beside mechanics and transfer.
     pub command_overhead_us: u64,
     /// To the next head of a cylinder.
     pub head_switch_us: u64,
     /// From a cylinder's last track to the next cylinder's first.
     pub cylinder_switch_us: u64,
-    /// How much longer the head settles before a write than before a read.
+    /// Time by which the head settles longer before a write than before a read.
     #[serde(default)]
     pub write_settle_us: u64,
     /// The lowest rate between drive and host.
     pub bus_bytes_per_second: u64,
-    /// Whether tracks are read whole, from wherever the head comes down, and cross the bus when they
-    /// are in the drive's buffer; otherwise data is sent as it is read, in order.
+    /// True: tracks are read whole, from any angle, and cross the bus from the drive's buffer. False: data is
+    /// sent in order as it is read.
     #[serde(default)]
     pub track_reads: bool,
-    /// Whether the last track of a write of several takes a rotation however little is written on it.
+    /// True: the last track of a write over several tracks takes a rotation, however little is written on it.
     #[serde(default)]
     pub track_writes_tail: bool,
     /// Extra rotations that admission allows for in each request, for reads that are tried again.
@@ -129,7 +128,7 @@ pub struct RotatingSpec {
 pub struct ZoneSpec {
     /// The zone's outermost cylinder.
     pub first_cylinder: u64,
-    /// How many cylinders.
+    /// Number of cylinders.
     pub cylinders: u64,
     /// Tracks per cylinder.
     pub heads: u64,
@@ -189,10 +188,10 @@ const fn logical_sector() -> u32 {
     SECTOR_BYTES as u32
 }
 
-/// What is wrong with a profile.
+/// A fault of a profile.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// It is not TOML, or has an unknown, missing or mistyped key.
+    /// Not TOML, or an unknown, missing or mistyped key.
     #[error("{0}")]
     Toml(toml::de::Error),
     /// A value makes no sense.
@@ -200,7 +199,7 @@ pub enum ProfileError {
     Invalid {
         /// The key, as in the file.
         at: String,
-        /// What is wrong and what would be right.
+        /// The fault, and a correct value.
         problem: String,
     },
     /// No profile of that name is shipped.
@@ -301,7 +300,7 @@ impl DriveProfile {
         Self::new(spec)
     }
 
-    /// The same drive with physical sectors of so many bytes.
+    /// The drive with physical sectors of this size.
     ///
     /// # Errors
     /// No power of two from 512 to 65,536.
@@ -325,7 +324,7 @@ impl DriveProfile {
         Self { spec }
     }
 
-    /// The same figures, said to be measured or not.
+    /// The figures, marked as measured or not.
     #[must_use]
     pub fn vouched_for(&self, measured: bool) -> Self {
         let mut spec = self.spec.clone();
@@ -339,19 +338,19 @@ impl DriveProfile {
         &self.spec
     }
 
-    /// What the drive model is called.
+    /// Name of the drive model.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// What sort of device this is.
+    /// Kind of device.
     #[must_use]
     pub fn kind(&self) -> DriveKind {
         self.spec.kind
     }
 
-    /// Whether the figures were measured; where not, say so wherever the profile is shown.
+    /// True if the figures were measured. If not, each display of the profile says so.
     #[must_use]
     pub fn measured(&self) -> bool {
         self.spec.measured

@@ -1,4 +1,4 @@
-//! What a disk is asked to do, and what is decided about it.
+//! Requests to a disk, and decisions about them.
 
 use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
@@ -17,7 +17,7 @@ pub enum Op {
     Write,
 }
 
-/// Whether somebody waits for a best-effort request (thesis 6.3.3).
+/// Tells if a client waits for a best-effort request (thesis 6.3.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Urgency {
     /// Somebody waits: a read, a forced write, what a flush waits for. Goes first.
@@ -37,7 +37,7 @@ pub struct Order {
     pub space: u32,
     /// Requests on this disk that must be complete first; ids no longer queued count as complete.
     pub after: [Option<RequestId>; ORDER_AFTER_MAX],
-    /// Whether this request is a barrier in its space.
+    /// True if this request is a barrier in its space.
     pub barrier: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct Request {
     pub op: Op,
     /// The first sector.
     pub start: Sector,
-    /// How many sectors; at least one.
+    /// Number of sectors; at least one.
     pub count: SectorCount,
     /// On whose account.
     pub class: Class,
@@ -112,8 +112,8 @@ pub struct Dispatch {
     pub start: Sector,
     /// The sectors in the piece.
     pub count: SectorCount,
-    /// How far into the request the piece begins. A long best-effort request is split, and one
-    /// piece of it is on the disk at a time.
+    /// Offset of the piece in the request. A long best-effort request is split, and one piece of it is on the
+    /// disk at a time.
     pub offset: SectorCount,
     /// The service time predicted, an upper bound.
     pub predicted: Nanos,
@@ -131,7 +131,7 @@ impl Dispatch {
     }
 }
 
-/// What to do with a disk that has a free place.
+/// The action for a disk that has a free place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Issue this.

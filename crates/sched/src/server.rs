@@ -5,17 +5,17 @@
 //! A best-effort client may reserve a slice of disk time in each period: a task of its own, admitted
 //! like any other. Its jobs are *containers*. A container is released when the client has a
 //! request that may start, though not before the container before it is due, and is due a period
-//! later. When its turn comes in order of deadlines the client's requests are served from it, in
-//! best-effort order, while the predicted time of the next one fits in what is left of the slice; what
-//! a request does not use stays in the container. What is left when a request does not fit, or when the
-//! client has none, is forfeited.
+//! later. When its turn comes in order of deadlines the client's requests are served from it, in best-effort
+//! order, while the predicted time of the next one fits into the rest of the slice. Time that a request does
+//! not use stays in the container. The rest of the slice is forfeited when the next request does not fit, or
+//! when the client has none.
 //!
 //! All the while the client's requests take part in best effort, where slack may serve them sooner.
-//! Requests are not bound to containers until they are served, so those that stay behind move up by
-//! themselves, and a container that is no longer needed is withdrawn as if it had never been.
+//! Requests are bound to containers only when they are served, so the remaining ones move up by themselves. A
+//! container without requests is withdrawn without effect.
 //!
-//! The *floor* is the server of best effort without a reservation. It is what keeps that from
-//! starving when the streams fill the disk. A slice must hold the longest piece of a request, or the
+//! The *floor* is the server of best effort without a reservation. It keeps plain best effort from starving
+//! when the streams fill the disk. A slice must hold the longest piece of a request, or the
 //! container would come and serve nothing.
 //!
 //! # Lingering
@@ -37,8 +37,8 @@ use crate::task::{TaskId, TaskParams};
 use crate::units::{Nanos, Time};
 use alloc::vec::Vec;
 
-/// How long a container waits at most for the next request of a client that has just been answered: what a
-/// local client needs to react, and a small part of what positioning costs.
+/// Longest wait of a container for the next request of a client that has just been answered: the reaction
+/// time of a local client, and a small part of a positioning time.
 pub const LINGER: Nanos = Nanos::from_millis(1);
 
 /// The account of best effort without a reservation.
@@ -48,7 +48,7 @@ pub(crate) const PLAIN: u32 = 0;
 struct Container {
     key: JobKey,
     deadline: Time,
-    /// Whether anything was served from it.
+    /// True if anything was served from it.
     touched: bool,
 }
 
@@ -62,7 +62,7 @@ struct Server {
     /// The last container's deadline: the next one is not released before.
     next_release: Time,
     container: Option<Container>,
-    /// Whether a synchronous request was the last to be served from the container.
+    /// True if a synchronous request was the last to be served from the container.
     may_linger: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Open {
     pub(crate) account: u32,
     pub(crate) key: JobKey,
     pub(crate) deadline: Time,
-    /// What is left of the slice.
+    /// Rest of the slice.
     pub(crate) left: Nanos,
 }
 
@@ -169,8 +169,8 @@ impl Servers {
         }
     }
 
-    /// Releases the containers whose time has come, as of when it came. To be called before anything else that happens
-    /// at `now`. When the next one's will.
+    /// Releases the containers whose time has come, as of when it came. To be called before anything else
+    /// that happens at `now`. When the next one's will.
     pub(crate) fn advance(&mut self, now: Time, core: &mut Core) -> Option<Time> {
         let mut next: Option<Time> = None;
         for place in 0..self.servers.len() {
@@ -231,7 +231,7 @@ impl Servers {
         }
     }
 
-    /// How long the server's container, empty, may wait for its client's next request; once.
+    /// Time that the server's empty container may wait for its client's next request; once.
     pub(crate) fn linger(&mut self, task: TaskId) -> Option<Nanos> {
         let place = self.place(task)?;
         let server = &mut self.servers[place];
@@ -275,7 +275,7 @@ impl Servers {
         }
     }
 
-    /// Whether a choice is a container's turn.
+    /// The server of a choice, if the choice is a container.
     pub(crate) fn is_server(&self, choice: Choice) -> Option<TaskId> {
         match choice {
             Choice::RealTime(task, _) | Choice::Early(task, _) => self.place(task).map(|_| task),

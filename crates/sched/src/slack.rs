@@ -2,17 +2,17 @@
 //!
 //! # Problem
 //!
-//! A request without a deadline that is started now holds the disk for up to E. Which E are
-//! harmless? Delta-L ([`crate::delta_l`]) answers for the worst instant of all; here the answer is
-//! for this instant, from what is queued and from what may still come.
+//! A request without a deadline that is started now holds the disk for up to E. Delta-L ([`crate::delta_l`])
+//! bounds the harmless E at the worst instant of all. This module bounds it at this instant, from the queued
+//! requests and from those that may still come.
 //!
 //! # Model
 //!
-//! What a task can ask for is a [`Line`]: a first request due at some instant and then, a period
-//! apart, one after another. For a task with a queued request the first is that request, with what
-//! is left of its cost; for an idle one it is the request that might arrive this very moment, due a
-//! period after the later of now and the task's last deadline. `demand(t, d)` is the sum over the
-//! lines of the costs due at or before d, and with the disk free from `f >= t` on
+//! The demand of a task is a [`Line`]: a first request due at some instant and then, a period apart, one
+//! after another. For a task with a queued request the first is that request, with its remaining cost; for an
+//! idle one it is the request that might arrive this very moment, due a period after the later of now and the
+//! task's last deadline. `demand(t, d)` is the sum over the lines of the costs due at or before d, and with
+//! the disk free from `f >= t` on
 //!
 //! ```text
 //! S(t) = min over deadlines d > t of  d - f - demand(t, d)
@@ -30,14 +30,14 @@
 //!
 //! # Work
 //!
-//! Every step looks once at every line whose first deadline has not been passed; there are at most [`LINE_VISITS_MAX`] looks in one
-//! computation. A computation that would need more is abandoned ([`Found::Unknown`]), and the
-//! caller falls back on a bound that it has anyway.
+//! Every step looks once at every line whose first deadline has not been passed; there are at most
+//! [`LINE_VISITS_MAX`] looks in one computation. A computation that would need more is abandoned
+//! ([`Found::Unknown`]), and the caller falls back on a bound that it has anyway.
 //!
-//! The same where the lines' shares add up to more than the disk. Admission sees to it that this never
-//! happens at one instant; but tasks that are planned for later have their lines already, and those that
-//! will have ended by then are not known to end. What would be found is below zero, at deadlines that
-//! will never be.
+//! A computation is also abandoned where the lines' shares add up to more than the disk. Admission prevents
+//! that at every single instant. But tasks that are planned for later have their lines already, and the lines
+//! do not tell that other tasks will have ended by then. The minimum would be below zero, at deadlines that
+//! never come.
 //!
 //! # References
 //!
@@ -59,20 +59,20 @@ const FAR: u64 = u64::MAX / 4;
 /// The value for a disk on which nothing will ever be due.
 pub(crate) const UNBOUNDED: i64 = i64::MAX;
 
-/// What one task can still ask for.
+/// The demand that one task can still make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     /// The deadline of the queued request, or of an idle task the earliest next release.
     pub(crate) at: u64,
-    /// What is left of the first request.
+    /// Remaining cost of the first request.
     pub(crate) first: u64,
-    /// What each later one costs.
+    /// Cost of each later request.
     pub(crate) service: u64,
-    /// How far apart they are.
+    /// Distance of deadlines.
     pub(crate) period: u64,
-    /// How many there can be after the first.
+    /// Largest number of requests after the first.
     pub(crate) more: u64,
-    /// Whether a request is queued.
+    /// True if a request is queued.
     pub(crate) pending: bool,
     /// service / period in parts of 2^60, rounded up; zero where `more` is bounded.
     pub(crate) share: u64,
@@ -94,7 +94,7 @@ impl Line {
         }
     }
 
-    /// How many deadlines there are after the first, which is `due`, and at or before `d`.
+    /// Number of deadlines after the first, which is `due`, and at or before `d`.
     #[inline]
     fn later(&self, due: u64, d: u64) -> u64 {
         // Most often there is none, and a division costs more than all else.
@@ -117,7 +117,7 @@ impl Line {
         (!self.is_over() && skipped <= self.more).then(|| due + skipped * self.period)
     }
 
-    /// Whether nothing will ever come from here.
+    /// True if no request will ever come from this line.
     fn is_over(&self) -> bool {
         self.first == 0 && self.more == 0
     }
@@ -153,14 +153,14 @@ impl Demand {
     }
 }
 
-/// What a line asks for up to an instant that moves backwards.
+/// Demand of a line up to an instant that moves backwards.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     /// The line's first deadline.
     due: u64,
     /// Its last one that counts.
     last: u64,
-    /// What is due up to that.
+    /// Cost that is due up to that instant.
     cost: u64,
     service: u64,
     period: u64,
@@ -216,7 +216,7 @@ impl Near {
         }
     }
 
-    /// demand(from, d), for a d no later than the last time. What counts no more is looked at no more.
+    /// demand(from, d), for a d no later than the last time. Lines that count no more are not visited again.
     fn demand(&mut self, d: u64) -> Demand {
         let mut sum = Demand { cost: 0, last: 0 };
         let mut place = 0;
@@ -249,7 +249,7 @@ pub(crate) enum Found {
         /// The deadline.
         at: u64,
     },
-    /// It would have taken too long.
+    /// The computation would have taken too long.
     Unknown,
 }
 

@@ -7,10 +7,11 @@
 //!
 //! # Model
 //!
-//! The streams of one period are *members* of one task. A request waits until the task's next job is released, which is
-//! when the one before is due (or at once where none is). The job is *sealed* then: of each member that has asked, the
-//! first request, in ascending order. A member that asks once a period thus waits a period at most, and has its block
-//! within another one; who asks for more waits for later jobs, and takes nobody's place.
+//! The streams of one period are *members* of one task. A request waits until the task's next job is
+//! released, which is when the one before is due (or at once where none is). The job is *sealed* then: of
+//! each member that has asked, the first request, in ascending order. A member that asks once a period thus
+//! waits a period at most, and has its block within another one; who asks for more waits for later jobs, and
+//! takes nobody's place.
 //!
 //! ```text
 //! C = n each + what n - 1 seeks take that together go over all that streams lie in
@@ -18,11 +19,12 @@
 //!       + another one back to where the sweep was that this one interrupts
 //! ```
 //!
-//! A job is a container: its requests are on the disk one by one, and after each the earliest deadline comes first
-//! again. A request is charged what was planned for it: its own time and the seek from the one before it. The arm is
-//! elsewhere only if something went in between. If that was another sweep, whose deadline then is earlier, it has kept
-//! the second of its long seeks for this, and hands it over when it ends ([`Core::end_sweep`]). If it was best effort,
-//! that was charged for the longest seek to where streams lie. Nobody else may be on the disk.
+//! A job is a container: its requests are on the disk one by one, and after each the earliest deadline comes
+//! first again. A request is charged what was planned for it: its own time and the seek from the one before
+//! it. The arm is elsewhere only if something went in between. If that was another sweep, whose deadline then
+//! is earlier, it has kept the second of its long seeks for this, and hands it over when it ends
+//! ([`Core::end_sweep`]). If it was best effort, that was charged for the longest seek to where streams lie.
+//! Nobody else may be on the disk.
 //!
 //! # Deliberately absent
 //!
@@ -45,7 +47,7 @@ struct Waiting {
     arrival: Time,
     first: Sector,
     last: Sector,
-    /// What it takes but for the seek.
+    /// Service time without the seek.
     time: Nanos,
 }
 
@@ -56,12 +58,12 @@ struct Planned {
     time: Nanos,
 }
 
-/// What is on the disk or goes next of a sweep.
+/// A request of a sweep that is on the disk or goes next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) request: RequestId,
     pub(crate) service: Service,
-    /// What it takes at most.
+    /// Longest service time.
     pub(crate) time: Nanos,
     pub(crate) deadline: Time,
 }
@@ -70,7 +72,7 @@ pub(crate) struct Turn {
 struct Sealed {
     key: JobKey,
     deadline: Time,
-    /// How many of its requests have been started.
+    /// Number of its requests that have been started.
     started: usize,
 }
 
@@ -95,7 +97,7 @@ pub(crate) struct Sweeps {
     sweeps: Vec<Sweep>,
     /// The longest seek between two requests of streams.
     way: Nanos,
-    /// Whether a job counts for all that was promised, whatever is in it.
+    /// True if a job counts with the whole promise, whatever requests it contains.
     counts_whole: bool,
     jobs: u64,
     /// Kept to not allocate.
@@ -189,7 +191,8 @@ impl Sweeps {
             .then_some(sealed.deadline)
     }
 
-    /// It takes no more requests; those that wait, `within` these sectors, are still served. When its share is free.
+    /// Takes no more requests; those that wait `within` these sectors are still served. Returns when its
+    /// share is free.
     pub(crate) fn leave(
         &mut self,
         now: Time,
@@ -213,9 +216,9 @@ impl Sweeps {
         Some(from + Nanos(period.get().saturating_mul(jobs)))
     }
 
-    /// Seals the jobs whose time came before `until`. To be called before anything else that happens at `now`, so that
-    /// jobs are released when they were to be; with the end of that instant when everything that happens in it is
-    /// known. When the next one's time will come.
+    /// Seals the jobs whose time came before `until`. To be called before anything else that happens at
+    /// `now`, so that jobs are released when they were to be; with the end of that instant when everything
+    /// that happens in it is known. When the next one's time will come.
     pub(crate) fn advance(
         &mut self,
         now: Time,
@@ -332,7 +335,7 @@ impl Sweeps {
 }
 
 impl Sweep {
-    /// How many of the requests that wait fit into a job, whichever they are, if each is another member's.
+    /// Number of waiting requests that fit into a job, in any selection, if each belongs to another member.
     fn places(&self, predictor: &Predictor, within: &Range<Sector>) -> u64 {
         let across = self.waiting.iter().map(|request| {
             let [first, last] = [request.first, request.last].map(|at| predictor.cylinder(at));
@@ -350,8 +353,8 @@ impl Sweep {
 
     /// The most jobs that it takes to serve what waits, if so many requests of different members always fit into one.
     ///
-    /// A job that leaves nobody behind serves one request of each member, so there are no more such jobs than requests
-    /// of one member wait. Every other job serves at least `places`.
+    /// A job that leaves nobody behind serves one request of each member, so there are no more such jobs than
+    /// requests of one member wait. Every other job serves at least `places`.
     fn jobs_left(&self, places: u64) -> u64 {
         let mut members: Vec<u32> = self.waiting.iter().map(|one| one.member).collect();
         members.sort_unstable();
@@ -367,7 +370,7 @@ impl Sweep {
     }
 }
 
-/// What the requests of a job take, in this order, and what the whole job does.
+/// Service times of the requests of a job in this order, and of the whole job.
 fn plan(
     requests: &[Waiting],
     way: Nanos,

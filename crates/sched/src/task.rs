@@ -68,7 +68,7 @@ impl TaskParams {
         }
     }
 
-    /// The same task, served in pieces of which none is longer than that.
+    /// The task, served in pieces no longer than `longest`.
     #[must_use]
     pub fn in_pieces(self, longest: Nanos) -> Self {
         Self {

@@ -70,7 +70,7 @@ macro_rules! amount {
                 }
             }
 
-            /// Whether this is nothing.
+            /// True for zero.
             #[must_use]
             pub const fn is_zero(self) -> bool {
                 self.0 == 0

@@ -4,7 +4,7 @@ use crate::task::TaskId;
 use crate::units::Nanos;
 use core::fmt;
 
-/// Which condition a set fails.
+/// The condition that a set violates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusedBy {
@@ -30,9 +30,9 @@ pub struct Refusal {
     pub by: RefusedBy,
     /// Utilization: the longest period of the set. Blocking: the length L at which condition 2 fails.
     pub interval: Nanos,
-    /// How much more disk time than `interval` the tasks may need within it. Utilization: (U - 1) times
-    /// the interval, the part of the tasks of each period rounded up to a nanosecond. Blocking: the
-    /// requests due within it, and the one that blocks them.
+    /// Disk time that the tasks may need within `interval`, less `interval`. Utilization: (U - 1) times the
+    /// interval, with the part of each period rounded up to a nanosecond. Blocking: the requests due within
+    /// it, and the one that blocks them.
     pub short_by: Nanos,
     /// The task at fault: the one asked for (utilization), or the one whose request blocks.
     pub task: TaskId,

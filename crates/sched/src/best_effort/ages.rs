@@ -5,8 +5,8 @@ use crate::position::NONE;
 use crate::request::Urgency;
 use crate::units::Time;
 
-/// How far the search for an aged request looks past ones that wait for others. What they wait for
-/// is older and in these lists itself, so nothing is lost by giving up.
+/// Requests that wait for others are skipped in the search for an aged one, up to this number. The requests
+/// that they wait for are older and in the same lists, so the search may stop without loss.
 const AGED_SEARCH_MAX: usize = 16;
 
 /// First and last of a list.

@@ -1,16 +1,16 @@
-//! Who may pass a best-effort request that does not fit into the slack there is.
+//! Decides which requests may pass a best-effort request that does not fit into the slack.
 //!
 //! # Problem
 //!
 //! The request whose turn it is may be too long, or too far away, for the slack of the moment, and slack
 //! does not grow by waiting. If it held the others up, a disk could stand still for ever with requests
-//! queued that would harm nobody; if the others always passed, they could use up the slack time and
-//! again, and it would never be served.
+//! queued that would harm no guarantee; if the others always passed, they could use up the slack each time,
+//! and it would never be served.
 //!
 //! # Rule
 //!
-//! Others pass, in the order that they would have without it. A request that is not aged yet has nothing
-//! to complain of. An aged one is passed by aged ones that fit first, or else by
+//! Other requests pass in the order that they would have without it. A request that is not aged may be passed
+//! by all. An aged one is passed by aged ones that fit first, or else by
 //! [`AGED_EVERY`](super::AGED_EVERY) others before it is tried again; and of every [`HOLD_EVERY`] *turns*,
 //! each as long as its age limit or the longest period on the disk, it has one for itself. In that turn it
 //! meets the slack that real-time requests alone leave in a whole period of each of them.

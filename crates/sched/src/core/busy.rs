@@ -1,16 +1,16 @@
-//! Jobs whose time has come, and for how long there have been such jobs without a break.
+//! Busy intervals: for how long released jobs have been present without a break.
 //!
 //! A *busy interval* is a stretch of time in which at every instant some released job is queued or in
 //! service. A job can be late only for what happened in the busy interval in which it was served, and
-//! for what was on the disk when that began. Whoever tells whose fault a miss was ([`Core::busy_since`],
-//! [`Core::shortfall`]) needs to look no further back.
+//! for the service that was on the disk when that interval began. So the search for the cause of a miss
+//! ([`Core::busy_since`], [`Core::shortfall`]) looks no further back.
 
 use super::{Core, Policy};
 use crate::slack::Found;
 use crate::units::{Nanos, Time};
 
 impl Core {
-    /// What is in service without a claim delays what was just released.
+    /// A service without a claim delays the job that was just released.
     pub(super) fn note_release(&mut self, at: Time) {
         for entry in self.in_service.iter_mut().filter(|entry| entry.in_slack) {
             let at = at.max(entry.started);
@@ -78,7 +78,7 @@ impl Core {
         self.busy_since
     }
 
-    /// Whether a released job is still queued although it was due.
+    /// True if a released job is still queued after its deadline.
     pub(super) fn is_late(&self, now: Time) -> bool {
         let first = self.released.first();
         first.is_some_and(|((deadline, _), _)| deadline <= now)

@@ -7,10 +7,9 @@ use crate::task::{TaskId, TaskParams};
 use crate::units::{Nanos, Time};
 
 impl Core {
-    /// An admitted task joins. Returns its first release: `first_release` or, where best effort has
-    /// already been given the time it would need, the first instant after that is shown to be safe;
-    /// and not within a period of early jobs of a task that is leaving.
-    /// Jobs that come before it are early.
+    /// An admitted task joins. Returns its first release: `first_release` or, where best effort has already
+    /// been given the time it would need, the first instant after that is shown to be safe; and not within a
+    /// period of early jobs of a task that is leaving. Jobs that come before it are early.
     ///
     /// # Panics
     /// When a task of that id is there.
@@ -24,7 +23,7 @@ impl Core {
         let slot = self.vacant.pop().unwrap_or(self.tasks.len() as u32);
         let mut question = self.question(now, u64::MAX);
         question.free = question.free.saturating_add(self.away.0);
-        // Whatever may be due of an admitted set is released from now on: there is nothing to be paid back.
+        // All jobs of an admitted set that may be due are released from now on: no debt is left.
         let is_at_rest =
             self.leaving == 0 && self.released.is_empty() && self.in_service.is_empty();
         let safe = slack::safe_first_release(&self.lines, &question, share);

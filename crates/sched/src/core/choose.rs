@@ -5,7 +5,7 @@ use crate::slack::Found;
 use crate::units::{Nanos, Time};
 
 impl Core {
-    /// What goes next; `best_effort` is the predicted time of the best-effort request that would.
+    /// The next service. `best_effort` is the predicted time of the next best-effort request.
     ///
     /// # Panics
     /// In builds with debug assertions, when the disk has no free place.
@@ -13,8 +13,8 @@ impl Core {
         self.choose_leaving(now, best_effort, Nanos::ZERO)
     }
 
-    /// The same, where `exact` lets the best-effort request go before released jobs only if so much
-    /// of the slack is left after it.
+    /// As [`Core::choose`], but under `exact` the best-effort request goes before released jobs only if
+    /// `reserve` of the slack is left after it.
     ///
     /// # Panics
     /// As [`Core::choose`].
@@ -79,23 +79,23 @@ impl Core {
         Choice::Wait { until }
     }
 
-    /// What early jobs are owed is forgotten where none waits. What best effort is owed waits for it:
-    /// a client that asks when it has been answered is absent from every other choice, and so is a
-    /// stream that does. Only where nobody waits has nobody to be paid.
+    /// Forgets debts when no early job waits: a debt to early jobs always, a debt to best effort only if no
+    /// best-effort request waits either. A client that sends its next request after a reply is absent at
+    /// every other choice, and must not lose its debt by that.
     fn forget_owed(&mut self, early: bool, best_effort: bool) {
         if !early && (self.owed < 0 || !best_effort) {
             self.owed = 0;
         }
     }
 
-    /// Whether at the last choice no released job was queued and the best-effort request asked about
-    /// would have gone had it been no longer than [`Core::room`].
+    /// True if at the last choice no released job was queued, and the best-effort request would have gone if
+    /// it took no longer than [`Core::room`].
     #[must_use]
     pub fn held_up(&self) -> bool {
         self.held_up
     }
 
-    /// How long a best-effort request may take that starts now, with no released job queued.
+    /// Longest best-effort request that may start now with no released job queued.
     pub fn room(&mut self, now: Time) -> Nanos {
         let left = |allowance: i64| Nanos(allowance.max(0) as u64);
         match self.options.policy {
@@ -109,17 +109,17 @@ impl Core {
         }
     }
 
-    /// Whether the best-effort request, if there is one, may go while no released job waits.
+    /// True if there is a best-effort request and it may go while no released job waits.
     fn fits(&mut self, now: Time, best_effort: Option<Nanos>) -> bool {
         let fits = best_effort.map(|need| self.fits_at_rest(now, need));
         self.held_up = fits == Some(false);
         fits == Some(true)
     }
 
-    /// Whether a best-effort request may go while released jobs wait.
+    /// True if a best-effort request may go before released jobs.
     pub(super) fn may_precede(&mut self, now: Time, need: Nanos, reserve: Nanos) -> bool {
         match self.options.policy {
-            // S(t) is about deadlines to come: of one that has passed it would say that it is no matter.
+            // S(t) covers future deadlines only; it would ignore one that has passed.
             Policy::Exact if self.is_late(now) => false,
             Policy::Exact => {
                 if self.burst && !self.at_least(now, self.options.burst_threshold) {
@@ -141,7 +141,8 @@ impl Core {
         }
     }
 
-    /// Whether a best-effort request fits into what the first released job's cost leaves of its task's C.
+    /// True if a best-effort request fits into the difference between the first released job's cost and its
+    /// task's C.
     fn is_credited(&mut self, need: Nanos) -> bool {
         let first = self.released.first();
         let spare = first.map(|(_, slot)| {
@@ -156,8 +157,8 @@ impl Core {
         self.credited
     }
 
-    /// Whether a best-effort request that has to leave a reserve may go while released jobs wait.
-    /// One that may not begins a burst for its kind only: what it left is there for the others.
+    /// True if a best-effort request that must leave a reserve may go before released jobs. If it may not, a
+    /// burst begins for its kind only: the rest of the slack stays for the others.
     fn may_precede_leaving(&mut self, now: Time, need: Nanos) -> bool {
         if self.reserve_burst && !self.at_least(now, self.options.burst_threshold) {
             return false;
@@ -166,7 +167,7 @@ impl Core {
         !self.reserve_burst
     }
 
-    /// Whether a best-effort request may go while no released job waits.
+    /// True if a best-effort request may go while no released job waits.
     pub(super) fn fits_at_rest(&mut self, now: Time, need: Nanos) -> bool {
         match self.options.policy {
             _ if self.options.outstanding > 1 => true,
@@ -178,7 +179,7 @@ impl Core {
         }
     }
 
-    /// Whether the early job at the head of `slot` may go; if not, when to ask again.
+    /// Ok if the early job at the head of `slot` may go; otherwise the time at which to ask again.
     pub(super) fn early_fits(&mut self, now: Time, slot: u32) -> Result<(), Option<Time>> {
         let job = self.tasks[slot as usize].queue[0];
         let cost = job.remaining.saturating_add(self.away);

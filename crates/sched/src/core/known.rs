@@ -5,9 +5,9 @@ use crate::slack::{self, Found, Question, UNBOUNDED};
 use crate::units::{Nanos, Time};
 
 impl Core {
-    /// Exact slack now: how long a best-effort request may take. What is in service counts to its
-    /// predicted end. [`Nanos::MAX`] where nothing will ever be due. A lower bound where the exact
-    /// value would take more than a bounded time to find.
+    /// Exact slack now: the longest best-effort request that may start. A service on the disk counts to its
+    /// predicted end. [`Nanos::MAX`] where nothing will ever be due. A lower bound where the exact value
+    /// would take more than a bounded time to find.
     pub fn slack(&mut self, now: Time) -> Nanos {
         self.catch_up(now);
         if self.is_late(now) {
@@ -24,7 +24,7 @@ impl Core {
         }
     }
 
-    /// What corrected delta-L has left, dL_r; not more than [`Core::slack`] while nobody is leaving.
+    /// The remaining budget dL_r of corrected delta-L; at most [`Core::slack`] while no task is leaving.
     #[must_use]
     pub fn delta_l_left(&self) -> Nanos {
         Nanos(self.allowance.left.max(0) as u64)
@@ -58,7 +58,7 @@ impl Core {
         self.bound(now).max(at_rest)
     }
 
-    /// Whether S is at least `need`.
+    /// True if S is at least `need`.
     pub(super) fn at_least(&mut self, now: Time, need: Nanos) -> bool {
         let need = signed(need);
         let bound = self.bound(now);

@@ -1,4 +1,4 @@
-//! What the disk is given, and gives back.
+//! Starts and ends of services on the disk.
 
 use super::{Core, InService, JobKey, Service, signed};
 use crate::task::TaskId;
@@ -13,8 +13,9 @@ impl Core {
         self.start_ending_away(now, service, Nanos::ZERO);
     }
 
-    /// The same, of what leaves the arm where the next job takes `away` longer than its cost. A best-effort request
-    /// was offered as one that takes so much longer itself; a piece pays from its job for what it adds.
+    /// As [`Core::start`], for a service that leaves the arm where the next job takes `away` longer than its
+    /// cost. A best-effort request was offered with `away` included; a piece of a job pays for the increase
+    /// from its job.
     ///
     /// # Panics
     /// As [`Core::start`].
@@ -105,7 +106,7 @@ impl Core {
         }
     }
 
-    /// The same of an early job.
+    /// Accounts for an early job that goes ahead.
     pub(super) fn account_early(&mut self, cost: Nanos, waiting: bool) {
         let part = i64::from(self.options.best_effort_share_percent.min(100));
         let paid = self.owed + cost.0 as i64 * part;
@@ -133,8 +134,8 @@ impl Core {
         self.finish_one(now, service, started);
     }
 
-    /// The disk is done with the service that was started then. Two that are alike and were started at the same instant
-    /// are due at the same instant, so either may be meant.
+    /// The disk is done with the service that was started then. Two that are alike and were started at the
+    /// same instant are due at the same instant, so either may be meant.
     ///
     /// # Panics
     /// When it was not started then.
@@ -168,7 +169,7 @@ impl Core {
         self.rest(now);
     }
 
-    /// What a piece did not use of its predicted time stays with its job.
+    /// The unused part of a piece's predicted time stays with its job.
     pub(super) fn finish_piece(
         &mut self,
         now: Time,
@@ -183,8 +184,9 @@ impl Core {
         let task = &mut self.tasks[slot as usize];
         let head = &mut task.queue[0];
         head.pieces -= 1;
-        // What was found of S while the piece was in service counted on the disk being free at its
-        // predicted end and on this much less demand, and not on the deadline at all if nothing was left.
+        // The bound of S found while the piece was in service assumed that the disk is free at its predicted
+        // end and that demand falls by this much. It did not count the deadline at all if nothing was left of
+        // the job.
         self.known.bound = match self.known.bound {
             Some((value, free)) if !head.remaining.is_zero() => Some((value, free.min(now.0))),
             _ => None,

@@ -7,7 +7,7 @@ use crate::request::{Class, Dispatch, Request, RequestId, Served};
 use crate::task::TaskId;
 use crate::units::{Nanos, Time};
 
-/// How a piece went on the disk.
+/// Result of a piece on the disk.
 pub(super) struct Outcome {
     served: Served,
     deadline: Option<Time>,

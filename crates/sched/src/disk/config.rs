@@ -1,4 +1,4 @@
-//! What a disk's scheduler is told, and what it refuses.
+//! Configuration of a disk's scheduler, and its refusals.
 
 use crate::best_effort::BestEffortOrder;
 use crate::core::Policy;
@@ -7,14 +7,15 @@ use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount};
 use core::ops::Range;
 
-/// What a task on a disk stands for.
+/// The kind of a task on a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskKind {
     /// A stream: each of its requests gets a release and a deadline.
     Stream,
     /// Streams of one period, whose requests are served in sweeps of the arm
-    /// ([`Predictor::seeks_of_sweep`](crate::predict::Predictor::seeks_of_sweep)). Only on disks that serve all streams so.
+    /// ([`Predictor::seeks_of_sweep`](crate::predict::Predictor::seeks_of_sweep)). Only on disks that serve
+    /// all streams so.
     Sweep,
     /// A periodic server for a best-effort client with a reservation: (slice, period).
     Server,
@@ -22,8 +23,8 @@ pub enum TaskKind {
     Floor,
 }
 
-/// What becomes of the time by which a stream's request is shorter, where it lies, than what was reserved for it:
-/// in a faster zone than the slowest that its stream uses.
+/// Use of the time by which a stream's request is shorter, at its position, than the reserved time: in a
+/// faster zone than the slowest zone of its stream.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -39,21 +40,21 @@ pub enum OverPrediction {
     Given,
 }
 
-/// How a disk is scheduled.
+/// Configuration of a disk's scheduler.
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
     /// The rule by which best effort goes before real-time requests.
     pub policy: Policy,
-    /// Where all requests of streams lie, if admission went by [`Predictor::worst_within`] these sectors: whatever
-    /// leaves the arm elsewhere is charged for the way back. Best effort may go anywhere. Of no effect on a disk that
-    /// is given several requests at a time.
+    /// Sectors of all streams, if admission used [`Predictor::worst_within`] on them. A request that leaves
+    /// the arm outside them is charged for the way back. Best effort may go anywhere. No effect on a disk
+    /// with several requests outstanding.
     ///
     /// [`Predictor::worst_within`]: crate::predict::Predictor::worst_within
     pub streams_within: Option<Range<Sector>>,
-    /// Whether streams are served in sweeps over where they lie, all of them: whatever leaves the arm anywhere is charged
-    /// for the whole way to there. Of no effect on a disk that is given several requests at a time.
+    /// True: all streams are served in sweeps over their sectors. A request that leaves the arm anywhere is
+    /// charged for the whole way to them. No effect on a disk with several requests outstanding.
     pub sweeps: bool,
-    /// What becomes of time that was reserved for a request and that it does not need where it lies.
+    /// Use of reserved time that a request does not need at its position.
     pub over_prediction: OverPrediction,
     /// The order among best-effort requests.
     pub order: BestEffortOrder,
@@ -97,7 +98,7 @@ impl Default for SchedulerConfig {
 /// Why a request was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// As many requests are queued as the configuration allows.
+    /// The queue holds the configured maximum of requests.
     #[error("the disk's queue is full ({max} requests)")]
     Full {
         /// The limit.
@@ -111,7 +112,7 @@ pub enum SubmitError {
     WrongKind {
         /// The task.
         task: TaskId,
-        /// What it is.
+        /// Its kind.
         kind: TaskKind,
     },
     /// A request of that id is queued already.
@@ -122,9 +123,9 @@ pub enum SubmitError {
     OutOfRange {
         /// The first sector asked for.
         start: u64,
-        /// How many.
+        /// Number of sectors.
         count: SectorCount,
-        /// What the disk has.
+        /// Sectors of the disk.
         capacity: SectorCount,
     },
     /// A stream's request outside of where requests of streams lie.
@@ -134,17 +135,17 @@ pub enum SubmitError {
     OutsideOfStreams {
         /// The first sector asked for.
         start: u64,
-        /// How many.
+        /// Number of sectors.
         count: SectorCount,
-        /// Where streams begin to lie.
+        /// First sector of streams.
         first: u64,
-        /// Where they end to, exclusive.
+        /// First sector behind those of streams.
         end: u64,
     },
     /// A stream's request that would take longer than its task's service time allows for.
     #[error("the request may take {worst}, the reservation allows {service}")]
     LongerThanReserved {
-        /// What the request may take.
+        /// Longest service time of the request.
         worst: Nanos,
         /// C of the task.
         service: Nanos,
@@ -157,7 +158,7 @@ pub enum JoinError {
     /// The id is in use, or its task has not left completely.
     #[error("task {} is on this disk already", .0.0)]
     DuplicateTask(TaskId),
-    /// As many tasks have joined as the configuration allows.
+    /// The configured maximum of tasks has joined.
     #[error("the disk serves as many tasks as it may ({max})")]
     Full {
         /// The limit.
@@ -168,9 +169,9 @@ pub enum JoinError {
     NotSoServed {
         /// The task.
         task: TaskId,
-        /// What it is.
+        /// Its kind.
         kind: TaskKind,
-        /// Whether they are.
+        /// True if the disk serves streams in sweeps.
         sweeps: bool,
     },
     /// There is a floor already.
@@ -181,15 +182,15 @@ pub enum JoinError {
     SliceTooShort {
         /// The slice asked for.
         slice: Nanos,
-        /// What it must hold at least.
+        /// Smallest slice that would do.
         piece_max: Nanos,
     },
     /// A server that was admitted as one that keeps the disk for less than the longest piece does.
     #[error("pieces of at most {longest} were admitted, and one may take {piece_max}")]
     PieceTooLong {
-        /// What was admitted.
+        /// Longest admitted service time.
         longest: Nanos,
-        /// What it must be at least.
+        /// Smallest value that would do.
         piece_max: Nanos,
     },
 }

@@ -1,4 +1,4 @@
-//! What goes next: the core's choice, the best-effort request that would go, a container's turn.
+//! The decision: the core's choice, the next best-effort request, and containers.
 
 use super::held_up::Instead;
 use super::{DiskScheduler, Flight, Linger};
@@ -11,7 +11,7 @@ use crate::task::TaskId;
 use crate::units::{Nanos, Sector, SectorCount, Time};
 
 impl DiskScheduler {
-    /// What to do now. To be asked again after each event and after each `Issue`.
+    /// The action to take now. Call it again after each event and after each `Issue`.
     pub fn decide(&mut self, now: Time) -> Decision {
         let on_disk = self.flights.len() + usize::from(self.passing.is_some());
         if on_disk >= self.profile.outstanding() as usize {
@@ -82,10 +82,10 @@ impl DiskScheduler {
         }
     }
 
-    /// The slack that a request leaves where it goes before released real-time requests. Nobody waits
-    /// for an asynchronous one; were it to take the last of the slack, a synchronous one that comes
-    /// a moment later would wait for all that is released. Whatever comes next fits in the longest
-    /// piece; an aged request has waited long enough to leave nothing.
+    /// The slack that a best-effort request leaves when it goes before released real-time requests. No client
+    /// waits for an asynchronous request; if it took the last of the slack, a synchronous one that arrives a
+    /// moment later would wait for all released requests. The reserve is the longest piece, so any request
+    /// fits into it. An aged request leaves nothing.
     fn reserve(&self, pick: Pick) -> Nanos {
         if pick.is_aged() || self.queue.is_synchronous(pick.slot) {
             Nanos::ZERO
@@ -106,13 +106,13 @@ impl DiskScheduler {
         piece.predicted.saturating_add(self.away_after(piece))
     }
 
-    /// What a piece takes from its container: itself, and what it adds to the way back.
+    /// Time that a piece takes from its container: its own, and its addition to the way back.
     fn need_in_container(&self, piece: &Dispatch) -> Nanos {
         let further = self.away_after(piece).saturating_sub(self.core.away());
         piece.predicted.saturating_add(further)
     }
 
-    /// How much longer than its cost a stream's request takes after this piece.
+    /// Time by which a stream's request exceeds its cost after this piece.
     pub(super) fn away_after(&self, piece: &Dispatch) -> Nanos {
         self.away(Some(piece.last()))
     }

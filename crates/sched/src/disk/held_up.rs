@@ -1,10 +1,10 @@
-//! What goes when the best-effort request whose turn it is does not fit into the slack of the moment.
+//! Finds a request that may go when the next best-effort request does not fit into the slack.
 //!
-//! First the request itself, cut to what fits: that costs more positioning, but a long request is then
-//! never the reason why a disk stands still. Then whoever may pass it (`best_effort::held_up`), cut as
-//! well. Where the disk would otherwise wait for nothing in particular, everything queued is looked at:
-//! a disk that says it would wait for ever has nothing queued that it could serve, and only a
-//! stream's next request or a task that leaves can change that.
+//! First choice is the request itself, cut to the slack: that costs more positioning, but no long request
+//! makes a disk stand still. Second choice is a request that may pass it (`best_effort::held_up`), also cut.
+//! If the disk would otherwise wait with no end known, every queued request is examined. So a disk that
+//! reports an endless wait has no request that it could serve; only a stream's next request, or the leaving
+//! of a task, ends the wait.
 //!
 //! The core is then asked again with the piece that was found, so early requests keep their share.
 
@@ -13,7 +13,7 @@ use crate::best_effort::Pick;
 use crate::request::Dispatch;
 use crate::units::{Nanos, Sector, SectorCount, Time};
 
-/// What goes in place of a request that does not fit.
+/// The request that goes in place of one that does not fit.
 pub(super) enum Instead {
     /// This piece.
     Piece(Pick, Dispatch),
@@ -24,7 +24,8 @@ pub(super) enum Instead {
 }
 
 impl DiskScheduler {
-    /// What goes in place of `pick`. `last_resort`: nothing would change by itself if nothing goes.
+    /// Finds the request that goes in place of `pick`. `last_resort`: no event would end the wait if none
+    /// goes.
     pub(super) fn instead(&mut self, now: Time, pick: Pick, last_resort: bool) -> Instead {
         let room = self.core.room(now);
         if room < self.predictor.shortest() {

@@ -4,8 +4,8 @@
 //! to serve a few kilobytes. Where nothing is queued, nothing is on the disk and nobody has been promised
 //! anything, there is only one decision to be made of it, and whatever its order names has been served.
 //!
-//! The core makes that decision and is told of the start and of the end, as of everything that the disk is given: whoever
-//! joins meanwhile begins when the disk is free in time.
+//! The core makes that decision and is told of the start and of the end, as of everything that the disk is
+//! given: whoever joins meanwhile begins when the disk is free in time.
 
 use super::report::Completed;
 use super::{DiskScheduler, TaskKind};
@@ -13,7 +13,7 @@ use crate::core::{Choice, Service};
 use crate::request::{Class, Dispatch, Request, RequestId};
 use crate::units::{SectorCount, Time};
 
-/// What is on the disk without having been queued.
+/// A service on the disk that was not queued first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing {
     dispatch: Dispatch,

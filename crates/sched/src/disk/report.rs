@@ -1,5 +1,4 @@
-//! What a disk's scheduler says of what happened. Everything here is counted when it happens; nothing is
-//! taken from configuration.
+//! Reports of a disk's scheduler. All values are counted when they happen; none is taken from configuration.
 
 use super::TaskKind;
 use crate::request::{Class, Served};
@@ -7,10 +6,10 @@ use crate::task::{TaskId, TaskParams};
 use crate::units::{Nanos, Time};
 use alloc::vec::Vec;
 
-/// What came of a piece that the disk has completed.
+/// Result of a piece that the disk has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
-    /// Whether the whole request is done; otherwise its next piece is queued.
+    /// True if the whole request is done; otherwise its next piece is queued.
     pub finished: bool,
     /// On whose account it was queued.
     pub class: Class,
@@ -18,15 +17,15 @@ pub struct Completed {
     pub served: Served,
     /// When it was due, if it was.
     pub deadline: Option<Time>,
-    /// How long after its deadline it was completed.
+    /// Time from its deadline to its completion.
     pub lateness: Nanos,
     /// When the request was submitted.
     pub submitted: Time,
-    /// What it was predicted to take.
+    /// Predicted service time.
     pub predicted: Nanos,
-    /// What it took, from issue to completion.
+    /// Time from issue to completion.
     pub actual: Nanos,
-    /// How much longer than predicted it took.
+    /// Time by which it exceeded its prediction.
     pub overrun: Nanos,
 }
 
@@ -43,12 +42,12 @@ pub struct ServedCounts {
     pub container: u64,
 }
 
-/// What was promised to a task and what has come of it.
+/// The promise to a task and its results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskReport {
-    /// Which.
+    /// The task.
     pub id: TaskId,
-    /// What it stands for.
+    /// Its kind.
     pub kind: TaskKind,
     /// C and T.
     pub params: TaskParams,
@@ -66,14 +65,14 @@ pub struct TaskReport {
     pub overruns: u64,
 }
 
-/// What a disk's scheduler has promised and what has come of it.
+/// The promises of a disk's scheduler and their results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DiskReport {
     /// Sum of C/T of the tasks on the disk, in millionths.
     pub utilization_ppm: u64,
     /// Delta-L of the tasks on the disk.
     pub delta_l: Nanos,
-    /// How long a best-effort request that starts now may take; `None`: any time.
+    /// Longest best-effort request that may start now; `None`: no limit.
     pub slack: Option<Nanos>,
     /// The floor's task, if there is one.
     pub floor: Option<TaskId>,

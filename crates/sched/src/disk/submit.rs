@@ -149,7 +149,7 @@ impl DiskScheduler {
         Ok(self.predictor.worst_within(within, op, start, count))
     }
 
-    /// Whether a stream's request lies where those of streams do.
+    /// Checks that a stream's request lies within the sectors of streams.
     fn check_within(&self, start: Sector, count: SectorCount) -> Result<(), SubmitError> {
         match &self.streams_within {
             Some(within) if start < within.start || start + count > within.end => {
@@ -193,7 +193,7 @@ impl DiskScheduler {
         }
     }
 
-    /// What a synchronous request waits for is served as synchronous too.
+    /// Requests that a synchronous request waits for are served as synchronous too.
     pub(super) fn promote_blockers(&mut self, slot: u32) {
         let mut next = Some(slot);
         while let Some(slot) = next {
@@ -208,7 +208,8 @@ impl DiskScheduler {
         }
     }
 
-    /// When a stream's queued request is due; `None` for others, for what is on the disk, and for what waits for a sweep.
+    /// When a stream's queued request is due; `None` for others, for what is on the disk, and for what waits
+    /// for a sweep.
     #[must_use]
     pub fn deadline(&self, id: RequestId) -> Option<Time> {
         let request = self.table.request(self.table.find(id)?);

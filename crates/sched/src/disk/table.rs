@@ -84,7 +84,7 @@ impl Table {
         &self.entries[slot as usize].request
     }
 
-    /// How much of a request is done.
+    /// Sectors of a request that are done.
     pub(super) fn done(&self, slot: u32) -> SectorCount {
         self.entries[slot as usize].done
     }

@@ -1,4 +1,4 @@
-//! Who gets how much: fair shares, what is granted, and who is asked to give back.
+//! Balances memory: fair shares, grants, and requests to give back.
 
 use super::{ClientId, MEMORY_UNIT, MemoryAction, MemoryShares, Share};
 use crate::units::{Bytes, Time};
@@ -13,7 +13,7 @@ impl MemoryShares {
         self.ask(now);
     }
 
-    /// What is missing: to fixed parts, to fair shares, and to the reserve.
+    /// Missing memory: to fixed parts, to fair shares, and to the reserve.
     pub(super) fn shortage(&self) -> u64 {
         let missing: u64 = self.shares.values().map(Share::missing).sum();
         (missing + self.reserve).saturating_sub(self.free)

@@ -1,4 +1,4 @@
-//! Who gets and gives how much memory: the cases of the policy, and random ones.
+//! Shares of memory between clients: the cases of the policy, and random ones.
 
 use super::*;
 use alloc::vec::Vec;
@@ -165,7 +165,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the pool would know from the actions alone.
+/// The state that the pool would derive from the actions alone.
 #[derive(Default, Debug, Clone, Copy)]
 struct Known {
     fixed: u64,

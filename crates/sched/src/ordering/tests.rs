@@ -28,7 +28,7 @@ struct Model {
 }
 
 impl Model {
-    /// What a request has to wait for, straight from the definition.
+    /// The requests that this one has to wait for, straight from the definition.
     fn waits_for(&self, number: u64) -> BTreeSet<u64> {
         let request = &self.queued[&number];
         let named = |other: &u64| request.after.contains(other);

@@ -19,7 +19,7 @@ pub(super) struct Zone {
     pub(super) heads: u64,
 }
 
-/// What a rotating drive is made of, in nanoseconds.
+/// Mechanics of a rotating drive, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
     pub(super) rotation: u64,
@@ -27,18 +27,18 @@ pub(super) struct Mechanics {
     head_switch: u64,
     cylinder_switch: u64,
     pub(super) write_settle: u64,
-    /// What a sector takes on the bus.
+    /// Time of a sector on the bus.
     bus_sector: u64,
     pub(super) retry: u64,
     track_reads: bool,
     track_writes_tail: bool,
     /// (distance, bound), ascending, from distance 0 to the full stroke.
     pub(super) seek: Vec<(u64, u64)>,
-    /// Where the least concave curve above these bends.
+    /// The bends of the least concave curve above these points.
     concave: Vec<(u64, u64)>,
 }
 
-/// What is known of where a request lies.
+/// Knowledge about the position of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// No more than how long it is.
@@ -47,7 +47,7 @@ pub(super) enum Place {
     Known,
 }
 
-/// How a transfer lies on the tracks.
+/// Layout of a transfer on the tracks.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub(super) zone: Zone,
@@ -58,7 +58,7 @@ pub(super) struct Layout {
     pub(super) cylinder_crossings: u64,
     /// Zone boundaries crossed, at most; tracks are not skewed over these.
     pub(super) zone_crossings: u64,
-    /// Whether the first sector is the first of a track.
+    /// True if the first sector is the first of a track.
     pub(super) begins_track: bool,
 }
 
@@ -84,7 +84,7 @@ impl Layout {
         }
     }
 
-    /// The same over some zone boundaries, each of which ends a track and a cylinder early.
+    /// The layout over some zone boundaries, each of which ends a track and a cylinder early.
     pub(super) fn over(mut self, boundaries: usize) -> Self {
         let boundaries = boundaries as u64;
         self.tracks += boundaries;
@@ -206,7 +206,7 @@ impl Mechanics {
             + one_each
     }
 
-    /// How much longer a whole track takes on the bus than under the head.
+    /// Time by which a whole track takes longer on the bus than under the head.
     fn bus_longer(&self, zone: Zone) -> u64 {
         self.bus(zone.sectors_per_track)
             .saturating_sub(self.rotation)
@@ -217,9 +217,10 @@ impl Mechanics {
         self.head_switch + self.media(1, zone)
     }
 
-    /// How far the medium may be behind a bus that is the slower of the two, because of switches. The first may
-    /// come at once, and to another cylinder; each later one comes after a track on which the bus loses. So the most
-    /// is just after the first, after the last to another cylinder, or after the last.
+    /// Longest time by which the medium may be behind a slower bus, because of switches. The first switch may
+    /// come at once, and to another cylinder; each later one comes after a track on which the bus loses. So
+    /// the maximum is just after the first switch, after the last one to another cylinder, or after the last
+    /// one.
     fn behind(&self, layout: Layout) -> u64 {
         let (zone, switches) = (layout.zone, layout.tracks.saturating_sub(1));
         let longer = self.cylinder_switch - self.head_switch;
@@ -254,8 +255,8 @@ impl Mechanics {
         };
         let read = media + refill;
         let last_burst = self.bus(count.min(zone.sectors_per_track) + 1);
-        // Where switches are made up for on the next tracks, the bus may be the later one from any of them on.
-        // Elsewhere it is at the first one, or what has been read is still later at the last.
+        // If the next tracks make up for switches, the bus may be the later one from any track on. Otherwise
+        // it is later at the first one, or the data read is still later at the last.
         let behind = if self.bus_longer(zone) > self.usual_switch(zone) {
             self.behind(layout)
         } else if tracks > 1 {
@@ -268,7 +269,7 @@ impl Mechanics {
             // From the end of the first track on the bus is busy, but for what a cylinder takes longer than a head.
             self.rotation + layout.cylinder_crossings * (self.cylinder_switch - self.head_switch)
         } else {
-            // Where the bus is the slower one it is busy from the second track at the latest.
+            // A slower bus is busy from the second track at the latest.
             tracks.min(2) * self.rotation + behind + layout.zone_crossings * self.rotation
         };
         let caught_up = if is_long && behind >= self.rotation / 2 {
@@ -280,15 +281,15 @@ impl Mechanics {
         self.media(1, zone) + bus.max(read + last_burst)
     }
 
-    /// Whether the buffer may run empty: where the place is known, if the bus makes up half of the rotation that it
-    /// is behind.
+    /// True if the buffer may run empty. For a known place, that needs a bus that makes up half of the
+    /// rotation by which it is behind.
     fn drains(&self, layout: Layout, media: u64, place: Place) -> bool {
         let on_bus = self.bus(layout.tracks * layout.zone.sectors_per_track);
         place == Place::Anywhere || media.saturating_sub(on_bus) >= self.rotation / 2
     }
 }
 
-/// Where the least concave curve bends that is nowhere below a bound of seeks.
+/// The bends of the least concave curve that is nowhere below a bound of seeks.
 fn concave_above(seek: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut above: Vec<(u64, u64)> = Vec::new();
     let beyond_none = seek.get(1).map(|&(_, bound)| (1, bound));
@@ -307,7 +308,7 @@ fn concave_above(seek: &[(u64, u64)]) -> Vec<(u64, u64)> {
     above
 }
 
-/// Whether a point lies on the chord between its neighbours or below it.
+/// True if a point lies on or below the chord between its neighbours.
 fn is_below(point: (u64, u64), from: (u64, u64), to: (u64, u64)) -> bool {
     let rise = |a: (u64, u64), b: (u64, u64)| i128::from(b.1) - i128::from(a.1);
     let run = |a: (u64, u64), b: (u64, u64)| i128::from(b.0) - i128::from(a.0);

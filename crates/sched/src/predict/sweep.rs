@@ -1,10 +1,11 @@
 //! Requests in one sweep of the arm: what each takes but for the seek, and what their seeks take together.
 //!
-//! A sweep serves requests that lie within some sectors in ascending order, so its seeks together go no further than
-//! from the first of these sectors to the last, and once more over each request (two may overlap). How the way is
-//! divided is not known when the sweep is promised. The longest that n seeks can take which share a way is found on the
-//! least concave curve above the bounds of seeks: there it is n times what the n-th part takes. Each seek is charged by
-//! that curve, too, so no sweep can be charged more than was promised.
+//! A sweep serves requests that lie within some sectors in ascending order, so its seeks together go no
+//! further than from the first of these sectors to the last, and once more over each request (two may
+//! overlap). How the way is divided is not known when the sweep is promised. The longest that n seeks can
+//! take which share a way is found on the least concave curve above the bounds of seeks: there it is n times
+//! what the n-th part takes. Each seek is charged by that curve, too, so no sweep can be charged more than
+//! was promised.
 
 use core::ops::Range;
 
@@ -28,15 +29,15 @@ impl Predictor {
         widened(Nanos(modelled), self.widened_percent)
     }
 
-    /// What a seek in a sweep is charged: from this last sector of the request before to that first one of the next.
+    /// Seek time charged in a sweep, from the last sector of one request to the first of the next.
     #[must_use]
     pub fn seek_in_sweep(&self, from: Sector, to: Sector) -> Nanos {
         self.seeks(1, self.cylinder(from).abs_diff(self.cylinder(to)))
     }
 
-    /// What all seeks of a sweep take at most: of so many requests within the sectors `of` its streams, none of which
-    /// reaches over more than so many cylinders, from wherever the arm is `within` the sectors of all streams; and once
-    /// more the way over these, for a sweep that this one interrupts.
+    /// Bound on all seeks of a sweep. It has `requests` requests within the sectors `of` its streams, none
+    /// over more than `cylinders` cylinders; the arm starts anywhere `within` the sectors of all streams. The
+    /// way over these is added once more, for a sweep that this one interrupts.
     #[must_use]
     pub fn seeks_of_sweep(
         &self,
@@ -56,7 +57,7 @@ impl Predictor {
             }
     }
 
-    /// How many cylinder boundaries a request lies across.
+    /// Number of cylinder boundaries within a request.
     #[must_use]
     pub fn cylinders_across(&self, start: Sector, count: SectorCount) -> u64 {
         let last = (start + count).get().saturating_sub(1).max(start.get());

@@ -91,8 +91,8 @@ fn extents_and_blocks_follow_the_papers_rule() {
     }
 }
 
-/// Which part of the time of an access is transfer, in per cent, from the figures of the profile: where
-/// the tracks hold most, after a seek over a third of the stroke and half a rotation.
+/// The transfer's part of the time of an access, in per cent, from the figures of the profile: at the densest
+/// tracks, after a seek over a third of the stroke and half a rotation.
 fn transfer_percent(rotating: &crate::profile::RotatingSpec, bytes: Bytes) -> f64 {
     let us = |us: u64| us as f64;
     let cylinders = rotating.seek.last().unwrap().cylinders / 3;
@@ -203,7 +203,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(cases(2_000))]
 
-    /// What admission allows for covers what is predicted, wherever the request and the head are.
+    /// Admission covers each prediction, at every position of request and head.
     #[test]
     fn no_prediction_exceeds_the_worst_case(
         drive in any_drive(), op in any_op(), head in any::<u64>(), place in any::<u64>(),
@@ -261,8 +261,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// What is charged for the requests of a sweep is no more than what was promised for as many, and no seek of it
-    /// takes longer than it is charged.
+    /// The charges of a sweep's requests are at most the promise for that number, and no seek of it takes
+    /// longer than its charge.
     #[test]
     fn sweeps_take_no_longer_than_promised(
         drive in any_drive(), from in any::<u64>(), until in any::<u64>(), op in any_op(),

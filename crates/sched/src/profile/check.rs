@@ -1,4 +1,4 @@
-//! Whether the values of a profile make sense, one by one and together.
+//! Checks the values of a profile, one by one and together.
 
 use super::{
     DriveKind, DriveProfile, FlatSpec, ProfileError, ProfileSpec, RotatingSpec, SeekPoint,

@@ -222,7 +222,7 @@ fn a_long_request_is_served_in_pieces_that_keep_to_the_limit() {
     assert!(pieces > 65_536 / 2_048, "{pieces}");
 }
 
-/// Where the pieces of one request begin and end. None takes longer than the longest of all.
+/// The bounds of the pieces of one request. No piece takes longer than the longest allowed.
 fn pieces_of(
     profile: DriveProfile,
     config: SchedulerConfig,
@@ -259,8 +259,8 @@ fn torn() -> DriveProfile {
     torn.in_sectors_of(Bytes(4_096)).unwrap()
 }
 
-/// Pieces of one physical sector are never longer than is said, not even one that lies in two zones and comes first, from
-/// wherever the head is.
+/// Pieces of one physical sector are never longer than is said, not even one that lies in two zones and comes
+/// first, from wherever the head is.
 #[test]
 fn a_piece_over_two_zones_is_not_longer_than_the_longest() {
     let boundary = Predictor::new(&torn()).zone_range(0).unwrap().end.get();

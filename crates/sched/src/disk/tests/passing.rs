@@ -1,4 +1,5 @@
-//! What passes is what would have been decided, and only where nothing else could be.
+//! A request that passes the queue is the one that would have been decided, and it passes only if no other
+//! could be.
 
 use super::*;
 
@@ -148,7 +149,8 @@ fn what_passes_takes_one_place_of_several() {
     assert_eq!(issued(&mut disk, at(8)).id, RequestId(3));
 }
 
-/// Nothing goes past the floor's containers: what does not fit into the slack beside them is queued, and served from one.
+/// Nothing goes past the floor's containers: what does not fit into the slack beside them is queued, and
+/// served from one.
 #[test]
 fn what_does_not_fit_the_slack_does_not_pass() {
     let mut disk = atlas(SchedulerConfig::default());

@@ -240,8 +240,8 @@ fn fast_drive(policy: Policy) -> DiskScheduler {
     DiskScheduler::new(Arc::new(DriveProfile::new(spec).unwrap()), config)
 }
 
-/// Where the longest piece takes 199.3 us, a wait of 1 ms would keep a stream's request from the disk for longer than
-/// anything that admission has counted.
+/// If the longest piece takes 199.3 us, a wait of 1 ms would delay a stream's request for longer than
+/// admission has counted.
 #[test]
 fn a_container_lingers_for_no_longer_than_the_longest_piece() {
     for policy in [Policy::Exact, Policy::DeltaL] {

@@ -163,8 +163,8 @@ fn drive(rotating: RotatingSpec, physical_sector_bytes: u32) -> Result<DriveProf
     DriveProfile::new(spec)
 }
 
-/// The mechanics of a drive whose bus is slower than its medium, but not by as much on the tracks of a cylinder as their
-/// switches take.
+/// The mechanics of a drive whose bus is slower than its medium, but not by as much on the tracks of a
+/// cylinder as their switches take.
 fn with_a_slow_bus() -> RotatingSpec {
     RotatingSpec {
         rotation_us: 10_683,
@@ -241,8 +241,8 @@ fn the_bound_of_a_slow_bus_is_reached_but_for_a_few_sectors() {
     }
 }
 
-/// Drives of any mechanics: up to three zones of less than so many cylinders, heads and sectors on a track, a bus faster
-/// or slower than the medium, tracks read whole or not.
+/// Drives of any mechanics: up to three zones of less than so many cylinders, heads and sectors on a track, a
+/// bus faster or slower than the medium, tracks read whole or not.
 fn any_profile(cylinders: u64, heads: u64, sectors: u64) -> impl Strategy<Value = DriveProfile> {
     let zone = (1..cylinders, 1..heads, 1..sectors);
     let zones = proptest::collection::vec(zone, 1..4);
@@ -291,8 +291,8 @@ fn any_profile(cylinders: u64, heads: u64, sectors: u64) -> impl Strategy<Value 
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// Of every request that a small drive can be given: what is predicted is no less than the model takes, no more
-    /// than admission counts, and no more than is predicted of a longer one.
+    /// For every request to a small drive: the prediction is at least the model's time, at most the time that
+    /// admission counts, and at most the prediction of a longer request.
     #[test]
     fn every_request_of_a_small_drive_keeps_to_its_bounds(profile in any_profile(4, 5, 6)) {
         let predictor = Predictor::new(&profile);
@@ -322,8 +322,8 @@ proptest! {
         }
     }
 
-    /// The same of some requests of larger drives, which reach over many cylinders: many from the last sector of one on,
-    /// which is the worst place where the bus is slow.
+    /// The same for some requests to larger drives, over many cylinders: many begin at the last sector of a
+    /// cylinder, the worst place for a slow bus.
     #[test]
     fn requests_over_many_cylinders_keep_to_their_bounds(
         profile in any_profile(40, 10, 60),
@@ -353,8 +353,8 @@ proptest! {
         }
     }
 
-    /// No piece takes longer than the longest, wherever physical sectors lie. A piece is a part of a zone, or the part
-    /// of a physical sector that lies in several from where the request begins.
+    /// No piece takes longer than the longest, wherever physical sectors lie. A piece is a part of a zone, or
+    /// the part of a physical sector that lies in several from where the request begins.
     #[test]
     fn no_piece_takes_longer_than_the_longest(profile in any_profile(4, 5, 6), limit_us in 1_u64..100_000) {
         let predictor = Predictor::new(&profile);
