@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_an_error() {
+    fn undrawable_chart_is_an_error() {
         assert!(page("", &[chart(Axis::linear(""), &[])], 1).is_err());
         assert!(page("", &[chart(Axis::log(""), &[(1.0, 0.0)])], 1).is_err());
         assert!(page("", &[chart(Axis::linear(""), &[(1.0, 0.0)])], 1).is_ok());

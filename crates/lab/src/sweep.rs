@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_kept_for_its_input_only() {
+    fn sweep_result_is_kept_for_its_input_only() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let sweep = Sweep {
             threads: 1,

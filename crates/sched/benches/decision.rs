@@ -1,7 +1,7 @@
-//! What a decision of the whole disk scheduler costs, with 100 streams and 1,000 best-effort requests queued,
-//! where half of the disk is promised and where nearly all of it is; with streams that differ in block and
-//! period as those of many clients do, and with streams that are nearly alike, as many cameras of one kind are.
-//! `cargo bench -p clockwise-sched --bench decision`
+//! Cost of a decision of the whole disk scheduler with 100 streams and 1,000 best-effort requests queued,
+//! with half of the disk promised and with nearly all of it. Streams are mixed in block size and period, as
+//! from many kinds of clients, or nearly alike, as from many cameras of one kind. `cargo bench -p
+//! clockwise-sched --bench decision`
 #![allow(
     missing_docs,
     reason = "criterion's macros define undocumented functions"
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const STREAMS: u64 = 100;
 const FLOOR: (Nanos, Nanos) = (Nanos::from_millis(90), Nanos::from_secs(3));
-/// How much of the disk is promised, in percent.
+/// Promised part of the disk, in percent.
 const PROMISED: [u64; 3] = [50, 80, 95];
 const QUEUED: u64 = 1_000;
 
@@ -31,7 +31,7 @@ fn mix(number: u64) -> u64 {
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Which streams there are.
+/// The kinds of streams.
 #[derive(Clone, Copy)]
 enum Streams {
     /// One block for all, and periods that differ by nanoseconds.
@@ -40,7 +40,7 @@ enum Streams {
     Mixed,
 }
 
-/// What the blocks of mixed streams and their periods are drawn with.
+/// Seed of the blocks and periods of mixed streams.
 const SEED: u64 = 2_026;
 /// The blocks of mixed streams, in sectors: 64 KiB to 16 MiB.
 const BLOCKS: [u64; 5] = [128, 512, 2_048, 8_192, 32_768];
@@ -213,7 +213,7 @@ fn decide_alone(busy: &mut Busy, iterations: u64) -> Duration {
     spent
 }
 
-/// What was drawn, in words.
+/// Describes the drawn streams in words.
 fn describe(out: &mut impl io::Write, promised: u64) -> io::Result<()> {
     let busy = Busy::new(Streams::Mixed, BestEffortOrder::Scan, promised);
     let range = |values: &dyn Fn(&Stream) -> f64| {

@@ -1,4 +1,4 @@
-//! What a decision and an admission cost. `cargo bench -p clockwise-sched --bench theory`
+//! Cost of a decision and of an admission. `cargo bench -p clockwise-sched --bench theory`
 #![allow(
     missing_docs,
     reason = "criterion's macros define undocumented functions"
@@ -81,7 +81,7 @@ fn admission(c: &mut Criterion) {
     group.finish();
 }
 
-/// As a server does it: a book of spans that is kept, into which the task comes and out of which it goes.
+/// Admission as a server does it: a book of spans that is kept, which the task enters and leaves.
 fn booking(c: &mut Criterion) {
     let mut group = c.benchmark_group("one more in the book");
     for n in [100, 10_000] {

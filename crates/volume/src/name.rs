@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_seen_is_in_order_and_apart() {
+    fn unseen_ranges_are_sorted_and_disjoint() {
         assert!(UNSEEN.iter().all(|(first, last)| first <= last));
         assert!(UNSEEN.windows(2).all(|pair| pair[0].1 < pair[1].0));
         for (first, last) in UNSEEN {

@@ -78,7 +78,7 @@ fn a_child_that_uses_its_parent_is_no_circle() {
 }
 
 #[test]
-fn what_only_tests_import_is_no_import() {
+fn import_by_tests_alone_is_not_counted() {
     let (_folder, imports) = crate_of(&[
         ("lib.rs", "mod a; mod b;"),
         (
@@ -152,7 +152,7 @@ fn a_re_export_of_ones_own_part_is_no_import() {
 }
 
 #[test]
-fn what_a_parent_uses_is_followed() {
+fn use_of_a_parent_is_followed() {
     let child_imports_top = |parent: &str, child: &str| {
         let (_folder, imports) = crate_of(&[
             ("lib.rs", "mod a; mod top;"),
@@ -180,7 +180,7 @@ fn what_a_parent_uses_is_followed() {
 }
 
 #[test]
-fn what_a_module_uses_for_itself_is_no_re_export() {
+fn private_use_is_no_re_export() {
     let (_folder, imports) = crate_of(&[
         ("lib.rs", "mod a; mod b; mod top;"),
         ("a.rs", "use crate::b::g;"),

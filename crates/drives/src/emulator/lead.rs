@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_becomes_as_long_as_the_host_takes_but_for_one_time_in_200() {
+    fn lead_covers_all_but_one_in_200_of_the_hosts_delays() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let mut lead = Lead::new(None);
         // Any time up to 400 us, first; then up to 200.
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_limits_and_a_fixed_one_stays() {
+    fn lead_has_limits_and_a_fixed_lead_stays() {
         let mut lead = Lead::new(None);
         for (took, limit) in [(Nanos::from_secs(1), MAX), (Nanos(0), MIN)] {
             (0..10_000).for_each(|_| lead.learn(took));

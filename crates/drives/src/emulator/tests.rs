@@ -77,7 +77,7 @@ impl Posted {
 }
 
 #[test]
-fn it_is_handed_over_when_it_is_over_and_not_before() {
+fn request_is_completed_at_its_end_and_not_before() {
     let ended = Posted::new(MANY_ROTATIONS).wait(Some(clock::now()));
     assert!(ended.is_empty(), "{ended:?}");
     let mut posted = Posted::new(SOME_ROTATIONS);
@@ -104,7 +104,7 @@ fn a_stall_holds_it_back_and_who_sleeps_hears_of_its_end() {
 }
 
 #[test]
-fn it_fails_at_once_when_the_drive_goes() {
+fn request_fails_at_once_when_the_drive_goes() {
     for go in [DriveControl::tear_off, DriveControl::power_cut] {
         let mut posted = Posted::new(MANY_ROTATIONS);
         go(&posted.control);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_where() {
+    fn senseless_case_is_refused_with_its_place() {
         for (from, to, said) in [
             ("service = 10", "service = 41", "task 1: 0 < service"),
             (

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_overuses_asks_more_often() {
+    fn overusing_client_asks_more_often() {
         let end = Time(10_000_000_000);
         let greedy = Asks {
             percent: 250,

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_name() {
+    fn load_that_does_not_fit_is_refused_by_name() {
         let error = band(Bytes::from_mib(1), vec![volume("large", 500, &[])]).place(3);
         let said = error.unwrap_err().to_string();
         assert!(said.starts_with("volume `large`: "), "{said}");

@@ -66,7 +66,7 @@ mod tests {
     use crate::trace::{Format, Reader};
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_trace_is_read_back() {
         let written = Period::busy().requests(Bytes::from_mib(768), 5);
         let mut text = Vec::new();
         write_disksim(&mut text, &written).expect("memory takes everything");

@@ -180,7 +180,7 @@ random = { per_second = 30.0, sizes_kib = [8], read_percent = 50, burst = 5 }
 
 /// Clients that are early, late, variable or ask for more than is theirs make nobody late.
 #[test]
-fn whatever_clients_do_nothing_is_late() {
+fn no_client_behaviour_makes_a_block_late() {
     for (what, blocks) in [
         ("early_ms = 900", 460..=482),
         ("late_ms = 900", 460..=482),
@@ -505,7 +505,7 @@ fn a_trace_that_cannot_be_played_is_told() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_where() {
+fn senseless_experiment_is_refused_with_its_place() {
     for (from, to, said) in [
         (
             "count = 1",

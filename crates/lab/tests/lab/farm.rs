@@ -58,7 +58,7 @@ fn everything_that_is_asked_for_is_served_once() {
 }
 
 #[test]
-fn what_is_admitted_by_bounds_is_never_late() {
+fn streams_admitted_by_bounds_are_never_late() {
     let mut points = Vec::new();
     for layout in Layout::ALL {
         for times in [Times::Bound, Times::Near, Times::Tracks, Times::Sweeps] {

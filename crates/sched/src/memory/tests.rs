@@ -73,7 +73,7 @@ fn a_stream_that_opens_gets_its_buffers_within_the_grace_period() {
 }
 
 #[test]
-fn what_is_no_longer_missing_is_not_taken() {
+fn memory_no_longer_missing_is_not_taken() {
     let mut shares = crowded();
     shares.advance(at(500));
     shares.join(at(1000), C, mib(40)).unwrap();
@@ -85,7 +85,7 @@ fn what_is_no_longer_missing_is_not_taken() {
 }
 
 #[test]
-fn what_the_modest_leave_is_for_the_others() {
+fn unused_fair_share_goes_to_the_others() {
     let mut shares = MemoryShares::new(mib(100), mib(4), GRACE);
     for (client, fixed, want) in [(A, 8, 100), (B, 8, 6), (C, 0, 100)] {
         shares.join(at(0), client, mib(fixed)).unwrap();

@@ -112,7 +112,7 @@ fn transfer_percent(rotating: &crate::profile::RotatingSpec, bytes: Bytes) -> f6
 }
 
 #[test]
-fn of_an_extent_most_is_transfer_and_of_half_of_one_is_not() {
+fn extent_is_mostly_transfer_and_half_an_extent_is_not() {
     for name in DriveProfile::shipped_names() {
         let profile = DriveProfile::shipped(name).unwrap();
         let Some(rotating) = &profile.spec().rotating else {
@@ -173,7 +173,7 @@ fn zones_and_cylinders_are_found() {
 }
 
 #[test]
-fn what_no_drive_is_given_takes_for_ever() {
+fn request_beyond_any_drives_limit_takes_for_ever() {
     for name in DriveProfile::shipped_names() {
         let drive = of(name);
         let whole = Sector(0)..Sector(drive.capacity().get());

@@ -42,7 +42,7 @@ pub(crate) fn admit(tasks: &[Pair]) -> Result<Admission, Refusal> {
     Ok(set)
 }
 
-/// The same of tasks that are served in pieces of that length.
+/// Admits tasks that are served in pieces of that length.
 pub(crate) fn admit_in_pieces(tasks: &[Pair], piece: Option<u64>) -> Result<Admission, Refusal> {
     let params = tasks.iter().map(|&task| match piece {
         None => params(task),

@@ -24,8 +24,8 @@ fn core(tasks: &[Pair], policy: Policy, at: Time) -> Core {
     core
 }
 
-/// What happened to a best-effort request that is offered to an idle disk one tick before all tasks
-/// begin to ask as often as they may.
+/// Result for a best-effort request that is offered to an idle disk one tick before all tasks begin to ask as
+/// often as they may.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Refused,
@@ -80,7 +80,7 @@ fn worst_case(tasks: &[Pair], policy: Policy, best_effort: u64) -> Fate {
     Fate::InTime
 }
 
-/// What is accepted of exactly the published delta-L, and of the corrected one.
+/// Accepts a request of exactly the published delta-L, and one of the corrected delta-L.
 fn published_is_late_and_corrected_is_not(tasks: &[Pair], late_at: Option<u64>) {
     let set = admit(tasks).expect("schedulable");
     let (published, corrected) = (delta_l_published(&set).value.0, delta_l(&set).value.0);
@@ -173,7 +173,7 @@ fn lst_is_late_with_10_in_40_and_20_in_30_and_25_of_best_effort() {
 const PLAIN: [Pair; 2] = [(2, 8), (3, 9)];
 
 #[test]
-fn what_is_in_flight_when_a_job_is_released_is_charged() {
+fn service_in_flight_at_a_release_is_charged() {
     let set = admit(&PLAIN).expect("schedulable");
     let value = delta_l(&set).value;
     assert_eq!((value, delta_l_published(&set).value), (Nanos(4), Nanos(4)));

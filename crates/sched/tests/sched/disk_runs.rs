@@ -150,7 +150,7 @@ fn misbehaving_streams_leave_best_effort_its_floor() {
     assert!(periods > 1_000, "the floor is put to the test: {periods}");
 }
 
-/// The same requests give the same decisions.
+/// Equal requests give equal decisions.
 #[test]
 fn runs_are_deterministic() {
     let trace = |seed| {

@@ -1,17 +1,17 @@
 //! Exhaustive searches of the state space, walking the very object that the server runs.
 //!
-//! Time is in ticks. A state is a [`Core`](sched::core::Core) at the beginning of a tick, with what is in service. From
-//! it every subset of the tasks may release a request (sporadic, or early: a task whose last deadline
-//! lies ahead may ask again), and if the disk is free it is offered no best-effort request, one of
-//! every size that it accepts, and one that it does not accept; a service may take its whole predicted
-//! time or, where `shorter` is on, any shorter one. States already seen, up to a shift in time, are
-//! not entered again, so when the search ends every schedule of any length has been covered. Of `exact`
-//! every request is offered once more as one that leaves a reserve, where there is one.
+//! Time is in ticks. A state is a [`Core`](sched::core::Core) at the beginning of a tick, with what is in
+//! service. From it every subset of the tasks may release a request (sporadic, or early: a task whose last
+//! deadline lies ahead may ask again), and if the disk is free it is offered no best-effort request, one of
+//! every size that it accepts, and one that it does not accept; a service may take its whole predicted time
+//! or, where `shorter` is on, any shorter one. States already seen, up to a shift in time, are not entered
+//! again, so when the search ends every schedule of any length has been covered. Under `exact`, every request
+//! is offered once more as one that leaves a reserve, if the plan has a reserve.
 //!
-//! Which sets: [`family`](family::family). Each search has a full form: all pairs and triples with periods up to
-//! 12, or one in so many of them where all would take days.
+//! [`family`](family::family) makes the sets. Each search has a full form: all pairs and triples with periods
+//! up to 12, or a fixed fraction of them where all would take days.
 //!
-//! Why whole service times suffice for the verdict: at a fixed deadline the demand left after a shorter
+//! Whole service times suffice for the verdict: at a fixed deadline the demand left after a shorter
 //! service is the same and the time left is more, so slack is larger; `shorter` searches check it.
 
 #![allow(
@@ -57,8 +57,8 @@ fn sets_with_a_miss(name: &str, family: &Family, plan: Plan) -> usize {
     missing
 }
 
-/// What a disk is scheduled with unless its configuration says otherwise, with a reserve for what nobody
-/// waits for, and streams that do as they please.
+/// The defaults of a disk's configuration, with a reserve for asynchronous requests, and streams without
+/// limits.
 fn as_shipped() -> Plan {
     Plan {
         burst_threshold: 3,
@@ -212,8 +212,8 @@ fn admitted_in_pieces(piece: u64) -> Vec<Vec<Pair>> {
         .collect()
 }
 
-/// Where others wait for a piece at most, sets are admitted that would not be otherwise, and nobody is late. Served whole
-/// each of them is late.
+/// If others wait for a piece at most, sets are admitted that would be refused otherwise, and no job is late.
+/// Served whole, each of these sets has a late job.
 #[test]
 fn nobody_is_late_who_waits_for_a_piece() {
     let (mut sets, mut states) = (0, 0);
@@ -270,9 +270,9 @@ fn admitted_as_sweeps(way: u64, away: u64, until: (u64, u64)) -> Vec<Vec<Pair>> 
     sets.filter(has_slack).collect()
 }
 
-/// Requests that are served in sweeps, which interrupt each other, with best effort in between that leaves the arm
-/// elsewhere: no request takes longer than it was charged, and none is late. Where sweeps keep nothing for those that they
-/// interrupt, these are late.
+/// Requests that are served in sweeps, which interrupt each other, with best effort in between that leaves
+/// the arm elsewhere: no request takes longer than it was charged, and none is late. Where sweeps keep
+/// nothing for those that they interrupt, these are late.
 #[test]
 fn nobody_is_late_in_a_sweep() {
     let (mut sets, mut states) = (0, 0);

@@ -51,7 +51,7 @@ struct Run {
     pieces: [u64; 4],
 }
 
-/// What a task takes of [`COMMON`].
+/// The task's part of [`COMMON`].
 fn part(params: TaskParams) -> u64 {
     params.service().get() * (COMMON.get() / params.period().get())
 }
@@ -89,7 +89,7 @@ impl Run {
         COMMON.get() - used
     }
 
-    /// Whether the task was admitted; it is on the disk then.
+    /// Offers the task; true if it was admitted and is on the disk.
     fn enter(&mut self, id: TaskId, service: Nanos, period_ms: u64, kind: TaskKind) -> bool {
         let params = TaskParams::new(service, Nanos::from_millis(period_ms)).expect("a task");
         if self.book.join(id, params, Span::since(self.now)).is_err() {
@@ -200,7 +200,7 @@ impl Run {
         } else {
             Urgency::Async
         };
-        // What a server leaves behind goes on as plain best effort, which may be slow here.
+        // Requests that a server leaves behind go on as plain best effort, which may be slow here.
         let has_room = self.classes.len() < QUEUE_MAX - 64;
         for index in 0..self.members.len() {
             let Member {
@@ -211,7 +211,7 @@ impl Run {
             } = self.members[index];
             match kind {
                 TaskKind::Stream if next <= self.now => {
-                    // As often as reserved, at times a little later.
+                    // A request comes as often as reserved, at times a little later.
                     let late = self.rng.random_range(0..3) * params.period().get() / 8;
                     self.members[index].next = self.now + params.period() + Nanos(late);
                     self.submit(Class::Stream(id));

@@ -34,7 +34,7 @@ struct Run {
     /// (direction, where it goes on, when it came)
     queued: BTreeMap<RequestId, (Op, Sector, Time)>,
     admission: Admission,
-    /// Whether nobody may be late.
+    /// True if no job may be late.
     guarantees: bool,
 }
 
@@ -115,7 +115,7 @@ impl Run {
         done.finished
     }
 
-    /// What every queued request would take at least if it went on now.
+    /// Shortest time of a queued request if it went on now.
     fn shortest(&self) -> Option<Nanos> {
         let predictor = self.disk.predictor();
         let least = |(op, at, _): &(Op, Sector, Time)| predictor.predict(self.head, *op, *at, ONE);
@@ -208,8 +208,8 @@ fn a_disk_that_waits_for_ever_has_nothing_that_fits() {
     assert!(hopeless > 100 && cuts > 100, "{hopeless} {cuts}");
 }
 
-/// Outermost and innermost requests, and a stream so near to the disk's limit that at rest only what is
-/// near the head fits. What a request far away takes fits right after a request of the stream.
+/// Outermost and innermost requests, and a stream so near to the disk's limit that at rest only requests near
+/// the head fit. A distant request fits only right after a request of the stream.
 struct Corner {
     run: Run,
     far: RequestId,
@@ -253,7 +253,7 @@ impl Corner {
         self.run.submit(class, Op::Read, start, 16)
     }
 
-    /// Where the elevator comes next.
+    /// Next position of the elevator.
     fn ahead(&self) -> Sector {
         self.run.head.expect("it has served something") + ONE
     }
@@ -265,7 +265,7 @@ impl Corner {
 }
 
 #[test]
-fn what_is_near_passes_what_is_too_far_and_goes_on_doing_so() {
+fn near_requests_keep_passing_one_that_is_too_far() {
     let mut corner = Corner::new();
     for _ in 0..500 {
         let near = corner.near();
@@ -285,7 +285,7 @@ fn what_is_near_passes_what_is_too_far_and_goes_on_doing_so() {
 /// used up, and otherwise only if nothing else is served. Without a turn of its own what is far would
 /// wait for ever, at the worst of the phases.
 #[test]
-fn what_is_far_is_served_in_its_own_turn() {
+fn distant_request_is_served_in_its_own_turn() {
     let quiet = Nanos::from_millis(400);
     let mut waited = 0;
     for phase in 0..8 {
@@ -330,7 +330,7 @@ fn what_is_far_is_served_in_its_own_turn() {
 /// Both neighbours are writes, before which the head has to settle; behind them is a read. Nothing will
 /// change by itself, so it is found.
 #[test]
-fn what_fits_is_found_behind_neighbours_that_do_not() {
+fn fitting_request_is_found_behind_neighbours_that_do_not_fit() {
     const UNIT: u64 = 8;
     let mut run = Run::on("hdd-8tb-7200", Policy::Exact, BestEffortOrder::Scan);
     let sync = Class::BestEffort(Urgency::Sync);
@@ -351,7 +351,7 @@ fn what_fits_is_found_behind_neighbours_that_do_not() {
     assert_eq!(issued(&mut run).id, read);
 }
 
-/// What is issued now.
+/// The request that is issued now.
 fn issued(run: &mut Run) -> Dispatch {
     match run.disk.decide(run.now) {
         Decision::Issue(piece) => piece,

@@ -20,7 +20,7 @@ use sched::units::{Nanos, Time};
 use tasks::Client;
 use testkit::Random;
 
-/// How often each thing that a run may do was done.
+/// Counts of each event of a run.
 #[derive(Default, Debug)]
 struct Counts {
     decisions: u64,
@@ -53,7 +53,7 @@ impl Counts {
         self.misses += other.misses;
     }
 
-    /// How often whatever was done most rarely was done.
+    /// Count of the rarest event.
     fn rarest(&self) -> u64 {
         self.real_time
             .min(self.early)
@@ -67,7 +67,7 @@ impl Counts {
     }
 }
 
-/// What the disk is doing.
+/// State of the disk.
 #[derive(Clone, Copy)]
 struct Busy {
     service: Service,

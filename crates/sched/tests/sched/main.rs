@@ -1,4 +1,4 @@
-//! What the scheduler promises, against its definitions: whole state spaces, long runs, examples.
+//! Tests of the scheduler's promises against their definitions: whole state spaces, long runs, examples.
 
 mod common;
 

@@ -3,7 +3,7 @@
 //!
 //! Time is in ticks. At each tick any subset of the tasks may ask, any service may end, early or at its
 //! predicted end, and every free place is offered best effort of a length beyond all periods, or none.
-//! Whoever is queued and cannot be in time even if it were started at once is late.
+//! A queued job is late if it would miss its deadline even if it were started at once.
 
 use crate::common;
 use crate::common::{Pair, admit, design, params};
@@ -15,9 +15,9 @@ use std::collections::HashSet;
 #[derive(Clone, Copy)]
 struct Plan {
     places: u32,
-    /// Whether a task may ask a period before its release.
+    /// True if a task may ask a period before its release.
     early: bool,
-    /// Whether best effort takes the last place as well, which the core does not allow.
+    /// True if best effort takes the last place as well, which the core does not allow.
     takes_last_place: bool,
 }
 
@@ -25,7 +25,7 @@ struct Plan {
 struct State {
     core: Core,
     now: u64,
-    /// What is on the disk, when it was started, and when it should end.
+    /// Services on the disk: start and predicted end.
     busy: Vec<(Service, Time, u64)>,
     queued: Vec<Option<JobKey>>,
     /// The last deadline of each task.
@@ -40,7 +40,7 @@ struct Search<'a> {
     late: bool,
 }
 
-/// How many states there are, and whether somebody is late in one of them.
+/// Number of states, and true if a job is late in one of them.
 fn search(tasks: &[Pair], plan: Plan) -> (usize, bool) {
     let mut core = Core::new(CoreOptions {
         outstanding: plan.places,
@@ -183,7 +183,7 @@ fn admitted_sets(n: usize, period_max: u64) -> Vec<Vec<Pair>> {
     sets
 }
 
-/// How many states there are in all, and in how many of the sets somebody is late.
+/// Number of states of all sets, and number of sets with a late job.
 fn searched(name: &str, sets: &[Vec<Pair>], plan: Plan) -> (usize, usize) {
     let (mut states, mut late) = (0, 0);
     for set in sets {

@@ -67,7 +67,7 @@ impl Run {
         }
     }
 
-    /// It takes seven eighths of what was predicted.
+    /// Completes the piece after seven eighths of its predicted time.
     fn complete(&mut self, piece: &Dispatch) {
         self.now += Nanos(piece.predicted.get() * 7 / 8);
         let done = self.disk.completed(self.now, piece.id).expect("issued");

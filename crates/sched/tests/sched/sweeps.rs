@@ -1,5 +1,5 @@
-//! Streams that are served in sweeps, in virtual time: no request takes longer than it was charged, whatever has moved the
-//! arm before it; nobody is late; and who asks once a period has its block within two.
+//! Streams that are served in sweeps, in virtual time: no request takes longer than it was charged, whatever
+//! has moved the arm before it; nobody is late; and who asks once a period has its block within two.
 
 #![allow(clippy::print_stdout)] // a random test says its seed
 
@@ -37,10 +37,10 @@ struct Member {
     asked: u64,
 }
 
-/// So many blocks a member asks for at most, however greedy it is.
+/// Most blocks that a member asks for ahead.
 const AHEAD_MAX: u64 = 8;
 
-/// What a task needs for so many members with blocks of so many sectors, anywhere within these.
+/// Task parameters for `members` members with blocks of `count` sectors, anywhere within these.
 fn needs(
     disk: &DiskScheduler,
     within: &Range<Sector>,
@@ -51,7 +51,7 @@ fn needs(
     let predictor = disk.predictor();
     let count = SectorCount(sectors);
     let (mut each, mut across) = (Nanos(0), 0);
-    // Where they are longest: a range of starts is enough, as tracks repeat within a zone.
+    // The longest requests begin in a range of starts: tracks repeat within a zone.
     for zone in predictor.zone_of(within.start)..=predictor.zone_of(Sector(within.end.get() - 1)) {
         let zone = predictor.zone_range(zone).unwrap();
         // Those that end in the next zone are longer than any within one.
@@ -343,7 +343,7 @@ fn nobody_is_late_and_who_keeps_to_its_rate_waits_for_two_periods_at_most() {
             run.longest_wait
         );
         longest = longest.max(run.longest_wait);
-        // Who leaves is served first, and its share is free then.
+        // A leaving member is served first, and its share is free then.
         run.groups
             .iter_mut()
             .flat_map(|group| &mut group.members)
@@ -429,7 +429,7 @@ fn a_disk_serves_all_streams_in_sweeps_or_none() {
 }
 
 #[test]
-fn what_was_not_admitted_is_not_taken_into_a_sweep() {
+fn unadmitted_request_is_not_taken_into_a_sweep() {
     let config = SchedulerConfig {
         sweeps: true,
         streams_within: Some(Sector(0)..Sector(100_000)),
@@ -482,7 +482,7 @@ fn what_was_not_admitted_is_not_taken_into_a_sweep() {
         match disk.decide(now) {
             Decision::Issue(dispatch) => {
                 order.push((dispatch.id, dispatch.deadline.unwrap()));
-                // What a sweep was planned with is not taken back.
+                // A planned sweep stays as it is.
                 assert!(
                     asked
                         .iter()

@@ -104,7 +104,7 @@ fn alike(random: &mut Random, aim: f64) -> Vec<Pair> {
     tasks
 }
 
-/// So many tasks that all but fill the disk, or ask for a little more.
+/// Many tasks that all but fill the disk, or ask for a little more.
 fn near_full_set(random: &mut Random) -> Vec<Pair> {
     let aim = random.range(850, 1_020) as f64 / 1_000.0;
     if random.chance(50) {

@@ -22,9 +22,9 @@ struct Change {
     leaving: Pair,
     joining: Pair,
     staying: Vec<Pair>,
-    /// Which of those that stay is started a tick before everything else is released.
+    /// The staying task that is started a tick before everything else is released.
     blocker: usize,
-    /// How many requests the one that leaves has queued.
+    /// Requests that the leaving task has queued.
     early: u64,
 }
 
@@ -33,13 +33,13 @@ impl Change {
         [vec![other], self.staying.clone()].concat()
     }
 
-    /// Whether each set by itself can be guaranteed.
+    /// True if each set by itself can be guaranteed.
     fn is_admitted(&self) -> bool {
         admit(&self.set(self.leaving)).is_ok() && admit(&self.set(self.joining)).is_ok()
     }
 
-    /// What the blocker and all that follows it need of some interval beyond its length, if the
-    /// one task begins where the other ends: by the definition, at every length.
+    /// Time that the blocker and all that follows need of some interval beyond its length, if the one task
+    /// begins where the other ends: by the definition, at every length.
     fn is_too_much_back_to_back(&self) -> bool {
         let (blocker, end) = (self.staying[self.blocker], self.early * self.leaving.1);
         (2..blocker.1).any(|length| {

@@ -65,7 +65,7 @@ fn requests_are_whole_sectors_inside_the_volume() {
 }
 
 #[test]
-fn what_was_not_written_is_zeros_and_no_request() {
+fn unwritten_range_reads_as_zeros_without_a_request() {
     let (mut world, volume, map) = world(2 * EXTENT);
     assert!(
         reads(&map, 0, 2 * EXTENT as usize)

@@ -45,7 +45,7 @@ fn nothing_is_over_before_it_is_due() {
 }
 
 #[test]
-fn whoever_waits_is_called_as_early_as_it_took_to_come() {
+fn waiter_is_called_earlier_by_the_time_it_needs_to_wake() {
     let first = Lead::new(None).get().get();
     let mut state = two_done();
     // It looks for both at once, 10 and 1,000 us after they were to be called.

@@ -307,7 +307,7 @@ fn a_wrong_record_is_an_error_that_names_it() {
 }
 
 #[test]
-fn what_is_empty_unknown_or_damaged_is_told_apart() {
+fn empty_unknown_and_damaged_traces_are_told_apart() {
     let of = |trace: &[u8]| Reader::new(trace, None).unwrap_err();
     assert!(matches!(of(b""), TraceError::Empty));
     assert!(matches!(of(&packed(b"")), TraceError::Empty));

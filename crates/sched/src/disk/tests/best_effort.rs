@@ -117,7 +117,7 @@ fn a_tagged_request_waits_for_those_it_names() {
 }
 
 #[test]
-fn what_a_synchronous_request_waits_for_is_served_as_synchronous() {
+fn predecessor_of_a_synchronous_request_is_served_as_synchronous() {
     let mut disk = atlas(SchedulerConfig::default());
     disk.submit(at(0), async_(1, 8_000_000)).unwrap();
     let mut middle = async_(2, 7_000_000);

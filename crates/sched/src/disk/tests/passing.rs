@@ -13,7 +13,7 @@ fn pass(disk: &mut DiskScheduler, now: Time, request: &Request) -> Dispatch {
 }
 
 #[test]
-fn what_passes_goes_as_it_would_from_the_queue() {
+fn passing_request_goes_as_it_would_from_the_queue() {
     for with_floor in [false, true] {
         let mut disks = [(); 2].map(|()| atlas(SchedulerConfig::default()));
         for disk in &mut disks {
@@ -103,7 +103,7 @@ fn solid_state(outstanding: u32) -> DiskScheduler {
 
 /// A write of 18.5 ms has passed when a stream of 5.02 in 6.02 ms joins and asks at once.
 #[test]
-fn who_joins_while_something_passes_is_not_late() {
+fn task_that_joins_during_a_passing_request_is_not_late() {
     let stream = TaskParams::new(Nanos(5_020_000), Nanos(6_020_000)).unwrap();
     let mut disk = solid_state(1);
     let write = Request {
@@ -129,7 +129,7 @@ fn who_joins_while_something_passes_is_not_late() {
 
 /// With two places what passes has one of them, and the other one is for whoever has joined meanwhile.
 #[test]
-fn what_passes_takes_one_place_of_several() {
+fn passing_request_takes_one_of_several_places() {
     let mut disk = solid_state(2);
     pass(&mut disk, at(1), &sync(1, 0));
     let again = disk.submit(at(1), sync(1, 0));
@@ -152,7 +152,7 @@ fn what_passes_takes_one_place_of_several() {
 /// Nothing goes past the floor's containers: what does not fit into the slack beside them is queued, and
 /// served from one.
 #[test]
-fn what_does_not_fit_the_slack_does_not_pass() {
+fn request_beyond_the_slack_does_not_pass() {
     let mut disk = atlas(SchedulerConfig::default());
     join(&mut disk, 9, task(95, 100), TaskKind::Floor).unwrap();
     let one = sync(1, 4_000_000);

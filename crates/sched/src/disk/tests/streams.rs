@@ -41,7 +41,7 @@ fn overruns_and_misses_are_counted_where_they_happen() {
 }
 
 #[test]
-fn what_is_late_already_goes_before_best_effort() {
+fn late_job_goes_before_best_effort() {
     let mut disk = atlas(SchedulerConfig::default());
     join(&mut disk, 1, task(200, 1_000), TaskKind::Stream).unwrap();
     disk.submit(at(0), block(1, 1)).unwrap();
@@ -88,7 +88,7 @@ fn a_busy_interval_is_from_the_first_release_to_the_last_completion() {
 }
 
 #[test]
-fn what_is_missing_is_known_to_the_nanosecond() {
+fn missing_disk_time_is_known_to_the_nanosecond() {
     for (policy, known) in [(Policy::Exact, true), (Policy::DeltaL, false)] {
         let mut disk = atlas(SchedulerConfig {
             policy,

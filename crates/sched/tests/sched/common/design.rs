@@ -1,4 +1,5 @@
-//! What `docs/design/scheduling.md` says about the searches: a test that has made one compares.
+//! Reads the figures of the searches in `docs/design/scheduling.md`, so that each test compares its own with
+//! them.
 
 /// The page, its lines joined.
 fn text() -> String {

@@ -25,7 +25,7 @@ pub(crate) struct ModelTask {
 }
 
 impl ModelTask {
-    /// It takes no more jobs, and gives back at once what it has never used.
+    /// Takes no more jobs, and gives back at once the share that it never used.
     pub(crate) fn leave(&mut self, now: u64) {
         self.leaving = true;
         if self.queue.is_empty() && self.spent_until == self.first_release {

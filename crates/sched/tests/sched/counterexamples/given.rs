@@ -12,7 +12,7 @@ struct Run {
     core: Core,
     random: Random,
     tasks: Vec<Pair>,
-    /// What is queued, and how long it takes.
+    /// Queued jobs and their service times.
     queued: Vec<(TaskId, JobKey, u64)>,
     now: u64,
     keys: u64,
@@ -77,7 +77,7 @@ impl Run {
         }
     }
 
-    /// What the free disk does. What it is given, until when, and when that is due.
+    /// The decision of the free disk: the service, its end and its deadline.
     fn decide(&mut self) -> Option<(Service, u64, u64)> {
         let offer = self.random.range(1, 8);
         match self.core.choose(Time(self.now), Some(Nanos(offer))) {

@@ -149,8 +149,8 @@ fn several_places_keep_the_last_one_for_real_time() {
     );
 }
 
-/// Two pieces of 3 out of a container of 6, of which the one that was started first ends first. What was started
-/// before both has ended by then.
+/// Two pieces of 3 out of a container of 6; the one that was started first ends first. The service before
+/// both has ended by then.
 #[test]
 fn equal_pieces_are_told_apart_by_their_starts() {
     let mut core = Core::new(CoreOptions {
@@ -181,7 +181,7 @@ fn equal_pieces_are_told_apart_by_their_starts() {
     assert_eq!(core.choose(Time(5), None), wait);
 }
 
-/// Of equal best-effort requests, too, the one that has ended is not the one that goes on.
+/// Of equal best-effort requests, too, the one that ended is told from the one that goes on.
 #[test]
 fn equal_requests_are_told_apart_by_their_starts() {
     let mut core = Core::new(CoreOptions {

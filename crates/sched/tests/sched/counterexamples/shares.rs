@@ -1,9 +1,9 @@
-//! Shares of slack: how early requests and best effort share what released requests leave, when either
-//! comes and goes as it likes.
+//! Shares of slack: early requests and best effort share the time that released requests leave, while both
+//! come and go.
 //!
 //! With b percent for best effort, the account b E - (100 - b) S of what early requests (E) and best effort
 //! (S) were given lies between b times the longest early request and minus (100 - b) times the longest
-//! best-effort one. What each of them can lack of its share while it waits is the distance between the two.
+//! best-effort one. Each can lack at most the distance between these two bounds while it waits.
 
 use crate::common::params;
 use rand::rngs::StdRng;
@@ -26,12 +26,12 @@ struct Run {
     keys: u64,
     /// Early requests that wait.
     waiting: u64,
-    /// What each was given.
+    /// Time that each was given.
     early: u64,
     best_effort: u64,
 }
 
-/// Who was served, and for how long.
+/// A service and its length.
 #[derive(PartialEq, Eq, Debug)]
 enum Served {
     Early(u64),
@@ -121,7 +121,7 @@ fn a_stream_that_asks_only_when_answered_leaves_best_effort_its_share() {
     for percent in [10, 50, 75, 90] {
         let mut run = Run::new(percent, 10);
         for _ in 0..2_000 {
-            // It learns of the answer when the disk has decided what goes next.
+            // The client learns of the answer after the disk has decided its next service.
             let served = run.step(Some(1));
             if run.waiting == 0 && matches!(served, Served::BestEffort(_)) {
                 run.ask(10);
@@ -151,7 +151,7 @@ fn best_effort_that_asks_only_when_answered_leaves_early_requests_their_share() 
     }
 }
 
-/// Whoever was alone with the disk has used what nobody wanted.
+/// A client that was alone with the disk has used time that nobody wanted.
 #[test]
 fn nobody_pays_for_an_idle_disk() {
     let mut run = Run::new(50, 10);
@@ -172,9 +172,9 @@ fn nobody_pays_for_an_idle_disk() {
     }
 }
 
-/// What one is given while the other is away pays for what it is owed, and for no more than that.
+/// Time given to one kind while the other is away pays its debt, and no more than that.
 #[test]
-fn what_is_given_meanwhile_pays_what_is_owed() {
+fn time_given_during_absence_pays_the_debt() {
     let mut run = Run::new(50, 10);
     run.ask(10);
     assert_eq!(run.step(Some(10)), Served::Early(10));
@@ -196,7 +196,7 @@ fn what_is_given_meanwhile_pays_what_is_owed() {
 }
 
 #[test]
-fn what_is_owed_is_forgotten_when_nobody_waits_for_it() {
+fn debt_is_forgotten_when_no_request_waits() {
     let mut run = Run::new(50, 10);
     run.ask(10);
     run.ask(1);
@@ -224,14 +224,14 @@ fn what_is_owed_is_forgotten_when_nobody_waits_for_it() {
 /// Both come and go at random: while either waits, it lacks no more of its share than the account's bounds
 /// are apart.
 #[test]
-fn whoever_waits_gets_its_share_whenever_the_other_comes_and_goes() {
+fn waiting_side_gets_its_share_while_the_other_comes_and_goes() {
     let base = seed("shares", Some(1));
     let (mut most, mut tried) = (0.0_f64, 0);
     for seed in base..base + 300 {
         let mut rng = StdRng::seed_from_u64(seed);
         let (early_max, best_effort_max) = (rng.random_range(1..40), rng.random_range(1..40));
         let mut run = Run::new(rng.random_range(1..100), early_max);
-        // How often each of them has something to ask for when it has nothing queued.
+        // Probability, of each, to have a request when it has none queued.
         let often = [1_u32, 3, 30].map(|_| rng.random_range(1..=10));
         let bound = run.distance(best_effort_max);
         let mut best_effort = None;

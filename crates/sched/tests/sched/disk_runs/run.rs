@@ -33,11 +33,11 @@ struct Queued {
     number: u64,
     submitted: Time,
     class: Class,
-    /// What early requests and best effort had been given of the slack by then.
+    /// Slack given to early requests and to best effort by then.
     given: Given,
 }
 
-/// What has been given to whom, in predicted times.
+/// Time given to each kind, in predicted times.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Given {
     /// To early requests.
@@ -48,7 +48,7 @@ pub(super) struct Given {
     pub(super) plain: Nanos,
 }
 
-/// What was given away while a plain best-effort request waited, its own service included.
+/// Time given away while a plain best-effort request waited, its own service included.
 pub(super) struct Wait {
     pub(super) wait: Nanos,
     pub(super) given: Given,
@@ -63,12 +63,12 @@ pub(super) struct Run {
     queued: HashMap<RequestId, Queued>,
     pub(super) flight: Option<(Dispatch, Time)>,
     pub(super) best_effort_max: usize,
-    /// How many requests a stream has queued at most.
+    /// Most requests that a stream has queued.
     pub(super) stream_max: usize,
-    /// Whether best-effort requests ask to be served after others.
+    /// True if best-effort requests ask to be served after others.
     pub(super) ordered: bool,
     has_servers: bool,
-    /// Of its predicted time, in percent, what a service takes at least.
+    /// Shortest service, in percent of its predicted time.
     pub(super) least_part: u64,
     given: Given,
     pub(super) plain: Vec<Wait>,
@@ -83,8 +83,8 @@ impl Run {
         Self::with_servers(seed, policy, order, load, Some(0..30))
     }
 
-    /// The same, with as many streams as fit where the load is not finite; with or without the floor and a
-    /// best-effort client with a reservation, whose slices are that much longer than the longest piece, in
+    /// As `new`, with as many streams as fit where the load is not finite, and with or without the floor and
+    /// a best-effort client with a reservation. Their slices exceed the longest piece by this many
     /// milliseconds.
     pub(super) fn with_servers(
         seed: u64,
@@ -129,7 +129,7 @@ impl Run {
             let period = if load.is_finite() {
                 period
             } else {
-                // Of a common measure, or delta-L would take long to find.
+                // Periods have a common measure; otherwise delta-L would take long to compute.
                 let least = admission.smallest_period(service).unwrap_or(period);
                 Nanos::from_millis(period.max(least).get().div_ceil(100_000_000) * 100)
             };
@@ -178,7 +178,7 @@ impl Run {
         }
     }
 
-    /// Whether its tasks would be refused if slices kept the disk from their beginning to their end.
+    /// True if its tasks would be refused if slices kept the disk from their beginning to their end.
     pub(super) fn is_refused_whole(&mut self) -> bool {
         let report = self.disk.report(self.now);
         let whole = |params: TaskParams| params.in_pieces(params.service());
@@ -274,7 +274,7 @@ impl Run {
         self.submit(class, op, count, order);
     }
 
-    /// What has been asked for of the order is kept by what is issued now.
+    /// The issued piece keeps the order that its request asked for.
     fn check_order(&self, dispatch: &Dispatch) {
         let issued = &self.queued[&dispatch.id];
         if matches!(issued.class, Class::Stream(_)) {

@@ -39,7 +39,7 @@ pub(super) fn all() -> Vec<Vec<Pair>> {
 /// Sets to search.
 pub(super) struct Family {
     pub(super) sets: Vec<Vec<Pair>>,
-    /// What the design says of them, between the name of a search and what came of it.
+    /// The row of the design document, between the name of a search and its result.
     documented_as: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ impl Family {
         let mut documented = rows(search);
         documented.retain(|cells| cells.len() == row.len());
         for cells in &mut documented {
-            // That it ended at the first miss may be said beside the number.
+            // The row may say beside the number that the search ended at the first miss.
             if let Some(states) = cells.iter_mut().nth_back(1) {
                 states.truncate(states.find(' ').unwrap_or(states.len()));
             }

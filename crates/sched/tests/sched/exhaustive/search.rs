@@ -11,25 +11,25 @@ use std::hash::BuildHasherDefault;
 /// The keys are many and short, and nobody chooses them to collide.
 type FxHashSet<T> = HashSet<T, BuildHasherDefault<rustc_hash::FxHasher>>;
 
-/// What a search does.
+/// Options of a search.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) policy: Policy,
     pub(super) burst_threshold: u64,
-    /// What early requests leave to best effort, in percent.
+    /// Share of best effort in slack, in percent.
     pub(super) best_effort_share_percent: u8,
     /// Each request is offered as an asynchronous one too, which has to leave this much of the slack.
     pub(super) reserve: u64,
-    /// Whether a task may ask up to a period before its release.
+    /// True if a task may ask up to a period before its release.
     pub(super) early: bool,
-    /// Whether services may end before their predicted time.
+    /// True if services may end before their predicted time.
     pub(super) shorter: bool,
-    /// Whether jobs may take half of their service time, known when they arrive, and best effort that fits into the
-    /// other half goes before them.
+    /// True if jobs may take half of their service time, known when they arrive, and best effort that fits
+    /// into the other half goes before them.
     pub(super) halves: bool,
     /// Each request is offered once more as one that leaves the arm this far away.
     pub(super) away: u64,
-    /// Whether it is offered as one that takes so much longer.
+    /// True if it is offered with that extra time included.
     pub(super) charges_away: bool,
     /// Jobs are served in pieces of this length, and the set is admitted as such.
     pub(super) piece: Option<u64>,
@@ -63,7 +63,7 @@ impl Plan {
         }
     }
 
-    /// What is left of a sweep's job for its long seeks.
+    /// Time of a sweep's job that remains for its long seeks.
     fn seeks_of_sweep(&self) -> u64 {
         let long = if self.hands_over { 2 } else { 1 };
         self.sweeps.map_or(0, |way| long * way)
@@ -80,11 +80,11 @@ pub(super) fn longest_of_sweep(way: u64) -> u64 {
     2 * way + 1
 }
 
-/// Where the arm has been left.
+/// Position of the arm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Arm {
     AmongStreams,
-    /// Where this task's sweep goes on from.
+    /// At the next request of this task's sweep.
     At(usize),
     /// No further from where any of them goes on.
     Away(u64),
@@ -103,13 +103,13 @@ struct State {
     trace: Option<std::rc::Rc<Step>>,
 }
 
-/// How a state was reached, for the report of a miss.
+/// A step on the way to a state, for the report of a miss.
 struct Step {
     text: String,
     before: Option<std::rc::Rc<Step>>,
 }
 
-/// What came of a search.
+/// Result of a search.
 pub(super) struct Outcome {
     pub(super) states: usize,
     /// A schedule that ends in a missed deadline.
@@ -130,7 +130,7 @@ pub(super) fn search(tasks: &[Pair], plan: Plan) -> Outcome {
     run(tasks, plan, false)
 }
 
-/// The same, with the schedule that leads to the miss.
+/// Runs a search and keeps the schedule that leads to the miss.
 pub(super) fn run(tasks: &[Pair], plan: Plan, traced: bool) -> Outcome {
     let set = admit_in_pieces(tasks, plan.longest()).expect("an admitted set");
     let mut core = Core::new(CoreOptions {
@@ -265,7 +265,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether some queued request cannot be in time whatever happens.
+    /// True if some queued request is late in every continuation.
     fn is_late(&self, state: &State) -> bool {
         state.queued.iter().enumerate().any(|(task, jobs)| {
             jobs.is_some_and(|(job, cost)| {
@@ -393,7 +393,7 @@ impl Search<'_> {
         self.begin(state, service, cost, 0);
     }
 
-    /// What was on the disk is complete.
+    /// Completes the service on the disk.
     fn finish(&self, state: &mut State, service: Service) {
         let now = Time(state.now);
         state.core.finish(now, service);

@@ -1,4 +1,5 @@
-//! What the floor's containers serve of what has waited for too long: in bounded time, whatever fits into the slack.
+//! The floor's containers serve requests that have waited for too long: in bounded time, if they fit into the
+//! slack.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use testkit::seed;
 /// delta-L, and only a container of which nothing was taken holds all of it. There are always reads that fit, 16 to a
 /// period of the floor, so that a container comes after the same number of them each time.
 #[test]
-fn what_never_fits_is_served_by_the_floor() {
+fn request_that_never_fits_is_served_by_the_floor() {
     const READ: u64 = 488;
     let ms = |ms| Nanos::from_millis(ms);
     for (policy, phase) in Policy::ALL
@@ -95,7 +96,7 @@ impl Load {
             let all = Sector(0)..Sector(CAPACITY);
             let predictor = run.disk.predictor();
             let service = predictor.worst_case(all, Op::Read, SectorCount(count));
-            // Where one is as often as it may be, hardly anything is left to best effort but the floor.
+            // With a stream that asks as often as it may, best effort has little more than the floor.
             let often = rng
                 .random::<bool>()
                 .then(|| run.admission.smallest_period(service));
@@ -187,7 +188,7 @@ impl Load {
         }
     }
 
-    /// What the piece is to those that wait, and that none has waited for too long.
+    /// Checks that no request has waited for too long, and notes the piece for those that wait.
     fn serve(&mut self, piece: &Dispatch, label: &str) {
         let whole = self.run.disk.predictor();
         let whole = whole.piece_sectors(0, whole.piece_limit()).get();
@@ -223,7 +224,7 @@ impl Load {
 /// An aged request waits for nine of the floor's containers at most for each whole piece of it and of those that are
 /// overdue for longer, under every policy.
 #[test]
-fn what_is_aged_waits_for_nine_containers_at_most_for_each_piece() {
+fn aged_request_waits_for_nine_containers_at_most_for_each_piece() {
     let base = seed("aged with a floor", Some(1));
     let mut most = [0; Policy::ALL.len()];
     for seed in base..base + 40 {

@@ -9,7 +9,7 @@ use super::{Busy, Run};
 use crate::common::model::slack;
 
 impl Run {
-    /// What holds at every instant.
+    /// Checks the invariants of every instant.
     pub(super) fn check(&mut self) {
         let least = slack(
             &self.tasks,
@@ -110,8 +110,8 @@ impl Run {
         assert!(right, "{choice:?} with {need} offered of {slack}");
     }
 
-    /// Of the tasks that ask for more than their share the one goes whose request is due first: it is the
-    /// least ahead of what it reserved. (Nothing is released, so every first job is early.)
+    /// Of the tasks that ask for more than their share, the one with the earliest deadline goes: it is the
+    /// least ahead of its reservation. (No job is released, so every first job is early.)
     fn check_least_violating(&mut self, chosen: TaskId) {
         let heads = self.tasks.iter().filter_map(|task| {
             let job = task.queue.first().filter(|job| job.remaining > 0)?;

@@ -1,4 +1,4 @@
-//! What the tasks of a run do: they join, ask in their habits, withdraw, change and leave.
+//! The tasks of a run: they join, ask in their habits, withdraw, change and leave.
 
 use sched::book::{Book, Span};
 use sched::core::JobKey;
@@ -11,7 +11,7 @@ use crate::common::model::ModelTask;
 /// Periods with a small common multiple, so that the naive slack is quick.
 const PERIODS: [u64; 12] = [12, 15, 16, 18, 20, 24, 30, 36, 40, 60, 72, 80];
 
-/// How a task behaves.
+/// Habits of a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Habit {
     Periodic,
@@ -118,7 +118,7 @@ impl Run {
         let free_from = self.core.leave(Time(self.now), id).expect("it is there");
         self.tasks[index].leave(self.now);
         assert_eq!(free_from.0, self.tasks[index].last().max(self.now));
-        // What leaves without having begun may itself have followed one that has not left yet.
+        // A task that leaves before its beginning may itself follow one that has not left yet.
         let begins = self.book.get(id).map_or(free_from, |(_, span)| span.from);
         let (new, params) = (TaskId(self.next_id), self.random_params());
         if self.random.chance(50) && self.book.change(id, free_from, new, params).is_ok() {
@@ -132,7 +132,7 @@ impl Run {
     }
 
     fn arrive(&mut self, index: usize) {
-        // What comes at the very instant of a start is released a tick later.
+        // A job that arrives at the very instant of a start is released a tick later.
         let seen = self.from();
         let task = &mut self.tasks[index];
         if task.leaving || task.queue.len() >= 4 {

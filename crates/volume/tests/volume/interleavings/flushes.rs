@@ -24,7 +24,7 @@ impl World {
 }
 
 #[test]
-fn what_was_answered_before_a_flush_is_durable_after_it() {
+fn write_answered_before_a_flush_is_durable_after_it() {
     explore("two writers that flush", 3, || {
         let world = World::new(&[]);
         let committed = Committed::default();
@@ -41,7 +41,7 @@ fn what_was_answered_before_a_flush_is_durable_after_it() {
 }
 
 #[test]
-fn what_was_discarded_before_a_flush_stays_so_after_it() {
+fn discard_before_a_flush_stays_after_it() {
     explore("a discard and a write that flush", 3, || {
         let world = World::new(&[[1, 2]]);
         let committed = Committed::default();
@@ -90,7 +90,7 @@ fn a_flush_beside_a_write_leaves_the_next_one_its_work() {
 
 testkit::full! {
     "soak: one more preemption",
-    what_was_answered_before_a_flush_is_durable_after_it => what_was_answered_before_a_flush_is_durable_after_it_full,
-    what_was_discarded_before_a_flush_stays_so_after_it => what_was_discarded_before_a_flush_stays_so_after_it_full,
+    write_answered_before_a_flush_is_durable_after_it => write_answered_before_a_flush_is_durable_after_it_full,
+    discard_before_a_flush_stays_after_it => discard_before_a_flush_stays_after_it_full,
     a_flush_beside_a_write_leaves_the_next_one_its_work => a_flush_beside_a_write_leaves_the_next_one_its_work_full,
 }

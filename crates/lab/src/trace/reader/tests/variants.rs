@@ -81,7 +81,7 @@ fn blanks_in_a_log_part_fields_however_many() {
 }
 
 #[test]
-fn what_is_issued_counts_where_nothing_is_queued() {
+fn issue_events_count_in_a_trace_without_queue_events() {
     use Op::{Read, Write};
     use Urgency::{Async, Sync};
     let trace = "202,16   7    50007   675.722691803   661  D   W 95839968 + 80 [kswapd0]
@@ -119,7 +119,7 @@ fn what_is_issued_counts_where_nothing_is_queued() {
 }
 
 #[test]
-fn of_what_blkparse_prints_only_transfers_count() {
+fn only_transfers_of_blkparse_output_count() {
     use Op::{Read, Write};
     use Urgency::{Async, Sync};
     let trace = b"  8,0    0        0     0.000000000     0  m   N cfq697S / alloced
@@ -257,7 +257,7 @@ fn numbers_with_a_prefix_are_read() {
 }
 
 #[test]
-fn what_is_of_another_format_that_is_known_is_named() {
+fn trace_of_another_known_format_is_named() {
     let utf_16: Vec<u8> = "\u{feff}Timestamp"
         .encode_utf16()
         .flat_map(u16::to_le_bytes)
