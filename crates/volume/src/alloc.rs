@@ -1,4 +1,4 @@
-//! Which extents are free, and choosing among them.
+//! Free extents, and the choice among them.
 //!
 //! In memory only: rebuilt at opening from the nodes, the log and the list of bad extents.
 

@@ -7,25 +7,25 @@ use crate::open::{check_owners, read_pool};
 use crate::place::Uuid;
 use crate::problem::Problem;
 
-/// What a check has found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// What is wrong; the pool does not open, or must not be used.
+    /// Faults. The pool does not open, or must not be used.
     pub problems: Vec<Problem>,
-    /// What is odd and does no harm, as a crash leaves it.
+    /// Oddities without harm, as a crash leaves them.
     pub notes: Vec<Problem>,
-    /// What there is, as far as it could be read.
+    /// Contents of the pool, as far as they could be read.
     pub summary: Option<Summary>,
 }
 
-/// What a pool holds.
+/// Contents of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// The pool's identity.
     pub pool: Uuid,
     /// Its disks.
     pub disks: usize,
-    /// How often it has been started or stopped, and once more.
+    /// Number of starts and stops, plus one.
     pub generation: u64,
     /// The table's generation: how many checkpoints there have been, and the first.
     pub table_generation: u64,

@@ -98,13 +98,16 @@ impl PoolState {
         (0..self.superblocks.len()).map(|disk| self.flush(disk))
     }
 
-    /// Writes the full nodes of changed volumes, or of `all`, and a table that refers to them; with
-    /// `leave`, or of all, in the next extent of the log in any case.
+    /// Writes the full nodes of changed volumes, or of `all`, and a table that refers to them. The log goes
+    /// on in its next extent if `leave` or `all` is set.
     ///
-    /// 1. Flush the disks, for nodes say what is written. 2. Append the nodes to the log, in the
-    ///    present epoch; flush. A crash here rolls forward over them and finds what it knows. 3. Look
-    ///    whether the pool is still this server's, and write the table to the copy that is older; flush. From here on the log's epoch is the new one. 4. Write
-    ///    the mark of that table; flush. What only the table before needs may be overwritten now.
+    /// 1. Flush the disks, because nodes state which chunks are written.
+    /// 2. Append the nodes to the log, in the present epoch; flush. After a crash here, replay finds these
+    ///    nodes and learns nothing new.
+    /// 3. Check that the pool still belongs to this server. Write the table to the older copy; flush. The
+    ///    log's epoch is the new one from here on.
+    /// 4. Write the mark of that table; flush. Blocks that only the previous table needs may be overwritten
+    ///    from here on.
     pub(crate) fn checkpoint_into(
         &mut self,
         draft: &mut Draft,
@@ -229,7 +232,7 @@ impl PoolState {
         Ok(self.hand_out(draft))
     }
 
-    /// Whether the log has grown so long that a [`PoolState::checkpoint`] is due.
+    /// True if the log has grown so long that a [`PoolState::checkpoint`] is due.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         let long = self.log.blocks > crate::limits::LOG_BLOCKS_DUE;

@@ -30,19 +30,19 @@ impl ChunkSet {
         set
     }
 
-    /// Whether `chunk` is in it.
+    /// True if the set contains `chunk`.
     #[must_use]
     pub const fn has(&self, chunk: u32) -> bool {
         self.0[(chunk / 64) as usize] & (1 << (chunk % 64)) != 0
     }
 
-    /// Whether there is none in it.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// How many.
+    /// Number of chunks.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()

@@ -128,7 +128,7 @@ impl PoolState {
         }
     }
 
-    /// Whether the transaction that is under way could be [cancelled](Self::cancel): that of a move could not.
+    /// True if the transaction under way could be [cancelled](Self::cancel). A move's transaction could not.
     #[must_use]
     pub fn can_cancel(&self) -> bool {
         let effect = self.planned.as_ref().map(|draft| &draft.effect);

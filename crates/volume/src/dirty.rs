@@ -1,4 +1,4 @@
-//! What of a volume has changed since it was last committed, kept by completions without a lock.
+//! Changes of a volume since its last commit, noted by completions without a lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,7 +14,7 @@ const LEAVES: usize = VOLUME_EXTENTS_MAX.div_ceil(LEAF_EXTENTS) as usize;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Mark(pub(crate) u64);
 
-/// What all snapshots of a volume's map share.
+/// State that all snapshots of a volume's map share.
 pub(crate) struct Shared {
     id: VolumeId,
     geometry: Geometry,

@@ -40,7 +40,7 @@ pub(crate) struct Checkpoint {
     pub(crate) refers_to: BTreeSet<Place>,
 }
 
-/// What takes effect at the commit.
+/// A change that takes effect at the commit.
 #[derive(Debug)]
 pub(crate) enum Effect {
     None,

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! Errors of volumes and pools, in words that say what to do.
 
 use sched::units::{Bytes, SECTOR_BYTES, SectorCount};
 
@@ -33,7 +33,7 @@ pub enum VolumeError {
     BadName {
         /// The name asked for.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the name.
         reason: &'static str,
     },
     /// Nothing asked for.
@@ -49,11 +49,11 @@ pub enum VolumeError {
     NoSpace {
         /// The additional bytes needed, whole extents.
         asked: Bytes,
-        /// What could be allocated, anywhere.
+        /// Free space on all disks.
         free: Bytes,
         /// All extents of the pool.
         good: Bytes,
-        /// What is kept so that metadata can always be rewritten.
+        /// Space kept so that metadata can always be rewritten.
         reserved: Bytes,
     },
     /// Enough free, but not where it was asked for.
@@ -144,15 +144,15 @@ pub enum VolumeError {
         name: String,
         /// Its size.
         sectors: u64,
-        /// What is needed.
+        /// Smallest number that would do.
         least: u64,
     },
     /// Disks too small all together.
     #[error("the disks have {extents} extents in all; at least {least} are needed")]
     PoolTooSmall {
-        /// What there is.
+        /// Number of extents.
         extents: u64,
-        /// What is needed.
+        /// Smallest number that would do.
         least: u64,
     },
     /// A disk too large.

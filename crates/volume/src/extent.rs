@@ -1,12 +1,12 @@
-//! A volume's extent at run time: where it is, what of it is written, and who is using it.
+//! A volume's extent at run time: its place, its written chunks, and the requests that use it.
 //!
 //! Shared by every snapshot of the volume's map and touched by callers' threads, by completions in
 //! dispatcher threads and by the control plane without a lock. Four protocols meet here.
 //!
 //! * **First writes.** A chunk that was never written has no bit, reads as zeros and holds what its
-//!   last owner left. Whoever writes to it first *claims* it, so that two writers that widen the same
-//!   chunk do not wipe each other's data, looks at the bits again, for the claim may have been another
-//!   writer's until a moment ago, and sets the bit once the data is on the disk. A write to a chunk
+//!   last owner left. Its first writer *claims* it, so that two writers that widen the same chunk do not wipe
+//!   each other's data. It then reads the bits again, because another writer may have held the claim until
+//!   just before. It sets the bit once the data is on the disk. A write to a chunk
 //!   that has a bit needs no claim and sets no bit: if a discard clears the bit meanwhile, the write
 //!   has been overtaken by it, and the old data beside it stays hidden.
 //! * **Writing.** The flags and the number of writes under way are one word. A write is counted by
@@ -15,11 +15,11 @@
 //!   extent with a writer stays where it is. (A write that is refused because of a claim is counted
 //!   for an instant, but never once the extent is frozen.)
 //! * **Reading.** A read counts itself, then reads the bits, then looks whether the extent is still
-//!   where it was, and begins anew if not. Counted before the look: a place that has been left is
-//!   free of reads for good once its count was seen at zero after that, and the place of an extent
-//!   that is gone likewise. (The count is per *phase*, which each move flips; a move begins only
-//!   when no read of the place before is left.) The bits before the look: they were true of that
-//!   place, and not set by a first write to the next one, with somebody else's old data here.
+//!   where it was, and begins anew if not. The count comes before the look: so a place that was left is free
+//!   of reads for good once its count was seen at zero afterwards. The same holds for the place of an extent
+//!   that is gone. (The count is per *phase*, which each move flips; a move begins only
+//!   when no read of the place before is left.) The bits come before the look: so they were true of that
+//!   place, and not set by a first write to the next place while this one holds old data of another owner.
 //! * **Moving.** While `TRACKING`, writes note the chunks they touched before they are counted off.
 //!   A write that does not see `TRACKING` set its bits before the mover looks for the first time.
 //!   While `FROZEN` and without writers the last chunks are copied; then place and phase change in
@@ -64,7 +64,7 @@ pub struct Extent {
     readers: [AtomicU32; 2],
     /// Flags, and above them the writes under way.
     state: AtomicU32,
-    /// What every bit is as long as there is no `detail`.
+    /// Value of every bit as long as there is no `detail`.
     uniform: bool,
     detail: OnceLock<Box<Detail>>,
     volume: Arc<Shared>,
@@ -117,13 +117,13 @@ impl Extent {
         }
     }
 
-    /// Which extent of the volume, from 0.
+    /// Number of the extent in its volume, from 0.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Where it is now. Only a request that has begun may rely on it.
+    /// Its place now. Only a request that has begun may rely on it.
     #[must_use]
     pub fn place(&self) -> Place {
         unpack(self.place.load(SeqCst)).0
@@ -138,7 +138,7 @@ impl Extent {
         }
     }
 
-    /// Whether all of `range` holds data.
+    /// True if all of `range` holds data.
     fn holds(&self, range: &ChunkSet) -> bool {
         match self.detail.get() {
             Some(detail) => detail.written.has_all(range),
@@ -227,8 +227,8 @@ impl Extent {
         self.state.load(SeqCst) & GONE != 0
     }
 
-    /// Whether requests may still be on their way to the place it had before its last move, or to
-    /// any place if it is gone.
+    /// True if requests may still go to the place before its last move, or to any place if the extent is
+    /// gone.
     pub(crate) fn lingers(&self) -> bool {
         let present = unpack(self.place.load(SeqCst)).1;
         let state = self.state.load(SeqCst);
@@ -254,7 +254,7 @@ impl Extent {
         self.state.fetch_and(!FROZEN, SeqCst);
     }
 
-    /// Whether a move keeps writes from beginning.
+    /// True if a move keeps writes from beginning.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.state.load(SeqCst) & FROZEN != 0
@@ -264,9 +264,9 @@ impl Extent {
         self.state.load(SeqCst) / WRITER
     }
 
-    /// What a pass of a move has to copy: in the first all that is written, then what of it has been
-    /// touched since the pass before. Taken before the bits are read: what is touched later is the
-    /// next pass's, whatever this one sees of it.
+    /// The chunks that a pass of a move has to copy: in the first pass all written ones, then those touched
+    /// since the pass before. Taken before the bits are read, so a chunk touched later belongs to the next
+    /// pass, whatever this pass sees of it.
     pub(crate) fn take_pass(&self, first: bool) -> ChunkSet {
         let touched = self.detail().touched.take();
         let written = self.written();

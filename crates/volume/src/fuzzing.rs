@@ -1,5 +1,5 @@
-//! What the fuzz targets call: any bytes at all go through each parser, and whatever is accepted
-//! must come out of its encoder the same.
+//! Entry points of the fuzz targets: arbitrary bytes go through each parser, and every accepted value must
+//! leave its encoder unchanged.
 
 use crate::medium::{Candidate, Medium};
 use crate::ondisk::change::Change;
@@ -72,7 +72,7 @@ fn round_trip(header: &Header, change: &Change) {
     );
 }
 
-/// What a record says: the first byte is its kind, the rest its payload.
+/// Parses a record: the first byte is its kind, the rest its payload.
 pub fn node(data: &[u8]) {
     let Some((kind, payload)) = data.split_first() else {
         return;

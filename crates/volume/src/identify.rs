@@ -1,4 +1,4 @@
-//! Which disks are given: reading superblocks and telling what is wrong with the set.
+//! Identifies the given disks: reads superblocks and finds faults of the set.
 
 use std::cmp::Reverse;
 
@@ -29,7 +29,7 @@ pub(crate) struct Identified {
     /// By number; what is wrong is in `problems`.
     pub(crate) disks: Vec<Option<Found>>,
     pub(crate) problems: Vec<Problem>,
-    /// What is odd but does no harm.
+    /// Oddities without harm.
     pub(crate) notes: Vec<Problem>,
 }
 

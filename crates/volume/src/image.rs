@@ -1,4 +1,4 @@
-//! What the log says, replayed: every volume's node, and the bad extents.
+//! The replayed log: every volume's node, and the bad extents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ pub(crate) struct NodeImage {
     pub name: String,
     /// Its size.
     pub size: Bytes,
-    /// Where its extents are and what of them is written.
+    /// Places of its extents, and their written chunks.
     pub extents: Vec<(Place, Written)>,
-    /// Where its full node is, and the meta-extents that this spans.
+    /// Place of its full node, and the meta-extents that this spans.
     pub(crate) node: NodeAt,
-    /// Whether there have been changes since the full node.
+    /// True if the volume has changed since its full node.
     pub(crate) changed: bool,
-    /// How many extents it is to have, when the transaction is complete.
+    /// Number of extents when the transaction is complete.
     wanted: u32,
 }
 
-/// Where a full node is.
+/// Place of a full node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct NodeAt {
     pub(crate) located: Located,
@@ -41,7 +41,7 @@ pub(crate) struct Image {
     pub bad: BTreeSet<Place>,
     /// The next volume's number.
     pub next_volume: u64,
-    /// Where the list of bad extents is, and whether it has grown since.
+    /// Place of the list of bad extents; true if it has grown since.
     pub(crate) bad_at: Option<NodeAt>,
     pub(crate) bad_changed: bool,
 }

@@ -38,14 +38,14 @@ pub const MARK_WORDS: usize = 64;
 /// The most extents on one disk: addresses are 32 bits wide and one value means "none".
 pub const DISK_EXTENTS_MAX: u64 = u32::MAX as u64 - 1;
 
-/// What lies before the first extent of every disk: superblock and, on the first disk, the tables.
+/// Space before the first extent of every disk: superblock and, on the first disk, the tables.
 pub const HEADER_BYTES: u64 = 1 << 20;
 
 /// The longest log record, in blocks: a quarter of the smallest extent.
 pub const RECORD_BLOCKS_MAX: u64 = 4;
 
-/// Where generations, sequence numbers and volume numbers end: more than can be counted to, so that
-/// adding to one read from a disk never overflows.
+/// End of generations, sequence numbers and volume numbers: more than can be counted to, so that adding to
+/// one read from a disk never overflows.
 pub const COUNTER_MAX: u64 = 1 << 62;
 
 /// Blocks of log after which a checkpoint is due: 4 MiB, rolled forward in well under a second.

@@ -1,14 +1,14 @@
 //! Appending to the metadata log, and how much room that may take.
 //!
-//! The log is a chain of extents; the last block of each that could be used is kept for the link to
-//! the next. The next is chosen one ahead: it is taken when the log comes to the extent before it, and
-//! the table and every record name it. Metadata has a budget, so that it can be rewritten whatever volumes hold: with R the
-//! extents that a rewrite of all nodes takes at worst, B = 4 R + 2 extents are never given to volumes.
-//! The log may take up to 2 R + 2 of them; when a transaction would go beyond, everything is first
-//! rewritten (at most R), then the transaction written (at most R, for it says less than the nodes),
-//! and when that is durable the old extents are free. The extent chosen ahead counts as the log's: the
-//! rewrite begins in the one that was chosen before and chooses one anew, so it takes no more for that.
-//! So the log holds at most 2 R + 1 then, and B - (2 R + 1) remain for the next time.
+//! The log is a chain of extents; the last block of each that could be used is kept for the link to the next.
+//! The next is chosen one ahead: it is taken when the log comes to the extent before it, and the table and
+//! every record name it. Metadata has a budget, so that it can be rewritten whatever volumes hold: with R the
+//! extents that a rewrite of all nodes takes at worst, B = 4 R + 2 extents are never given to volumes. The
+//! log may take up to 2 R + 2 of them; when a transaction would go beyond, everything is first rewritten (at
+//! most R), then the transaction written (at most R, for it says less than the nodes), and when that is
+//! durable the old extents are free. The extent chosen ahead counts as the log's: the rewrite begins in the
+//! one that was chosen before and chooses one anew, so it takes no more for that. So the log holds at most 2
+//! R + 1 then, and B - (2 R + 1) remain for the next time.
 
 use crate::limits::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
 use crate::ondisk::change::Change;
@@ -23,7 +23,7 @@ use sched::units::{SECTOR_BYTES, SectorCount};
 /// The longest write in a plan, in bytes, so that it is not long on the disk.
 const STEP_BYTES_MAX: usize = 256 << 10;
 
-/// Where the log is.
+/// Place of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogState {
     pub(crate) pool: Uuid,
@@ -36,7 +36,7 @@ pub(crate) struct LogState {
     pub(crate) epoch: u64,
     /// The owner of that table.
     pub(crate) owner: Owner,
-    /// Where it goes on after this extent; a pool of version 1 has not chosen it yet.
+    /// The extent in which the log goes on after this one; a pool of version 1 has not chosen it yet.
     pub(crate) next: Option<Place>,
     /// Its extents since that table.
     pub(crate) extents: Vec<Place>,
@@ -72,12 +72,12 @@ pub(crate) fn extents_for_blocks(blocks: u64, geometry: Geometry) -> u64 {
         .max(1)
 }
 
-/// What volumes never get, with `rewrite` = R: B.
+/// Space that volumes never get, with `rewrite` = R: B.
 pub(crate) fn budget(rewrite: u64) -> u64 {
     4 * rewrite + 2
 }
 
-/// What the log may take before it is rewritten.
+/// Longest log before it is rewritten.
 pub(crate) fn log_extents_max(rewrite: u64) -> u64 {
     2 * rewrite + 2
 }
@@ -160,7 +160,7 @@ impl LogState {
         Some(located)
     }
 
-    /// Where the log goes on after this extent.
+    /// The extent in which the log goes on after this one.
     fn choose_next(&mut self, fresh: &mut dyn FnMut() -> Option<Place>) -> Option<Place> {
         if self.next.is_none() {
             self.next = Some(fresh()?);

@@ -1,8 +1,8 @@
 //! A volume's map: turns a request to the volume into requests to disks.
 //!
-//! A snapshot: its size and list of extents never change. What changes under it without a new
-//! snapshot are the extents themselves: which chunks are written, and where an extent is after a
-//! move ([`crate::extent`]). A new snapshot comes with growing, shrinking and deleting.
+//! A map is a snapshot: its size and list of extents never change. The extents themselves change without a
+//! new snapshot: their written chunks, and their place after a move ([`crate::extent`]). A new snapshot comes
+//! with growing, shrinking and deleting.
 //!
 //! Deliberately absent: queues. A refused piece ([`Refused::Busy`]) is parked by the engine, which
 //! tries again once after parking it (the claim may have gone in between) and then whenever a write
@@ -27,7 +27,7 @@ pub struct VolumeMap {
     shared: Arc<Shared>,
 }
 
-/// What a stretch of a read comes from.
+/// Source of a stretch of a read.
 #[derive(Debug)]
 pub enum Source {
     /// Never written: zeros, no disk needed.
@@ -38,7 +38,7 @@ pub enum Source {
         disk: DiskNumber,
         /// The first sector.
         start: Sector,
-        /// How many.
+        /// Number of sectors.
         count: SectorCount,
         /// Keep it until the disk has answered.
         in_use: InUse,
@@ -48,7 +48,7 @@ pub enum Source {
 /// A stretch of a read.
 #[derive(Debug)]
 pub struct ReadPiece {
-    /// Which bytes of the request it fills.
+    /// Bytes of the request that it fills.
     pub buffer: Range<usize>,
     /// From where.
     pub source: Source,
@@ -57,7 +57,7 @@ pub struct ReadPiece {
 /// A stretch of a write that has not begun: within one extent.
 #[derive(Clone, Debug)]
 pub struct WriteSpan {
-    /// Which bytes of the request it takes.
+    /// Bytes of the request that it takes.
     pub buffer: Range<usize>,
     extent: Arc<Extent>,
     from: SectorCount,
@@ -72,11 +72,11 @@ pub struct WritePiece {
     pub disk: DiskNumber,
     /// The first sector, of the leading zeros if there are any.
     pub start: Sector,
-    /// How many sectors, zeros included.
+    /// Number of sectors, zeros included.
     pub count: SectorCount,
     /// Sectors of zeros before the data.
     pub lead: SectorCount,
-    /// Which bytes of the request lie between the zeros.
+    /// Bytes of the request between the zeros.
     pub buffer: Range<usize>,
     /// Sectors of zeros after the data.
     pub tail: SectorCount,
@@ -87,9 +87,9 @@ pub struct WritePiece {
 /// A stretch of a volume that holds data or does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatusRun {
-    /// Which bytes of the volume.
+    /// Bytes of the volume.
     pub bytes: Range<u64>,
-    /// Whether it holds data; it reads as zeros otherwise.
+    /// True if it holds data; otherwise it reads as zeros.
     pub data: bool,
 }
 
@@ -145,7 +145,7 @@ impl VolumeMap {
         &self.extents
     }
 
-    /// Where its extents are now, in order.
+    /// The places of its extents now, in order.
     pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
         self.extents.iter().map(|extent| extent.place())
     }
@@ -161,14 +161,14 @@ impl VolumeMap {
         }
     }
 
-    /// What has changed so far. A flush has to make everything up to the mark that it takes at its
-    /// beginning durable, by [`crate::PoolState::settle`], unless it [is](Self::is_durable) already.
+    /// A mark of the changes so far. A flush takes a mark at its beginning and has to make all changes up to
+    /// it durable, by [`crate::PoolState::settle`], unless they [are](Self::is_durable) already.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.shared.now()
     }
 
-    /// Whether bits and places up to `mark` are durable, so that a flush need not ask the pool.
+    /// True if bits and places up to `mark` are durable, so that a flush need not ask the pool.
     #[must_use]
     pub fn is_durable(&self, mark: Mark) -> bool {
         self.shared.is_durable(mark)
@@ -275,7 +275,7 @@ impl VolumeMap {
         }))
     }
 
-    /// Whether there is data at `at`, and how far that goes in its extent, at most to `end`.
+    /// True if there is data at `at`, and the length of that run in its extent, at most to `end`.
     fn run_at(&self, at: u64, end: u64) -> (bool, u64) {
         let geometry = self.geometry();
         let written = self.extents[(at / geometry.extent_bytes().0) as usize].written();
@@ -336,8 +336,8 @@ impl VolumeMap {
     }
 }
 
-/// Whether there is data at byte `at` of a volume, given what is written of its extent, and how far
-/// that goes in the extent, at most to `end`.
+/// True if there is data at byte `at` of a volume with these written chunks of its extent, and the length of
+/// that run in the extent, at most to `end`.
 fn run_of(geometry: Geometry, written: &ChunkSet, at: u64, end: u64) -> (bool, u64) {
     let (extent_bytes, chunk_bytes) = (geometry.extent_bytes().0, geometry.chunk_bytes().0);
     let chunk = (at % extent_bytes / chunk_bytes) as u32;
@@ -401,7 +401,7 @@ impl Iterator for Reads<'_> {
 }
 
 impl WriteSpan {
-    /// Which extent of the volume.
+    /// Number of the extent in its volume.
     #[must_use]
     pub fn extent(&self) -> u32 {
         self.extent.index()

@@ -1,4 +1,4 @@
-//! How a pool's structures are read: the one thing asked of the outside.
+//! Reading of a pool's structures: the only call to the outside.
 
 use sched::units::Sector;
 
@@ -10,14 +10,14 @@ pub trait Medium {
     /// Fills `buffer` from `start` of the disk.
     ///
     /// # Errors
-    /// What the disk said. A read past the end is an error, too.
+    /// The disk's error. A read past the end is an error, too.
     fn read(&mut self, candidate: usize, start: Sector, buffer: &mut [u8]) -> std::io::Result<()>;
 }
 
 /// A disk offered for opening or formatting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// What to call it in messages: its path.
+    /// Its name in messages: its path.
     pub name: String,
     /// Its size.
     pub sectors: sched::units::SectorCount,

@@ -18,11 +18,11 @@ use crate::place::{Geometry, Place, VolumeId};
 /// A stretch to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
-    /// Where it is, on the source's disk.
+    /// Start on the source's disk.
     pub from: Sector,
-    /// Where it goes, on the target's disk.
+    /// Start on the target's disk.
     pub to: Sector,
-    /// How much.
+    /// Number of sectors.
     pub count: SectorCount,
 }
 
@@ -44,26 +44,26 @@ impl Move {
         self.volume
     }
 
-    /// Which extent of it.
+    /// Number of the extent in its volume.
     #[must_use]
     pub fn extent(&self) -> u32 {
         self.extent.index()
     }
 
-    /// Where it is.
+    /// Its place.
     #[must_use]
     pub fn source(&self) -> Place {
         self.source
     }
 
-    /// Where it goes.
+    /// Its next place.
     #[must_use]
     pub fn target(&self) -> Place {
         self.target
     }
 
-    /// What to copy now: at first all that is written, then what has been written since the pass
-    /// before began. Call it when the copies of the pass before are done.
+    /// The copies of the next pass: at first all written chunks, then those written since the pass before
+    /// began. Call it when the copies of the pass before are done.
     pub fn pass(&mut self) -> Vec<Copy> {
         let set = self.extent.take_pass(self.passes == 0);
         self.passes += 1;
@@ -93,7 +93,7 @@ impl Move {
         self.extent.thaw();
     }
 
-    /// Whether it is frozen: somebody else may have thawed it since ([`crate::VolumeMap::thaw`]).
+    /// True if it is frozen. Another thread may have thawed it since ([`crate::VolumeMap::thaw`]).
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.extent.is_frozen()
@@ -105,7 +105,7 @@ impl Move {
         self.extent.writers()
     }
 
-    /// Whether chunks have been written since the last pass began.
+    /// True if chunks have been written since the last pass began.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         !self.extent.touched().is_empty()

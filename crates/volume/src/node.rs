@@ -16,7 +16,7 @@ pub(crate) struct Volume {
     pub(crate) name: String,
     pub(crate) map: Arc<VolumeMap>,
     pub(crate) node: NodeAt,
-    /// Whether the log has changes of it after its full node.
+    /// True if the log has changes of it after its full node.
     pub(crate) changed: bool,
 }
 

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::place::{DiskNumber, Place, Uuid};
 
-/// Which start of the pool wrote something: 64 random bits.
+/// Identity of a start of the pool: 64 random bits.
 pub type Owner = [u8; 8];
 
 /// The owner before a start has written anything: what records of version 1 have in the owner's place.
@@ -86,7 +86,7 @@ impl RawPlace {
     }
 }
 
-/// Where a record is: a block of a meta-extent.
+/// Place of a record: a block of a meta-extent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
     /// The extent.
@@ -118,7 +118,7 @@ impl RawPosition {
     }
 }
 
-/// What is wrong with a payload.
+/// A fault of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PayloadError(pub &'static str);

@@ -176,7 +176,7 @@ fn read_table(
     Ok(Table::parse(&bytes, &superblock.pool))
 }
 
-/// Who has an extent.
+/// Owner of an extent.
 #[derive(Clone, Copy)]
 enum Owner<'a> {
     Metadata,
@@ -192,7 +192,7 @@ impl std::fmt::Display for Owner<'_> {
     }
 }
 
-/// Who has which extent: every volume, the log and the nodes; every one once and in range.
+/// Checks the owners of all extents: every volume, the log and the nodes; each extent once and in range.
 pub(crate) fn check_owners(opened: &Opened) -> Vec<Problem> {
     let mut problems = Vec::new();
     let exists = |place: &Place| {

@@ -1,18 +1,18 @@
-//! Whether the disks are still this server's.
+//! Checks that the disks still belong to this server.
 //!
-//! Locks keep two servers of one host from one file or device. They cannot where a disk has two names
-//! (a file and a loop device on it) or two hosts. So every start writes an owner of its own, random,
+//! Locks keep two servers of one host from one file or device. They cannot if a disk has two names (a file
+//! and a loop device on it) or two hosts. So every start writes an owner of its own, random,
 //! into all superblocks, and before a transaction writes anything, the superblock of the table's disk is
 //! read again, and once more before a table is written. A server that finds another owner there writes
 //! nothing more. Other disks are not asked: one that does not answer must not hold up the metadata of
 //! volumes that are not on it.
 //!
-//! A start expects what was read when the pool was opened, so that it does not go on from what another
-//! server has changed since.
+//! A start expects the superblock that was read when the pool was opened. So it does not go on from a state
+//! that another server has changed since.
 //!
-//! Only a flush's transaction that stays within the extent of the log goes without. A start leaves the
-//! extent in which it finds the log, and needs nothing there that is written later. A server that stood
-//! still until the new one uses that extent again is found only by its look every few seconds.
+//! Only a flush's transaction that stays within the extent of the log omits the check. A start leaves the
+//! extent in which it finds the log, and needs no record that is written there later. A server that stood
+//! still until the new one uses that extent again finds out only by its periodic look, every few seconds.
 
 use sched::units::Sector;
 
@@ -22,7 +22,7 @@ use crate::place::DiskNumber;
 use crate::pool::{Phase, PoolState};
 use crate::transaction::Step;
 
-/// What is wrong with a disk whose superblock should be `expected` and is `found`.
+/// The fault of a disk whose superblock should be `expected` and is `found`.
 #[must_use]
 pub fn why_not(expected: &[u8], found: &[u8]) -> String {
     let Ok(was) = Superblock::parse(expected) else {
@@ -56,7 +56,7 @@ fn at_first(disk: DiskNumber, data: Vec<u8>) -> Step {
 }
 
 impl PoolState {
-    /// What the table's disk holds as long as no other server has opened the pool.
+    /// Contents of the table's disk as long as no other server has opened the pool.
     #[must_use]
     pub fn expectation(&self) -> Step {
         let lead = usize::from(self.superblocks[0].table_disk.0);

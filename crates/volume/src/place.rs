@@ -25,14 +25,14 @@ pub struct DiskNumber(pub u16);
 #[serde(transparent)]
 pub struct VolumeId(pub u64);
 
-/// Where an extent is: the `extent`th of disk `disk`.
+/// Place of an extent: the `extent`th of disk `disk`.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
 )]
 pub struct Place {
     /// The disk.
     pub disk: DiskNumber,
-    /// Which extent of the disk, from 0.
+    /// Number of the extent on the disk, from 0.
     pub extent: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of extents of this size: a power of two within the limits, or `None`.
+    /// Geometry for extents of this size: a power of two within the limits, or `None`.
     #[must_use]
     pub fn new(extent_bytes: Bytes) -> Option<Self> {
         let allowed = EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! Where new extents go.
+//! Places of new extents.
 
 use sched::units::{Sector, SectorCount};
 
@@ -15,7 +15,7 @@ pub struct DiskRange {
     pub count: SectorCount,
 }
 
-/// Where to put extents. The default is rotating first fit over all disks, one extent at a time.
+/// Rule for the places of extents. The default is rotating first fit over all disks, one extent at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// The disks to use, in this rotation; empty: all, by number.
@@ -23,7 +23,7 @@ pub struct Placement {
     /// Only within these stretches (a zone, a range of bytes), in this order of preference on a
     /// disk; empty: anywhere. Disks without a stretch are not used.
     pub within: Vec<DiskRange>,
-    /// How many consecutive extents of the volume lie next to each other on one disk; at least 1.
+    /// Number of consecutive extents of the volume that lie next to each other on one disk; at least 1.
     pub run: u32,
     /// Every disk in its turn, refuse rather than pass over a full one. Keeps a stream's share of
     /// each disk what admission took it for.

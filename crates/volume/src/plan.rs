@@ -251,8 +251,8 @@ impl PoolState {
         Ok(self.hand_out(draft))
     }
 
-    /// Keeps an extent from being allocated from now on. What a volume has there stays until it is
-    /// moved away.
+    /// Keeps an extent from being allocated from now on. A volume keeps its data there until it is moved
+    /// away.
     ///
     /// # Errors
     /// No such place; marked already; no extent can be spared.

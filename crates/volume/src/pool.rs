@@ -21,7 +21,7 @@ use crate::place::{DiskNumber, Geometry, Place, Uuid, VolumeId};
 use crate::placement::{DiskRange, Placement};
 use crate::problem::{OpenError, Problem};
 
-/// What a new pool is to be.
+/// Specification of a new pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormatSpec {
     /// The pool's identity, random.
@@ -32,14 +32,14 @@ pub struct FormatSpec {
     pub extent_bytes: Bytes,
 }
 
-/// What a new volume is to be.
+/// Specification of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateSpec {
     /// Its name: one without a [flaw](crate::name::flaw), not taken.
     pub name: String,
     /// Its size, more than zero; rounded up to whole sectors.
     pub size: Bytes,
-    /// Where.
+    /// Places of its extents.
     pub placement: Placement,
 }
 
@@ -50,7 +50,7 @@ pub struct PoolDisk {
     pub number: DiskNumber,
     /// Its identity.
     pub id: Uuid,
-    /// Which of the candidates it was.
+    /// Index of the candidate.
     pub candidate: usize,
     /// The name given for it.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct PoolDisk {
     pub metadata: u32,
 }
 
-/// What a committed transaction has changed.
+/// Changes of a committed transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
     /// Volumes with a new map; `None`: deleted. Install them before anything else is planned.
@@ -80,7 +80,7 @@ pub struct Committed {
 pub struct PoolState {
     pub(crate) geometry: Geometry,
     pub(crate) superblocks: Vec<Superblock>,
-    /// What the first block of the table's disk held when the pool was opened, if it could be read.
+    /// First block of the table's disk when the pool was opened, if it could be read.
     pub(crate) found: Option<Vec<u8>>,
     given: Vec<(usize, String)>,
     notes: Vec<Problem>,
@@ -105,7 +105,7 @@ pub struct PoolState {
     pub(crate) serial: u64,
 }
 
-/// Whether changes are possible.
+/// Tells if changes are possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Opened,
@@ -193,13 +193,13 @@ impl PoolState {
         }
     }
 
-    /// What was odd at opening but did no harm: a torn copy of a superblock or table.
+    /// Oddities at opening that do no harm: a torn copy of a superblock or table.
     #[must_use]
     pub fn notes(&self) -> &[Problem] {
         &self.notes
     }
 
-    /// Whether a step of a transaction has failed.
+    /// True if a step of a transaction has failed.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.phase == Phase::Poisoned
@@ -237,7 +237,7 @@ impl PoolState {
         self.superblocks.iter().zip(&self.given).map(disk).collect()
     }
 
-    /// What could still be allocated to volumes: free extents less what is kept for metadata.
+    /// Space that could still be allocated to volumes: free extents less those kept for metadata.
     #[must_use]
     pub fn available(&self) -> Bytes {
         let kept = self.kept(self.rewrite_extents(0));
@@ -285,8 +285,8 @@ impl PoolState {
         Ok((found.name.as_str(), &found.map))
     }
 
-    /// How many neighbouring extents a volume has on one disk before the next disk's turn comes. It is
-    /// not recorded: its first two runs tell. Where they are not alike, or there is only one, it is 1.
+    /// Length of a volume's runs: neighbouring extents on one disk before the next disk's turn. It is not
+    /// recorded; the first two runs tell. It is 1 if they differ or there is only one.
     ///
     /// # Errors
     /// No such volume.

@@ -1,4 +1,4 @@
-//! What can be wrong with a pool on its disks: what, on which disk, and what to do about it.
+//! Faults of a pool on its disks: the fault, the disk, and the remedy.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::place::{Place, Uuid};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}", lines(.problems))]
 pub struct OpenError {
-    /// What is wrong.
+    /// Faults.
     pub problems: Vec<Problem>,
 }
 
@@ -54,7 +54,7 @@ pub enum Problem {
         disk: String,
         /// The sector.
         at: u64,
-        /// What the disk said.
+        /// The disk's error.
         reason: String,
     },
     /// Nothing of ours on it.
@@ -74,7 +74,7 @@ pub enum Problem {
     OneCopyDamaged {
         /// The disk.
         disk: String,
-        /// Which, 0 or 1.
+        /// The copy, 0 or 1.
         copy: usize,
     },
     /// A superblock that is intact and makes no sense.
@@ -82,7 +82,7 @@ pub enum Problem {
     Impossible {
         /// The disk.
         disk: String,
-        /// What is impossible.
+        /// The impossible value.
         what: &'static str,
     },
     /// Written by a later program.
@@ -140,7 +140,7 @@ pub enum Problem {
     Missing {
         /// Its number.
         number: usize,
-        /// How many there are.
+        /// Number of disks of the pool.
         of: usize,
         /// Its identity.
         id: Uuid,
@@ -182,7 +182,7 @@ pub enum Problem {
     OneTableDamaged {
         /// The disk.
         disk: String,
-        /// Which, 0 or 1.
+        /// The copy, 0 or 1.
         copy: usize,
     },
     /// A node is not where the table says.
@@ -192,9 +192,9 @@ pub enum Problem {
         disk: String,
         /// The volume's number.
         volume: u64,
-        /// Where.
+        /// Its place.
         at: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The list of bad extents is damaged.
@@ -202,9 +202,9 @@ pub enum Problem {
     BadListDamaged {
         /// The disk.
         disk: String,
-        /// Where.
+        /// Its place.
         at: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The log breaks off before its end.
@@ -214,7 +214,7 @@ pub enum Problem {
     LogDamaged {
         /// The disk.
         disk: String,
-        /// Where.
+        /// Its place.
         at: String,
         /// The record.
         sequence: u64,
@@ -224,11 +224,11 @@ pub enum Problem {
     LogImpossible {
         /// The disk.
         disk: String,
-        /// Where.
+        /// Its place.
         at: String,
         /// The record.
         sequence: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// One extent, two owners.
@@ -244,7 +244,7 @@ pub enum Problem {
     /// An extent that is not there.
     #[error("{owner} has {place}, which does not exist")]
     OutOfRange {
-        /// Who has it.
+        /// The owner.
         owner: String,
         /// The extent.
         place: Place,
@@ -252,7 +252,7 @@ pub enum Problem {
     /// Volumes at odds with each other.
     #[error("the volumes are inconsistent: {what}")]
     Inconsistent {
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
@@ -288,7 +288,7 @@ impl Problem {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {

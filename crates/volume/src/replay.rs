@@ -18,12 +18,12 @@ use crate::problem::Problem;
 /// Blocks read at once.
 const WINDOW_BLOCKS: u32 = 16;
 
-/// The same where the log has ended, and most likely nothing is found.
+/// The window beyond the end of the log, where most likely nothing is found.
 const WINDOW_BLOCKS_BEYOND: u32 = 64;
 
 const _: () = assert!(WINDOW_BLOCKS as u64 >= RECORD_BLOCKS_MAX);
 
-/// Where the log ends.
+/// End of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tail {
     /// The next record goes here.
@@ -33,7 +33,7 @@ pub(crate) struct Tail {
     pub(crate) previous: u64,
     /// The extents of the log since the table.
     pub(crate) extents: Vec<Place>,
-    /// Where the log goes on after the last of them, if that is chosen.
+    /// The extent in which the log goes on after the last of them, if that is chosen.
     pub(crate) next: Option<Place>,
     /// Blocks since the table.
     pub(crate) blocks: u64,
@@ -258,7 +258,7 @@ impl<'a> Reader<'a> {
                 what,
             });
         }
-        // What a transaction adds is kept apart until its last record is there.
+        // The additions of a transaction are kept apart until its last record is there.
         let mut ahead = tail.clone();
         let mut pending: Vec<(Change, Located)> = Vec::new();
         while let Ok(record) = self.record(ahead.at)? {
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
                 if header.transaction > tail.sequence {
                     return Ok(Some(Beyond::LaterTransaction));
                 }
-                // What there is of the transaction that is not complete.
+                // The records of the incomplete transaction.
                 at.block += record.blocks;
                 left = LOG_BLOCKS_DUE;
                 next = match record.change {
@@ -367,7 +367,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What lies beyond the end of a log that should not have ended there.
+/// Contents beyond the end of a log that should not have ended there.
 enum Beyond {
     /// A record of a later table.
     LaterEpoch,

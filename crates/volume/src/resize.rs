@@ -65,8 +65,8 @@ impl PoolState {
         Ok(self.hand_out(draft))
     }
 
-    /// What lies between the end of a volume and the end of its last extent must read as zeros when
-    /// the volume grows over it: chunks lose their bits, the rest of the last chunk is overwritten.
+    /// Clears the range between the end of a volume and the end of its last extent. It must read as zeros
+    /// when the volume grows over it: chunks lose their bits, the rest of the last chunk is overwritten.
     fn clean_tail(&self, map: &VolumeMap) -> Result<(Vec<Step>, Option<Change>), VolumeError> {
         let within = map.size().0 % self.geometry.extent_bytes().0;
         let Some(last) = map.extents().last().filter(|_| within > 0) else {

@@ -47,7 +47,7 @@ impl PoolState {
                 .for_each(|(shared, mark, _)| shared.set_durable(mark));
             return Ok(None);
         }
-        // What the bits say is written was written before they were looked at.
+        // Chunks whose bits are set were written before the bits were read.
         draft
             .steps
             .extend(disks.into_iter().map(|disk| Step::Flush { disk }));

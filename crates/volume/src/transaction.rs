@@ -6,19 +6,19 @@
 //!   them may be issued together and complete in any order, and so may flushes that follow each other.
 //! * A `Flush { disk }` is done when every write to that disk that completed before it was started
 //!   (those of earlier steps, and writes of data answered before the transaction was planned) will
-//!   survive a loss of power. On a disk whose writes are durable when they complete it is nothing.
+//!   survive a loss of power. On a disk whose writes are durable when they complete, a flush does nothing.
 //! * No write is started before the flushes in front of it are done.
 //! * An [`Step::Expect`] reads. If the disk does not hold what is expected, no later step is carried out,
-//!   the transaction has failed, and nothing more is written to any disk of the pool: somebody else uses
-//!   it. [`crate::owner::why_not`] says who.
+//!   the transaction has failed, and nothing more is written to any disk of the pool, because another server
+//!   uses it. [`crate::owner::why_not`] tells which.
 //! * One transaction at a time: until it is committed, cancelled or failed, planning another is
 //!   [`crate::VolumeError::Busy`].
 //! * All steps done: [`crate::PoolState::commit`]. No write started: [`crate::PoolState::cancel`].
-//! * A write failed: the disk holds the old, a torn or the new there. Carry out that write again, and what
-//!   comes after it, until all is done; nothing else of the metadata may be written before. The transaction
-//!   stays under way meanwhile. So also after a flush that was not answered.
-//! * A flush failed after writes: [`crate::PoolState::fail`], which poisons the pool. What was written before it
-//!   may be lost although a later flush succeeds.
+//! * A write failed: the disk holds old, torn or new data there. Repeat that write and all later steps until
+//!   all are done; no other metadata may be written before. The transaction stays under way meanwhile. The
+//!   same holds after a flush that was not answered.
+//! * A flush failed after writes: [`crate::PoolState::fail`], which poisons the pool. Writes before that
+//!   flush may be lost although a later flush succeeds.
 
 use sched::units::Sector;
 
@@ -33,7 +33,7 @@ pub enum Step {
         disk: DiskNumber,
         /// The first sector.
         start: Sector,
-        /// What to write.
+        /// Data to write.
         data: Vec<u8>,
     },
     /// Make durable what has been written to the disk so far.
@@ -47,7 +47,7 @@ pub enum Step {
         disk: DiskNumber,
         /// The first sector.
         start: Sector,
-        /// What it must hold.
+        /// Expected data.
         data: Vec<u8>,
     },
 }
@@ -90,7 +90,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// What to do, in order; see the module's contract.
+    /// The steps, in order; see the module's contract.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -61,13 +61,13 @@ impl WriteInUse {
         }
     }
 
-    /// It has claimed `first`.
+    /// Notes that the write has claimed `first`.
     pub(super) fn claimed(mut self, first: ChunkSet) -> Self {
         self.first = (!first.is_empty()).then(|| Box::new(first));
         self
     }
 
-    /// Whether the write fills `chunk` for the first time.
+    /// True if the write fills `chunk` for the first time.
     #[must_use]
     pub fn is_first(&self, chunk: u32) -> bool {
         self.first.as_ref().is_some_and(|first| first.has(chunk))

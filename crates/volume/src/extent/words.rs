@@ -28,7 +28,7 @@ impl Words {
         }
     }
 
-    /// Whether anything changed.
+    /// Removes `set`; true if anything changed.
     pub(super) fn remove(&self, set: &ChunkSet) -> bool {
         let mut changed = false;
         for (word, bits) in self.0.iter().zip(set.0).filter(|(_, bits)| *bits != 0) {

@@ -1,4 +1,4 @@
-//! What log records say.
+//! Contents of log records.
 
 use sched::units::Bytes;
 
@@ -11,9 +11,9 @@ pub use super::written::Written;
 pub struct BitRun {
     /// The first of them.
     pub first: u32,
-    /// How many; one, if some of its chunks are written and some are not.
+    /// Number of extents; one, if some of its chunks are written and some are not.
     pub count: u32,
-    /// What of them is written now.
+    /// Written chunks of these extents.
     pub written: Written,
 }
 
@@ -26,7 +26,7 @@ pub enum Change {
         volume: VolumeId,
         /// Its size.
         size: Bytes,
-        /// How many extents it has.
+        /// Number of its extents.
         extents: u32,
         /// Its name.
         name: String,
@@ -37,7 +37,7 @@ pub enum Change {
         volume: VolumeId,
         /// The index in the volume of the first.
         first: u32,
-        /// Where they are and what of them is written.
+        /// Places of its extents, and their written chunks.
         extents: Vec<(Place, Written)>,
     },
     /// A new size; when it grows, [`Change::Extents`] follow until it has all its extents.
@@ -46,7 +46,7 @@ pub enum Change {
         volume: VolumeId,
         /// Its new size.
         size: Bytes,
-        /// How many extents it has then.
+        /// Number of its extents after the change.
         extents: u32,
     },
     /// An extent has moved; what of it is written is the same.
@@ -55,7 +55,7 @@ pub enum Change {
         volume: VolumeId,
         /// The index of the extent.
         index: u32,
-        /// Where it is now.
+        /// Its place after the move.
         to: Place,
     },
     /// The volume is no more.
@@ -70,7 +70,7 @@ pub enum Change {
         /// Its new name.
         name: String,
     },
-    /// What is written in these extents of the volume.
+    /// Written chunks of these extents of the volume.
     Bits {
         /// The volume.
         volume: VolumeId,
@@ -79,7 +79,7 @@ pub enum Change {
     },
     /// Extents that are not to be used.
     Bad {
-        /// Where.
+        /// Their places.
         places: Vec<Place>,
     },
     /// The log goes on at the beginning of this extent.

@@ -1,8 +1,8 @@
-//! The mark of the newest table: which generation of the volume table was durable last.
+//! The mark of the newest table: the generation of the volume table that was durable last.
 //!
 //! It is written when a table is durable, and before anything is overwritten that only the table
-//! before needs. So a mark that is newer than both tables says that the newest one is lost, also
-//! where nothing of the log that followed it is found any more.
+//! before needs. So a mark that is newer than both tables tells that the newest one is lost, even if no part
+//! of the log behind it is found.
 
 use sched::units::SECTOR_BYTES;
 use zerocopy::little_endian::U64;
@@ -12,7 +12,7 @@ use super::checksum_around;
 use crate::limits::BLOCK_BYTES;
 use crate::place::Uuid;
 
-/// Where it is on the table's disk, in sectors.
+/// Its start on the table's disk, in sectors.
 pub const MARK_AT: u64 = (32 << 10) / SECTOR_BYTES;
 
 const MAGIC: [u8; 8] = *b"CLKWMARK";

@@ -1,4 +1,4 @@
-//! What log records say, as bytes.
+//! Contents of log records, as bytes.
 
 use sched::units::{Bytes, SECTOR_BYTES};
 use zerocopy::little_endian::{U16, U32, U64};

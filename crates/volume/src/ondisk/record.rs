@@ -2,19 +2,20 @@
 //!
 //! Records are numbered without a gap and chained: each holds the checksum of the one before it.
 //! Only a record with the table's generation as its epoch, the next number and the right chain is
-//! the next one. What an earlier run left at the same place, even with the same number, is not:
-//! its epoch is older, or it was chained to a record that has since been overwritten.
+//! the next one. A record that an earlier run left at the same place, even with the same number, is not: its
+//! epoch is older, or it was chained to a record that has since been overwritten.
 //!
 //! The records of one transaction are consecutive; the last carries [`COMMIT`]. Rolling forward takes
-//! whole transactions only. Each record also has the number of its transaction's first record: all
-//! before that number was durable when the record was written, so a record found beyond the end of
-//! the log that says more than that was written means that the log is damaged, not that it ended.
+//! whole transactions only. Each record also has the number of its transaction's first record. All records
+//! before that number were durable when the record was written. So if a record behind the end of the log has
+//! a larger such number than the end, durable records are missing: the log is damaged, and has not ended
+//! there.
 //!
 //! Each record also names the extent in which the log goes on after the extent that it is in. So the
 //! loss of any one record, a link included, leaves another that leads to what follows.
 //!
 //! The owner tells records of this log from all others: it is random, and only the metadata holds it.
-//! What a volume's user writes, or copied when the pool was another, is not taken for this log.
+//! So data of a volume's user, or a copy from another pool, is not taken for this log.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -53,7 +54,7 @@ struct Raw {
 /// The most bytes of payload in a record.
 pub const PAYLOAD_BYTES_MAX: usize = (RECORD_BLOCKS_MAX * BLOCK_BYTES) as usize - size_of::<Raw>();
 
-/// What a record's header says.
+/// Contents of a record's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The generation of the table that the log continues.
@@ -66,9 +67,9 @@ pub struct Header {
     pub transaction: u64,
     /// The checksum of the record before it; 0 for the first after a table.
     pub previous: u64,
-    /// Whether it ends its transaction.
+    /// True if it ends its transaction.
     pub commit: bool,
-    /// Where the log goes on after the extent that the record is in; version 1 does not say.
+    /// The extent in which the log goes on after the record's extent; absent in version 1.
     pub next: Option<Place>,
 }
 
@@ -79,9 +80,9 @@ pub struct Record {
     pub header: Header,
     /// Its checksum, to which the next is chained.
     pub checksum: u64,
-    /// How many blocks it fills.
+    /// Number of blocks that it fills.
     pub blocks: u32,
-    /// What it says.
+    /// The change.
     pub change: Change,
 }
 
@@ -105,7 +106,7 @@ pub const fn blocks_for(length: usize) -> u32 {
     (size_of::<Raw>() + length).div_ceil(BLOCK_BYTES as usize) as u32
 }
 
-/// What a record has of its pool's identity.
+/// The part of its pool's identity that a record holds.
 fn named(pool: &Uuid) -> [u8; 8] {
     let [a, b, c, d, e, f, g, h, ..] = *pool;
     [a, b, c, d, e, f, g, h]
@@ -114,7 +115,7 @@ fn named(pool: &Uuid) -> [u8; 8] {
 const _: () = assert!(DISKS_MAX < u8::MAX as usize && RECORD_BLOCKS_MAX <= u8::MAX as u64);
 
 impl Record {
-    /// How many blocks the record that begins with this block says it fills, if it begins one.
+    /// Number of blocks that the record in this block claims to fill, if a record begins here.
     #[must_use]
     pub fn length_in_blocks(block: &[u8]) -> Option<u32> {
         let (raw, _) = Raw::ref_from_prefix(block).ok()?;

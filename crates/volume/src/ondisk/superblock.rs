@@ -21,8 +21,8 @@ const VERSION_WITH_OWNER: u32 = 2;
 const MAGIC: [u8; 8] = *b"CLKWPOOL";
 const CHECKSUM_AT: usize = 16;
 
-/// Magic, version and checksum stay where they are in every version to come. What a start changes lies in
-/// the first sector, which is written whole or not at all: no start leaves a torn copy.
+/// Magic, version and checksum stay at their offsets in every version to come. The fields that a start
+/// changes lie in the first sector, which is written whole or not at all: no start leaves a torn copy.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -54,7 +54,7 @@ const _: () = assert!(size_of::<Raw>() as u64 == BLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(Raw, checksum) == CHECKSUM_AT);
 const _: () = assert!(std::mem::offset_of!(Raw, owner_2) < SECTOR_BYTES as usize);
 
-/// What a superblock says.
+/// Contents of a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
     /// Grows each time the pool is started for writing, and each time it is stopped.

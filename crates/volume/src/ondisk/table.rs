@@ -14,7 +14,7 @@ use crate::place::{Place, Uuid, VolumeId};
 /// The room for one copy.
 pub const TABLE_BYTES: u64 = 480 << 10;
 
-/// Where the copies are on the first disk, in sectors.
+/// Starts of the copies on the first disk, in sectors.
 pub const TABLES_AT: [u64; 2] = [
     (64 << 10) / SECTOR_BYTES,
     ((64 << 10) + TABLE_BYTES) / SECTOR_BYTES,
@@ -26,7 +26,7 @@ const _: () = assert!(TABLES_AT[1] * SECTOR_BYTES + TABLE_BYTES <= HEADER_BYTES)
 const _: () = assert!((HEADER_BYTES_2 + VOLUMES_MAX * size_of::<RawEntry>()) as u64 <= TABLE_BYTES);
 
 const MAGIC: [u8; 8] = *b"CLKWTAB2";
-/// Of version 1, whose header has no [`RawMore`].
+/// Magic of version 1, whose header has no [`RawMore`].
 const MAGIC_1: [u8; 8] = *b"CLKWTABL";
 const CHECKSUM_AT: usize = 8;
 
@@ -63,16 +63,16 @@ struct RawEntry {
     zero: U32,
 }
 
-/// Where a full node, or the list of bad extents, begins.
+/// Place of a full node, or of the list of bad extents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located {
     /// The record that begins it.
     pub position: Position,
-    /// That record's number, so that no other is taken for it.
+    /// Number of that record, so that no other is taken for it.
     pub sequence: u64,
 }
 
-/// What a table says.
+/// Contents of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     /// The pool.
@@ -87,11 +87,11 @@ pub struct Table {
     pub next_volume: u64,
     /// The number of the log's next record.
     pub next_sequence: u64,
-    /// Where the log goes on.
+    /// Position at which the log goes on.
     pub log: Position,
-    /// Where the log goes on after that extent; version 1 does not say.
+    /// The extent in which the log goes on after that one; absent in version 1.
     pub next: Option<Place>,
-    /// How many extents are bad, and where their list is, if there are any.
+    /// Number of bad extents, and the place of their list, if there are any.
     pub bad: Option<(u32, Located)>,
     /// The volumes and their nodes.
     pub nodes: Vec<(VolumeId, Located)>,
@@ -226,7 +226,7 @@ impl Table {
 }
 
 impl RawHeader {
-    /// How long its version's header is, if it is one.
+    /// Length of its version's header, if this is a table.
     fn header_bytes(&self) -> Option<usize> {
         match self.magic {
             MAGIC => Some(HEADER_BYTES_2),

@@ -1,4 +1,4 @@
-//! What of an extent is written, in memory and in log records.
+//! Written chunks of an extent, in memory and in log records.
 
 use zerocopy::little_endian::U64;
 
@@ -6,7 +6,7 @@ use super::{PayloadError, take};
 use crate::chunks::{ChunkSet, WORDS};
 use crate::place::Geometry;
 
-/// What of an extent is written.
+/// Written chunks of an extent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Written {
     /// Nothing: fresh, or discarded.

@@ -1,11 +1,11 @@
 //! Disks that lose power, and a model of what a pool on them may hold afterwards.
 //!
-//! A disk has what is durable and, for each sector, what has been written since and may or may not
-//! survive: whichever of the unflushed versions of each sector, independently of all other sectors.
-//! That covers dropped, reordered and torn writes. Sectors themselves are atomic.
+//! A disk has durable data and, for each sector, unflushed versions. A crash keeps any one version of each
+//! sector, independently of all other sectors. That covers dropped, reordered and torn writes. Sectors
+//! themselves are atomic.
 //!
-//! Every sector of data carries a stamp that is never used twice, so that a reader knows not only
-//! that data is there but whose it is and which write it came from.
+//! Every sector of data carries a stamp that is never used twice, so that a reader knows the owner of the
+//! data and the write that it came from.
 
 #![allow(
     dead_code,

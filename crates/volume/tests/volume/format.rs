@@ -184,7 +184,7 @@ fn load(text: &str) -> Vec<Disk> {
     disks
 }
 
-/// What a pool is, for comparison.
+/// Describes a pool, for comparison.
 fn described(pool: &PoolState) -> String {
     let volume = |(name, map): (&str, &std::sync::Arc<volume::VolumeMap>)| {
         let written: Vec<_> = map.extents().iter().map(|of| of.written()).collect();

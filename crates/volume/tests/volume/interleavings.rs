@@ -62,7 +62,7 @@ use extent::Extent;
 use place::{DiskNumber, Geometry, Place, VolumeId};
 use sched::units::Bytes;
 
-/// What another owner left, or will have.
+/// Data of another owner.
 const FOREIGN: u64 = 0xdead;
 
 const CHUNKS: usize = 2;

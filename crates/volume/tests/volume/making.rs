@@ -65,7 +65,7 @@ fn a_format_that_breaks_off_leaves_no_pool() {
             .iter()
             .filter(|step| !matches!(step, Step::Expect { .. }))
             .count();
-        // Whatever of the writes that were not flushed is lost or torn.
+        // Each unflushed write is lost, torn or kept.
         for_each_crash(&disks, 4_096, 500, &mut random, &mut |image| {
             let Ok(found) = open(image) else {
                 none += 1;

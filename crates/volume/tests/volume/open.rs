@@ -1,4 +1,4 @@
-//! What is wrong with the disks that are given is told by name.
+//! Faults of the given disks are told by name.
 
 use crate::common::{
     Disk, EXTENT, Live, OWNER, candidates, carry_out, execute, format, open, sectors, started, stop,

@@ -1,12 +1,12 @@
 //! Extents under many threads: writers of the same chunks, a discarder, a mover and the committer.
 //!
-//! `interleavings` tries all orders of a few steps of the same code; here the whole of it runs on
-//! real threads, many times over. The disk is memory with a lock around each request, so that
-//! requests are atomic as a disk's are, and nothing else orders them. Each thread owns some sectors of
-//! every chunk and knows what it last wrote there: whatever the others do, that is what it must read.
+//! `interleavings` tries all orders of a few steps of the same code; here all of it runs on real threads,
+//! many times over. The disk is memory with a lock around each request, so that
+//! requests are atomic as a disk's are, and nothing else orders them. Each thread owns some sectors of every
+//! chunk and knows its last write to each. It must read that write back, whatever the others do.
 //!
-//! Who has to wait sleeps until a request or a move has ended, as in the engine, so that the test
-//! takes no more time where threads run in turns than where they run at once.
+//! A waiting thread sleeps until a request or a move has ended, as in the engine. So the test takes as long
+//! on one processor as on several.
 
 #![allow(
     clippy::print_stdout,
@@ -43,7 +43,7 @@ struct World {
     pool: Mutex<PoolState>,
     volume: VolumeId,
     map: Arc<VolumeMap>,
-    /// How many requests and moves have ended.
+    /// Number of requests and moves that have ended.
     ended: Mutex<u64>,
     changed: Condvar,
     commits: AtomicU32,
@@ -122,7 +122,7 @@ impl World {
             if let Some(result) = attempt() {
                 return result;
             }
-            // What was refused may have been counted for an instant: the mover has to look again.
+            // A refused write may have been counted for an instant: the mover has to look again.
             let ended = self.ended.lock().unwrap();
             self.changed.notify_all();
             drop(self.changed.wait_while(ended, |ended| *ended == before));

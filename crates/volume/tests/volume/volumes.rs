@@ -1,6 +1,5 @@
-//! Volumes: names and sizes, placement, what becomes of extents, a volume of many of them, and what a
-//! lost block of metadata leaves. What is
-//! refused, and why.
+//! Volumes: names and sizes, placement, bad and moving extents, a volume of many extents, lost blocks of
+//! metadata, and refusals with their reasons.
 
 mod extents;
 mod large;

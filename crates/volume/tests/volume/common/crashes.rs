@@ -8,7 +8,7 @@ use super::model::*;
 use super::world::World;
 use testkit::Random;
 
-/// How thoroughly crashes are tried.
+/// Thoroughness of the crashes.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// All images if there are at most so many.
@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// Whoever examines the disks finds nothing wrong with them either.
+/// An examination of the disks finds no fault either.
 fn sound(image: &[Disk], doing: &str) {
     let problems = check(&mut Live(image), &candidates(image)).problems;
     assert!(problems.is_empty(), "while {doing}: {problems:?}");

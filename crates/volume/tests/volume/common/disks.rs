@@ -9,7 +9,7 @@ use volume::{Candidate, FormatSpec, Medium, OpenError, Owner, PoolState, Step, T
 
 use testkit::Random;
 
-/// Who starts pools here.
+/// The owner that starts pools here.
 pub const OWNER: Owner = [0x0e; 8];
 
 pub const SECTOR: usize = 512;

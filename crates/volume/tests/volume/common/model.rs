@@ -1,4 +1,4 @@
-//! What the volumes of a pool may hold, sector by sector, and whether they do.
+//! A model of the volumes of a pool, sector by sector, and the check against it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use volume::{PoolState, VolumeId, VolumeMap};
 
 use super::disks::*;
 
-/// What a sector of a volume may hold after a crash.
+/// Allowed contents of a sector of a volume after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     durable: u64,
@@ -25,7 +25,7 @@ impl Cell {
         }
     }
 
-    /// What is not durable yet.
+    /// Notes a write that is not durable yet.
     pub fn write(&mut self, stamp: u64) {
         self.later.push(stamp);
     }
@@ -54,7 +54,7 @@ impl VolumeModel {
         }
     }
 
-    /// What has been written is durable.
+    /// Makes all writes so far durable.
     pub fn settle(&mut self) {
         for cell in &mut self.cells {
             cell.durable = cell.now();
@@ -105,7 +105,7 @@ pub fn read(disks: &[Disk], map: &VolumeMap) -> Vec<u64> {
     stamps
 }
 
-/// Whether an opened pool is `model`, and if not why not.
+/// Compares an opened pool with `model`; an error names the difference.
 pub fn agrees(disks: &[Disk], pool: &PoolState, model: &Model) -> Result<(), String> {
     let have: Vec<_> = pool
         .volumes()

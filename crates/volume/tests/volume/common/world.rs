@@ -14,7 +14,7 @@ use super::disks::*;
 use super::model::*;
 use testkit::Random;
 
-/// How a disk takes writes of data.
+/// Handling of data writes by a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Durable when answered.
@@ -47,7 +47,7 @@ impl World {
     ) -> Self {
         let sectors = sectors(extents);
         let mut disks = vec![Disk::new(sectors); disks];
-        // What other owners left.
+        // Data that other owners left.
         for (number, disk) in disks.iter_mut().enumerate() {
             for sector in HEADER_BYTES / SECTOR as u64..sectors {
                 disk.write(

@@ -2,19 +2,19 @@
 //! bounding, Musuvathi and Qadeer 2007), depth first.
 //!
 //! A preemption takes the processor from a thread that could go on. Switches when a thread ends or
-//! waits are free and all of them are tried, so that with a bound of zero every order in which whole
-//! threads can run is seen. Of schedules there are exponentially many in the steps of a thread, of
-//! those with `n` preemptions only polynomially many, and most faults need no more than two.
+//! waits are free and all of them are tried, so a bound of zero covers every order of whole threads. The
+//! number of schedules grows exponentially with the steps of a thread, but only polynomially for those with
+//! `n` preemptions, and most faults need no more than two.
 //!
-//! The same choices may lead elsewhere another time: where memory that was freed is had again at the same
-//! address or not, a compare-and-swap of pointers succeeds or is tried again. What was chosen before may
-//! then not be there to choose; from that step on the choices are found anew.
+//! Equal choices may lead to different steps in another execution: a compare-and-swap of pointers depends on
+//! addresses, and freed memory may or may not come back at the same address. A recorded choice may then be
+//! impossible; from that step on the choices are found anew.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 pub(crate) struct Bounded {
     preemptions_max: usize,
-    /// What there was to choose from at each step of this execution, and what was chosen.
+    /// The runnable threads at each step of this execution, and the choice.
     levels: Vec<(Vec<TaskId>, usize)>,
     depth: usize,
     preemptions: usize,

@@ -27,7 +27,7 @@ fn a_write_is_not_lost_to_a_move() {
     });
 }
 
-/// The same with an overwrite and a first write at once.
+/// A move beside an overwrite and a first write at once.
 #[test]
 fn two_writes_are_not_lost_to_a_move() {
     explore("two writes and a move", 2, || {

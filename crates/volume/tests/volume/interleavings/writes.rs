@@ -78,7 +78,7 @@ fn a_reader_beside_first_writers() {
     });
 }
 
-/// What a discard has removed stays removed, whatever is written beside it at the same time.
+/// Discarded data stays discarded, whatever is written beside it at the same time.
 #[test]
 fn a_writer_and_a_discarder() {
     for written in [vec![], vec![[1, 2]]] {

@@ -1,4 +1,4 @@
-//! What becomes of extents: bad ones, those still in use, and those that move.
+//! Bad extents, extents still in use, and moving extents.
 
 use sched::units::Bytes;
 use volume::{DiskNumber, Place, Placement, VolumeError};

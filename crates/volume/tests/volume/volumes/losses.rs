@@ -93,7 +93,7 @@ impl Site {
         carry_out(&mut self.disks, &mut self.pool, checkpoint);
     }
 
-    /// Where records are, and what they begin with.
+    /// Places of records, and their first bytes.
     fn records(&self) -> Vec<(usize, u64, Vec<u8>)> {
         let blocks = |(number, disk): (usize, &Disk)| {
             let starts = (0..disk.sectors() / 8).map(|block| block * 8);
@@ -117,7 +117,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 /// A name for it, and what it does to a block.
 type Damage = (&'static str, fn(&mut [u8]));
 
-/// How a block is damaged.
+/// Kinds of damage to a block.
 const DAMAGES: [Damage; 5] = [
     ("a flipped bit", |block| block[80] ^= 4),
     ("a flipped bit of the epoch", |block| block[48] ^= 1),
@@ -126,9 +126,8 @@ const DAMAGES: [Damage; 5] = [
     ("a torn beginning", |block| block[..SECTOR].fill(0xa5)),
 ];
 
-/// 40 volumes, and 200. Whatever block of what the
-/// pool has written is damaged: the pool opens with all volumes, or without the last one made if the block
-/// is part of that, or it does not open.
+/// 40 volumes, and 200. Each block that the pool has written is damaged in turn. The pool opens with all
+/// volumes, or without the last one made if the block is part of that, or it does not open.
 #[test]
 fn no_lost_block_takes_a_volume_with_it() {
     const LINK: u8 = 9;
@@ -207,8 +206,8 @@ impl Medium for Unreadable<'_> {
     }
 }
 
-/// A block that was never written may be unreadable, unless it is so near the end of the log that it may be a part of the
-/// next record. No volume goes in silence wherever it is.
+/// A block that was never written may be unreadable, unless it is so near the end of the log that it may be a
+/// part of the next record. No volume goes in silence wherever it is.
 #[test]
 fn an_unreadable_block_that_was_never_written_refuses_no_pool() {
     let mut site = Site::new(1, 440);
@@ -252,7 +251,7 @@ fn fill(disks: &mut [Disk], pool: &PoolState, volume: VolumeId, from: &[Vec<u8>]
 #[test]
 fn copies_of_records_in_what_was_a_volume_refuse_no_pool() {
     let mut site = Site::new(1, 140);
-    // What the pool becomes in the hands of another server, from the same state.
+    // The pool in the hands of another server, from the same state.
     let mut other = Site {
         disks: site.disks.clone(),
         pool: open(&site.disks).unwrap(),

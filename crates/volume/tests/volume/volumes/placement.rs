@@ -1,4 +1,4 @@
-//! Which extents a volume gets: turns and runs, given disks and ranges, and more of the same later.
+//! Extents of a new volume: turns and runs, given disks and ranges, and growth.
 
 use sched::units::{Bytes, Sector, SectorCount};
 use volume::limits::HEADER_BYTES;
@@ -7,7 +7,7 @@ use volume::{DiskNumber, DiskRange, Placement, VolumeError};
 use super::{places, world};
 use crate::common::{EXTENT, on};
 
-/// So many extents on a disk, and then on to the next.
+/// A placement with runs of this length on each disk.
 fn run(run: u32) -> Placement {
     Placement {
         run,
@@ -34,7 +34,7 @@ fn rotation_and_runs() {
     assert_eq!(places(&world, a)[3..], [(1, 1), (2, 1)]);
 }
 
-/// Where an extent of a disk begins.
+/// First sector of an extent on its disk.
 fn sector(extent: u64) -> u64 {
     (HEADER_BYTES + extent * EXTENT) / 512
 }
