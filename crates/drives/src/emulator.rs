@@ -63,26 +63,26 @@ use stats::Recorder;
 use store::Store;
 use worker::{Finished, Job, State};
 
-/// How many transfers the drive holds at a time. It serves them one after another.
+/// Transfers that the drive holds at a time. It serves them one after another.
 pub const PLACES: usize = 4;
 
 /// The priority of the drive's thread: above dispatchers, which are to find a drive that does not
 /// depend on how busy they are.
 const FIFO_PRIORITY: u8 = 80;
 
-/// How an emulated drive is set up.
+/// Options of an emulated drive.
 #[derive(Clone, Debug, Default)]
 pub struct DriveOptions {
     /// Decides the drive's luck with seeks and overheads, and what a power cut loses.
     pub seed: u64,
-    /// Whether a write is on the host's medium before it completes.
+    /// True if a write is on the host's medium before it completes.
     pub sync: bool,
     /// A write cache of so many sectors that a power cut empties; `None` for a drive whose cache is
     /// off.
     pub volatile_cache: Option<SectorCount>,
-    /// How long before a completion the drive's thread wakes whoever waits for it, who spins the
-    /// rest: so much may both be late to wake without the completion being late. `None`: as long as
-    /// this host takes to wake both, but for one time in 200; between 0.1 and 0.5 ms.
+    /// Time before a completion at which the drive's thread wakes the waiting thread, which spins for the
+    /// rest. Both may wake late by this much without a late completion. `None`: the time that this host takes
+    /// to wake both, except one time in 200; between 0.1 and 0.5 ms.
     pub lead: Option<Nanos>,
 }
 
@@ -166,7 +166,7 @@ impl EmulatedDrive {
         })
     }
 
-    /// What the drive's thread asked of the host and was denied, in words for the operator.
+    /// Rights that the host denied to the drive's thread, in words for the operator.
     #[must_use]
     pub fn denied(&self) -> &Denied {
         &self.denied
@@ -302,7 +302,7 @@ impl Disk for EmulatedDrive {
 pub struct DriveControl(Arc<Shared>);
 
 impl DriveControl {
-    /// What the drive has done so far, and how late the host was.
+    /// Counters of the drive, and the host's lateness.
     #[must_use]
     pub fn stats(&self) -> DriveStats {
         let lead = lock(&self.0.state).lead.get();
@@ -339,15 +339,15 @@ impl DriveControl {
         self.0.work.signal();
     }
 
-    /// Lets a stalled drive go on. What was due meanwhile completes now.
+    /// Lets a stalled drive go on. Requests that were due meanwhile complete now.
     pub fn resume(&self) {
         lock(&self.0.state).resume(clock::now());
         self.0.work.signal();
         self.0.finished.signal();
     }
 
-    /// Pulls the drive's cable: requests in it fail as [`DiskError::Gone`], and so does every later
-    /// one. Returns when it is gone. What it has cached it keeps.
+    /// Pulls the drive's cable: its requests fail as [`DiskError::Gone`], and so does every later one.
+    /// Returns when the drive is gone. It keeps its cached data.
     pub fn tear_off(&self) {
         self.go(false);
     }

@@ -1,12 +1,12 @@
 //! A plant: the mechanical model of a disk drive, in integer nanoseconds.
 //!
-//! # What it is for
+//! # Purpose
 //!
-//! Everything that is claimed about the schedulers is tried on drives, and drives that everybody
-//! has are models. This is one: it says when a request completes, given where the arm is and what
-//! the time is. The emulator completes real I/O at these times, the virtual-time harness advances
-//! its clock by them. The predictor of `sched` must never promise less than the plant takes, so the
-//! two share no code and no file: if they did, every experiment would confirm itself.
+//! Each claim about the schedulers is tried on drives, and only models are drives that everybody has. This
+//! model tells when a request completes, from the position of the arm and the time. The emulator completes
+//! real I/O at these times, the virtual-time harness advances its clock by them. The predictor of `sched`
+//! must never promise less than the plant takes, so the two share no code and no file: if they did, every
+//! experiment would confirm itself.
 //!
 //! # Model
 //!
@@ -16,8 +16,8 @@
 //!   switch without losing a rotation.
 //! * A seek over a distance takes a random time between the fastest and the slowest that was
 //!   measured for that distance, with the measured mean ([`seek`]).
-//! * Commands cost overhead, data crosses a bus in logical order at the bus's rate, and what the
-//!   drive does with data on its way between media and bus is the drive's policy ([`transfer`]).
+//! * Commands cost overhead, data crosses a bus in logical order at the bus's rate, and the drive has a
+//!   policy for data on its way between media and bus ([`transfer`]).
 //!
 //! State is the arm's place, the time until which the drive is busy, and a random generator: same
 //! seed, same requests, same nanoseconds.
@@ -26,7 +26,7 @@
 //!
 //! Caching (measured drives had it off; Clockwise turns it off), command queueing inside the drive,
 //! remapped sectors and retries (faults are injected by the emulator), thermal recalibration, and
-//! several drives on one bus. What is simplified is listed in `docs/design/emulator.md`.
+//! several drives on one bus. `docs/design/emulator.md` lists the simplifications.
 
 mod divisor;
 pub mod geometry;
@@ -42,7 +42,7 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 use geometry::{Geometry, Track};
 pub use spec::{PlantSpec, SpecError};
 
-/// Where the time of one request went. The parts add up to its service time.
+/// Parts of the time of one request. They add up to its service time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Breakdown {
     /// Command decoding and status.
@@ -72,14 +72,14 @@ impl std::ops::AddAssign for Breakdown {
     }
 }
 
-/// What serving one request came to.
+/// Result of serving one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {
     /// When the drive turned to it: the instant of issue, or the end of the request before it.
     pub begun: Time,
     /// When it is complete.
     pub completed: Time,
-    /// Where the time in between went.
+    /// Parts of the time in between.
     pub breakdown: Breakdown,
 }
 
@@ -130,19 +130,19 @@ impl Plant {
         &self.spec
     }
 
-    /// Where its sectors are.
+    /// Geometry of its sectors.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// How many sectors it has.
+    /// Number of its sectors.
     #[must_use]
     pub fn sectors(&self) -> SectorCount {
         self.geometry.sectors()
     }
 
-    /// Whether `count` sectors from `start` on exist and are at least one.
+    /// True if there are `count` sectors from `start` on, and at least one.
     #[must_use]
     pub fn contains(&self, start: Sector, count: SectorCount) -> bool {
         !count.is_zero()

@@ -9,7 +9,7 @@ pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(built).unwrap()
 }
 
-/// That, and one in memory; where the host has none, that half of the test is skipped.
+/// That folder, and one in memory. Where the host has none, that half of the test is skipped.
 pub fn folders() -> Vec<tempfile::TempDir> {
     let mut folders = vec![folder()];
     match tempfile::tempdir_in("/dev/shm") {

@@ -6,7 +6,7 @@ thread_local! {
     static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread's test runs in its full form.
+/// True if this thread's test runs in its full form.
 pub fn is_full() -> bool {
     IS_FULL.get()
 }

@@ -29,8 +29,9 @@ pub fn fuzz_targets() -> BTreeSet<String> {
     targets
 }
 
-/// Checks that a target does nothing but call this function, given by its path. Whoever passes the path of what it calls
-/// itself knows that the target compiles, which would otherwise take the fuzzer and a workspace of its own.
+/// Checks that a target only calls this function, given by its path. A test that calls the same path then
+/// knows that the target compiles. Compiling the target itself would take the fuzzer and a workspace of its
+/// own.
 pub fn assert_calls(target: &str, function: &str) {
     let file =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fuzz/fuzz_targets/{target}.rs"));

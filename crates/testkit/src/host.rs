@@ -123,7 +123,7 @@ impl Drop for Indirect {
     fn drop(&mut self) {
         for name in ["above", "below"] {
             let folder = self.0.path().join(name);
-            // What was not mounted need not be unmounted.
+            // The file system may not be mounted.
             let _ = run("umount", &["-l", folder.to_str().unwrap()]);
         }
     }

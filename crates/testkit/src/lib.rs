@@ -1,25 +1,25 @@
-//! What the tests of several crates share. Only tests and benchmarks depend on this crate.
+//! Code that the tests of several crates share. Only tests and benchmarks depend on this crate.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`seed`](mod@seed), [`random`], [`cases`](mod@cases) | random tests, which say the seed they run from |
+//! | [`seed`](mod@seed), [`random`], [`cases`](mod@cases) | random tests, which print their seed |
 //! | [`mod@full`] | tests that have a full form, for `make soak` |
 //! | [`bytes`] | bytes that look random |
-//! | [`skip`] | what a test needs and a machine may lack |
-//! | [`until`](mod@until) | waiting for what no event tells |
+//! | [`skip`] | needs of a test that a machine may lack |
+//! | [`until`](mod@until) | waiting for a condition without an event |
 //! | [`process`] | programs that do not outlive their test |
 //! | [`own_process`](mod@own_process) | tests that need a process of their own |
-//! | [`threads`], [`rights`] | what the kernel says of a test's threads, and what it denies them |
-//! | [`folders`], [`host`] | files, file systems and block devices, also such as go wrong |
+//! | [`threads`], [`rights`] | a test's threads as the kernel sees them, and rights that it denies |
+//! | [`folders`], [`host`] | files, file systems and block devices, also faulty ones |
 //! | [`disks`] | disks in memory that lose power and fail, and pools of them |
 //! | [`site`] | a configuration, the program, a server |
 //! | [`nbd`] | a client of block exports that can break every rule |
 //! | [`rtsp`] | cameras, players and browsers |
-//! | [`fuzz_targets`] | what is fuzzed |
+//! | [`fuzz_targets`] | fuzz targets |
 //!
-//! The unit tests of a crate see that crate twice: as what they are part of, and as what this crate was
-//! linked with. So they use only modules that do not mention its types; those of the engine have
-//! [`disks`] compiled once more.
+//! The unit tests of a crate see that crate twice: as their own crate, and as a dependency of this one. So
+//! they use only modules that do not mention its types. The unit tests of the engine compile [`disks`] once
+//! more.
 
 #![forbid(unsafe_code)]
 #![allow(

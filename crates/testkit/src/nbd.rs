@@ -26,7 +26,7 @@ pub mod cmd {
 /// A client that speaks bytes, so that it can say what no proper client would.
 pub struct Wire<S = UnixStream> {
     pub stream: S,
-    /// What has come of replies that are not whole yet, by cookie.
+    /// Parts of replies that are not whole yet, by cookie.
     parts: BTreeMap<u64, Reply>,
 }
 
@@ -42,7 +42,7 @@ pub struct Reply {
     pub status: Vec<(u32, u32)>,
 }
 
-/// How long an answer, or room for a request, may take.
+/// Longest wait for an answer, or for room for a request.
 const WITHIN: Option<Duration> = Some(Duration::from_secs(30));
 
 impl Wire {
@@ -86,7 +86,7 @@ impl Wire {
 }
 
 impl Wire<TcpStream> {
-    /// The same by TCP.
+    /// As `structured`, by TCP.
     pub fn structured_by_tcp(address: SocketAddr, volume: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         // An option goes in parts, which would wait for each other's acknowledgements.
@@ -181,7 +181,7 @@ impl<S: Read + Write> Wire<S> {
         self.send(&Wire::header(kind, flags, cookie, offset, length));
     }
 
-    /// Whether the server has closed the connection.
+    /// True if the server has closed the connection.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         match self.stream.read(&mut byte) {

@@ -21,7 +21,7 @@ pub fn own_process(test: impl FnOnce()) {
     let output = Process::captured(command.env(OWN, "1")).output();
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     for line in err.lines() {
-        // What is counted of this process goes where it is counted; the rest where a test's output goes.
+        // Lines that count skips of this process go to the counter; the rest goes to the test's output.
         if line.starts_with("SKIPPED ") {
             let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
         }

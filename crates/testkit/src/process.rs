@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::skip;
 
-/// How long anything may take that a test waits for, on a machine that is busy building.
+/// Longest wait of a test for anything, on a machine that is busy building.
 pub const WITHIN: Duration = Duration::from_secs(120);
 
 /// A child that is killed when the test ends before it does, however the test ends.
@@ -63,12 +63,12 @@ impl Process {
         is_ended.then(|| self.child.wait().expect("it has ended"))
     }
 
-    /// What it prints, from here on and within the time that a test waits for anything.
+    /// Its output from here on, within the time limit of a test.
     pub fn heard(&mut self) -> Heard<ChildStdout> {
         Heard::new(self.child.stdout.take().expect("it is piped"), WITHIN)
     }
 
-    /// What it prints, each time it is listened to within that time: it may run for long between.
+    /// Its output, with the time limit for each read alone: it may run for long between reads.
     pub fn heard_now_and_then(&mut self) -> Heard<ChildStdout> {
         let mut heard = self.heard();
         heard.until = None;
@@ -81,14 +81,14 @@ impl Process {
         self.output_within(WITHIN)
     }
 
-    /// The same of one that may take so long.
+    /// As `output`, with another time limit.
     #[track_caller]
     pub fn output_within(self, within: Duration) -> Output {
         self.try_output(within)
             .unwrap_or_else(|late| panic!("{late}"))
     }
 
-    /// The same for whoever may not fail; what is said when it does not end.
+    /// As `output`, without panics. The error tells that it did not end.
     pub fn try_output(mut self, within: Duration) -> Result<Output, String> {
         let until = Instant::now() + within;
         drop(self.child.stdin.take());
@@ -156,7 +156,7 @@ fn is_ready(fds: &mut [PollFd<'_>], until: Instant) -> bool {
     }
 }
 
-/// What a program says. Reading fails when all that is waited for does not come in time.
+/// Output of a program. Reading fails if the expected text does not come in time.
 pub struct Heard<R> {
     from: R,
     within: Duration,

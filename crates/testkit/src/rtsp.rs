@@ -28,7 +28,7 @@ pub fn with_rtsp(site: &Site, more: &str) {
     with_blocks_of(site, "64KiB", more);
 }
 
-/// The same with blocks of another size.
+/// As [`with_rtsp`], with another size of blocks.
 pub fn with_blocks_of(site: &Site, size: &str, more: &str) {
     let mut text = read_text(&site.config());
     text += &format!("[rtsp]\nlisten = \"0\"\nblock = \"{size}\"\n{more}\n");
@@ -89,7 +89,7 @@ pub fn users(site: &Site, name: &str, of: &[(&str, &str)]) {
 
 /// One track's packets in the connection.
 pub const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-/// What a description is.
+/// Type of a description.
 pub const SDP_TYPE: &str = "Content-Type: application/sdp\r\n";
 
 /// A publisher that records to `cam`.
@@ -363,7 +363,7 @@ pub fn rtp(sequence: u16, timestamp: u32, ssrc: u32, body: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// What a player gets of `path` in the connection, so many packets; `headers` are of PLAY.
+/// The first `count` packets that a player of `path` gets in the connection; `headers` are those of PLAY.
 pub fn played(address: SocketAddr, path: &str, headers: &str, count: usize) -> Vec<Vec<u8>> {
     let mut client = Client::connect(address);
     client.ask("DESCRIBE", path, "", "").is(200);
@@ -381,7 +381,7 @@ pub fn lines<'a>(log: &'a str, said: &str) -> Vec<&'a str> {
     log.lines().filter(|line| line.contains(said)).collect()
 }
 
-/// What a line of a log says of a number with a name.
+/// The number with this name in a line of a log.
 #[track_caller]
 pub fn logged(line: &str, name: &str) -> u64 {
     let value = line.split(&format!(" {name}=")).nth(1);
@@ -391,7 +391,7 @@ pub fn logged(line: &str, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name}: {line}"))
 }
 
-/// How many reservations the server has.
+/// Number of reservations at the server.
 pub fn reservations(site: &Site) -> usize {
     let (status, said) = call(site, "GET", "/v1/status", "");
     assert_eq!(status, 200, "{said}");

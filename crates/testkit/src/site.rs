@@ -1,4 +1,4 @@
-//! What the tests of the whole program share: a folder with a configuration, the program, a server.
+//! Shared by the tests of the whole program: a folder with a configuration, the program, a server.
 
 pub mod damage;
 pub mod told;
@@ -33,7 +33,7 @@ pub fn clockwise() -> Command {
     command
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: i32,
@@ -133,7 +133,7 @@ impl Site {
         outcome(command.args(arguments))
     }
 
-    /// The same, for JSON.
+    /// As `run`, for JSON.
     #[track_caller]
     pub fn json(&self, arguments: &[&str]) -> Value {
         self.run(&[&["--json"], arguments].concat()).done().json()
@@ -147,7 +147,7 @@ impl Site {
         (site, serve)
     }
 
-    /// The same on emulated drives of the nineties, which have zones and take their time.
+    /// As `serving`, on emulated drives of the nineties, with their zones and service times.
     pub fn serving_drives(drives: usize) -> (Self, Serve) {
         let site = Self::new(0);
         let mut text = read_text(&site.config());
@@ -168,7 +168,7 @@ impl Site {
         self.serve_json_to(Stdio::null())
     }
 
-    /// The same with a log that goes there.
+    /// As `serve_json`, with a log that goes there.
     pub fn serve_json_to(&self, stderr: Stdio) -> Ready {
         let mut serve = clockwise();
         serve
@@ -190,7 +190,7 @@ impl Site {
         self.serve_by(clockwise())
     }
 
-    /// The same by this command, which may be another user's.
+    /// As `serve`, by this command, which may belong to another user.
     #[track_caller]
     pub fn serve_by(&self, mut serve: Command) -> Serve {
         serve
@@ -231,7 +231,7 @@ impl Site {
 /// A server that has said to programs that it is ready, and does not outlive its test.
 pub struct Ready {
     child: Process,
-    /// What it said.
+    /// Its output.
     pub said: Value,
     rest:
         serde_json::StreamDeserializer<'static, serde_json::de::IoRead<Heard<ChildStdout>>, Value>,
@@ -257,7 +257,7 @@ impl Ready {
 /// A server that does not outlive its test.
 pub struct Serve {
     child: Process,
-    /// What it says when it is ready.
+    /// Its message when it is ready.
     pub ready: String,
     /// All of it, once it has ended.
     log: mpsc::Receiver<String>,
@@ -351,8 +351,8 @@ pub fn call(site: &Site, method: &str, path: &str, body: &str) -> (u16, Value) {
     (answer.status, answer.body)
 }
 
-/// The same of a server that may be killed meanwhile: `None` if there is no answer. One that takes too
-/// long is no such.
+/// As `call`, for a server that may be killed meanwhile: `None` if there is no answer. An answer that takes
+/// too long fails the test.
 pub fn call_if_there(site: &Site, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
     let answer = match try_call(site, method, path, "application/json", body) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -363,7 +363,7 @@ pub fn call_if_there(site: &Site, method: &str, path: &str, body: &str) -> Optio
     (answer.status != 0).then_some((answer.status, answer.body))
 }
 
-/// The same with a body that is said to be of some type.
+/// As `call`, with a content type for the body.
 pub fn call_with(site: &Site, method: &str, path: &str, content_type: &str, body: &str) -> Answer {
     try_call(site, method, path, content_type, body).expect("the server is there and answers")
 }
@@ -376,7 +376,7 @@ pub fn try_connect(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(connection)
 }
 
-/// The same to one that is there.
+/// Connects to the socket of a running server.
 #[track_caller]
 pub fn connect(socket: &Path) -> UnixStream {
     try_connect(socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()))

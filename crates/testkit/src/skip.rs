@@ -1,8 +1,8 @@
-//! What a test needs and a machine may lack: tools, root, devices. A test that cannot run here is skipped,
-//! and says so.
+//! Needs of a test that a machine may lack: tools, root, devices. A test that cannot run here is skipped, and
+//! reports that.
 //!
-//! For the test runner such a test has passed, and what it prints is not shown. So it is said on the
-//! process's own standard error, in lines that `make test` counts.
+//! For the test runner such a test has passed, and its output is not shown. So it writes to the process's own
+//! standard error, in lines that `make test` counts.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,7 +21,7 @@ pub fn skipped(why: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// Where programs are, those included that only root's path has.
+/// Folders of programs, including those that only root's path has.
 fn path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
@@ -35,7 +35,7 @@ pub fn tool(name: &str) -> Command {
     command
 }
 
-/// Whether a tool is installed. A test that needs it fails without it, unless it may be skipped.
+/// True if a tool is installed. A test that needs it fails without it, unless it may be skipped.
 pub fn have(tool: &str) -> bool {
     let is_here = std::env::split_paths(&path()).any(|folder| folder.join(tool).is_file());
     if !is_here {
@@ -49,8 +49,8 @@ pub fn have(tool: &str) -> bool {
     is_here
 }
 
-/// Whether this process may do what only root may, such as mounting and attaching devices. The test is
-/// skipped where it may not.
+/// True if this process may do root's work, such as mounting and attaching devices. Otherwise the test is
+/// skipped.
 pub fn is_root(what: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

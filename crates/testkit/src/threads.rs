@@ -1,4 +1,4 @@
-//! What the kernel says of the threads of a test.
+//! Threads of a test, as the kernel sees them.
 
 /// SCHED_FIFO, as the kernel counts.
 pub const FIFO: u32 = 1;

@@ -1,4 +1,4 @@
-//! Which file imports which: an import is a path in a `use`, an expression, a type, or the arguments of a
+//! Imports between files. An import is a path in a `use`, an expression, a type, or the arguments of a
 //! macro or attribute that leads to another module of the same crate. `use` items are followed to the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub(crate) struct Import {
     pub(crate) file: PathBuf,
     /// The file of the module that is named.
     pub(crate) named: PathBuf,
-    /// What it takes from there.
+    /// Imported names.
     pub(crate) names: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn of(all: &Crate) -> BTreeSet<Import> {
     found
 }
 
-/// The same between files.
+/// Imports between files.
 pub(crate) fn between_files(imports: &BTreeSet<Import>) -> Imports {
     let mut files = Imports::new();
     for import in imports.iter().filter(|import| import.file != import.named) {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::imports::Import;
 use crate::workspace::Workspace;
 
-/// What may import what, by the names that the sources use.
+/// Allowed imports, by the names that the sources use.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Layers {
@@ -24,7 +24,7 @@ pub(crate) struct Layers {
     pub(crate) modules: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
-/// What a crate may import.
+/// Allowed imports of a crate.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CrateLayer {
@@ -38,14 +38,14 @@ impl Layers {
     /// Reads the declaration.
     ///
     /// # Errors
-    /// What is wrong with the file, and where.
+    /// The fault of the file, and its place.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text =
             fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         toml::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))
     }
 
-    /// What crates import and may not, and crates that are not declared.
+    /// Forbidden imports of crates, and crates that are not declared.
     pub(crate) fn wrong_crates(&self, workspace: &Workspace) -> Vec<String> {
         let mut wrong = Vec::new();
         for package in &workspace.packages {
@@ -84,7 +84,7 @@ impl Layers {
             .find(|(_, layer)| Path::new(&layer.folder) == folder)
     }
 
-    /// What modules of a crate import and may not, and modules that are not declared.
+    /// Forbidden imports of a crate's modules, and modules that are not declared.
     pub(crate) fn wrong_modules(&self, name: &str, imports: &BTreeSet<Import>) -> Vec<String> {
         let Some(layers) = self.modules.get(name) else {
             return Vec::new();

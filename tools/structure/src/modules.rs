@@ -18,7 +18,7 @@ pub(crate) struct Module {
     pub(crate) children: BTreeMap<String, usize>,
     /// The names that it exports and does not define, each with the path that it gives.
     pub(crate) re_exports: Vec<(String, Vec<String>)>,
-    /// The same of names that only it and the modules within it see.
+    /// Names that only it and the modules within it see.
     pub(crate) uses: Vec<(String, Vec<String>)>,
     /// Its items, but for child modules and `use`.
     pub(crate) items: Vec<syn::Item>,
@@ -40,7 +40,7 @@ impl Crate {
         Self::read_all(root, false)
     }
 
-    /// The same with what only tests compile.
+    /// As `read`, with the parts that only tests compile.
     ///
     /// # Errors
     /// A file that is missing or is no Rust, named.
@@ -131,7 +131,8 @@ impl Crate {
         self.follow(from, segments, &mut BTreeSet::new())
     }
 
-    /// The same. Globs may name each other in a loop, so what was followed is not followed again.
+    /// Follows a path. Globs may name each other in a loop, so a path that was followed is not followed
+    /// again.
     fn follow(
         &self,
         from: usize,

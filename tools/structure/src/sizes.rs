@@ -1,4 +1,4 @@
-//! How large files and functions are.
+//! Sizes of files and functions.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::modules::is_for_tests;
 /// Functions of more lines than this are counted.
 pub(crate) const LONG_LINES: usize = 70;
 
-/// What is counted of a set of source files.
+/// Counts over a set of source files.
 #[derive(Default)]
 pub(crate) struct Sizes {
     /// The lines of each file.
     pub(crate) files: Vec<usize>,
-    /// How many functions there are, without tests.
+    /// Number of functions, without tests.
     pub(crate) functions: usize,
     /// Those of more than [`LONG_LINES`] lines.
     pub(crate) long: usize,

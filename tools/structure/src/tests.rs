@@ -25,7 +25,7 @@ fn crate_of(files: &[(&str, &str)]) -> (tempfile::TempDir, BTreeSet<Import>) {
     (folder, imports)
 }
 
-/// Which module imports which.
+/// Imports between modules.
 fn pairs(imports: &BTreeSet<Import>) -> Vec<(&str, &str)> {
     imports
         .iter()

@@ -126,7 +126,7 @@ pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// The same name for a file, whichever way a `#[path]` goes to it.
+/// One name for a file, for every `#[path]` that leads to it.
 fn one_name(file: &Path) -> Result<PathBuf, String> {
     file.canonicalize()
         .map_err(|error| format!("{}: {error}", file.display()))

@@ -10,22 +10,22 @@ use sched::units::{Nanos, Sector, SectorCount};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FaultId(u64);
 
-/// What happens to requests that touch a range of sectors.
+/// Fault of requests that touch a range of sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeFault {
     /// The first sector.
     pub start: Sector,
-    /// How many sectors.
+    /// Number of sectors.
     pub count: SectorCount,
-    /// Which direction is concerned; `None` for both.
+    /// Direction; `None` for both.
     pub op: Option<Op>,
-    /// How many rotations are spent on trying again.
+    /// Rotations spent on retries.
     pub rotations: u32,
     /// The error number with which the request fails in the end; `None` if it succeeds.
     pub errno: Option<i32>,
 }
 
-/// What the faults make of a request.
+/// Effect of the faults on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Verdict {
     pub(super) extra: Nanos,

@@ -1,8 +1,8 @@
-//! How long before a completion the drive's thread calls whoever waits for it.
+//! The lead: time before a completion at which the drive's thread calls the waiting thread.
 
 use sched::units::Nanos;
 
-/// What a drive begins with.
+/// Lead of a new drive.
 const FIRST: Nanos = Nanos::from_micros(200);
 /// A lead is at least so long.
 const MIN: Nanos = Nanos::from_micros(100);
@@ -13,9 +13,9 @@ const GROWTH: Nanos = Nanos::from_micros(40);
 /// A lead is to be too short for one completion in so many.
 const SHORT_ONCE_IN: u64 = 200;
 
-/// How long it takes this host to wake two threads one after the other, but for one time in
-/// [`SHORT_ONCE_IN`]: a quantile, followed in steps. A step up is as much larger than a step down as
-/// it is to be rarer, so they keep balance at the quantile whatever the distribution, and follow it.
+/// Time that this host takes to wake two threads one after the other, except one time in [`SHORT_ONCE_IN`]: a
+/// quantile, followed in steps. A step up is larger than a step down by the factor by which it is to be
+/// rarer, so the steps balance at the quantile of any distribution, and follow it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lead {
     length: Nanos,
@@ -35,7 +35,8 @@ impl Lead {
         self.length
     }
 
-    /// It took the host `took` from when the drive's thread was to wake until the other thread had.
+    /// Learns from a wake-up: `took` is the time from the planned wake of the drive's thread until the other
+    /// thread ran.
     pub(super) fn learn(&mut self, took: Nanos) {
         if self.is_fixed {
             return;

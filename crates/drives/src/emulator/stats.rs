@@ -1,4 +1,4 @@
-//! What an emulated drive has done, and how late the host was with it.
+//! Counters of an emulated drive, and the host's lateness.
 
 use engine::dispatcher::HOST_LATE_LIMIT;
 use hdrhistogram::Histogram;
@@ -26,7 +26,7 @@ pub struct LatenessSummary {
     pub max: Nanos,
 }
 
-/// What a drive has done so far.
+/// Counters of a drive.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DriveStats {
     /// Requests completed, failed ones included.
@@ -41,13 +41,13 @@ pub struct DriveStats {
     pub host_errors: u64,
     /// The time the model was busy.
     pub busy: Nanos,
-    /// How much later than the model's instant the drive's thread was done with requests: nothing, as
-    /// long as the host wakes it in time.
+    /// Lateness of the drive's thread at the end of requests, against the model: zero while the host wakes it
+    /// in time.
     pub done_late: LatenessSummary,
-    /// How much later than the model's instant they were handed over to the thread that waits for
-    /// them, which the host has to wake too.
+    /// Lateness of the hand-over to the waiting thread, against the model. The host has to wake that thread
+    /// too.
     pub lateness: LatenessSummary,
-    /// How long before a completion the drive's thread calls the one that waits for it, now.
+    /// Present lead: time before a completion at which the waiting thread is called.
     pub lead: Nanos,
     /// Requests whose data took the host's file longer than the model took for everything.
     pub late_file: u64,
@@ -68,9 +68,9 @@ pub struct ServiceLogEntry {
     pub op: Op,
     /// The first sector.
     pub start: Sector,
-    /// How many.
+    /// Number of sectors.
     pub count: SectorCount,
-    /// What the plant said.
+    /// The plant's answer.
     pub service: Service,
     /// When it was due: the plant's instant, later for faults and stalls.
     pub due: Time,

@@ -1,4 +1,4 @@
-//! Where the data of an emulated drive is: a sparse file, and a volatile cache if it has one.
+//! Data of an emulated drive: a sparse file, and a volatile cache if it has one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

@@ -16,7 +16,7 @@ use super::store::Store;
 use super::{PLACES, Shared, lock};
 use crate::plant::{Plant, Service};
 
-/// What is shared between the drive's thread and the others.
+/// State shared between the drive's thread and the others.
 pub(super) struct State {
     /// Requests not yet begun.
     pub(super) queue: VecDeque<Job>,
@@ -117,7 +117,7 @@ pub(super) struct Finished {
     pub(super) start: Sector,
     pub(super) count: SectorCount,
     pub(super) result: Result<(), DiskError>,
-    /// Whether it was the host's file that failed.
+    /// True if the host's file failed.
     pub(super) host_failed: bool,
     pub(super) issued: Time,
     pub(super) service: Service,
@@ -131,7 +131,7 @@ pub(super) struct Finished {
     pub(super) called_at: Option<Time>,
 }
 
-/// What the thread does next.
+/// Next action of the thread.
 enum Next {
     Serve(Job, Verdict),
     /// Fail everything queued.
@@ -170,8 +170,8 @@ impl Worker {
                 Next::End => break,
             }
         }
-        // Whoever reopens the file finds what the drive had cached; a host that cannot take it has
-        // failed requests before.
+        // A later opening of the file finds the data that the drive had cached. A host that cannot take it
+        // has failed requests before.
         let _ = self.store.shut_down();
         let mut state = lock(&self.shared.state);
         state.queue.clear();
@@ -271,7 +271,7 @@ impl Worker {
             called_at: held.called_at,
         });
         if let Some(errno) = state.gone {
-            // It may have gone since the thread last looked.
+            // The drive may have gone since the thread last looked.
             state.fail_unfinished(clock::now(), errno);
         }
         drop(state);
@@ -328,7 +328,7 @@ impl Worker {
             (jobs, std::mem::take(&mut state.cut_power))
         };
         if cut_power {
-            // What the host could not write is lost like the rest.
+            // Data that the host could not write is lost like the rest.
             let _ = self.store.power_cut();
         }
         let now = clock::now();
@@ -360,7 +360,7 @@ impl Worker {
     }
 }
 
-/// How waiting for the end of a request ended.
+/// Result of waiting for the end of a request.
 struct Held {
     until: Time,
     gone: Option<i32>,

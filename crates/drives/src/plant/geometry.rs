@@ -1,4 +1,4 @@
-//! Where sectors are: zone, cylinder, head, place on the track, and the angle at which they pass.
+//! Positions of sectors: zone, cylinder, head, place on the track, and the angle at which they pass.
 //!
 //! Numbering runs along the track, then the heads of the cylinder, then inwards. The first sector of
 //! a track is skewed against that of the track before by a little more than a head switch takes (or a
@@ -41,9 +41,9 @@ pub struct Zone {
     pub first_sector: Sector,
     /// Its first cylinder.
     pub first_cylinder: u64,
-    /// How many cylinders it has.
+    /// Number of cylinders.
     pub cylinders: u64,
-    /// How many sectors are on each track.
+    /// Sectors on each track.
     pub sectors_per_track: u64,
     per_track: Divisor,
     head_skew: u64,
@@ -127,7 +127,7 @@ impl Geometry {
         &self.zones
     }
 
-    /// How many sectors are addressable.
+    /// Number of addressable sectors.
     #[must_use]
     pub fn sectors(&self) -> SectorCount {
         self.sectors
@@ -139,7 +139,7 @@ impl Geometry {
         Nanos(self.rotation.get())
     }
 
-    /// Where `sector` is. Meaningless past the end of the drive.
+    /// Position of `sector`. Meaningless past the end of the drive.
     #[must_use]
     pub fn locate(&self, sector: Sector) -> Place {
         let number = self
@@ -262,7 +262,7 @@ pub(crate) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// How many sectors are still to come.
+    /// Number of sectors still to come.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }

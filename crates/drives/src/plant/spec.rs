@@ -16,15 +16,15 @@ mod check;
 /// Why a file does not describe a plant.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// It is not TOML, or has a key too many, too few, or of the wrong type. Says where.
+    /// Not TOML, or an unknown, missing or mistyped key, with its place.
     #[error("{0}")]
     Parse(#[from] toml::de::Error),
-    /// It is well formed, and describes no drive.
+    /// Well formed, but describes no drive.
     #[error("{key}: {problem}")]
     Invalid {
         /// The key that is wrong.
         key: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
 }
@@ -79,7 +79,7 @@ struct Read {
     policy: ReadPolicy,
 }
 
-/// What a drive does with what it reads before it reaches the bus.
+/// Policy of a drive for data between media and bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ReadPolicy {
@@ -90,9 +90,9 @@ pub enum ReadPolicy {
         /// Up to this many percent of a track a request is served with zero latency: the bus
         /// transfer begins once `first_burst_track_percent` and the first sector are in the buffer.
         zero_latency_track_percent_max: u64,
-        /// How much of a track must be in the buffer, for requests served with zero latency.
+        /// Part of a track that must be in the buffer, for requests served with zero latency.
         first_burst_track_percent: u64,
-        /// How much of a track must be in the buffer before it is moved, for longer requests.
+        /// Part of a track that must be in the buffer before it is moved, for longer requests.
         long_burst_track_percent: u64,
         /// The random delay of the burst of a zero-latency request of at least half a track is up
         /// to this.
@@ -166,13 +166,13 @@ impl PlantSpec {
         &self.file.name
     }
 
-    /// What drive it is and where its numbers come from.
+    /// The drive, and the source of its numbers.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.file.description
     }
 
-    /// How many sectors are addressable.
+    /// Number of addressable sectors.
     #[must_use]
     pub fn sectors(&self) -> SectorCount {
         SectorCount(self.file.sectors)
@@ -196,7 +196,7 @@ impl PlantSpec {
         Nanos(self.file.mechanics.phase_ns)
     }
 
-    /// How many heads, which is tracks in a cylinder.
+    /// Number of heads: tracks in a cylinder.
     #[must_use]
     pub fn heads(&self) -> u64 {
         self.file.mechanics.heads
@@ -234,7 +234,7 @@ impl PlantSpec {
             .map(|zone| (zone.cylinders, zone.sectors_per_track))
     }
 
-    /// What happens to data on its way from the media to the bus.
+    /// Policy for data on its way from the media to the bus.
     #[must_use]
     pub fn read_policy(&self) -> ReadPolicy {
         self.file.read.policy
@@ -270,12 +270,12 @@ impl PlantSpec {
         Nanos::from_micros(self.file.write.setup_us_max)
     }
 
-    /// What a write waits longer than a read for the head to settle.
+    /// Time by which a write waits longer than a read for the head to settle.
     pub(crate) fn write_settle(&self) -> Nanos {
         Nanos::from_micros(self.file.write.settle_us)
     }
 
-    /// Whether the last, partly written track of a long write takes a whole rotation.
+    /// True if the last, partly written track of a long write takes a whole rotation.
     pub(crate) fn partial_tail_takes_rotation(&self) -> bool {
         self.file.write.partial_tail_takes_rotation
     }

@@ -34,7 +34,7 @@ use super::geometry::{Geometry, Place, Run, Track};
 use super::spec::{PlantSpec, ReadPolicy};
 use super::{Luck, share};
 
-/// What became of a transfer.
+/// Result of a transfer.
 pub(crate) struct Moved {
     /// When the first sector in time, not necessarily in number, began to pass.
     pub(crate) started: Time,
@@ -43,7 +43,7 @@ pub(crate) struct Moved {
     pub(crate) last: Track,
 }
 
-/// How a run passed under the head.
+/// Passage of a run under the head.
 struct Passed {
     started: Time,
     ended: Time,
@@ -250,8 +250,8 @@ impl Buffer<'_> {
         }
     }
 
-    /// Whether the buffer has run empty after `number` whole tracks like this one: the bus began a
-    /// rotation late and gains on the media with every track.
+    /// True if the buffer has run empty after `number` whole tracks like this one: the bus began a rotation
+    /// late and gains on the media with every track.
     fn drained(&self, track: Track, number: u64) -> bool {
         let on_bus = self.bus_sector * self.geometry.sectors_per_track(track);
         let gain = (self.geometry.rotation() + self.head_switch).saturating_sub(on_bus);

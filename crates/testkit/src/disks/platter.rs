@@ -19,7 +19,7 @@ pub(super) const SECTOR: usize = 512;
 /// Boxed, for a map that grows moves what it holds: megabytes of it would keep a stream's block waiting.
 pub type SectorData = Box<[u8; SECTOR]>;
 
-/// What a disk holds, and what of it would survive a power cut.
+/// Contents of a disk, and the part that survives a power cut.
 #[derive(Clone, Default)]
 struct Content {
     current: HashMap<u64, SectorData>,
@@ -147,7 +147,7 @@ impl Platter {
         for (index, data) in bytes.chunks_exact_mut(SECTOR).enumerate() {
             match content.current.get(&(start + index as u64)) {
                 Some(sector) => data.copy_from_slice(&sector[..]),
-                // What a disk holds that nobody of this pool has written.
+                // Data on a disk that this pool has not written.
                 None => data.fill(0xEE),
             }
         }

@@ -14,7 +14,7 @@ use crate::process::{Heard, Process, WITHIN};
 use crate::skip::tool;
 use crate::until;
 
-/// What keeps it from doing anything else than what it is told.
+/// Flags that keep the browser from background work.
 const FLAGS: [&str; 12] = [
     "--headless",
     "--no-sandbox",
@@ -30,7 +30,7 @@ const FLAGS: [&str; 12] = [
     "--remote-debugging-pipe",
 ];
 
-/// Who somebody is for a site.
+/// A user of a site.
 #[derive(Clone, Copy)]
 pub struct Who<'a> {
     pub user: &'a str,
@@ -47,7 +47,7 @@ pub struct Browser {
     folder: PathBuf,
     /// The answer to who asks for a password.
     who: Option<(String, String)>,
-    /// How often it was asked for one.
+    /// Number of challenges.
     pub challenges: u64,
 }
 
@@ -59,7 +59,7 @@ impl Browser {
         std::fs::create_dir_all(&folder).expect("a folder for the browser");
         let mut profile = OsString::from("--user-data-dir=");
         profile.push(folder.join("profile"));
-        // It reads from descriptor 3 and writes to 4.
+        // The browser reads from descriptor 3 and writes to 4.
         let mut command = tool("sh");
         command
             .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >&2", "sh"])
@@ -135,10 +135,10 @@ impl Browser {
         self.ask("Page.addScriptToEvaluateOnNewDocument", script);
     }
 
-    /// What a promise of the page comes to.
+    /// The value of a promise of the page.
     ///
     /// # Panics
-    /// When that is an error.
+    /// If the promise is rejected.
     #[track_caller]
     pub fn does(&mut self, promise: &str) -> Value {
         let evaluated =
@@ -226,7 +226,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // What has ended already is as good.
+        // A process that has ended already is fine.
         let group = Pid::from_child(&self.process);
         let _ = kill_process_group(group, Signal::KILL);
         for pid in self.processes() {

@@ -95,7 +95,7 @@ impl Wanted {
         })
     }
 
-    /// What it says of who asks.
+    /// A field of the Authorization header.
     pub fn login(&self, name: &str) -> Option<&str> {
         let login = self.header("Authorization")?.strip_prefix("Digest ")?;
         let parts = login
@@ -105,7 +105,7 @@ impl Wanted {
         values.next().map(|(_, value)| value.trim_matches('"'))
     }
 
-    /// Whether it comes from somebody who knows the password, as RFC 2069, 2617 and 7616 compute it.
+    /// True if the sender knows the password, as RFC 2069, 2617 and 7616 compute it.
     pub fn is_by(&self, user: &str, password: &str) -> bool {
         let said = |name| self.login(name).unwrap_or_default();
         let hash = |text: String| match said("algorithm") {
@@ -135,24 +135,24 @@ fn hex(bytes: &[u8]) -> String {
 pub struct Visit {
     pub socket: TcpStream,
     bytes: Vec<u8>,
-    /// Where packets go that do not go in the connection, from a socket of the camera's.
+    /// Destination of packets outside the connection, and the camera's socket for them.
     udp: Option<(UdpSocket, u16)>,
-    /// Where reports of them go to.
+    /// Socket for reports of them.
     pub rtcp: Option<UdpSocket>,
-    /// What was told of them in the connection.
+    /// Reports in the connection.
     reports: Vec<Vec<u8>>,
     setups: u32,
-    /// What it says of each transport besides.
+    /// Additions to each Transport header.
     pub named: String,
-    /// Whether it says to what its answers are.
+    /// True if its answers have a CSeq.
     pub says_numbers: bool,
     /// The number that it says of each, if not the right one.
     pub number: Option<u32>,
-    /// What it says that its tracks are below, if not what was asked for.
+    /// Base of its tracks, if not the requested URL.
     pub base: Option<String>,
-    /// What it says that it can be asked for.
+    /// Value of its Public header.
     pub can: String,
-    /// What it says of the ports that it sends from, if not which they are.
+    /// Its statement about server ports, if not the true one.
     pub ports: Option<String>,
     /// A word of the transports that it does not have.
     pub cannot: String,
@@ -177,7 +177,7 @@ impl Visit {
         }
     }
 
-    /// Whether something has come.
+    /// Reads from the connection; true if something came.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 4_096];
         match self.socket.read(&mut bytes) {
@@ -205,7 +205,7 @@ impl Visit {
         true
     }
 
-    /// What it is told next of its packets; requests that come before are answered as by one that is well.
+    /// The next report of its packets. Requests that come before are answered as by a healthy camera.
     #[track_caller]
     pub fn told(&mut self) -> Vec<u8> {
         while let Some(rtcp) = &self.rtcp {
@@ -221,7 +221,7 @@ impl Visit {
             if found > 0 && !fds[1].revents().is_empty() {
                 let mut report = [0; 1_500];
                 let count = rtcp.recv(&mut report).expect("a report");
-                // What lets others through says nothing.
+                // A packet that opens a firewall is no report.
                 if report[..count] == OPENS {
                     continue;
                 }
@@ -266,7 +266,8 @@ impl Visit {
         wanted
     }
 
-    /// The answer to what it has asked itself, with its status as the URI; what is asked before is answered as by one that is well.
+    /// The answer to what it has asked itself, with its status as the URI; what is asked before is answered
+    /// as by one that is well.
     #[track_caller]
     pub fn is_answered(&mut self) -> Wanted {
         loop {
@@ -319,7 +320,7 @@ impl Visit {
         wanted
     }
 
-    /// The same, and PLAY is still to be answered.
+    /// As [`Visit::plays`], with PLAY still unanswered.
     #[track_caller]
     pub fn is_asked_to_play(&mut self, sdp: &str) -> Wanted {
         loop {

@@ -17,7 +17,8 @@ pub fn clip(site: &Site, name: &str, seconds: u32, encoded: &[&str]) -> String {
     path
 }
 
-/// Writes something else over a part of `cam`, as who exports the volume may; `false`: there is nothing to do it with.
+/// Writes something else over a part of `cam`, as who exports the volume may; `false`: there is nothing to do
+/// it with.
 pub fn damage(site: &Site, offset: u64, bytes: u64) -> bool {
     if !have("qemu-io") {
         return false;
@@ -39,7 +40,7 @@ pub fn record(site: &Site, address: SocketAddr, clip: &str, transport: &str) -> 
     record_as(site, address, clip, transport, &[])
 }
 
-/// The same of one that is sent as these options of ffmpeg say.
+/// As [`record`], with these options of ffmpeg for the sender.
 pub fn record_as(
     site: &Site,
     address: SocketAddr,
@@ -90,7 +91,7 @@ pub fn sums(input: &str, how: &[&str]) -> Vec<String> {
     peers::sums(&said.done().out)
 }
 
-/// That what was heard is what is heard, but for the last packet's frames, which ffmpeg does not send.
+/// Compares the sound of two files, except for the last packet's frames, which ffmpeg does not send.
 #[track_caller]
 pub fn is_heard(got: &[String], wanted: &[String]) {
     assert!(

@@ -55,7 +55,7 @@ pub fn publisher(address: SocketAddr) -> Client {
     describes(address, &description())
 }
 
-/// The same with the parameters that a decoder needs, which are none of these frames'.
+/// As [`publisher`], with parameters that a decoder needs, which are not those of these frames.
 pub fn decodable(address: SocketAddr) -> Client {
     let known = "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0LACtoR7ARAAAADAEAAAAMCg8SJqA==,aM4BNyA=\r\n";
     let rtpmap = "a=rtpmap:96 H264/90000\r\n";
@@ -125,7 +125,7 @@ pub fn begins_ms(client: &mut Client) -> u64 {
         .expect("seconds with three places")
 }
 
-/// Whether one of a compound's packets is a BYE.
+/// True if a compound packet contains a BYE.
 pub fn says_goodbye(compound: &[u8]) -> bool {
     let mut rest = compound;
     while let [_, kind, high, low, ..] = *rest {
@@ -138,7 +138,7 @@ pub fn says_goodbye(compound: &[u8]) -> bool {
     false
 }
 
-/// What comes of a PLAY with these headers, up to the farewell.
+/// Packets of a PLAY with these headers, up to the BYE.
 pub fn played(address: SocketAddr, headers: &str) -> (Vec<(u16, u32, u64, u8)>, Said) {
     played_by(player(address), headers)
 }
@@ -147,7 +147,7 @@ pub fn played_by(mut client: Client, headers: &str) -> (Vec<(u16, u32, u64, u8)>
     played_on(&mut client, 0, headers)
 }
 
-/// The same of the track whose packets come on a channel.
+/// As [`played`], for the track whose packets come on a channel.
 pub fn played_on(
     client: &mut Client,
     channel: u8,
@@ -159,7 +159,7 @@ pub fn played_on(
     (packets, said)
 }
 
-/// What comes on a channel up to the farewell.
+/// Packets on a channel up to the BYE.
 pub fn up_to_the_farewell(client: &mut Client, channel: u8) -> Vec<(u16, u32, u64, u8)> {
     // A report at the beginning, and that this was all.
     loop {

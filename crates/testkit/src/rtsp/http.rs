@@ -1,4 +1,4 @@
-//! What browsers and other programs ask for over HTTP.
+//! Requests of browsers and other programs over HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ pub fn get(address: SocketAddr, path: &str, headers: &str) -> (u16, String, Vec<
     ask(address, "GET", path, headers)
 }
 
-/// The same with another method.
+/// As [`get`], with another method.
 pub fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(WITHIN)).expect("a socket");
@@ -33,7 +33,7 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16
     (status, head, body)
 }
 
-/// Where a server serves browsers.
+/// Address at which a server serves browsers.
 pub fn http(serve: &Ready) -> SocketAddr {
     serve.said["http"]
         .as_str()

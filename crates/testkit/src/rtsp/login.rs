@@ -15,7 +15,7 @@ pub struct Known {
     pub login: PasswordClient,
 }
 
-/// What is said to who has not said who he is.
+/// The challenge for a client without credentials.
 pub fn challenge(client: &mut Client) -> String {
     let said = client.ask("DESCRIBE", "cam", "", "").is(401);
     let challenge = said.header("WWW-Authenticate").expect("a challenge");

@@ -53,7 +53,7 @@ pub fn made(site: &Site, seconds: u32, kbit: u32) -> String {
     path
 }
 
-/// What is seen and heard of something.
+/// Pictures and sound of a player.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// The sum of each frame, as it is decoded.
@@ -109,7 +109,7 @@ pub fn publish(clip: &str, transport: &str, url: &str, is_paced: bool) -> Comman
     command
 }
 
-/// What one ffmpeg gets that another one publishes a clip to, without a server between them.
+/// The output of one ffmpeg that plays from another one, without a server between them.
 pub fn without_server(site: &Site, clip: &str, has_sound: bool) -> Shown {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("its number");
@@ -124,7 +124,7 @@ pub fn without_server(site: &Site, clip: &str, has_sound: bool) -> Shown {
     })
 }
 
-/// Whether somebody listens there, asked without connecting.
+/// True if a socket listens there; no connection is made.
 fn listens(address: SocketAddr) -> bool {
     let wanted = format!(":{:04X} 00000000:0000 0A ", address.port());
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("/proc");
@@ -148,8 +148,9 @@ pub fn gstreamer_publish(clip: &str, transport: &str, url: &str) -> Command {
     ))
 }
 
-/// One that plays pictures into a file, and sound into another one. GStreamer's sinks leave out what comes later than the
-/// recording is long, counted from about when it was asked for: behind `single-segment` that is not known.
+/// One that plays pictures into a file, and sound into another one. GStreamer's sinks leave out what comes
+/// later than the recording is long, counted from about when it was asked for: behind `single-segment` that
+/// is not known.
 pub fn gstreamer_play(url: &str, transport: &str, seen: &str, heard: Option<&str>) -> Command {
     let mut text = format!(
         "rtspsrc name=from location={url} protocols={transport} \
@@ -166,22 +167,23 @@ pub fn gstreamer_play(url: &str, transport: &str, seen: &str, heard: Option<&str
     gstreamer(&text)
 }
 
-/// Whether GStreamer has cancelled at its end what another thread of its own was sending there (1.22); by then it has
-/// sent or got all there is.
+/// True if GStreamer has cancelled at its end a send of another thread of its own (1.22). By then it has sent
+/// or received everything.
 pub fn has_cut_itself(ended: &Outcome, sending: &str) -> bool {
     let is_there = ended.err.contains(sending);
     let cut = "Could not send message. (Received end-of-file)";
     is_there && ended.err.contains(cut)
 }
 
-/// That a player of GStreamer has ended as it should. It tells its source to pause and to close at one time.
+/// Checks that a player of GStreamer has ended as it should. It tells its source to pause and to close at one
+/// time.
 #[track_caller]
 pub fn has_played(ended: &Outcome) {
     let is_cut = ended.code == 1 && has_cut_itself(ended, "gst_rtspsrc_pause ()");
     assert!(ended.code == 0 || is_cut, "{ended:?}");
 }
 
-/// What is in a file of frames without times.
+/// Frames in a file of frames without times.
 pub fn bare_frames(path: &str) -> Vec<String> {
     frames(&["-f", "h264", "-i", path])
 }

@@ -21,7 +21,7 @@ pub fn publisher(address: SocketAddr, kbit: u64) -> Client {
     client
 }
 
-/// So many blocks of packets from a number and a time on, so many milliseconds of the recording each block.
+/// Packets for `blocks` blocks, from a number and a time on, with this many milliseconds in each block.
 pub fn packets(first: u64, blocks: u64, from_ms: u64, block_ms: u64) -> Vec<Vec<u8>> {
     let numbers = 0..blocks * PACKETS_IN_BLOCK;
     numbers
@@ -42,7 +42,7 @@ pub fn number(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
 }
 
-/// So many packets have been recorded, and all is sound.
+/// Checks that this many packets have been recorded, and that the recording is sound.
 pub fn whole(site: &Site, packets: usize) {
     let found = site.json(&["recording", "check", "cam", "1"]);
     assert_eq!(

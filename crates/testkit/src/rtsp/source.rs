@@ -105,7 +105,7 @@ pub fn connected(more: &str, options: &[&str]) -> (Site, Ready, SocketAddr, Came
     (site, server, address, camera, visit)
 }
 
-/// The same of one that plays.
+/// As [`connected`], with a camera that plays.
 pub fn called(transport: &str) -> (Site, Ready, SocketAddr, Camera, Visit) {
     let mut all = connected("", &["--transport", transport]);
     all.4.plays(&sdp(800));

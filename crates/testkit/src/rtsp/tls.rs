@@ -54,7 +54,7 @@ pub fn write(path: &Path, text: &str, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
 }
 
-/// What the configuration says of TLS.
+/// Configuration of TLS.
 pub const TLS: &str = "tls_listen = \"0\"\ncertificate = \"tls.pem\"\nkey = \"tls.key\"\n";
 
 /// A site whose server has RTSP with and without TLS.
@@ -64,7 +64,7 @@ pub fn with_tls(site: &Site, more: &str) -> Certificate {
     certificate
 }
 
-/// The same with that certificate.
+/// As [`with_tls`], with that certificate.
 pub fn with_certificate(site: &Site, certificate: &Certificate, more: &str) {
     write_out(site, certificate);
     with_rtsp(site, &format!("{TLS}{more}"));

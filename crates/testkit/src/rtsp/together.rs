@@ -176,7 +176,7 @@ impl Came {
     }
 }
 
-/// The same until so many frames of one of them have come, or that has ended.
+/// As [`comes`], until this many frames of one track have come, or that one has ended.
 pub fn comes_on(client: &mut Client, channel: u8, frames: usize) -> ([Came; 2], Vec<usize>) {
     let is_it = |tracks: &[Came; 2]| {
         let of = &tracks[usize::from(channel / 2)];
@@ -185,7 +185,8 @@ pub fn comes_on(client: &mut Client, channel: u8, frames: usize) -> ([Came; 2], 
     comes_until(client, is_it)
 }
 
-/// What comes of both until so many frames of each have come, or both have ended; and the order in which frames came.
+/// Frames of both tracks, until this many of each have come or both have ended; and the order in which frames
+/// came.
 pub fn comes(client: &mut Client, frames: usize) -> ([Came; 2], Vec<usize>) {
     comes_until(client, |tracks| {
         tracks
@@ -217,8 +218,8 @@ pub fn comes_until(
     (tracks, order)
 }
 
-/// That frames of both are as far apart by the sender's clock as they were recorded, and `speed` times as close where
-/// they are played so many times as fast.
+/// Checks that frames of both tracks are as far apart by the sender's clock as in the recording, divided by
+/// `speed`.
 #[track_caller]
 pub fn are_as_they_were(site: &Site, tracks: &[Came; 2], speed: i128) {
     let frame_ns = 1_000_000_000 / i128::from(FRAMES_PER_SECOND);
@@ -261,8 +262,8 @@ pub fn are_over(site: &Site, volume: &str, frames: u32) {
     });
 }
 
-/// That what came of the other one is one source, as far from the master's frames as its recordings were: in that which
-/// began then the frames from that one on.
+/// Checks that the other track's packets have one source, and that its frames are as far from the master's as
+/// in its recordings: from the recording that began then, the frames from that one on.
 #[track_caller]
 pub fn goes_on_in_time(tracks: &[Came; 2], master_begun: u64, others: &[(u64, u32)]) {
     let [master, other] = tracks;
@@ -284,8 +285,8 @@ pub fn goes_on_in_time(tracks: &[Came; 2], master_begun: u64, others: &[(u64, u3
     assert!(other.sources.iter().all(|ssrc| *ssrc == source));
 }
 
-/// Sixteen seconds in `cam`, and in `other` frames from 0 (so many), 2,000 and 1,000 on that were made one after another
-/// meanwhile; the second ones are something else.
+/// Sixteen seconds in `cam`, and in `other` frames from 0 (so many), 2,000 and 1,000 on that were made one
+/// after another meanwhile; the second ones are something else.
 pub fn come_back(frames: u32) -> (Site, Ready, SocketAddr) {
     let (site, serve, address) = site();
     let mut master = Camera::records(address, "cam", 4_294_900_000);

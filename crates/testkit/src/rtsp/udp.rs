@@ -30,14 +30,14 @@ impl Pair {
         Self { rtp, rtcp }
     }
 
-    /// What SETUP is asked for.
+    /// Transport header of SETUP.
     pub fn transport(&self) -> String {
         let [rtp, rtcp] =
             [&self.rtp, &self.rtcp].map(|of| of.local_addr().expect("it is bound").port());
         format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}\r\n")
     }
 
-    /// What was answered to that: from here on both ends know each other.
+    /// Takes the answer to SETUP: from here on both ends know each other.
     pub fn agreed(&self, server: SocketAddr, said: &Said) {
         let ports = said
             .header("Transport")
@@ -84,7 +84,7 @@ impl Pair {
         self.rtp.send(packet).expect("it is sent");
     }
 
-    /// Where packets come, and where reports of them do.
+    /// Sockets of packets and of reports.
     pub fn sockets(&self) -> [&UdpSocket; 2] {
         [&self.rtp, &self.rtcp]
     }
@@ -101,7 +101,7 @@ impl Pair {
     }
 }
 
-/// Who records to `cam`, in its connection or by UDP.
+/// A publisher to `cam`, in its connection or by UDP.
 pub struct Publisher {
     pub client: Client,
     pair: Option<Pair>,

@@ -9,7 +9,7 @@ use super::{DISK_MIB, Site, read};
 /// One block of metadata.
 pub const BLOCK: usize = 4096;
 
-/// Where the second copy of a disk's superblock begins.
+/// Start of the second copy of a disk's superblock.
 pub const SECOND_COPY: u64 = DISK_MIB * (1 << 20) - BLOCK as u64;
 
 /// Changes a block of a disk.
@@ -56,7 +56,7 @@ pub fn make_newer(disk: &Path, at: u64) {
     });
 }
 
-/// Where the two copies of the volume table begin, on the first disk.
+/// Starts of the two copies of the volume table, on the first disk.
 pub const TABLES: [u64; 2] = [65_536, 557_056];
 
 /// A record of the metadata log, as far as docs/design/format.md describes its header.

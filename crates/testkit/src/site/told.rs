@@ -1,4 +1,4 @@
-//! What every error must say, to people and to programs.
+//! Contents of every error, for people and for programs.
 
 use serde_json::Value;
 

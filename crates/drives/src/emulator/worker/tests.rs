@@ -48,7 +48,7 @@ fn nothing_is_over_before_it_is_due() {
 fn waiter_is_called_earlier_by_the_time_it_needs_to_wake() {
     let first = Lead::new(None).get().get();
     let mut state = two_done();
-    // It looks for both at once, 10 and 1,000 us after they were to be called.
+    // The waiter looks for both at once, 10 and 1,000 us after they were to be called.
     state.finished[1].called_at = Some(Time(1_000_040 - 10_000));
     assert_eq!(taken(&mut state, 1_000_040).0.len(), 2);
     assert_eq!(state.lead.get().get(), first + 40_000 - 200 - 200);

@@ -1,4 +1,4 @@
-//! What a description must be for the model's arithmetic to hold.
+//! Conditions on a description, so that the model's arithmetic holds.
 
 use super::{File, Mechanics, Read, ReadPolicy, Seek, SpecError, Write};
 

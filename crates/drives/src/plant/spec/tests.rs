@@ -1,4 +1,4 @@
-//! What a description of a drive has to be.
+//! Conditions on a drive's description.
 
 use super::*;
 
