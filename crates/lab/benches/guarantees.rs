@@ -1,5 +1,5 @@
-//! What the schedulers promise and what best effort pays for it, on simulated drives in virtual
-//! time: the runs of `lab::run::experiments`, ten minutes each. Prints a table.
+//! The schedulers' promises, and their price for best effort, on simulated drives in virtual time: the runs
+//! of `lab::run::experiments`, ten minutes each. Prints a table.
 
 use std::io::{self, Write as _};
 
@@ -13,7 +13,7 @@ use sched::policy::Policy;
 use sched::units::Nanos;
 
 const SEED: u64 = 2026;
-/// What a pool keeps for best effort unless it is told otherwise.
+/// A pool's default floor for best effort.
 const FLOOR_PERCENT: u64 = 5;
 const TEN_MINUTES: Nanos = Nanos::from_secs(600);
 
@@ -97,7 +97,7 @@ fn row(
     }))
 }
 
-/// What `exact` takes of the others' means, for the loads that there is a goal for.
+/// Means under `exact` relative to the others, for the loads with a goal.
 fn ratios(out: &mut impl io::Write, means: &[Mean]) -> io::Result<()> {
     writeln!(
         out,

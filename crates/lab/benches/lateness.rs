@@ -1,8 +1,8 @@
-//! How late this host completes the requests of an emulated drive.
-//! `cargo bench -p clockwise-lab --bench lateness -- [SECONDS]`
+//! Lateness of this host with the requests of an emulated drive. `cargo bench -p clockwise-lab --bench
+//! lateness -- [SECONDS]`
 //!
-//! One drive at work, with data: reads and writes of each size by turns, at places all over it. What is
-//! written goes to a few places, so that it stays in the host's memory.
+//! One drive at work, with data: reads and writes of each size by turns, at places all over it. Writes go to
+//! a few places, so that their data stays in the host's memory.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 use sched::request::Op;
 use sched::units::{Bytes, Nanos, Sector, SectorCount};
 
-/// What is asked for by turns.
+/// Sizes of requests, by turns.
 const SIZES: [Bytes; 4] = [
     Bytes::from_kib(4),
     Bytes::from_kib(64),
@@ -27,15 +27,15 @@ const SIZES: [Bytes; 4] = [
     Bytes::from_mib(8),
 ];
 
-/// How long unless told otherwise.
+/// Default length.
 const SECONDS: u64 = 10;
 
-/// Where writes may begin: so many places.
+/// Number of places where writes begin.
 const WRITTEN_PLACES: u64 = 16;
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// How late requests were, by direction and size, in nanoseconds.
+/// Lateness of requests by direction and size, in nanoseconds.
 type Lateness = BTreeMap<(&'static str, Bytes), Histogram<u64>>;
 
 fn main() -> Result<(), AnyError> {

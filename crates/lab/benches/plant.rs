@@ -1,4 +1,4 @@
-//! How fast a plant serves requests: what a simulation of a drive costs.
+//! Speed of a plant: the cost of simulating a drive.
 
 #![allow(missing_docs, reason = "criterion's macros document nothing")]
 

@@ -11,8 +11,8 @@
 //! REAL_TIME_SECONDS=60 REAL_TIME_LOADS=mixed,quantum-atlas-ii,hdd-8tb-7200 ...
 //! ```
 //!
-//! A stream stays within its first blocks, so that the data fits into memory: where on the platters
-//! that is, and what was promised for all of its region, is as in virtual time.
+//! A stream stays within its first blocks, so that the data fits into memory. Positions on the platters, and
+//! the promise for the whole region, are as in virtual time.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -47,27 +47,27 @@ const MIXED: &str = "mixed";
 
 const SECONDS: u64 = 600;
 
-/// How long after each other the schedulers begin. Where two of them decide the same, their drives would otherwise
-/// move the data of every block at the same instants, and of more drives than there are processors the
-/// same one would always be late. A third of what a block takes on either drive.
+/// Time between the starts of two schedulers. Schedulers that decide alike would otherwise move the data of
+/// every block at the same instants; with more drives than processors, the same drive would always be late. A
+/// third of a block's time on either drive.
 const STAGGER: Nanos = Nanos::from_millis(60);
 
 const MINUTE: Nanos = Nanos::from_secs(60);
 
-/// How long drives and dispatchers may take until they are ready.
+/// Longest time until drives and dispatchers are ready.
 const PREPARED_WITHIN: Nanos = Nanos::from_secs(1);
 
-/// How many blocks of its region a stream goes through before it begins again.
+/// Blocks of its region that a stream goes through before it begins again.
 const BLOCKS_KEPT: u64 = 2;
 
 /// The mean best-effort latency to stay under with mixed deadlines.
 const MIXED_MEAN_MS_MAX: f64 = 165.0;
 
-/// How long after the last request of a script its answers are waited for. Where delta-L is too short
-/// for a best-effort request, that is never served.
+/// Longest wait for answers after the last request of a script. A best-effort request that is longer than
+/// delta-L is never served.
 const ANSWERS_WITHIN: Nanos = Nanos::from_secs(30);
 
-/// How many requests may be queued.
+/// Most queued requests.
 const QUEUE_MAX: usize = 4_096;
 
 /// With so many in flight, best effort is not submitted any more and counts as never served: a
@@ -84,7 +84,7 @@ struct Outcome {
     denied: Denied,
 }
 
-/// What came of best effort.
+/// Results of best effort.
 struct BestEffort {
     /// In nanoseconds.
     latency: Histogram<u64>,
@@ -199,7 +199,7 @@ fn admit(experiment: &Experiment, disk: &DispatcherHandle, begin: Time) -> Resul
     Ok(())
 }
 
-/// Who submits an experiment's requests.
+/// The client that submits an experiment's requests.
 struct Client {
     disk: DispatcherHandle,
     account: Account,
@@ -304,7 +304,7 @@ impl Client {
     }
 }
 
-/// Where a request goes: streams go round in the first blocks of their regions.
+/// Position of a request: streams go round in the first blocks of their regions.
 fn confined(experiment: &Experiment, wanted: Wanted) -> Sector {
     let Class::Stream(TaskId(index)) = wanted.class else {
         return wanted.start;

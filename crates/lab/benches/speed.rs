@@ -1,4 +1,4 @@
-//! How fast the lab is: CELLO's day on the thesis's three disks, on one core, under `exact`. Prints a table.
+//! Speed of the lab: CELLO's day on the thesis's three disks, on one core, under `exact`. Prints a table.
 
 use std::io::{self, Write as _};
 use std::time::Instant;
@@ -8,8 +8,8 @@ use sched::disk::OverPrediction;
 use sched::policy::Policy;
 
 const SEED: u64 = 1;
-/// Of so many rounds the fastest counts: whatever else the machine does makes the others slower, by up to twice
-/// where it is shared.
+/// Rounds, of which the fastest counts: other work on the machine slows the others, by up to twice on a
+/// shared machine.
 const ROUNDS: usize = 7;
 /// None, a sixth of what can be admitted, half, all but a little, all.
 const PAIRS: [usize; 5] = [0, 4, 12, 20, 24];

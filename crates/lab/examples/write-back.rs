@@ -1,8 +1,8 @@
-//! How long reads wait beside write-back: one drive of the demo in virtual time,
-//! `write-back [SECONDS] [KIB]`, with so much write-back at once every 2.5 s on average.
+//! Waits of reads beside write-back: one drive of the demo in virtual time. `write-back [SECONDS] [KIB]`: KIB
+//! of write-back come at once, every 2.5 s on average.
 //!
-//! Not an [`Experiment`](lab::run::Experiment): those tell one latency for all of best effort, and here the
-//! question is who pays for whom.
+//! This is no [`Experiment`](lab::run::Experiment), because those report one latency for all of best effort.
+//! Here reads, single writes and write-back are told apart.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -32,7 +32,7 @@ const RATE: u64 = 4_000_000;
 const READERS: usize = 12;
 const DESKS: usize = 19;
 const WRITE_BACK_EVERY: u64 = 2_500_000_000;
-/// What the file system writes at once, in KiB, each as likely as the others.
+/// Sizes of write-back, in KiB, each equally likely.
 const SIZES_KIB: [u64; 5] = [4, 16, 64, 256, 1_024];
 
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ enum Event {
     Look,
 }
 
-/// Who waits.
+/// Kind of client that waits.
 #[derive(Clone, Copy, PartialEq)]
 enum Waits {
     Stream(u64),
@@ -60,13 +60,13 @@ struct Run {
     end: Time,
     write_back_kib: u64,
     period: Nanos,
-    /// Who asked, and when, by request.
+    /// Kind and time of each request.
     waiting: BTreeMap<u64, (Waits, Time)>,
     on_disk: Option<Dispatch>,
     look: Option<Time>,
     next_id: u64,
     missed: u64,
-    /// Of reads, single writes and write-back.
+    /// Latencies of reads, single writes and write-back.
     latencies: [Vec<Nanos>; 3],
 }
 

@@ -10,8 +10,8 @@
 //!
 //! # Deliberately absent
 //!
-//! Completeness: `crates/sched/tests/sched/exhaustive` visits every state of small sets. Positions and mechanics: what the
-//! rules are about is time.
+//! Completeness: `crates/sched/tests/sched/exhaustive` visits every state of small sets. Positions and
+//! mechanics: what the rules are about is time.
 
 mod attack;
 mod case;
@@ -38,29 +38,29 @@ pub use gantt::gantt;
 use play::{Game, TaskSet};
 pub use play::{Happening, Step, replay};
 
-/// What to try.
+/// Options of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The rule.
     pub scheduler: Policy,
-    /// How many admitted sets.
+    /// Number of admitted sets.
     pub sets: u64,
     /// Decides everything that is random.
     pub seed: u64,
-    /// What the arm's way adds to jobs. Sets with less slack than the way back are not admitted.
+    /// Extra time of jobs for the arm's way. Sets with less slack than the way back are not admitted.
     pub way: Way,
-    /// How many at a time.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Findings {
     /// Sets tried, all of them admitted.
     pub sets: u64,
     /// Sets with which a job was late.
     pub sets_with_misses: u64,
-    /// Of these, the first, by its number from 1.
+    /// Number of the first set with a miss, from 1.
     pub first_miss: Option<u64>,
     /// The smallest case that was found.
     pub smallest: Option<Case>,
@@ -69,7 +69,7 @@ pub struct Findings {
 /// Sets that a thread takes at a time.
 const BATCH: u64 = 64;
 
-/// The tasks with their Delta-L. What is not admitted has none.
+/// The tasks with their Delta-L. A set that is not admitted has none.
 fn set_of(tasks: Vec<CaseTask>, way: Way) -> TaskSet {
     admitted(&tasks, way).map_or(
         TaskSet {
@@ -184,7 +184,7 @@ pub fn search(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Findings {
     }
 }
 
-/// How large a case is to read: tasks, then events, then numbers.
+/// Size of a case for its reader: tasks, then events, then numbers.
 fn size(case: &Case) -> (usize, usize, u64) {
     let numbers = case
         .task

@@ -21,13 +21,13 @@ const SEED: u64 = 1_999;
 /// A figure of the thesis beside the simulated one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
-    /// As stated, in milliseconds.
+    /// Stated value, in milliseconds.
     pub stated_ms: f64,
-    /// As simulated, in milliseconds.
+    /// Simulated value, in milliseconds.
     pub simulated_ms: f64,
-    /// How far apart they may be, in milliseconds. `None`: reported only, see the text.
+    /// Largest allowed difference, in milliseconds. `None`: reported only, see the text.
     pub tolerance_ms: Option<f64>,
 }
 
@@ -38,7 +38,7 @@ impl Point {
         self.simulated_ms - self.stated_ms
     }
 
-    /// Whether it is within its tolerance, if it has one.
+    /// True if it is within its tolerance; `None` without one.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.tolerance_ms
@@ -51,7 +51,7 @@ impl Point {
 pub struct Section {
     /// The heading.
     pub title: &'static str,
-    /// What to know about it.
+    /// Remarks.
     pub text: &'static str,
     /// The figures.
     pub points: Vec<Point>,

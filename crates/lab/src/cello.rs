@@ -1,24 +1,24 @@
-//! Best-effort load like that of CELLO on 1 June 1992, whose trace is not public: made from what the thesis tells
-//! of it (section 6.5 and chapter 7).
+//! Best-effort load like that of CELLO on 1 June 1992, whose trace is not public. It is generated from the
+//! thesis's description (section 6.5 and chapter 7).
 //!
-//! # What is met exactly
+//! # Met exactly
 //!
-//! How many requests each of the eight disks had, in the day and in the busy 1,300 seconds; the most that one had
-//! in a minute of the day, and in a second of the busy period.
+//! The number of requests of each of the eight disks, in the day and in the busy 1,300 seconds; the largest
+//! number for one disk in a minute of the day, and in a second of the busy period.
 //!
-//! # What is met on average
+//! # Met on average
 //!
 //! 44 % reads; 7.7 % of reads and 6.3 % of writes that begin where the request before them on their disk ended; about
 //! 16 % of requests less than a millisecond after the one before them on their disk (the thesis: 10 to 20 %), and
 //! 78 % less than 40 ms (80 %). A disk that takes 25.9 ms for each has 15 requests queued when another comes, with a
 //! deviation of 48 (8.9 and 36.0 over the two months of the trace, of which this is the busiest day).
 //!
-//! # What is a guess
+//! # Guessed
 //!
 //! The thesis says of sizes that most are 8 KB, and nothing of places. Here 80 % are; places are drawn
-//! around a few spots of each disk, as file systems have them, and the rest from the whole disk. How busy minutes
-//! follow each other is not known either: they are drawn from a log-normal distribution as wide as the peak
-//! demands, with neighbours alike. How requests follow each other within a minute is in [`arrivals`].
+//! around a few spots of each disk, as file systems have them, and the rest from the whole disk. The order of
+//! busy minutes is not known either: they are drawn from a log-normal distribution as wide as the peak
+//! demands, with neighbours alike. [`arrivals`] has the order of requests within a minute.
 
 mod arrivals;
 mod shape;
@@ -34,7 +34,7 @@ use sched::units::{Bytes, Nanos, Time};
 use crate::dice::Dice;
 use crate::trace::TraceRequest;
 
-/// What a disk was asked for in a period.
+/// Requests to a disk in a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskLoad {
     /// Requests in the whole period.
@@ -46,9 +46,9 @@ pub struct DiskLoad {
 /// A part of the trace of which the thesis has numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Period {
-    /// How long it is in slots.
+    /// Length in slots.
     pub slots: u64,
-    /// That in which peaks were counted.
+    /// Length of the slots in which peaks were counted.
     pub slot: Nanos,
     /// The eight disks.
     pub disks: [DiskLoad; 8],
@@ -102,7 +102,7 @@ impl Period {
         }
     }
 
-    /// How long it is.
+    /// Length.
     #[must_use]
     pub fn length(&self) -> Nanos {
         Nanos(self.slots * self.slot.get())
@@ -133,7 +133,7 @@ impl Period {
     }
 }
 
-/// How many of a thousand of either begin where the one before ended.
+/// Per mille of reads, and of writes, that begin at the end of the request before.
 const SEQUENTIAL_READS_PERMILLE: u64 = 77;
 const SEQUENTIAL_WRITES_PERMILLE: u64 = 63;
 
@@ -153,7 +153,7 @@ struct Source {
     disk_bytes: u64,
     dice: Dice,
     spots: Vec<u64>,
-    /// Where the request before ended.
+    /// End of the request before.
     next: u64,
 }
 

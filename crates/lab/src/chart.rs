@@ -5,7 +5,7 @@ use std::ops::Range;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
-/// How an axis is divided.
+/// Division of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// Evenly.
@@ -17,9 +17,9 @@ pub enum Scale {
 /// An axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// What it shows, with the unit.
+    /// The quantity, with the unit.
     pub label: String,
-    /// How it is divided.
+    /// Its division.
     pub scale: Scale,
 }
 
@@ -46,20 +46,20 @@ impl Axis {
 /// A curve.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Curve {
-    /// What it shows.
+    /// The quantity.
     pub name: String,
     /// From left to right.
     pub points: Vec<(f64, f64)>,
-    /// Which of the [`COLOURS`], counted round.
+    /// Index into [`COLOURS`], modulo their number.
     pub colour: usize,
-    /// Whether it is a bound or an aid, not a result.
+    /// True for a bound or an aid, false for a result.
     pub is_aid: bool,
 }
 
 /// A picture with axes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// The subject.
     pub title: String,
     /// To the right.
     pub x: Axis,

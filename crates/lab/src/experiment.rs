@@ -1,5 +1,5 @@
-//! Experiments of one's own: a file says which drives, what lies on them, which streams, what is done beside them, and
-//! under which schedulers; each is run under all of these with more and more streams.
+//! Experiments of one's own: a file says which drives, what lies on them, which streams, what is done beside
+//! them, and under which schedulers; each is run under all of these with more and more streams.
 //!
 //! The keys are described in `docs/reference/experiment.md`. Everything is run by [`crate::farm`], as the figures of
 //! [`crate::thesis`] are.
@@ -36,21 +36,21 @@ pub use results::{DiskResult, Results, RunResult, SlotResult, StreamResult};
 /// Why an experiment cannot be, or has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// It is not TOML, or has a key too many, too few, or of the wrong type. Says where.
+    /// Not TOML, or an unknown, missing or mistyped key, with its place.
     #[error("{0}")]
     Parse(#[from] toml::de::Error),
-    /// It is well formed and makes no sense.
+    /// Well formed, but without sense.
     #[error("{at}: {problem}")]
     Invalid {
-        /// Where: `stream ‘ro’`, `best_effort 2`, counted from 1 as people do.
+        /// Place: `stream ‘ro’`, `best_effort 2`, counted from 1.
         at: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// A file that it names cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why not.
         error: io::Error,
@@ -58,12 +58,12 @@ pub enum ExperimentError {
     /// A file that it names is no trace.
     #[error("{}: {error}", path.display())]
     Trace {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why not.
         error: TraceError,
     },
-    /// It asks for more streams than there is room for.
+    /// The experiment asks for more streams than fit.
     #[error("there is no room for {load} groups of streams: {error}")]
     Refused {
         /// The first number of groups that is too large.
@@ -93,7 +93,7 @@ struct Run {
     seed: u64,
 }
 
-/// What the runs of one seed share.
+/// State shared by the runs of one seed.
 struct Shared<'a> {
     seed: u64,
     site: Site<'a>,
@@ -101,17 +101,17 @@ struct Shared<'a> {
     end: Time,
 }
 
-/// Of a seed: how many of its runs are to be done, and what they share, from the first of them to the last.
+/// State of a seed: its remaining runs and their shared state, kept from the first to the last.
 struct OfSeed<'a> {
     left: AtomicUsize,
     shared: Mutex<Option<Arc<Shared<'a>>>>,
 }
 
 impl Experiment {
-    /// Reads an experiment. The files that it names are looked for from `folder` on.
+    /// Reads an experiment. Paths in it are relative to `folder`.
     ///
     /// # Errors
-    /// What is wrong with it or with one of those files, and where.
+    /// A fault of the file or of one that it names, with its place.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ExperimentError> {
         let file: File = toml::from_str(text)?;
         file.check()?;
@@ -136,7 +136,7 @@ impl Experiment {
         })
     }
 
-    /// What it says that it is for.
+    /// Its stated purpose.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.file.description
@@ -187,7 +187,7 @@ impl Experiment {
             }
             result
         })?;
-        // As tables have it: by scheduler, load and seed.
+        // Order of tables: by scheduler, load and seed.
         let place = |policy: Policy| self.file.schedulers.iter().position(|of| *of == policy);
         results.sort_by_key(|run: &RunResult| (place(run.scheduler), run.load));
         Ok(Results {

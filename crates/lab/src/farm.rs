@@ -9,10 +9,10 @@
 //!
 //! # Model
 //!
-//! Traces ask at times that do not depend on how they are served, and a stream waits with a disk's blocks for that
-//! disk's buffers only. So the disks of a farm do not depend on each other: each is run on its own, from the first
-//! event to the last, and requests that lie on several disks are put together afterwards. Within a disk, everything that happens at one instant is
-//! delivered before the scheduler decides.
+//! Traces ask at times that do not depend on how they are served, and a stream waits with a disk's blocks for
+//! that disk's buffers only. So the disks of a farm do not depend on each other: each is run on its own, from
+//! the first event to the last, and requests that lie on several disks are put together afterwards. Within a
+//! disk, everything that happens at one instant is delivered before the scheduler decides.
 //!
 //! # Deliberately absent
 //!
@@ -52,12 +52,12 @@ pub struct Disks {
     pub plant: PlantSpec,
     /// The drive as the scheduler knows it.
     pub profile: Arc<DriveProfile>,
-    /// How many.
+    /// Number of sectors.
     pub count: usize,
 }
 
 impl Disks {
-    /// What the profile predicts.
+    /// The profile's predictor.
     #[must_use]
     pub fn predictor(&self) -> Predictor {
         Predictor::new(&self.profile)
@@ -71,12 +71,12 @@ impl Disks {
     }
 }
 
-/// The same drive, whose measured service times are believed: those are percentiles, and requests may take longer.
-/// Blocks twice as large as the largest that were measured count as much longer than these as the last two columns
-/// say.
+/// The drive with its measured service times taken as bounds. They are percentiles, and requests may take
+/// longer. Blocks twice as large as the largest measured ones take longer by the difference of the last two
+/// columns.
 ///
 /// # Errors
-/// When that is no profile.
+/// No valid profile.
 pub fn by_measured_times(profile: &DriveProfile) -> Result<DriveProfile, ProfileError> {
     let mut spec = profile.spec().clone();
     spec.trust_worst_case = true;
@@ -126,7 +126,7 @@ impl Arrivals {
 /// A stream: blocks of a volume, one after another, around and around.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// What it moves through.
+    /// Its blocks.
     pub track: Arc<Track>,
     /// The period that it reserves for a block.
     pub period: Nanos,
@@ -144,7 +144,7 @@ pub struct Stream {
 pub struct Reserved {
     /// Whose.
     pub source: usize,
-    /// So much in each period.
+    /// Disk time in each period.
     pub slice: Nanos,
     /// The period.
     pub period: Nanos,
@@ -157,11 +157,11 @@ pub struct Reserved {
 pub struct FarmRun<'a> {
     /// The disks.
     pub disks: &'a Disks,
-    /// What was admitted to them.
+    /// Streams admitted to them.
     pub admitted: &'a Admitted,
     /// Best effort.
     pub load: &'a Load,
-    /// How each disk is scheduled.
+    /// Options of each disk's scheduler.
     pub config: &'a SchedulerConfig,
     /// Streams ask for nothing after this.
     pub end: Time,

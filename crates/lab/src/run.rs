@@ -60,14 +60,14 @@ pub struct Floor {
     pub period: Nanos,
 }
 
-/// What is to be run.
+/// Specification of a run.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The drive as it is.
     pub plant: PlantSpec,
     /// The drive as the scheduler knows it.
     pub profile: Arc<DriveProfile>,
-    /// How it is scheduled.
+    /// Options of its scheduler.
     pub config: SchedulerConfig,
     /// The streams; all are admitted, or the run is refused.
     pub streams: Vec<StreamLoad>,
@@ -87,7 +87,7 @@ pub enum RunError {
     /// A stream needs more than the whole disk.
     #[error("stream {index}: {error}")]
     Task {
-        /// Which.
+        /// Its index.
         index: usize,
         /// Why.
         error: TaskError,
@@ -95,7 +95,7 @@ pub enum RunError {
     /// A stream is not admitted beside those before it.
     #[error("stream {index} is refused: {refusal}")]
     Refused {
-        /// Which.
+        /// Its index.
         index: usize,
         /// Why.
         refusal: Refusal,
@@ -103,7 +103,7 @@ pub enum RunError {
     /// The scheduler does not take a task that was admitted.
     #[error("stream {index}: {error}")]
     Join {
-        /// Which.
+        /// Its index.
         index: usize,
         /// Why.
         error: JoinError,

@@ -1,4 +1,4 @@
-//! Many runs, on all processors. What is done is kept, so that a sweep can be stopped at any moment and gone on with
+//! Many runs, on all processors. Results are kept, so that a sweep can be stopped at any moment and continued
 //! later.
 
 use std::convert::Infallible;
@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 pub struct KeepError {
-    /// Where.
+    /// The file.
     pub path: PathBuf,
     /// Why not.
     pub error: io::Error,
 }
 
-/// How runs are run.
+/// Options of many runs.
 pub struct Sweep<'a> {
-    /// How many at a time.
+    /// Number of threads.
     pub threads: usize,
-    /// Where results are kept; those that are there already, of the same program, are not measured again.
+    /// Folder of results. Results of the same program that are there already are not measured again.
     pub folder: Option<&'a Path>,
     /// Told how many of how many are done, from any thread.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
@@ -50,10 +50,10 @@ impl Sweep<'_> {
         results
     }
 
-    /// The same, of things that may fail. After one that does no other is begun.
+    /// As `each`, for work that may fail. No work is begun after a failure.
     ///
     /// # Errors
-    /// That of the first, in their order, that was begun and failed.
+    /// The first error, in order of the items.
     pub(crate) fn try_each<T: Send + Sync, E: Send + Sync>(
         &self,
         count: usize,
@@ -85,10 +85,10 @@ impl Sweep<'_> {
             .collect()
     }
 
-    /// The result of that name: as it was kept for this input, or what `work` comes to, which is kept.
+    /// The result of that name: the kept one for this input, or the value of `work`, which is kept.
     ///
     /// # Errors
-    /// That of the work, or of keeping it.
+    /// That of the work, or of keeping its value.
     pub(crate) fn kept<T: Serialize + DeserializeOwned, E: From<KeepError>>(
         &self,
         name: &str,
@@ -107,7 +107,7 @@ impl Sweep<'_> {
     }
 }
 
-/// What tells this program from others that may measure something else.
+/// Identity of this program, against others that may measure something else.
 fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -134,7 +134,7 @@ fn keep<T: Serialize>(path: &Path, input: &str, measured: &T) -> io::Result<()> 
         input,
         measured,
     };
-    // Of its own: another process may be at the same.
+    // A name of this process: another one may be writing the same result.
     let unfinished = path.with_extension(format!("{}.part", std::process::id()));
     std::fs::write(&unfinished, serde_json::to_vec_pretty(&kept)?)?;
     std::fs::rename(unfinished, path)

@@ -82,21 +82,21 @@ const CD: Title = Title {
     periods_ms: [1_488, 2_977, 5_953, 11_907],
 };
 
-/// What admission takes for the longest that a block takes.
+/// Longest time of a block, for admission.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Times {
-    /// What the thesis measured (table 6.4): the 95th percentile or higher. Blocks of 2 MB, which are not in
-    /// the table, as much longer than those of 1 MB as a megabyte is by the last two columns.
+    /// The thesis's measurements (table 6.4): the 95th percentile or higher. Blocks of 2 MB, which are not in
+    /// the table, take longer than those of 1 MB by the difference for a megabyte in the last two columns.
     Printed,
-    /// What cannot be exceeded by the profile's model.
+    /// The bound of the profile's model.
     Bound,
-    /// The same of each block where it lies, from wherever the arm is among the movies; who leaves it elsewhere
-    /// is charged for the way back.
+    /// The bound for each block at its position, from any position of the arm among the movies; a request
+    /// that leaves the arm elsewhere is charged for the way back.
     Near,
-    /// The same, and each block begins with a track.
+    /// As `Near`, and each block begins with a track.
     Tracks,
-    /// The same, and streams of one period are served in sweeps, with their seeks together bounded.
+    /// As `Tracks`, and streams of one period are served in sweeps, with a bound on their seeks together.
     Sweeps,
 }
 
@@ -122,7 +122,7 @@ impl Times {
         }
     }
 
-    /// Whether blocks need what they take where they lie.
+    /// True if blocks reserve the times that they need at their positions.
     fn is_local(self) -> bool {
         matches!(self, Self::Near | Self::Tracks | Self::Sweeps)
     }
@@ -187,7 +187,7 @@ impl Thesis {
         Load::new(requests, &self.site.cello, self.disks.count)
     }
 
-    /// What pairs ask for together, in bytes of media per second.
+    /// Bandwidth of the pairs together, in bytes of media per second.
     #[must_use]
     pub fn bandwidth(pairs: usize) -> BytesPerSecond {
         let of = |index| {
@@ -201,7 +201,7 @@ impl Thesis {
         if pair.is_multiple_of(2) { WG } else { RO }
     }
 
-    /// As many pairs as there is room for, at most `most`; why the next one was refused if there was none for it.
+    /// The largest number of pairs that fit, up to `most`, and the refusal of the next pair.
     #[must_use]
     pub fn admit(&self, most: usize) -> (Admitted, usize, Option<NotAdmitted>) {
         let mut admitted = self.nothing_admitted();

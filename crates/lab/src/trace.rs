@@ -1,10 +1,9 @@
-//! Traces of requests to disks, as others have recorded them: read as a stream, whichever of the usual
-//! formats they are in and whether compressed or not.
+//! Recorded traces of requests to disks: read as a stream, in each of the usual formats, compressed or not.
 //!
 //! A reader yields a request for every transfer of the trace, in order of time, with times that
-//! begin at zero. Requests that are up to a second out of order are put in order. What is in a trace and is no
-//! transfer (a flush, a discard, an opened file) is counted. What is no record of the format at all is an error
-//! that names the line, or is counted and left out if the reader is [lenient](Reader::lenient).
+//! begin at zero. Requests that are up to a second out of order are put in order. Records that are no
+//! transfers (a flush, a discard, an opened file) are counted. A line that is no record of the format is an
+//! error that names the line; a [lenient](Reader::lenient) reader counts it and leaves it out.
 
 mod formats;
 #[doc(hidden)]
@@ -29,20 +28,19 @@ pub struct TraceRequest {
     /// When it was issued; the first request of a trace is issued at zero. In a trace that
     /// [is closed](Timing::Closed), not before the one before it is done and not before this.
     pub at: Time,
-    /// Which disk of the trace: they are numbered from zero in the order in which they are met.
+    /// Disk of the trace: numbered from zero in order of appearance.
     pub device: u32,
     /// The direction.
     pub op: Op,
-    /// Where on the disk, from its beginning.
+    /// Position on the disk, from its beginning.
     pub start: Bytes,
-    /// How much, at least a byte.
+    /// Length, at least a byte.
     pub length: Bytes,
-    /// Whether somebody waited for it. Where a format does not say, a read was waited for and a write
-    /// was not.
+    /// Tells if it was waited for. Where a format does not tell, reads were waited for and writes were not.
     pub urgency: Urgency,
 }
 
-/// What the times of a trace mean.
+/// Meaning of a trace's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timing {
     /// Requests were issued at these times, whatever became of those before them.
@@ -59,12 +57,12 @@ pub enum Format {
     Srt,
     /// DiskSim's ASCII: time in ms, device, block of 512 bytes, blocks, flags of which 1 is a read.
     Disksim,
-    /// That of the traces of Microsoft Research Cambridge: CSV with times in units of 100 ns.
+    /// Format of Microsoft Research Cambridge: CSV with times in units of 100 ns.
     Msr,
-    /// That of the vSCSI traces of CloudPhysics: CSV with times in us and SCSI operation codes.
+    /// Format of CloudPhysics' vSCSI traces: CSV with times in us and SCSI operation codes.
     Vscsi,
-    /// What `blkparse` prints, of which the requests that are queued (`Q`) count, or that are issued (`D`) where
-    /// none is queued.
+    /// Output of `blkparse`. Queued requests (`Q`) count, or issued ones (`D`) in a trace without queued
+    /// ones.
     Blkparse,
     /// An I/O log of fio, version 2 or 3.
     Iolog,
@@ -124,7 +122,7 @@ enum Record<'a> {
     Other,
     /// One that belongs to no request at all: a heading, an empty line.
     Heading,
-    /// What follows is a summary.
+    /// A summary follows.
     End,
 }
 
@@ -139,7 +137,7 @@ struct Raw<'a> {
     urgency: Urgency,
 }
 
-/// Whether somebody waited for a transfer, where the format does not say.
+/// Usual urgency of a transfer, where the format does not tell.
 const fn usual_urgency(op: Op) -> Urgency {
     match op {
         Op::Read => Urgency::Sync,

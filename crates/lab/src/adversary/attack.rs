@@ -47,11 +47,11 @@ impl Pattern {
     }
 }
 
-/// How long a game goes on, in the longest periods of its tasks.
+/// Length of a game, in the longest periods of its tasks.
 const PERIODS: u64 = 12;
-/// Of a hundred best-effort requests, how many are shorter than what would be accepted.
+/// Percentage of best-effort requests that are shorter than the longest accepted one.
 const SHORTER_PERCENT: u64 = 10;
-/// Of a hundred moments at which jobs wait, at how many it is tried how much goes before them.
+/// Percentage of moments with waiting jobs at which the largest number of requests goes before them.
 const BEFORE_PERCENT: u64 = 40;
 
 /// A game's next releases.
@@ -61,7 +61,7 @@ struct Attack<'a, 'b> {
     dice: &'b mut Dice,
     /// By task: when it is going to release a job.
     planned: Vec<Option<u64>>,
-    /// Whether tasks release as often as they may until nothing is queued.
+    /// True if tasks release as often as they may until nothing is queued.
     rushes: bool,
     longest: u64,
 }

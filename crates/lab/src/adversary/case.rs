@@ -21,14 +21,14 @@ pub struct CaseTask {
     pub period: u64,
 }
 
-/// What the arm's way adds to jobs.
+/// Extra time of jobs for the arm's way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Way {
-    /// How much longer a job takes that comes after best effort, as if the arm had been left far from where jobs are.
+    /// Extra time of a job after best effort, as if the arm had been left far from the jobs.
     #[serde(default)]
     pub away: u64,
-    /// Jobs are sweeps of requests that take one each, and the way to where they begin, and the same again is kept for
-    /// the sweep that is interrupted: how long that way is. 0: jobs are requests.
+    /// Jobs are sweeps of requests that take one each, and the way to where they begin, and the same again is
+    /// kept for the sweep that is interrupted: how long that way is. 0: jobs are requests.
     #[serde(default)]
     pub sweep: u64,
 }
@@ -45,7 +45,7 @@ impl Way {
 }
 
 impl CaseTask {
-    /// What admission and the scheduler are told of it; `None`: it is no task.
+    /// Task parameters for admission and the scheduler; `None`: no valid task.
     pub(super) fn params(self, way: Way) -> Option<TaskParams> {
         let params = TaskParams::new(Nanos(self.service), Nanos(self.period)).ok()?;
         (self.service >= way.service_min()).then(|| {
@@ -73,7 +73,7 @@ pub enum Ask {
 pub struct CaseEvent {
     /// When.
     pub at: u64,
-    /// What.
+    /// The request.
     pub ask: Ask,
 }
 
@@ -121,7 +121,7 @@ impl From<CaseEvent> for Line {
 pub struct Case {
     /// The scheduler.
     pub scheduler: Policy,
-    /// How the case was found, for people.
+    /// Origin of the case, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub found: String,
     /// The arm's way.
@@ -129,7 +129,7 @@ pub struct Case {
     pub way: Way,
     /// The tasks.
     pub task: Vec<CaseTask>,
-    /// What is asked for, in order of time.
+    /// Events in order of time.
     #[serde(default)]
     pub event: Vec<CaseEvent>,
 }
@@ -137,15 +137,15 @@ pub struct Case {
 /// Why a file is no case.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
-    /// It is not TOML, or has a key too many, too few, or of the wrong type. Says where.
+    /// Not TOML, or an unknown, missing or mistyped key, with its place.
     #[error("{0}")]
     Parse(#[from] toml::de::Error),
-    /// It is well formed and makes no sense.
+    /// Well formed, but without sense.
     #[error("{at}: {problem}")]
     Invalid {
-        /// Where: `task 1`, `event 3`, counted from 1 as people do.
+        /// Place: `task 1`, `event 3`, counted from 1.
         at: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
 }
@@ -210,7 +210,7 @@ impl Case {
         Ok(())
     }
 
-    /// As a file.
+    /// The text of the case's file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         use std::fmt::Write as _;

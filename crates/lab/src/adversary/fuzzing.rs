@@ -1,4 +1,4 @@
-//! What the fuzz target calls: any bytes at all are a case or an error, and a case that is written is read again.
+//! Entry point of the fuzz target: arbitrary bytes are a case or an error, and a written case is read back.
 
 use super::Case;
 

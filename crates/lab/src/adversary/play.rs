@@ -35,7 +35,7 @@ pub enum Happening {
     BestEffort {
         /// Its length.
         length: u64,
-        /// How many released jobs it goes before.
+        /// Released jobs that it goes before.
         before: usize,
     },
     /// A job has the disk.
@@ -60,30 +60,30 @@ pub enum Happening {
     },
 }
 
-/// What went on at a time.
+/// Something that happened at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// When.
     pub at: u64,
-    /// What.
+    /// The event.
     pub what: Happening,
 }
 
-/// Where the arm has been left.
+/// Position of the arm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Arm {
     AmongJobs,
-    /// Where this task's sweep goes on from.
+    /// At the next request of this task's sweep.
     At(usize),
     Away,
 }
 
-/// What is on the disk.
+/// The service on the disk.
 #[derive(Clone, Copy, Debug)]
 struct OnDisk {
     service: Service,
     until: u64,
-    /// Of a job: its task and deadline.
+    /// Task and deadline of a job.
     job: Option<(usize, u64)>,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Game<'a> {
     pub(super) late: Option<Step>,
 }
 
-/// What the disk was given.
+/// A service that the disk was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Given {
     BestEffort {
@@ -292,7 +292,7 @@ impl<'a> Game<'a> {
 }
 
 impl Game<'_> {
-    /// What goes on the disk of this job, and for how long.
+    /// The next service of this job, and its length.
     fn next_of(&mut self, id: TaskId, key: JobKey) -> (Service, u64) {
         let task = id.0 as usize;
         let (service, owed) = (self.set.tasks[task].service, self.core.away().get());
@@ -318,13 +318,13 @@ impl Game<'_> {
             Arm::At(_) | Arm::AmongJobs => sweep,
         };
         self.arm = Arm::At(task);
-        // As long as it is charged, or longer if it was charged too little.
+        // It takes its charge, or longer if its charge was too small.
         let takes = (planned + owed).max(seek + 1);
         (Service::Swept(id, key, Nanos(planned)), takes)
     }
 }
 
-/// Plays a case again. What went on, and the first job that was late.
+/// Plays a case again. Returns the events, and the first late job.
 #[must_use]
 pub fn replay(case: &Case) -> (Vec<Step>, Option<Step>) {
     let set = super::set_of(case.task.clone(), case.way);

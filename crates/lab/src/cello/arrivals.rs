@@ -10,17 +10,17 @@ use sched::units::{Nanos, Time};
 
 use crate::dice::Dice;
 
-/// How many of a thousand requests read.
+/// Per mille of requests that are reads.
 const READS_PERMILLE: u64 = 440;
 /// Reads in a run, on average, and the time from one to the next.
 const RUN_MEAN: u64 = 12;
 const READ_GAP: Nanos = Nanos::from_millis(25);
 /// Dirty blocks are written every so often.
 const FLUSH_EVERY: Nanos = Nanos::from_secs(30);
-/// Of a thousand writes, how many wait for that; the others come a few at a time.
+/// Per mille of writes that wait for a flush; the others come a few at a time.
 const FLUSHED_PERMILLE: u64 = 250;
 const FEW_MEAN: u64 = 5;
-/// Of a thousand writes that follow another, how many come at once, and how soon the others do on average.
+/// Per mille of following writes that come at once, and the mean delay of the others.
 const AT_ONCE_PERMILLE: u64 = 250;
 const AT_ONCE: Nanos = Nanos::from_millis(1);
 const WRITE_GAP: Nanos = Nanos::from_millis(15);
@@ -94,7 +94,7 @@ impl Flushes {
     }
 }
 
-/// So many writes from `at` on.
+/// A burst of writes from `at` on.
 fn burst(
     mut at: Time,
     count: u64,

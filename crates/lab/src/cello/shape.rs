@@ -1,11 +1,11 @@
-//! How many requests come in each slot of a period.
+//! Number of requests in each slot of a period.
 
 use std::ops::Range;
 
 use super::DiskLoad;
 use crate::dice::Dice;
 
-/// How much of a slot's deviation is that of the one before: busy minutes come together.
+/// Correlation of a slot's deviation with that of the slot before: busy minutes come together.
 const LIKENESS: f64 = 0.8;
 
 /// Halvings of the search for the width of the distribution.
@@ -33,7 +33,7 @@ pub(super) fn counts(
     let peak = load.peak.min(load.requests);
     counts[most] = peak;
     let others = load.requests - peak;
-    // As wide as makes the busiest of the other slots a little less busy than the peak.
+    // The deviation at which the busiest of the other slots is a little less busy than the peak.
     let (mut narrow, mut wide) = (0.0, 64.0);
     for _ in 0..STEPS {
         let width = (narrow + wide) / 2.0;
@@ -99,7 +99,7 @@ fn share_out(total: u64, peak: u64, weights: &[f64], most: usize, counts: &mut [
         counts[slot] = due.saturating_sub(given).min(peak);
         given += counts[slot];
     }
-    // What rounding and the peak have left over goes where it finds room, the busiest first.
+    // The remainder of rounding and peak goes to the busiest slots with room.
     let mut order: Vec<usize> = (0..counts.len()).filter(|slot| *slot != most).collect();
     order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b)));
     for slot in order.into_iter().filter(|slot| weights[*slot] > 0.0) {

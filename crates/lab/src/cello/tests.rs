@@ -1,4 +1,4 @@
-//! That the generator meets the thesis's tables.
+//! Compares the generator with the thesis's tables.
 
 use sched::units::Nanos;
 
@@ -128,8 +128,8 @@ fn queues_are_as_long_as_those_of_the_trace() {
             gaps.len(),
         )
     };
-    // Of the whole trace, two months: 8.9 requests, deviation 36.0; 80 % less than 40 ms apart, and 10 to 20 % less
-    // than 1 ms. This day is the busiest, with 1.7 times the requests of the mean one.
+    // The whole trace of two months has 8.9 requests, deviation 36.0; 80 % less than 40 ms apart, and 10 to
+    // 20 % less than 1 ms. This day is the busiest, with 1.7 times the requests of the mean one.
     assert!((8.0..18.0).contains(&mean), "mean {mean}");
     assert!((30.0..60.0).contains(&deviation), "deviation {deviation}");
     assert!(

@@ -19,15 +19,15 @@ pub(super) struct Frames {
     /// The deviation of a frame's size, of the mean in its scene.
     #[serde(default = "frame_deviation")]
     pub(super) frame_deviation_percent: u64,
-    /// That of the scenes' means.
+    /// Deviation of the scenes' means.
     #[serde(default = "scene_deviation")]
     pub(super) scene_deviation_percent: u64,
-    /// How long scenes are on average.
+    /// Mean length of scenes.
     #[serde(default = "scene")]
     pub(super) scene_s: u64,
 }
 
-/// What is reserved is a tenth more than the mean.
+/// A tenth more than the mean is reserved.
 const fn mean() -> u64 {
     91
 }

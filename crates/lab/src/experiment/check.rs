@@ -1,4 +1,4 @@
-//! What a file may say: limits, and names that have to be there.
+//! Checks the values of a file: limits, and names that must exist.
 
 use std::collections::HashSet;
 

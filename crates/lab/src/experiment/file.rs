@@ -48,13 +48,13 @@ fn all_schedulers() -> Vec<Policy> {
     Policy::ALL.to_vec()
 }
 
-/// How many groups of streams are admitted, run by run.
+/// Number of admitted groups of streams, run by run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(untagged, expecting = "a list of numbers of groups, or \"until-full\"")]
 pub(super) enum Loads {
     Listed(Vec<usize>),
     Named(NamedLoads),
-    /// As many as there is room for, in steps.
+    /// The largest number that fits, in steps.
     #[default]
     #[serde(skip)]
     Default,
@@ -85,35 +85,36 @@ pub(super) struct DisksOf {
     pub(super) extents: Extents,
 }
 
-/// What admission takes for the longest that a block takes.
+/// Longest time of a block, for admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum AdmissionBy {
-    /// What cannot be exceeded on a drive of the profile, from wherever the arm may be.
+    /// The bound for a drive of the profile, from any position of the arm.
     #[default]
     Bound,
     /// The profile's table of measured times, which may be percentiles.
     Measured,
-    /// What cannot be exceeded where the blocks lie; who leaves the arm elsewhere pays for the way back.
+    /// The bound at the position of the blocks; a request that leaves the arm elsewhere pays for the way
+    /// back.
     Near,
-    /// The same, and streams of one period are served in sweeps, with their seeks together bounded.
+    /// As `near`, and streams of one period are served in sweeps, with a bound on their seeks together.
     Sweeps,
 }
 
-/// Where the extents of volumes go.
+/// Places of the extents of volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Extents {
-    /// Where a pool puts them: to the disks in turn, one behind the other.
+    /// As in a pool: on the disks in turn, one behind the other.
     #[default]
     InTurn,
-    /// The same, and those of volumes with streams begin with a track.
+    /// As in a pool, and extents of volumes with streams begin with a track.
     Tracks,
     /// To the same disks, but anywhere there.
     Random,
 }
 
-/// How each disk is scheduled, beside the scheduler's name.
+/// Options of each disk's scheduler, beside the scheduler's name.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SchedulerOf {
@@ -131,10 +132,10 @@ pub(super) struct SchedulerOf {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BandOf {
-    /// Where it begins; default: where the one before it ends.
+    /// First zone; default: the end of the one before.
     pub(super) from_zone: Option<usize>,
     pub(super) from_sector: Option<u64>,
-    /// How long it is; default: up to where the next begins, or to the end.
+    /// Length; default: up to the next one, or to the end.
     pub(super) sectors: Option<u64>,
     pub(super) extent_kib: u64,
     pub(super) volume: Vec<VolumeOf>,
@@ -148,7 +149,7 @@ pub(super) struct VolumeOf {
     /// The disks that it lies on, in turn; none: all.
     #[serde(default)]
     pub(super) disks: Vec<usize>,
-    /// So many alike, `name-0` and so on.
+    /// Number of equal ones, `name-0` and so on.
     pub(super) count: Option<usize>,
 }
 
@@ -203,17 +204,17 @@ pub(super) struct Group {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BestEffortOf {
-    /// What its devices are here.
+    /// Volumes for the trace's devices.
     pub(super) volumes: Vec<String>,
     pub(super) cello: Option<Cello>,
     pub(super) trace: Option<TraceOf>,
     pub(super) random: Option<RandomOf>,
-    /// As fast as it was, in percent.
+    /// Speed, in percent.
     #[serde(default = "hundred")]
     pub(super) speed_percent: u64,
 }
 
-/// Which part of CELLO's day.
+/// Part of CELLO's day.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Cello {
@@ -232,10 +233,10 @@ pub(super) struct TraceOf {
     pub(super) lenient: bool,
     /// Only these devices of it, in this order; default: all, in the order in which they are met.
     pub(super) devices: Option<Vec<String>>,
-    /// What is before this is left out, and this becomes the beginning.
+    /// The part before this time is left out, and this becomes the beginning.
     #[serde(default)]
     pub(super) from_s: u64,
-    /// So much of it; default: all.
+    /// Length; default: all.
     pub(super) for_s: Option<u64>,
     /// For a trace whose times are those between requests alone: how long each took.
     pub(super) took_us: Option<u64>,
@@ -257,7 +258,7 @@ pub(super) struct RandomOf {
     pub(super) sizes_kib: Vec<u64>,
     #[serde(default = "hundred")]
     pub(super) read_percent: u64,
-    /// Whether somebody waits for writes.
+    /// True if writes are waited for.
     #[serde(default)]
     pub(super) sync_writes: bool,
 }

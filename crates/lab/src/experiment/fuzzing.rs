@@ -1,10 +1,10 @@
-//! What the fuzz target calls: any bytes at all are an experiment or an error that says where.
+//! Entry point of the fuzz target: arbitrary bytes are an experiment, or an error with its place.
 
 use std::path::Path;
 
 use super::{Experiment, ExperimentError};
 
-/// The bytes are the file of an experiment. What it names is nowhere.
+/// The bytes are the file of an experiment. The files that it names do not exist.
 pub fn experiment(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

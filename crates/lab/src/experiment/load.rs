@@ -101,7 +101,7 @@ impl Source<'_> {
         })
     }
 
-    /// How long each request took that is not in the times of the trace.
+    /// Service time of each request that is not in the times of the trace.
     fn took(&self, format: Format, timing: Timing) -> Result<Nanos, ExperimentError> {
         match (timing, self.of.took_us) {
             (Timing::Open, None) => Ok(Nanos::ZERO),
@@ -143,7 +143,7 @@ impl Source<'_> {
         Ok((requests, left_out))
     }
 
-    /// Which of so many volumes each device of the trace is; all of them are used.
+    /// The volume of each device of the trace; all volumes are used.
     fn places(
         &self,
         devices: &[&str],

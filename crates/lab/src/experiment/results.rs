@@ -1,4 +1,4 @@
-//! What came of an experiment, as tables.
+//! Results of an experiment, as tables.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,22 +11,22 @@ use super::Run;
 use crate::farm::{Admitted, FarmOutcome};
 use crate::thesis::{Latency, Measured, Split};
 
-/// What came of a stream.
+/// Results of a stream.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StreamResult {
     /// Its name in the file; several may be of one.
     pub name: String,
-    /// What its period reserves, in bytes per second.
+    /// Bandwidth that its period reserves, in bytes per second.
     pub bytes_per_second: u64,
     /// Blocks served; each of the parts of one that lies in several extents counts.
     pub blocks: u64,
-    /// Of these, how many late.
+    /// Number of late ones.
     pub missed: u64,
     /// The worst lateness.
     pub lateness_max_ms: f64,
 }
 
-/// What a disk's time went into.
+/// Use of a disk's time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DiskResult {
     /// The share of its time that is promised.
@@ -48,7 +48,7 @@ pub struct SlotResult {
     pub source: usize,
     /// The slot, from 0.
     pub slot: usize,
-    /// How many requests.
+    /// Number of requests.
     pub requests: u64,
     /// Their mean latency.
     pub mean_ms: f64,
@@ -56,16 +56,16 @@ pub struct SlotResult {
     pub max_ms: f64,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RunResult {
     /// The scheduler.
     pub scheduler: Policy,
-    /// How many groups of streams.
+    /// Number of groups of streams.
     pub load: usize,
-    /// What was random.
+    /// Seed of the run.
     pub seed: u64,
-    /// Of all disks and streams together.
+    /// Results of all disks and streams together.
     pub measured: Measured,
     /// By stream, in the order in which they joined.
     pub streams: Vec<StreamResult>,
@@ -77,7 +77,7 @@ pub struct RunResult {
     pub slack_ns: Vec<Vec<Option<u64>>>,
 }
 
-/// What came of all runs.
+/// Results of all runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Results {
     /// By scheduler, load and seed.
@@ -87,7 +87,7 @@ pub struct Results {
     /// The length of slots.
     #[serde(rename = "latency_slot_ns")]
     pub slot: Option<Nanos>,
-    /// How far apart slack was looked at.
+    /// Interval between two looks at slack.
     #[serde(rename = "slack_every_ns")]
     pub slack_every: Option<Nanos>,
 }
@@ -286,8 +286,8 @@ impl Results {
         Some(text)
     }
 
-    /// Slack over time, if it was asked for: a row for each time at which it was looked at. Nothing limits it where its
-    /// column is empty.
+    /// Slack over time, if it was asked for: a row for each time at which it was looked at. Nothing limits it
+    /// where its column is empty.
     #[must_use]
     pub fn slack_csv(&self) -> Option<String> {
         let every = self.slack_every?;

@@ -214,7 +214,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// What the first so many groups come to, which all have to be admitted; with their streams' names.
+    /// Admits the first `count` groups, all of which have to fit, and names their streams.
     pub(super) fn admit(
         &self,
         load: usize,

@@ -21,10 +21,10 @@ pub(super) struct DiskTask {
     pub(super) kind: TaskKind,
 }
 
-/// What a lane of a stream is on a disk.
+/// A lane of a stream on a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct StreamTask {
-    /// What its requests are.
+    /// Class of its requests.
     pub(super) class: Class,
     pub(super) stream: usize,
     /// The lane of the stream's track.
@@ -52,7 +52,7 @@ impl Members {
         }
     }
 
-    /// What their task needs on a disk where all streams lie within these sectors.
+    /// Parameters of their task on a disk where all streams lie within these sectors.
     fn params(
         &self,
         within: Option<&Range<Sector>>,
@@ -68,13 +68,13 @@ impl Members {
     }
 }
 
-/// What is on a disk.
+/// Streams of a disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OnDisk {
     pub(super) admission: Admission,
-    /// Where streams lie, if they need what they take there only.
+    /// Sectors of streams, if they reserve only the time that they need there.
     pub(super) within: Option<Range<Sector>>,
-    /// What has to be left for the way there from anywhere.
+    /// Slack that must remain for the way back from anywhere.
     way_back: Nanos,
     /// The periods of streams, where they are served in sweeps.
     pub(super) sweeps: Option<Vec<Members>>,
@@ -166,13 +166,13 @@ impl Admitted {
         admitted
     }
 
-    /// What was admitted.
+    /// The admitted streams.
     #[must_use]
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// How many tasks there are on all disks together.
+    /// Number of tasks on all disks together.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.on_disk.iter().map(|disk| disk.tasks.len()).sum()

@@ -43,17 +43,17 @@ pub enum BandError {
     /// The size of its extents, its own or that of a volume is at fault.
     #[error("{what}: {error}")]
     Volume {
-        /// What was to be made.
+        /// The object that was to be made.
         what: String,
         /// Why not.
         error: VolumeError,
     },
-    /// What was formatted is no pool.
+    /// The formatted disks are no pool.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
-/// Where a volume is.
+/// Places of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedVolume {
     /// Its name.
@@ -91,7 +91,7 @@ impl PlacedVolume {
     }
 }
 
-/// Who starts the pool: it has no other server.
+/// Owner of the pool: it has no other server.
 const OWNER: Owner = [1; 8];
 
 /// Disks that hold what was written to them, in memory; zeros elsewhere.
@@ -133,10 +133,10 @@ impl Medium for Blocks {
 }
 
 impl Band {
-    /// Makes its volumes on so many disks.
+    /// Makes its volumes on `disks` disks.
     ///
     /// # Errors
-    /// What the pool says that it was to be.
+    /// Those of the pool.
     pub fn place(&self, disks: usize) -> Result<Vec<PlacedVolume>, BandError> {
         let sectors = self.sectors.end - self.sectors.start;
         let candidates: Vec<Candidate> = (0..disks)

@@ -21,7 +21,7 @@ struct Run<'a> {
     outcome: DiskOutcome,
 }
 
-/// How disk `number` is scheduled.
+/// Options of the scheduler of disk `number`.
 pub(super) fn config(of: &FarmRun<'_>, number: usize) -> SchedulerConfig {
     SchedulerConfig {
         streams_within: of.admitted.on_disk[number].within.clone(),

@@ -1,4 +1,4 @@
-//! What a disk is asked for, in the order of time: the blocks of streams and the requests of a trace.
+//! Requests to a disk in order of time: the blocks of streams and the requests of a trace.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -136,7 +136,7 @@ impl<'a> Feed<'a> {
         [block, traced].into_iter().flatten().min()
     }
 
-    /// What is asked for at `now` or before.
+    /// The next request at or before `now`.
     pub(super) fn next(&mut self, now: Time) -> Option<Request> {
         if let Some(Reverse((at, lane))) = self.due.peek().copied()
             && at <= now

@@ -15,7 +15,7 @@ pub struct Traced {
     pub at: Time,
     /// The first sector.
     pub start: Sector,
-    /// How many.
+    /// Number of sectors.
     pub count: u32,
     /// The request that it is one of several parts of, by its number; [`WHOLE`] if it is all of one.
     pub part_of: u32,
@@ -23,7 +23,7 @@ pub struct Traced {
     pub source: u16,
     /// The direction.
     pub op: Op,
-    /// Whether somebody waits.
+    /// Tells if it is waited for.
     pub urgency: Urgency,
 }
 
@@ -37,9 +37,9 @@ pub struct Load {
     pub disks: Vec<Vec<Traced>>,
     /// Whose they are.
     pub sources: usize,
-    /// How many requests the trace had.
+    /// Number of requests in the trace.
     pub requests: u64,
-    /// Of these, in how many parts those are that lie on more than one extent, by their number.
+    /// Number of parts of each request that lies on more than one extent, by its number.
     pub parts: Vec<u32>,
     /// When the last is issued.
     pub last: Time,
@@ -97,7 +97,7 @@ impl Load {
         self.last = self.last.max(request.at);
     }
 
-    /// What is asked for before `end`.
+    /// Requests before `end`.
     #[must_use]
     pub fn until(mut self, end: Time) -> Self {
         let mut whole = 0;
@@ -118,7 +118,7 @@ impl Load {
         self
     }
 
-    /// The same so many percent as fast: 200 is in half the time.
+    /// The load at this speed in percent: 200 is in half the time.
     #[must_use]
     pub fn speeded_up(mut self, percent: u64) -> Self {
         let sooner = |at: Time| {

@@ -1,4 +1,4 @@
-//! What came of a run on several disks.
+//! Results of a run on several disks.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::run::{DiskAccount, Hash, Latencies, LatencySummary, StreamOutcome};
 /// Latencies of the requests that were issued in a slot of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Slot {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// All their latencies together.
     pub sum: Nanos,
@@ -27,7 +27,7 @@ impl Slot {
     }
 }
 
-/// What came of a source of best effort.
+/// Results of a source of best effort.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SourceOutcome {
     /// From issue to completion.
@@ -36,7 +36,7 @@ pub struct SourceOutcome {
     pub slots: Vec<Slot>,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FarmOutcome {
     /// Per stream.
@@ -121,7 +121,7 @@ impl Source {
     }
 }
 
-/// What came of a disk.
+/// Results of a disk.
 pub(super) struct DiskOutcome {
     pub(super) account: DiskAccount,
     pub(super) waiting_max: u64,

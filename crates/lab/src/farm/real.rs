@@ -1,5 +1,6 @@
-//! A farm in real time: the same streams and the same trace, but requests come by the wall clock, each disk is run by the server's
-//! own dispatcher on a thread of its own, and emulated drives answer when their models say so.
+//! A farm in real time: the same streams and the same trace, but requests come by the wall clock, each disk
+//! is run by the server's own dispatcher on a thread of its own, and emulated drives answer when their models
+//! say so.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,28 +28,28 @@ const ANSWERS_MAX: usize = 8_192;
 /// Memory for best effort in flight on a disk.
 const BEST_EFFORT_BYTES: Bytes = Bytes::from_mib(96);
 
-/// How long after the last request answers are waited for: where slack is too short for a best-effort request, that
-/// is never served.
+/// Longest wait for answers after the last request. A best-effort request longer than the slack is never
+/// served.
 const ANSWERS_WITHIN: Nanos = Nanos::from_secs(60);
 
-/// What does not end well in real time; what it was is in its words.
+/// An error of a run in real time, with its place in words.
 #[derive(Debug, thiserror::Error)]
 #[error("disk {disk}: {error}")]
 pub struct RealTimeError {
     /// Whose.
     pub disk: usize,
-    /// What.
+    /// The error.
     pub error: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// What came of a run in real time.
+/// Results of a run in real time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RealOutcome {
-    /// As in virtual time, but for what a disk's time was spent on. Lateness is net of the host's.
+    /// As in virtual time, without the use of a disk's time. Lateness is net of the host's.
     pub farm: FarmOutcome,
     /// Deadlines missed with the host's lateness.
     pub missed_gross: u64,
-    /// How late drives were to complete what their models had completed, the worst of them at the 99th percentile.
+    /// Lateness of drives against their models: the worst drive's 99th percentile.
     pub drives_late_p99: Nanos,
     /// Requests that were never served.
     pub unserved: u64,
@@ -66,7 +67,7 @@ impl FarmRun<'_> {
     /// Runs it by the wall clock, from `begin` on, with the drives' data in `folder`.
     ///
     /// # Errors
-    /// What the host does not give: files, threads, memory.
+    /// Missing resources of the host: files, threads, memory.
     pub fn run_in_real_time(
         &self,
         folder: &Path,
@@ -149,7 +150,7 @@ fn run_disk(of: &FarmRun<'_>, number: usize, path: &Path, begin: Time) -> Result
     })
 }
 
-/// Who asks a disk for what is due, when it is due, and takes the answers.
+/// A client of a disk. It submits requests when they are due, and takes the answers.
 struct Client<'a> {
     feed: Feed<'a>,
     disk: DispatcherHandle,

@@ -8,8 +8,8 @@ use sched::units::{Sector, SectorCount};
 use super::band::PlacedVolume;
 use crate::dice::Dice;
 
-/// Moves every extent to the beginning of the next track behind the one before it. What comes behind the last has to
-/// leave room for that.
+/// Moves every extent to the beginning of the next track behind the one before it. There must be room for
+/// that behind the last one.
 pub fn align_to_tracks(volumes: &mut [PlacedVolume], disks: usize, predictor: &Predictor) {
     for disk in 0..disks {
         let extents = volumes.iter_mut().flat_map(|volume| &mut volume.extents);

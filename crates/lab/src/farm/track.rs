@@ -17,14 +17,14 @@ pub struct Part {
     pub block: u64,
     /// The first sector on the disk.
     pub start: Sector,
-    /// How many.
+    /// Number of sectors.
     pub count: SectorCount,
 }
 
-/// What a lane needs of a sweep that it is a member of.
+/// Needs of a lane as a member of a sweep.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Swept {
-    /// What its requests lie within.
+    /// Sectors of its requests.
     pub within: Range<Sector>,
     /// The longest that a request takes, without its seek.
     pub each: Nanos,
@@ -50,7 +50,7 @@ impl Swept {
         swept
     }
 
-    /// What either of them needs.
+    /// The larger need of the two.
     pub(super) fn or(self, other: &Self) -> Self {
         let within = &other.within;
         Self {
@@ -66,7 +66,7 @@ impl Swept {
 pub struct Lane {
     /// The disk, and what the task needs of it.
     pub need: Need,
-    /// What it needs as a member of a sweep.
+    /// Its needs as a member of a sweep.
     pub swept: Swept,
     /// The requests by block.
     pub parts: Vec<Part>,
@@ -75,7 +75,7 @@ pub struct Lane {
 /// A volume in blocks of one size, read or written over and over again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Track {
-    /// How many blocks it has: whole ones, what is left of the volume is left out.
+    /// Number of its blocks: whole ones; the rest of the volume is left out.
     pub blocks: u64,
     /// The size of a block.
     pub block: Bytes,
@@ -144,7 +144,7 @@ impl Track {
         })
     }
 
-    /// What all blocks lie within, on each of so many disks.
+    /// Sectors of all blocks, on each of `disks` disks.
     pub fn region(&self, disks: usize) -> Vec<Option<Range<Sector>>> {
         let mut regions = vec![None; disks];
         for lane in &self.lanes {
@@ -156,8 +156,8 @@ impl Track {
         regions
     }
 
-    /// The same blocks, needing no more than what they take where they lie, if all streams lie within these sectors
-    /// of each disk.
+    /// The same blocks with the times that they need at their positions, if all streams lie within these
+    /// sectors of each disk.
     #[must_use]
     pub fn within(mut self, regions: &[Option<Range<Sector>>], predictor: &Predictor) -> Self {
         for lane in &mut self.lanes {

@@ -1,5 +1,4 @@
-//! What went on at a disk in virtual time: where its time went, and how it changed between streams and best
-//! effort.
+//! Account of a disk in virtual time: the use of its time, and its changes between streams and best effort.
 
 use sched::disk::Completed;
 use sched::request::{Dispatch, Served};
@@ -7,7 +6,7 @@ use sched::units::{Nanos, Time};
 
 use drives::plant::Breakdown;
 
-/// What a disk's time went into.
+/// Use of a disk's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Use {
     /// Serving streams.
@@ -21,7 +20,7 @@ pub struct Use {
 /// Runs of requests of one kind without one of the other in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bursts {
-    /// How many runs.
+    /// Number of runs.
     pub count: u64,
     /// Requests in all of them.
     pub requests: u64,
@@ -66,12 +65,12 @@ impl Bursts {
     }
 }
 
-/// What went on at a disk.
+/// Account of a disk.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct DiskAccount {
-    /// What its time went into.
+    /// Use of its time.
     pub used: Use,
-    /// Where the time of what was served went mechanically: of streams and of best effort.
+    /// Mechanical parts of service time: of streams and of best effort.
     pub split: [Breakdown; 2],
     /// The squares of the service times of blocks, in seconds squared, summed.
     pub stream_squares_s2: f64,

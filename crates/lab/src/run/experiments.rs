@@ -87,7 +87,7 @@ pub fn mixed_deadlines(config: SchedulerConfig, duration: Nanos, seed: u64) -> E
     beside_small_requests((plant, profile), config, streams, duration, seed)
 }
 
-/// How the periods of streams relate to each other.
+/// Relation between the periods of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Releases {
     /// Nearly the same period, all released together at first, as in the papers' experiments: blocks
@@ -143,7 +143,7 @@ pub fn loaded(
     beside_small_requests((plant, profile), config, streams, duration, seed)
 }
 
-/// The same with best effort in bursts of eight on average, one a second.
+/// With best effort in bursts of eight on average, one a second.
 #[must_use]
 pub fn in_bursts(mut experiment: Experiment) -> Experiment {
     for load in &mut experiment.best_effort {
@@ -156,8 +156,8 @@ pub fn in_bursts(mut experiment: Experiment) -> Experiment {
     experiment
 }
 
-/// The same with writes that nobody waits for, as those of a file system: through the block export a
-/// plain write is one, and only a forced one or a flush is waited for.
+/// With asynchronous writes, as those of a file system: over the block export a plain write is asynchronous,
+/// and only a forced write or a flush is waited for.
 #[must_use]
 pub fn with_write_back(mut experiment: Experiment) -> Experiment {
     for load in &mut experiment.best_effort {
@@ -166,7 +166,7 @@ pub fn with_write_back(mut experiment: Experiment) -> Experiment {
     experiment
 }
 
-/// The same with a floor of `percent` for best effort, its slice the longest piece.
+/// With a floor of `percent` for best effort, its slice the longest piece.
 #[must_use]
 pub fn with_floor(mut experiment: Experiment, percent: u64) -> Experiment {
     let predictor = Predictor::new(&experiment.profile);

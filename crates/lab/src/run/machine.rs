@@ -7,7 +7,7 @@ use sched::units::{Nanos, Time};
 
 use super::account::{Account, DiskAccount};
 
-/// What the plant is busy with.
+/// The plant's present service.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
     until: Time,
@@ -15,8 +15,8 @@ struct Busy {
     breakdown: Breakdown,
 }
 
-/// A scheduler with its disk. Whoever drives it delivers everything that happens at an instant, completions
-/// too, before it asks for a [decision](Self::decide), as a dispatcher drains its inbox before it decides.
+/// A scheduler with its disk. The caller delivers all events of an instant, completions too, before it asks
+/// for a [decision](Self::decide), as a dispatcher drains its inbox before it decides.
 pub struct Machine {
     plant: Plant,
     scheduler: DiskScheduler,
@@ -50,12 +50,12 @@ impl Machine {
     /// Queues a request.
     ///
     /// # Errors
-    /// What the scheduler says; nothing is queued then.
+    /// The scheduler's refusal; nothing is queued then.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<(), SubmitError> {
         self.scheduler.submit(now, request)
     }
 
-    /// What the disk completes at `now`, if it completes something.
+    /// The request that the disk completes at `now`, if there is one.
     pub fn completed(&mut self, now: Time) -> Option<(Dispatch, Completed)> {
         let busy = self.busy.take_if(|busy| busy.until <= now)?;
         let Busy {
@@ -97,12 +97,12 @@ impl Machine {
         }
     }
 
-    /// What the scheduler says of itself.
+    /// The scheduler's report.
     pub fn report(&mut self, now: Time) -> DiskReport {
         self.scheduler.report(now)
     }
 
-    /// What went on, until `ended`.
+    /// The account until `ended`.
     #[must_use]
     pub fn into_account(self, ended: Time) -> DiskAccount {
         self.account.ended(ended)

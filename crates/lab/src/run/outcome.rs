@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Results of a run.
 
 use hdrhistogram::Histogram;
 use sched::disk::{Completed, DiskReport, SubmitError};
@@ -11,7 +11,7 @@ use super::account::DiskAccount;
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 const LATENCY_DIGITS: u8 = 3;
 
-/// What came of a stream.
+/// Results of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamOutcome {
     /// Blocks served.
@@ -25,7 +25,7 @@ pub struct StreamOutcome {
 /// A distribution of latencies.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LatencySummary {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// The mean, in milliseconds.
     pub mean_ms: f64,
@@ -43,16 +43,16 @@ pub struct LatencySummary {
     pub max: Nanos,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Per stream.
     pub streams: Vec<StreamOutcome>,
     /// From submission to completion of best-effort requests.
     pub best_effort: LatencySummary,
-    /// Of those that somebody waits for.
+    /// Latency of synchronous requests.
     pub synchronous: LatencySummary,
-    /// Of the others.
+    /// Latency of asynchronous requests.
     pub asynchronous: LatencySummary,
     /// Best-effort requests that were never served: no slack was ever found for them.
     pub best_effort_unserved: u64,
@@ -60,11 +60,11 @@ pub struct Outcome {
     pub refused: u64,
     /// Why the last of these was refused.
     pub refused_last: Option<SubmitError>,
-    /// What went on at the disk.
+    /// Account of the disk.
     pub disk: DiskAccount,
     /// When the last request was complete.
     pub ended: Time,
-    /// What the scheduler says of itself.
+    /// The scheduler's report.
     pub report: DiskReport,
 }
 
@@ -134,7 +134,7 @@ impl Latencies {
     }
 }
 
-/// What clients see, as it comes.
+/// Results as clients see them, request by request.
 pub(super) struct Tally {
     streams: Vec<StreamOutcome>,
     best_effort: Latencies,

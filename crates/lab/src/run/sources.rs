@@ -1,7 +1,7 @@
-//! What the streams and the best-effort sources of an experiment ask for.
+//! Requests of the streams and of the best-effort sources of an experiment.
 //!
-//! One place for both ways to run an experiment: in virtual time, where an event asks for the next
-//! request of its source, and in real time, where a [`Script`] says what to submit and when.
+//! Both ways to run an experiment use it: in virtual time an event asks its source for the next request; in
+//! real time a [`Script`] lists the requests and their times.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub struct Wanted {
     pub op: Op,
     /// The first sector.
     pub start: Sector,
-    /// How many.
+    /// Number of sectors.
     pub count: SectorCount,
     /// On whose account: the task of a stream is its index.
     pub class: Class,

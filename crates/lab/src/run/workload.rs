@@ -1,4 +1,4 @@
-//! What a drive is asked to do in a run: streams and best effort.
+//! Workload of a drive in a run: streams and best effort.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use sched::units::{Nanos, Sector, SectorCount, Time};
 
 use crate::dice::Dice;
 
-/// Where the requests of a client go.
+/// Positions of a client's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Each where the one before ended, and from the beginning again.
@@ -27,13 +27,13 @@ pub struct StreamLoad {
     pub period: Nanos,
     /// The sectors it uses.
     pub region: Range<Sector>,
-    /// Where in the region.
+    /// Position in the region.
     pub access: Access,
     /// When the first block is asked for.
     pub first: Time,
 }
 
-/// How best-effort requests come.
+/// Arrivals of best-effort requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrivals {
     /// Independent of each other, so far apart on average.
@@ -64,9 +64,9 @@ pub struct BestEffortLoad {
     pub arrivals: Arrivals,
     /// The sizes, each as likely as the others.
     pub sizes: Vec<SectorCount>,
-    /// How many of a hundred are reads.
+    /// Percentage of reads.
     pub read_percent: u32,
-    /// Whether writes are waited for; reads always are.
+    /// Urgency of writes; reads are always waited for.
     pub write_urgency: Urgency,
     /// The sectors they use, at random, aligned to 8 sectors where the region is.
     pub region: Range<Sector>,

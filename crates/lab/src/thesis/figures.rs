@@ -119,12 +119,12 @@ impl FromStr for Figure {
     }
 }
 
-/// What a figure is measured with.
+/// Conditions of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What admission goes by.
+    /// Times for admission.
     pub times: Times,
-    /// What is done beside streams.
+    /// Load beside the streams.
     pub source: Source,
     /// Decides everything that is random.
     pub seed: u64,
@@ -170,7 +170,7 @@ pub enum FigureError {
     /// Drives have no place for their data.
     #[error("a folder for the drives: {0}")]
     Folder(#[from] std::io::Error),
-    /// It is measured by the clock, and by [`online()`].
+    /// Measured by the clock, by [`online()`].
     #[error("it is measured by the clock")]
     NotSimulated,
     /// Nothing could be drawn.
@@ -181,9 +181,9 @@ pub enum FigureError {
 /// A statement of the thesis about a figure, and what was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
-    /// What the thesis says, in other words.
+    /// The thesis's statement, in other words.
     pub says: String,
-    /// Whether it holds here.
+    /// True if it holds here.
     pub holds: bool,
     /// The numbers that show it.
     pub found: String,
@@ -202,17 +202,17 @@ impl Statement {
 /// A figure, measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Which.
+    /// The figure.
     pub figure: Figure,
-    /// What it shows.
+    /// Its subject.
     pub title: String,
-    /// Where it differs from the thesis's on purpose.
+    /// Intended differences from the thesis.
     pub notes: String,
     /// The picture.
     pub svg: String,
     /// The numbers.
     pub csv: String,
-    /// What of the thesis holds.
+    /// Statements of the thesis, each with its verdict.
     pub statements: Vec<Statement>,
     /// Covers every decision of every run behind it.
     pub hash: u64,
@@ -310,10 +310,10 @@ struct Line {
     points: Vec<Measured>,
 }
 
-/// What was measured of a layout.
+/// Measurements of a layout.
 struct Curves {
     lines: Vec<Line>,
-    /// The same best effort with no streams at all.
+    /// The same best effort without streams.
     alone: Measured,
     hash: u64,
 }

@@ -1,4 +1,4 @@
-//! Where movies and CELLO's disks lie (thesis, section 6.5).
+//! Places of the movies and of CELLO's disks (thesis, section 6.5).
 
 use std::fmt;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use crate::farm::{
     where_they_lie,
 };
 
-/// How movies are laid out.
+/// Layout of the movies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Striped by block over the three disks, in the fastest zone.
     Rotation,
-    /// The same with all blocks, CELLO's too, at random places of their disks.
+    /// All blocks, CELLO's too, at random places of their disks.
     Random,
     /// Each movie on one disk: *Red October* twice, on disks 0 and 1, *Wallace and Grommit* on disk 2; audio
     /// with its movie.
     MemoryOptimized,
-    /// The same with blocks twice as large.
+    /// As memory-optimized, with blocks twice as large.
     MemoryOptimizedLarge,
     /// Striped, with blocks twice as large; not in the thesis.
     RotationLarge,
@@ -101,7 +101,7 @@ impl FromStr for Layout {
     }
 }
 
-/// What is played.
+/// Kind of movie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Wg,
@@ -110,7 +110,7 @@ pub(super) enum Kind {
     CdOfRo,
 }
 
-/// How long movies are.
+/// Length of movies.
 const MOVIE: Nanos = Nanos::from_secs(20 * 60);
 
 /// The zone in which CELLO's disks begin, an index.
@@ -127,7 +127,7 @@ pub(super) struct Site {
     ro: Vec<Arc<Track>>,
     cd_of_ro: Vec<Arc<Track>>,
     pub(super) cello: Vec<PlacedVolume>,
-    /// What movies lie within on each disk, where blocks need what they take there.
+    /// Sectors of the movies on each disk, where blocks reserve the times of their positions.
     pub(super) regions: Vec<Option<Range<Sector>>>,
 }
 
@@ -170,7 +170,7 @@ impl Site {
         })
     }
 
-    /// What the `turn`th client of a kind plays.
+    /// The movie of the `turn`th client of a kind.
     pub(super) fn track(&self, kind: Kind, turn: usize) -> &Arc<Track> {
         let tracks = match kind {
             Kind::Wg => &self.wg,
@@ -239,7 +239,7 @@ fn bands(disks: &Disks, layout: Layout) -> [Band; 3] {
     [first, second, third]
 }
 
-/// Where the band of the larger blocks ends.
+/// End of the band of the larger blocks.
 fn room(volumes: &[VolumeSpec], disks: usize, layout: Layout) -> Sector {
     let on_each = |volume: &VolumeSpec| {
         if layout.is_striped() {

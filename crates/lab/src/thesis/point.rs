@@ -22,7 +22,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What the thesis tells of it.
+    /// The thesis's description of it.
     #[must_use]
     pub fn period(self) -> Period {
         match self {
@@ -35,23 +35,23 @@ impl Source {
 /// One run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Point {
-    /// How movies lie.
+    /// Layout of the movies.
     pub layout: Layout,
-    /// What admission goes by.
+    /// Times for admission.
     pub times: Times,
-    /// How disks are scheduled.
+    /// Policy of the disks' schedulers.
     pub policy: Policy,
     /// The pairs that play.
     pub pairs: usize,
-    /// What is done beside them.
+    /// Load beside the streams.
     pub source: Source,
     /// Decides everything that is random.
     pub seed: u64,
-    /// What becomes of time that blocks do not need where they lie.
+    /// Use of time that blocks do not need at their positions.
     pub over_prediction: OverPrediction,
 }
 
-/// Where the time of requests went, in seconds of all disks together.
+/// Parts of service time, in seconds of all disks together.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Split {
     /// Commands.
@@ -80,7 +80,7 @@ impl Split {
 /// A distribution of latencies, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// The mean.
     pub mean_ms: f64,
@@ -114,10 +114,10 @@ impl From<LatencySummary> for Latency {
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// What the pairs ask for together.
+    /// Demand of the pairs together.
     pub megabytes_per_second: f64,
     /// Tasks on all disks together.
     pub tasks: usize,
@@ -125,7 +125,7 @@ pub struct Measured {
     pub utilization: f64,
     /// Blocks of streams served.
     pub blocks: u64,
-    /// Of these, how many late.
+    /// Number of late ones.
     pub missed: u64,
     /// The worst lateness.
     pub lateness_max_ms: f64,
@@ -139,13 +139,13 @@ pub struct Measured {
     pub burst_mean: f64,
     /// See above.
     pub burst_deviation: f64,
-    /// Where the time of streams went.
+    /// Parts of the streams' time.
     pub streams: Split,
-    /// Where that of best effort went.
+    /// Parts of best effort's time.
     pub others: Split,
     /// The time in which disks did nothing.
     pub idle_s: f64,
-    /// What a request that comes at any moment waits on average for a block that is on the disk then.
+    /// Mean wait of a request, at a random instant, for the block on the disk.
     pub residual_ms: f64,
     /// Requests that took longer than predicted.
     pub overruns: u64,
@@ -213,7 +213,7 @@ impl Point {
 }
 
 impl Measured {
-    /// What was measured, but for what was asked for.
+    /// The results, without the demand.
     pub(crate) fn of(outcome: &FarmOutcome) -> Self {
         let mut bursts = crate::run::Bursts::default();
         let disks = &outcome.disks;

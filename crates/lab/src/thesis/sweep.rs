@@ -33,7 +33,7 @@ type SiteKey = (Layout, Times, u64);
 type LoadKey = (Layout, Times, Source, u64);
 type Cell<T> = Arc<OnceLock<Arc<T>>>;
 
-/// What several points share, made when it is first needed.
+/// State shared by several points, made when it is first needed.
 #[derive(Default)]
 struct Shared {
     sites: Mutex<HashMap<SiteKey, Cell<Thesis>>>,

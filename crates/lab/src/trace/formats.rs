@@ -11,16 +11,17 @@ use super::{Format, Record};
 
 /// A format whose records are lines.
 pub(super) trait LineFormat: Send {
-    /// What the line says, or what is wrong with it. It is none of those that are [passed over](is_passed_over).
+    /// The record of a line, or the fault of the line. The line is none of those that are [passed
+    /// over](is_passed_over).
     fn record<'a>(&mut self, line: &'a str) -> Result<Record<'a>, String>;
 }
 
-/// Whether this is no record of any format that has lines: an empty line, or a comment.
+/// True for a line that is no record in any format: an empty line, or a comment.
 pub(super) fn is_passed_over(line: &str) -> bool {
     line.trim().is_empty() || line.starts_with('#')
 }
 
-/// What others begin with, and what to do about them.
+/// First bytes of other formats, and advice about them.
 const OTHERS: [(&[u8], &str); 10] = [
     (
         b"fio version ",
@@ -40,7 +41,7 @@ const BLKTRACE: &str = "it is of blktrace, in binary: have `blkparse` print it";
 const PACKED: &str = "it is packed, and not by gzip: unpack it first";
 const UTF_16: &str = "it is text in UTF-16: convert it to UTF-8 first";
 
-/// What a trace in none of the formats is that begins like this, if that is known.
+/// Advice about a trace in another known format.
 pub(super) fn other(bytes: &[u8]) -> Option<&'static str> {
     let known = OTHERS.iter().find(|(begins, _)| bytes.starts_with(begins));
     known.map(|(_, what)| *what)

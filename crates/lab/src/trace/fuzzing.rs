@@ -1,4 +1,4 @@
-//! What the fuzz target calls: any bytes at all are a trace or an error, and never more than that.
+//! Entry point of the fuzz target: arbitrary bytes are a trace or an error.
 
 use sched::units::Time;
 

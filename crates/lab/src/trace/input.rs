@@ -9,18 +9,18 @@ const GZIP: [u8; 2] = [0x1F, 0x8B];
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What text in UTF-8 may begin with that says so.
+/// Byte order mark of UTF-8.
 const UTF_8: &[u8] = b"\xEF\xBB\xBF";
 
 /// Longer than a line of any trace.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// What there was instead of a line.
+/// Result of reading a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Line {
-    /// It has been read.
+    /// A line was read.
     Read,
-    /// It is longer than [`LINE_BYTES_MAX`], and has been passed over.
+    /// Longer than [`LINE_BYTES_MAX`], and passed over.
     TooLong,
     /// There is none.
     None,
@@ -33,7 +33,7 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// What is compressed is known by its first bytes, not by its name.
+    /// Compression is recognized by the first bytes, not by the name.
     pub(super) fn new(source: impl Read + 'a) -> io::Result<Self> {
         let mut packed = BufReader::with_capacity(BUFFER_BYTES, source);
         let mut first = [0; GZIP.len()];
@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// What it begins with: as much as a line may be long, if there is so much.
+    /// The first bytes: the length of the longest line, if there are that many.
     pub(super) fn beginning(&self) -> &[u8] {
         &self.beginning
     }

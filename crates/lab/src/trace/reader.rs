@@ -14,7 +14,7 @@ use super::{Format, Raw, Record, Timing, TraceRequest};
 
 mod order;
 
-/// Where in a trace.
+/// Place in a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In a line, counted from 1.
@@ -38,7 +38,7 @@ impl fmt::Display for Place {
 /// Why a trace cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It has nothing in it.
+    /// The trace is empty.
     #[error("the trace is empty")]
     Empty,
     /// Its beginning is that of no format, and none was named.
@@ -46,10 +46,10 @@ pub enum TraceError {
         "the trace is in no known format, which are srt, disksim, msr, vscsi, blkparse and iolog; {what}"
     )]
     Unknown {
-        /// What it is, or how it begins.
+        /// Its format, or its first bytes.
         what: String,
     },
-    /// It cannot be read, or was damaged while it was compressed.
+    /// Not readable, or damaged while it was compressed.
     #[error("after {place} the trace cannot be read: {error}")]
     Read {
         /// The last that could be.
@@ -60,9 +60,9 @@ pub enum TraceError {
     /// Something in it is not what the format has there.
     #[error("{place} of the trace: {problem}")]
     Record {
-        /// Where.
+        /// Its place.
         place: Place,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
 }
@@ -85,7 +85,7 @@ impl Parser {
     }
 }
 
-/// What has been learnt from the records so far.
+/// Knowledge from the records so far.
 #[derive(Default)]
 struct Seen {
     order: Order,
@@ -120,7 +120,7 @@ impl Seen {
     }
 }
 
-/// What became of a record.
+/// Result of a record.
 enum Step {
     Taken,
     End,
@@ -139,7 +139,7 @@ pub struct Reader<'a> {
     is_lenient: bool,
     skipped: u64,
     other: u64,
-    /// What the times mean.
+    /// Meaning of the times.
     timing: Timing,
     is_at_end: bool,
 }
@@ -202,19 +202,19 @@ impl<'a> Reader<'a> {
         self.format
     }
 
-    /// What the times of the trace mean.
+    /// Meaning of the trace's times.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// How many records were left out because they are wrong.
+    /// Number of faulty records that were left out.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// How many records were passed over that are no transfers.
+    /// Number of records that are no transfers.
     #[must_use]
     pub fn other(&self) -> u64 {
         self.other
@@ -336,7 +336,7 @@ impl Iterator for Reader<'_> {
     type Item = Result<TraceRequest, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // What was only waited for is in order: there is nothing to wait for that would go before it.
+        // Records without times of their own are in order: there is nothing to wait for.
         let is_in_order = self.timing == Timing::Closed;
         loop {
             let is_next = is_in_order || self.is_at_end;

@@ -11,8 +11,9 @@ use sched::units::SECTOR_BYTES;
 
 use super::TraceRequest;
 
-/// Writes requests as DiskSim's ASCII, which most simulators of disks read: time in ms to the nanosecond, device, block of
-/// 512 bytes, blocks, and flags (1 a read, 2 somebody waits). What is no whole sectors is widened to such.
+/// Writes requests as DiskSim's ASCII, which most disk simulators read: time in ms to the nanosecond, device,
+/// block of 512 bytes, blocks, and flags (1 for a read, 2 for a request that is waited for). Partial sectors
+/// are widened to whole ones.
 ///
 /// # Errors
 /// Those of `out`.

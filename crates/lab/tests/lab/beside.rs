@@ -28,11 +28,11 @@ const BLOCKS: u64 = 4;
 /// After so many blocks, a minute, a stream no longer waits for what is to be done beside it.
 const BLOCKS_MAX: u64 = 12 * BLOCKS;
 
-/// As many do the same beside the streams, so that something always waits: a scheduler that gives way to
-/// all of it makes streams late.
+/// Workers beside the streams: enough that one always waits, so a scheduler that lets all of them go first
+/// makes streams late.
 const WORKERS: u64 = 4;
 
-/// What is done beside the streams.
+/// Load beside the streams.
 #[derive(Default, Debug)]
 struct Beside {
     done: AtomicU64,

@@ -1,4 +1,5 @@
-//! Experiments as files: the shipped ones are what they say, what is asked for is done, and what makes no sense is told.
+//! Experiments as files: the shipped ones are what they say, what is asked for is done, and what makes no
+//! sense is told.
 
 use std::path::{Path, PathBuf};
 use testkit::skip;
@@ -56,8 +57,7 @@ fn with(text: &str, from: &str, to: &str) -> String {
     text.replace(from, to)
 }
 
-/// What the program's figures are made of and what the files beside them describe are the same runs, to the
-/// nanosecond.
+/// The program's figures and the files beside them describe the same runs, to the nanosecond.
 #[test]
 fn the_examples_are_the_figures() {
     for (name, layout, over_prediction) in [
@@ -324,7 +324,7 @@ fn loads_go_on_until_the_disks_are_full() {
     );
 }
 
-/// Where blocks lie, and how they are served, decides how many there is room for.
+/// The places of blocks and their service decide the number that fits.
 #[test]
 fn more_is_admitted_in_sweeps() {
     let full = |admission: &str| {
@@ -405,15 +405,15 @@ fn a_trace_is_played_as_it_is_asked_for() {
         slots("trace = { file = \"trace\", took_us = 1500000 }"),
         [(0, 1), (2, 1)]
     );
-    // Where it has the times itself, they are as it says.
+    // A trace with times of its own keeps them.
     put(
         "fio version 3 iolog\n0 f add\n0 f open\n100 f read 0 4096\n2500100 f read 4096 4096\n2500101 f close\n",
     );
     assert_eq!(slots("trace = { file = \"trace\" }"), [(0, 1), (2, 1)]);
 }
 
-/// A week of a workstation beside films, as it was and in a twentieth of the time: all of it is served, the streams lose
-/// nothing, and who comes faster waits longer.
+/// A week of a workstation beside films, as it was and in a twentieth of the time: all of it is served, the
+/// streams lose nothing, and who comes faster waits longer.
 #[test]
 fn a_real_trace_is_played_as_it_is_and_faster() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -23,7 +23,7 @@ fn point(layout: Layout, times: Times, policy: Policy, pairs: usize) -> Point {
     }
 }
 
-/// As many pairs as there is room for.
+/// The largest number of pairs that fit.
 fn most(layout: Layout, times: Times) -> usize {
     Thesis::new(layout, times, 7).unwrap().admit(usize::MAX).1
 }
@@ -86,7 +86,8 @@ fn more_is_admitted_where_blocks_need_what_they_take_where_they_lie() {
     assert!(pairs.is_sorted_by(|a, b| a < b), "{pairs:?} pairs");
 }
 
-/// Who uses it as soon as it is known, who has to be given it, and who cannot use it; nobody is late for it.
+/// Schedulers that use the time as soon as it is known, that have to be given it, and that cannot use it; no
+/// block is late.
 #[test]
 fn over_predicted_time_is_used_by_who_looks_at_times() {
     let runs = |policy| {
@@ -140,7 +141,7 @@ fn a_sweep_goes_on_where_it_was_stopped() {
     };
     let points = [1, 2, 3].map(|pairs| point(Layout::Rotation, Times::Printed, Policy::Lst, pairs));
     let first = sweep.run(&points[..2]).unwrap();
-    // What was measured is read again: this is in one file only.
+    // A kept result is read again: this one is in one file only.
     let path = folder.path().join(points[0].file_name());
     let text = std::fs::read_to_string(&path).unwrap();
     let changed = text.replace(
@@ -149,7 +150,7 @@ fn a_sweep_goes_on_where_it_was_stopped() {
     );
     assert_ne!(text, changed);
     std::fs::write(&path, &changed).unwrap();
-    // What is no result is measured again.
+    // A file that is no result is measured again.
     std::fs::write(folder.path().join(points[1].file_name()), &text[..100]).unwrap();
     let all = sweep.run(&points).unwrap();
     assert_eq!(all[0].blocks, 12_345);

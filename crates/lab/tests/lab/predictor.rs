@@ -1,4 +1,4 @@
-//! What the predictor of `sched` promises is never less than what a simulated drive takes. The two
+//! The prediction of `sched` is never less than the time of a simulated drive. The two
 //! share neither code nor figures' files, only the facts about the drives.
 
 #![allow(clippy::print_stdout, reason = "a test says its seed")]

@@ -49,7 +49,7 @@ fn outcome(experiment: &Experiment) -> Outcome {
     outcome
 }
 
-/// What holds of every run under a policy that guarantees anything.
+/// Invariants of every run under a policy with guarantees.
 fn assert_guaranteed(outcome: &Outcome) {
     assert_eq!(outcome.missed(), 0);
     assert_eq!(

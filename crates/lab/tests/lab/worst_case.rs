@@ -1,5 +1,5 @@
-//! What admission reserves is never less than a plant takes: the predictor's worst case over a range,
-//! and its prediction for a head that may be anywhere, for any place, size and direction.
+//! Admission reserves at least the time of a plant: the predictor's worst case over a range, and its
+//! prediction for a head at any position, for every place, size and direction.
 
 #![allow(clippy::print_stdout, reason = "a test says its seed")]
 

@@ -12,10 +12,10 @@ use crate::run::Hash;
 use crate::sweep::Sweep;
 use crate::thesis::{Latency, Layout, Thesis};
 
-/// How many times as much as it has reserved the stream asks for.
+/// Demand of the stream, as multiples of its reservation.
 const TIMES_AS_MUCH: [u64; 6] = [1, 4, 8, 12, 18, 25];
 const POLICIES: [Policy; 2] = [Policy::DeltaL, Policy::Exact];
-/// What each disk of CELLO has reserved.
+/// Reservation of each disk of CELLO.
 const SLICE: Nanos = Nanos::from_secs(1);
 const PERIOD: Nanos = Nanos::from_secs(30);
 

@@ -1,4 +1,4 @@
-//! How much of the disks' bandwidth can be promised, by what admission goes by.
+//! The part of the disks' bandwidth that can be promised, by the times for admission.
 
 use drives::plant::Plant;
 use sched::disk::OverPrediction;
@@ -12,7 +12,7 @@ use crate::sweep::Sweep;
 use crate::thesis::figures::table::Table;
 use crate::thesis::{Layout, Measured, Point, Source, SweepError, Thesis, Times};
 
-/// What the thesis has for its three disks together, in MB/s.
+/// The thesis's value for its three disks together, in MB/s.
 const RAW_OF_THE_THESIS: f64 = 25.3;
 
 /// A layout that is full, and what came of it.
@@ -20,16 +20,16 @@ struct Full {
     layout: Layout,
     times: Times,
     pairs: usize,
-    /// What their blocks and periods ask for, in MB/s.
+    /// Demand of their blocks and periods, in MB/s.
     reserved: f64,
     /// The buffers of all streams, in MB.
     buffers: f64,
-    /// What is left of the disk that has least.
+    /// Delta-L of the disk with the least.
     delta_l_ms: f64,
     measured: Measured,
 }
 
-/// What the disks give who reads on and on from their first sector, a megabyte at a time, in MB/s.
+/// Bandwidth of sequential reads from the first sector on, a megabyte at a time, in MB/s.
 fn sequential(thesis: &Thesis) -> f64 {
     let mut plant = Plant::new(thesis.disks.plant.clone(), 1);
     let count = Bytes::from_mib(1)

@@ -120,7 +120,7 @@ pub(super) fn page(
     })
 }
 
-/// What the thesis says of its three schedulers.
+/// The thesis's statements about its three schedulers.
 fn of_schedulers(layout: Layout, curves: &Curves) -> Vec<Statement> {
     let (edf, lst) = (
         ratios(curves, Policy::Edf, Policy::DeltaL),
@@ -205,7 +205,7 @@ fn of_schedulers(layout: Layout, curves: &Curves) -> Vec<Statement> {
     ]
 }
 
-/// What exact slack with bursts is for.
+/// The purpose of exact slack with bursts.
 fn of_exact(curves: &Curves) -> Vec<Statement> {
     let exact = curves.line(Policy::Exact);
     let over_best: Vec<(f64, f64)> = exact

@@ -1,5 +1,5 @@
-//! Figure 7.1: the simulator against the clock. The same streams, the same requests and the same drives, once in virtual
-//! time and once by the server's dispatchers on emulated drives, all schedulers beside each other.
+//! Figure 7.1: the simulator against the clock. The same streams, the same requests and the same drives, once
+//! in virtual time and once by the server's dispatchers on emulated drives, all schedulers beside each other.
 
 use std::fmt;
 use std::path::Path;
@@ -18,11 +18,11 @@ use crate::thesis::{Layout, Source, SweepError, Thesis};
 /// Pairs that play: few, half of what there is room for, and nearly all.
 const PAIRS: [usize; 4] = [1, 12, 20, 23];
 
-/// How long drives and dispatchers may take until they are ready.
+/// Longest time until drives and dispatchers are ready.
 const PREPARED_WITHIN: Nanos = Nanos::from_secs(2);
 
-/// How long after each other schedulers begin: those that decide the same would otherwise move the data of every
-/// block at the same instants.
+/// Time between the starts of two schedulers. Schedulers that decide alike would otherwise move the data of
+/// every block at the same instants.
 const STAGGER: Nanos = Nanos::from_millis(37);
 
 /// By how much means may differ.
@@ -31,12 +31,12 @@ const APART: f64 = 0.05;
 /// Simulated drives of so many kinds of luck show how much of a difference is chance.
 const LUCKS: u64 = 16;
 
-/// How a figure is measured by the clock.
+/// Options of a figure that is measured by the clock.
 #[derive(Clone, Copy)]
 pub struct Clock<'a> {
-    /// So many of the busy period's 1,300 seconds, from its beginning.
+    /// Seconds of the busy period's 1,300, from its beginning.
     pub seconds: u64,
-    /// Where drives have their data.
+    /// Folder of the drives' data.
     pub folder: &'a Path,
     /// Told how many of how many loads are done.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),

@@ -18,7 +18,7 @@ const PERIOD: Nanos = Nanos::from_secs(1);
 /// The shares that are tried, in percent.
 const SHARES: [u64; 3] = [0, 10, 20];
 const POLICIES: [Policy; 2] = [Policy::DeltaL, Policy::Exact];
-/// How much of the day is looked at: where the disk is busiest.
+/// Length of the examined part of the day: where the disk is busiest.
 const WINDOW_MINUTES: usize = 60;
 const MINUTE: Nanos = Nanos::from_secs(60);
 
@@ -104,7 +104,7 @@ pub(super) fn requests(options: &Options) -> Result<Page, FigureError> {
     })
 }
 
-/// As many pairs as there is room for beside the largest share.
+/// The largest number of pairs that fit beside the largest share.
 fn pairs(thesis: &Thesis) -> usize {
     let largest = SHARES.iter().max().copied().unwrap_or_default();
     let (_, mut pairs, _) = thesis.admit(usize::MAX);
@@ -131,7 +131,7 @@ fn with_share(thesis: &Thesis, pairs: usize, percent: u64) -> Option<Admitted> {
     Some(admitted)
 }
 
-/// What came of a share under a scheduler.
+/// Results of a share under a scheduler.
 struct Share {
     policy: Policy,
     percent: u64,

@@ -9,11 +9,11 @@ use crate::sweep::Sweep;
 use crate::thesis::figures::table::Table;
 use crate::thesis::{Layout, Measured, Point, SweepError, Thesis};
 
-/// Of the loads of figure 6.7, every second.
+/// Stride through the loads of figure 6.7.
 const STRIDE: usize = 2;
 
-/// A scheduler's way without that time and with it. What looks at queued requests, as `exact` and LST do, uses it
-/// as soon as it knows of it; Delta-L has to be given it; and EDF looks at no times.
+/// A scheduler's ways without that time and with it. `exact` and LST look at queued requests, so they use it
+/// as soon as they know of it; Delta-L has to be given it; EDF looks at no times.
 const fn ways(policy: Policy) -> [OverPrediction; 2] {
     match policy {
         Policy::DeltaL | Policy::DeltaLPublished => [OverPrediction::Known, OverPrediction::Given],

@@ -1,5 +1,5 @@
-//! What `blkparse` prints unless it is told otherwise:
-//! `8,0 3 11 0.009507758 697 Q W 223490 + 8 [kjournald]`, and a summary at the end.
+//! The default output of `blkparse`: `8,0 3 11 0.009507758 697 Q W 223490 + 8 [kjournald]`, and a summary at
+//! the end.
 
 use sched::request::{Op, Urgency};
 
@@ -9,9 +9,9 @@ use crate::trace::{Raw, Record};
 
 /// The action of a request that comes to the queue of a disk.
 const QUEUED: &str = "Q";
-/// That of one that is sent to the disk.
+/// Action of a request that is sent to the disk.
 const ISSUED: &str = "D";
-/// That of one that is done.
+/// Action of a request that is done.
 const COMPLETED: &str = "C";
 
 /// The place of the action in a line.
@@ -23,8 +23,8 @@ pub(in crate::trace) struct Blkparse {
 }
 
 impl Blkparse {
-    /// Takes what is queued; where nothing is in these first bytes of the trace, what is issued, and where that is not
-    /// there either, what is completed.
+    /// Takes what is queued; where nothing is in these first bytes of the trace, what is issued, and where
+    /// that is not there either, what is completed.
     pub(in crate::trace) fn new(beginning: &[u8]) -> Self {
         let text = String::from_utf8_lossy(beginning);
         let has = |action: &&str| {
@@ -37,7 +37,7 @@ impl Blkparse {
         }
     }
 
-    /// Whether requests with this action count.
+    /// True if requests with this action count.
     fn counts(&self, action: &str) -> Result<bool, String> {
         match (self.counts, action) {
             (COMPLETED, COMPLETED) => Err(
@@ -81,8 +81,8 @@ impl LineFormat for Blkparse {
         let Some((op, urgency)) = transfer(kind)? else {
             return Ok(Record::Other);
         };
-        // A flush has no sectors, and what is passed to the disk as a command has bytes: the name of the process or the
-        // command follows instead.
+        // A flush has no sectors, and what is passed to the disk as a command has bytes: the name of the
+        // process or the command follows instead.
         let is_next = |text: &str| text.starts_with(['[', '(']);
         let start = field("the sector")?;
         if is_next(start) {

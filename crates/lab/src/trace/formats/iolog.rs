@@ -1,5 +1,5 @@
-//! fio's I/O log: `file action [offset length]`. Version 2 has no times but what was waited; version 3, of fio 3.31 and
-//! later, has the time in us before each line.
+//! fio's I/O log: `file action [offset length]`. Version 2 has no times but what was waited; version 3, of
+//! fio 3.31 and later, has the time in us before each line.
 
 use sched::request::{Op, Urgency};
 
@@ -10,7 +10,7 @@ use crate::trace::{Raw, Record, Timing};
 const HEADING_OF_2: &str = "fio version 2 iolog";
 const HEADING_OF_3: &str = "fio version 3 iolog";
 
-/// What the times of the log mean that begins like this.
+/// Meaning of the times of a log that begins like this.
 pub(in crate::trace) fn timing(beginning: &[u8]) -> Timing {
     let text = String::from_utf8_lossy(beginning);
     let first = text.lines().find(|line| !is_passed_over(line));
@@ -22,7 +22,7 @@ pub(in crate::trace) fn timing(beginning: &[u8]) -> Timing {
 
 #[derive(Default)]
 pub(in crate::trace) struct Iolog {
-    /// That of the heading, once it has been read.
+    /// Version in the heading, once it has been read.
     version: Option<Version>,
     waited_ns: u64,
 }
@@ -67,7 +67,7 @@ impl LineFormat for Iolog {
 }
 
 impl Iolog {
-    /// What is after the time, where there is one.
+    /// The part of a line after the time, where there is one.
     fn action<'a>(&mut self, line: &'a str, at_ns: Option<u64>) -> Result<Record<'a>, String> {
         // The name may have blanks in it, what follows has none.
         let (before, last) = last_field(line);
@@ -87,7 +87,7 @@ impl Iolog {
                 return Ok(Record::Other);
             }
             "wait" => {
-                // Where each line has its time, fio itself takes no notice of waits.
+                // In logs with a time on each line, fio itself ignores waits.
                 if at_ns.is_none() {
                     self.wait(offset)?;
                 }
@@ -101,7 +101,7 @@ impl Iolog {
             op,
             start_bytes: offset,
             length_bytes: length,
-            // Whoever issues one request after the other waits for each.
+            // A client that issues one request after the other waits for each.
             urgency: Urgency::Sync,
         }))
     }

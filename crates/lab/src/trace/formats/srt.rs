@@ -6,10 +6,10 @@ use sched::request::{Op, Urgency};
 use crate::trace::number::times;
 use crate::trace::{Raw, Record};
 
-/// What the header begins with.
+/// First bytes of the header.
 pub(in crate::trace) const MAGIC: &[u8] = b"$$TR_IOREC";
 
-/// What the header ends with.
+/// Last byte of the header.
 pub(in crate::trace) const HEADER_END: u8 = 0x0C;
 
 /// Longer than any header.
@@ -44,7 +44,7 @@ const BLOCK: usize = 7;
 const DEVICE: usize = 8;
 const FLAGS: usize = 11;
 
-/// What a record says. `device` is where the name of its device is written.
+/// Reads a record. The name of its device is written to `device`.
 pub(in crate::trace) fn record<'a>(
     bytes: &[u8; RECORD_BYTES],
     device: &'a mut String,

@@ -37,7 +37,7 @@ impl LineFormat for Vscsi {
     }
 }
 
-/// What a SCSI operation code (SBC-4, in hexadecimal) transfers, if it does.
+/// Direction of a SCSI operation code (SBC-4, in hexadecimal), if it transfers.
 fn op_of(code: &str) -> Result<Option<Op>, String> {
     let code = code.trim();
     let byte = u8::from_str_radix(code.strip_prefix("0x").unwrap_or(code), 16);

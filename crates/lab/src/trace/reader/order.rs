@@ -14,7 +14,7 @@ const LATE_MAX: Nanos = Nanos(1_000_000_000);
 /// A request and its time in terms of the trace.
 struct Waiting {
     at_ns: u64,
-    /// Which it is: of those of one time the first goes first.
+    /// Its number: at equal times the first goes first.
     number: u64,
     request: TraceRequest,
 }
@@ -29,7 +29,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Whether a request of this time can still be put in its place.
+    /// Checks that a request of this time can still be put in its place.
     pub(super) fn has_place(&self, at_ns: u64) -> Result<(), String> {
         let back = Nanos(self.latest_ns.saturating_sub(at_ns));
         if back > LATE_MAX {

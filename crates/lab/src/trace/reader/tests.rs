@@ -1,4 +1,4 @@
-//! What readers make of good traces and of bad ones.
+//! Good and bad traces.
 
 use std::io::Write;
 

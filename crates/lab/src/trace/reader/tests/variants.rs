@@ -1,4 +1,4 @@
-//! What else the tools write whose formats these are.
+//! Other output of the tools with these formats.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn all(trace: &[u8]) -> (Vec<TraceRequest>, u64, Timing) {
     (requests, reader.other(), reader.timing())
 }
 
-/// As fio 3.33 writes it, which has the length of its last request before a flush as the offset of that.
+/// Log of fio 3.33, which writes the length of its last request before a flush as the offset of the flush.
 const IOLOG_3: &str = "fio version 3 iolog
 17 /dev/a disk add
 354 /dev/a disk open
@@ -99,11 +99,11 @@ fn issue_events_count_in_a_trace_without_queue_events() {
         ]
     );
     assert_eq!(other, 1);
-    // Where something is queued, what is issued is that again, and be it the first line.
+    // In a trace with queued requests, an issued one is the same request again, even on the first line.
     let queued = format!("{trace}202,16 7 50011 675.74 661 Q R 8 + 8 [x]\n");
     let (requests, other, _) = all(queued.as_bytes());
     assert_eq!((requests.len(), other), (1, 4));
-    // What is queued only later on cannot be taken together with what was issued.
+    // A queued request much later cannot be taken together with the issued one.
     let later = format!("{}{queued}", trace.repeat(100));
     let error_of_later = error(later.as_bytes(), Format::Blkparse);
     assert!(
@@ -186,7 +186,7 @@ fn requests_up_to_a_second_out_of_order_are_put_in_order() {
             (8_001, 6)
         ]
     );
-    // As processors do whose lines are merged, and as what is written down when it is done.
+    // Merged lines of several processors, and lines that are written at completion.
     for (format, trace) in [
         (
             Format::Blkparse,
