@@ -40,7 +40,7 @@ pub enum VolumeError {
     #[error("a volume's size must be more than zero")]
     SizeZero,
     /// Not a number of sectors.
-    #[error("{0} are more than can be counted in whole sectors")]
+    #[error("{0} is larger than the largest size in whole sectors")]
     SizeOverflows(Bytes),
     /// More than the pool holds.
     #[error(
@@ -58,7 +58,7 @@ pub enum VolumeError {
     },
     /// Enough free, but not where it was asked for.
     #[error(
-        "no room where it was asked for: {missing} of {wanted} extents could not be placed {place}"
+        "no room at the requested place: {missing} of {wanted} extents could not be placed {place}"
     )]
     NoRoomThere {
         /// Extents asked for.

@@ -115,7 +115,7 @@ pub enum Problem {
     },
     /// Says it is disk n, but the pool knows another disk n.
     #[error(
-        "{disk}: says that it is disk {number} of the pool, but the pool has another disk {number}"
+        "{disk}: its superblock names it disk {number} of the pool, but the pool has another disk {number}"
     )]
     Replaced {
         /// The disk.

@@ -114,7 +114,7 @@ pub enum NotAdmitted {
     },
     /// A disk would not have the time to bring its arm back to where streams lie.
     #[error(
-        "disk {disk}: with it the slack would be {delta_l} at worst, and the way back to where streams lie takes {way_back}"
+        "disk {disk}: the slack would fall to {delta_l}, less than the way back to the sectors of streams ({way_back})"
     )]
     NoWayBack {
         /// The first such disk.

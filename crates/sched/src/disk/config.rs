@@ -108,7 +108,7 @@ pub enum SubmitError {
     #[error("task {} is not on this disk", .0.0)]
     NoSuchTask(TaskId),
     /// The task is of another kind than the request's class needs.
-    #[error("task {} is a {kind:?}, which takes no such request", .task.0)]
+    #[error("task {} is a {kind:?} and takes no such request", .task.0)]
     WrongKind {
         /// The task.
         task: TaskId,
@@ -130,7 +130,7 @@ pub enum SubmitError {
     },
     /// A stream's request outside of where requests of streams lie.
     #[error(
-        "{count:?} from sector {start} are not where streams lie on this disk ({first} to {end})"
+        "{count:?} from sector {start} are outside the sectors of streams on this disk ({first} to {end})"
     )]
     OutsideOfStreams {
         /// The first sector asked for.
@@ -159,7 +159,7 @@ pub enum JoinError {
     #[error("task {} is on this disk already", .0.0)]
     DuplicateTask(TaskId),
     /// The configured maximum of tasks has joined.
-    #[error("the disk serves as many tasks as it may ({max})")]
+    #[error("the disk serves its maximum of {max} tasks")]
     Full {
         /// The limit.
         max: usize,
