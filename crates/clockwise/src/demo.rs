@@ -1,12 +1,13 @@
 //! `clockwise demo`: the whole system at work on three emulated drives.
 //!
-//! Videos are published, recorded and played over RTSP, by ffmpeg; streams of bytes fill the drives up to about 80 % of
-//! what admission allows; and a file system on the same drives is busy. Everything goes the way it goes for a user: streams
-//! through RTSP or the API and the data socket, files through NBD. At the end it says what was promised and
-//! what was measured, and compares every frame and every byte. Without ffmpeg there are streams of bytes only.
+//! Videos are published, recorded and played over RTSP, by ffmpeg; streams of bytes fill the drives up to
+//! about 80 % of what admission allows; and a file system on the same drives is busy. Everything takes a
+//! user's way: streams through RTSP or the API and the data socket, files through NBD. At the end it reports
+//! the promises and the measurements, and compares every frame and every byte. Without ffmpeg there are
+//! streams of bytes only.
 //!
-//! Whatever happens, Ctrl-C included, nothing is left behind: what was started is owned by values
-//! that end it when they are dropped, in the reverse order of its making.
+//! It leaves nothing behind, also after Ctrl-C. Values own the programs, mounts and files that it makes, and
+//! end them when they are dropped, in reverse order.
 
 mod cameras;
 mod files;
@@ -47,7 +48,7 @@ const CLIPS: u64 = 2;
 /// The longest demo: a day.
 const SECONDS_MAX: u64 = 86_400;
 
-/// How long a demo is to run, in seconds.
+/// Parses the length of a demo, in seconds.
 fn length(text: &str) -> Result<u64, QuantityError> {
     match parse_seconds(text)? {
         seconds if seconds > SECONDS_MAX => Err(QuantityError::TooLarge {
@@ -57,10 +58,10 @@ fn length(text: &str) -> Result<u64, QuantityError> {
     }
 }
 
-/// How the demo runs.
+/// Options of the demo.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How long to record and play.
+    /// Seconds to record and play.
     #[arg(long, default_value_t = 60, allow_negative_numbers = true, value_parser = length)]
     seconds: u64,
     /// In which folder to make one for the drives' data [default: /var/tmp].
@@ -168,7 +169,7 @@ fn play(
         add_warnings(&mut warnings, run.warnings);
         phases.push(run.phase);
     }
-    // What plain EDF misses is no promise of ours: it blocks for as long as best effort takes.
+    // Misses under plain EDF break no promise: EDF blocks for as long as best effort takes.
     let is_kept = phases
         .first()
         .is_some_and(|phase| phase.misses == 0 && phase.filmed.is_none_or(|of| of.misses == 0))

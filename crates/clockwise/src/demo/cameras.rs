@@ -1,8 +1,9 @@
-//! The demo's cameras: ffmpeg publishes the clips over RTSP in a loop, and plays what it publishes while that is recorded.
+//! The demo's cameras: ffmpeg publishes the clips over RTSP in a loop, and plays what it publishes while that
+//! is recorded.
 //!
-//! Cameras and players hold reservations like the other streams, which fill what they leave of the drives. At the end each
-//! frame that was played, and each that was recorded, is compared with the clip's, as it is encoded: two processors could
-//! not decode them all while they emulate drives.
+//! Cameras and players hold reservations like the other streams, which fill what they leave of the drives. At
+//! the end each frame that was played, and each that was recorded, is compared with the clip's, as it is
+//! encoded: two processors could not decode them all while they emulate drives.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,23 +22,23 @@ use crate::failure::{Failure, io_failure};
 use crate::wire::recordings::RecordingView;
 use crate::wire::view::StatusView;
 
-/// How long a camera may take until its first block is on the drives, and a player until it shows something.
+/// Longest time until a camera's first block is on the drives, and until a player shows something.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
-/// How often is looked whether they have.
+/// Interval of looks for that.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The last frames may not have come whole when a program is ended.
 const CUT_SHORT: usize = 4;
 
-/// What came of the cameras.
+/// Results of the cameras.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Filmed {
-    /// What was promised to cameras and players.
+    /// Bandwidth promised to cameras and players.
     pub promised_bytes_per_second: u64,
     /// Blocks that were recorded and played while it was measured.
     pub blocks: u64,
-    /// Of these, later than promised, net of the host's own lateness.
+    /// Number of late ones, net of the host's own lateness.
     pub misses: u64,
     /// Frames that were recorded.
     pub recorded_frames: u64,
@@ -50,7 +51,7 @@ pub(super) struct Filmed {
 }
 
 impl Filmed {
-    /// The same, with how its blocks fared.
+    /// Adds the results of its blocks.
     pub(super) fn with_blocks(self, status: &StatusView) -> Self {
         let streams = || {
             status
@@ -72,7 +73,7 @@ impl Filmed {
     }
 }
 
-/// What the volumes of cameras begin with.
+/// Prefix of the cameras' volumes.
 const VOLUMES: &str = "rtsp-";
 
 /// The volume of a camera.
@@ -92,7 +93,7 @@ impl Program {
         self.task.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// How it ended, when it has.
+    /// Checks if it has ended.
     fn wait(&mut self) -> Result<(), Failure> {
         match self.task.take().map(|task| self.runtime.block_on(task)) {
             None | Some(Ok(Ok(_))) => Ok(()),
@@ -132,17 +133,17 @@ pub(super) struct Cameras {
 }
 
 impl Cameras {
-    /// How many there are.
+    /// Number of cameras.
     pub(super) fn count(&self) -> u64 {
         self.cameras.len() as u64
     }
 }
 
-/// How ffmpeg is called.
+/// Options of every ffmpeg.
 const QUIET: [&str; 5] = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
 
-/// What makes it print a sum of each frame of H.264, as it is encoded: without the parameters (7, 8) and delimiters (9) that
-/// lie before frames in one format and beside them in another, and whatever its time is.
+/// Options that print a checksum of each H.264 frame, as it is encoded: without parameters (7, 8) and
+/// delimiters (9), which lie before frames in one format and beside them in another, and without its time.
 const SUMS: [&str; 10] = [
     "-map",
     "0:v:0",
@@ -157,7 +158,7 @@ const SUMS: [&str; 10] = [
 ];
 
 impl Stage<'_> {
-    /// Whether there are to be cameras: ffmpeg, and clips that are video.
+    /// True if there are to be cameras: ffmpeg, and clips that are video.
     pub(super) fn has_cameras(&self) -> bool {
         self.is_video && is_there("ffmpeg")
     }
@@ -201,7 +202,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// How many cameras there are to be.
+    /// Number of cameras.
     pub(super) fn cameras(&self) -> usize {
         match self.has_cameras() {
             true => CAMERAS_PER_DRIVE * DRIVES,
@@ -338,7 +339,7 @@ impl Stage<'_> {
         })
     }
 
-    /// What a camera recorded, as a file.
+    /// Writes a camera's recording to a file.
     fn export(&self, api: &ApiClient, volume: &str) -> Result<PathBuf, Failure> {
         let path = self.scratch.join(format!("{volume}.mp4"));
         let failed = |error: std::io::Error| io_failure("write", &path, &error);
@@ -382,7 +383,7 @@ fn sums_in(file: &Path) -> Result<Vec<String>, Failure> {
     Ok(sums.map(|sum| sum.trim().to_owned()).collect())
 }
 
-/// How many frames there are but for the last, and how many of these are not those of the clip in a loop.
+/// Number of frames without the last one, and number of those that differ from the clip in a loop.
 fn compared(got: &[String], clip: &[String]) -> (u64, u64) {
     let got = &got[..got.len().saturating_sub(CUT_SHORT)];
     let wanted = clip.iter().cycle();

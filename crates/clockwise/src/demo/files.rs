@@ -17,11 +17,11 @@ use super::noise;
 use super::process::{End, Ending, Ends, is_there, run, run_until};
 use crate::failure::{Failure, io_failure};
 
-/// What `fio` does over NBD, in words.
+/// The load of `fio` over NBD, in words.
 pub(super) const DESKS_WORDS: &str = "fio over NBD: 36 jobs that read and 20 that write, each 4 KiB about once a second, \
      at random, waiting for each answer";
 
-/// What is done on the file system, in words.
+/// The load on the file system, in words.
 pub(super) const FILES_WORDS: &str =
     "git clone, tar, sync and rm in turn, and fio with up to 4 reads and 2 writes a second";
 
@@ -40,42 +40,42 @@ pub(super) struct Seen {
     pub max_ns: u64,
 }
 
-/// What the programs did.
+/// Results of the programs.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(super) struct FileLoad {
-    /// Whether there was a mounted file system.
+    /// True if there was a mounted file system.
     pub is_mounted: bool,
     /// Repositories cloned.
     pub clones: u64,
     /// Archives written.
     pub archives: u64,
-    /// What reads over NBD took.
+    /// Latency of reads over NBD.
     pub nbd_reads: Seen,
-    /// What writes over NBD took.
+    /// Latency of writes over NBD.
     pub nbd_writes: Seen,
-    /// What fio's reads on the file system took.
+    /// Latency of fio's reads on the file system.
     pub file_reads: Seen,
-    /// What its writes took.
+    /// Latency of its writes.
     pub file_writes: Seen,
 }
 
-/// What there is to load.
+/// Targets of the load.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The export that is read and written as it is.
     pub uri: String,
-    /// Where programs run that need no file system.
+    /// Folder of programs that need no file system.
     pub scratch: PathBuf,
     /// The mounted file system, and the repository to clone onto it.
     pub files: Option<(PathBuf, PathBuf)>,
 }
 
-/// How `fio` reaches an export.
+/// Options of `fio` for an export.
 fn on_export(uri: &str) -> [String; 2] {
     ["--ioengine=nbd".to_owned(), format!("--uri={uri}")]
 }
 
-/// How `fio` reaches its file on a file system.
+/// Options of `fio` for its file on a file system.
 fn on_files(folder: &Path) -> [String; 4] {
     [
         "--ioengine=psync".to_owned(),
@@ -85,7 +85,7 @@ fn on_files(folder: &Path) -> [String; 4] {
     ]
 }
 
-/// What is missing for any file load at all.
+/// Fails if there is no program for a file load.
 pub(super) fn require_fio() -> Result<(), Failure> {
     if is_there("fio") {
         return Ok(());
@@ -207,7 +207,7 @@ async fn churn(
     }
 }
 
-/// What all runs of `fio` have in common.
+/// Options of all runs of `fio`.
 fn fio_options(seconds: u64) -> Vec<String> {
     let fixed = [
         "--thread",

@@ -1,4 +1,4 @@
-//! Whether somebody wants the demo to end: Ctrl-C, SIGTERM or the end of the terminal.
+//! Requests to end the demo: Ctrl-C, SIGTERM or the end of the terminal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::process::{Ending, told_to_end};
 use crate::failure::{Failure, host_failure};
 use crate::print::Output;
 
-/// What shells expect of a process that a signal ended, beside the signal's number.
+/// Exit status of a process that a signal ended is this plus the signal's number.
 const SIGNALLED: u8 = 128;
 
 /// The signal that came, if one did. Clones tell of the same one.
@@ -21,12 +21,12 @@ pub(super) struct Interrupt {
     came: Arc<Mutex<Came>>,
 }
 
-/// What is known of signals.
+/// State of signals.
 #[derive(Default)]
 struct Came {
     /// The number of the first.
     signal: Option<u8>,
-    /// Whether there is nothing to be taken down any more.
+    /// True if everything has been taken down.
     is_clean: bool,
 }
 
@@ -90,7 +90,7 @@ impl Interrupt {
         came.signal
     }
 
-    /// What programs are ended by.
+    /// The event that ends programs.
     pub(super) fn as_ending(&self) -> watch::Receiver<Ending> {
         self.ending.clone()
     }

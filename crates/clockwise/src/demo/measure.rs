@@ -14,17 +14,17 @@ use crate::print::{latency, missed, percent, short, table};
 use crate::quantity::{Rate, Span};
 use crate::wire::view::StatusView;
 
-/// How often the picture changes on a terminal.
+/// Interval of pictures on a terminal.
 const PICTURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many pictures make a line where there is no terminal.
+/// Pictures in a line of output where there is no terminal.
 const PICTURES_PER_LINE: u32 = 10;
 
-/// What a run measured.
+/// Measurements of a run.
 pub(super) struct Measured {
     /// The status at its end.
     pub(super) status: StatusView,
-    /// How long it was.
+    /// Its length.
     pub(super) seconds: f64,
     /// Bytes per second that all streams sent and received in its whole periods.
     pub(super) rate: f64,
@@ -84,7 +84,7 @@ impl Stage<'_> {
     }
 }
 
-/// How the run stands, in a line.
+/// State of the run, in a line.
 fn line(status: &StatusView, elapsed: Duration, seconds: u64) -> String {
     let blocks: u64 = status.streams.iter().map(|stream| stream.blocks).sum();
     let misses = missed(
@@ -102,7 +102,7 @@ fn line(status: &StatusView, elapsed: Duration, seconds: u64) -> String {
     )
 }
 
-/// How the drives stand, narrow enough for any terminal.
+/// State of the drives, narrow enough for any terminal.
 fn picture(status: &StatusView, too_much: &TooMuch) -> String {
     let span = |nanos| Span(Nanos(nanos)).to_string();
     let drives = table(

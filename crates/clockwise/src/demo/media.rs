@@ -25,20 +25,20 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// A video to record.
 #[derive(Clone, Debug)]
 pub(super) struct Clip {
-    /// What it is called.
+    /// Its name.
     pub(super) name: String,
-    /// What it is.
+    /// Its contents.
     pub(super) bytes: Arc<Vec<u8>>,
-    /// Where it is, if it is video.
+    /// Its path, if it is video.
     pub(super) path: PathBuf,
 }
 
-/// Where the clips came from.
+/// Origin of the clips.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct ClipSource {
     /// In words.
     pub what: String,
-    /// Whether they are real video.
+    /// True if they are real video.
     pub is_video: bool,
 }
 
@@ -128,7 +128,7 @@ fn read_clip(file: &Path) -> Result<Clip, Failure> {
     })
 }
 
-/// What ffmpeg makes of nothing, one clip of each.
+/// Clips that ffmpeg generates, one of each kind.
 async fn generate_all(interrupt: &Interrupt, scratch: &Path) -> Result<Vec<Clip>, Failure> {
     let sources = [
         "testsrc2=size=1280x720:rate=25",
@@ -180,8 +180,8 @@ impl Clip {
         self.bytes.iter().copied().cycle().take(len).collect()
     }
 
-    /// Whether `bytes`, which begin `offset` into the loop of the first `period` bytes of the looped
-    /// clip, are what they should be; the number of those that are not.
+    /// Number of `bytes` that differ from the looped clip. They begin `offset` bytes into the loop of its
+    /// first `period` bytes.
     pub(super) fn differences(&self, period: u64, offset: u64, bytes: &[u8]) -> u64 {
         let clip = self.bytes.len() as u64;
         let mut wrong = 0;
@@ -209,7 +209,7 @@ impl Clip {
     }
 }
 
-/// What the other end of a stream counted.
+/// Counts at the other end of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     /// Bytes sent or received.
@@ -222,7 +222,7 @@ pub(super) struct Count {
 pub(super) struct Peer {
     connection: UnixStream,
     thread: Option<JoinHandle<()>>,
-    /// What it counted.
+    /// Its counts.
     pub(super) count: Arc<Count>,
     /// The session's number.
     pub(super) id: u64,

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use super::process::{command, is_there, run};
 use crate::failure::{Failure, host_failure, io_failure};
 
-/// What to do about an `nbdfuse` that does not work.
+/// Help for an `nbdfuse` that does not work.
 const NBDFUSE_HELP: &str =
     "see that /dev/fuse is there and may be used; `make setup` as root installs nbdfuse";
 
-/// How long `nbdfuse` may take until its file is there.
+/// Longest time until the file of `nbdfuse` exists.
 const NBDFUSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Size of the file on which a mount is tried: enough for an ext4.
@@ -48,8 +48,8 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Whether this can be done here, and if not, why. What a host may deny without a sign of it, as
-    /// containers do whose devices are there, is tried: on a small file under `scratch`.
+    /// The reason why this host cannot mount, if it cannot. Some hosts deny it without a sign, as containers
+    /// do whose devices exist. So it is tried, on a small file under `scratch`.
     pub(super) fn obstacle(scratch: &Path) -> Option<String> {
         if !rustix::process::geteuid().is_root() {
             return Some("no root".to_owned());
@@ -173,7 +173,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }

@@ -135,7 +135,7 @@ impl Stage<'_> {
         Ok(Run { phase, warnings })
     }
 
-    /// What the file load works on, and the mount that it needs.
+    /// Makes the targets of the file load, and the mount that it needs.
     fn make_files(&self, is_first: bool) -> Result<(Option<Mounted>, Target), Failure> {
         let mounted = match &self.repository {
             Some(_) => Some(Mounted::new(

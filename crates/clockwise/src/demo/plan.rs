@@ -1,16 +1,15 @@
-//! What the demo asks of the drives: one load, the same under each scheduler.
+//! The demo's load on the drives, the same under each scheduler.
 //!
 //! # Why this load
 //!
-//! What a scheduler is worth to best effort shows when blocks are long, fall due in clumps, and
-//! leave the disk time in between: then plain EDF lets everything else wait until a whole clump is
-//! served, and a scheduler that knows its slack does not. That is also what the reservations of a
-//! media server are like: blocks as large as the papers' rule has them, and many outputs that were
-//! started by one button. Streams that begin at random moments of their period queue so little that
-//! all schedulers do about as well; a load that leaves no time at all over makes them all as slow
-//! as each other, because a disk that is never idle serves equally many requests in any order. And
-//! programs that wait for each answer before they ask again ask little of a disk that is slow to
-//! answer: they are here, and counted, and beside them many who do not wait for each other.
+//! A scheduler matters to best effort when blocks are long, fall due in clumps, and leave the disk time in
+//! between. Then plain EDF lets all other requests wait until a whole clump is served, and a scheduler that
+//! knows its slack does not. The reservations of a media server are like that: blocks are as large as the
+//! papers' rule has them, and one button starts many outputs. Streams that begin at random moments of their
+//! period queue so little that all schedulers do about as well; a load that leaves no time at all over makes
+//! them all as slow as each other, because a disk that is never idle serves equally many requests in any
+//! order. Programs that wait for each answer before they ask again load a slow disk little. They are part of
+//! the load, and beside them are many programs that do not wait for each other.
 //!
 //! The volumes lie apart, as on disks that are in use: clips and recordings in the outer half, the
 //! file system in the middle of each drive. Side by side, a seek would cost a quarter of what it
@@ -21,7 +20,7 @@ use sched::units::{Bytes, BytesPerSecond};
 /// The drive that is emulated, and its profile: a present-day one.
 pub(super) const DRIVE: &str = "hdd-8tb-7200";
 
-/// How many of them.
+/// Number of drives.
 pub(super) const DRIVES: usize = 3;
 
 /// The rate of each stream: a camera of very good resolution.
@@ -33,13 +32,13 @@ pub(super) const PLACES: usize = 4;
 /// From one of those places to the next.
 pub(super) const PLACE_STEP: Bytes = Bytes(1_000_000_000_000);
 
-/// Where on each drive recordings go: between the second and the third place.
+/// Start of recordings on each drive: between the second and the third place.
 pub(super) const RECORDINGS_AT: Bytes = Bytes(1_500_000_000_000);
 
-/// Where on each drive the volumes of best effort begin: in the middle.
+/// Start of the volumes of best effort on each drive: in the middle.
 pub(super) const FILES_AT: Bytes = Bytes(4_000_000_000_000);
 
-/// What each playing stream plays, in a loop.
+/// Length of the looped clip of each playing stream.
 pub(super) const CLIP: Bytes = Bytes::from_mib(32);
 
 /// The volume with the file system.
@@ -48,21 +47,20 @@ pub(super) const FILES: Bytes = Bytes(2_000_000_000);
 /// The volume that other machines read and write over NBD.
 pub(super) const DESKS: Bytes = Bytes::from_mib(256);
 
-/// What is reserved for a camera that does not say what it needs.
+/// Reservation for a camera that does not state its rate.
 pub(super) const CAMERA_RATE: BytesPerSecond = BytesPerSecond(200_000);
 
 /// The blocks of what cameras record: at their rates a second or two.
 pub(super) const CAMERA_BLOCK: Bytes = Bytes::from_kib(128);
 
-/// Cameras that are recorded and played over RTSP on each drive, each by two processes of ffmpeg, which copy and do not
-/// encode: as many as leave two processors time for the drives.
+/// Cameras that are recorded and played over RTSP on each drive, each by two processes of ffmpeg, which copy
+/// and do not encode: as many as leave two processors time for the drives.
 pub(super) const CAMERAS_PER_DRIVE: usize = 3;
 
 /// The least that the volume of a camera takes.
 const CAMERA_BYTES_MIN: Bytes = Bytes::from_mib(256);
 
-/// How many times what is reserved for a camera that does not say what it needs one may send, and still be in its volume
-/// whole.
+/// Factor over that reservation which a camera may send while its recording still fits into its volume.
 const CAMERA_RATES_MAX: u64 = 2;
 
 /// Memory for buffers: two blocks for each stream that admission allows, and the file system's part.
@@ -107,7 +105,7 @@ pub(super) fn room(seconds: u64, with_edf: bool, recorders: u64) -> Bytes {
         let cameras = CAMERA_RATE.get() * (CAMERAS_PER_DRIVE * DRIVES) as u64;
         let filmed = cameras.saturating_mul(seconds.saturating_add(RECORDING_SECONDS_EXTRA));
         let recorded = recording_bytes(seconds).get().saturating_mul(recorders);
-        // What cameras have recorded is a file as well, when it is compared.
+        // Recordings of cameras are exported to files as well, to be compared.
         recorded.saturating_add(filmed).saturating_add(filmed)
     };
     let mut recordings = run(seconds);

@@ -14,18 +14,17 @@ use tokio::sync::watch;
 
 use crate::failure::{Failure, host_failure};
 
-/// What to do about a program that failed.
+/// Help for a program that failed.
 const BROKEN_HELP: &str =
     "the program says why; run the demo with --keep to look at what it worked on";
 
-/// How long a program has to end when it is asked to, before it is made to.
+/// Time between asking a program to end and killing it.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a program that ends by itself may take when it should have ended: longer than any request
-/// of it takes.
+/// Longest overtime of a program that ends by itself: longer than any of its requests.
 const REPORT_GRACE: Duration = Duration::from_secs(30);
 
-/// Whether programs are to end.
+/// Tells if programs are to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
     /// They run on.
@@ -36,10 +35,10 @@ pub(super) enum Ending {
     AtOnce,
 }
 
-/// How a program comes to its end.
+/// The way in which a program ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ends {
-    /// It is ended when it is time to.
+    /// It is ended from outside.
     WhenTold,
     /// By itself, at about that time, with a report.
     ByItself,
@@ -60,7 +59,7 @@ async fn overdue(ending: &mut watch::Receiver<Ending>, ends: Ends) {
     }
 }
 
-/// Whether there is a program of this name.
+/// True if there is a program of this name.
 pub(super) fn is_there(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -119,17 +118,17 @@ fn not_run(program: &str, error: &io::Error) -> Failure {
         .help("install what is missing with `make setup` as root")
 }
 
-/// How a program that may be interrupted came to its end.
+/// The end of a program that may be interrupted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// By itself, with what it printed.
     Done(String),
-    /// It was asked to end, with what it printed.
+    /// It was asked to end; its output.
     Stopped(String),
 }
 
 impl End {
-    /// Whether it was asked to end.
+    /// True if it was asked to end.
     pub(super) fn is_stopped(&self) -> bool {
         matches!(self, Self::Stopped(_))
     }
@@ -203,6 +202,6 @@ async fn end_group(child: &mut Child, group: Option<Pid>) {
         // A child that was killed is reaped at once; one that cannot be is the kernel's business.
         let _ = child.wait().await;
     }
-    // What the child left behind in its group.
+    // Processes that the child left in its group.
     signal(Signal::KILL);
 }

@@ -1,4 +1,4 @@
-//! What the demo found, as values: what programs get, and what [`super::text`] makes sentences of.
+//! Results of the demo as values, for programs and for [`super::text`].
 
 use serde::Serialize;
 
@@ -24,13 +24,13 @@ pub(super) struct Recording {
 pub(super) struct TooMuch {
     /// The rate that was asked for.
     pub rate_bytes_per_second: u64,
-    /// What the server said.
+    /// The server's answer.
     pub answer: String,
     /// In numbers.
     pub refusal: Option<RefusalView>,
 }
 
-/// Which streams have reservations.
+/// Kind of streams with reservations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Promise {
     /// Streams of bytes that record.
@@ -48,14 +48,14 @@ pub(super) struct Promise {
 pub(super) struct Phase {
     /// The scheduler.
     pub scheduler: String,
-    /// How long it was measured.
+    /// Length of the measurement.
     pub seconds: f64,
     /// Its streams.
     #[serde(flatten)]
     pub promise: Promise,
-    /// What was promised to all of them.
+    /// Bandwidth promised to all of them.
     pub promised_bytes_per_second: u64,
-    /// What they got.
+    /// Bandwidth that they got.
     pub measured_bytes_per_second: f64,
     /// The size of their blocks, as the pool proposed it.
     pub block_bytes: u64,
@@ -75,13 +75,13 @@ pub(super) struct Phase {
     pub best_effort: LatencyView,
     /// The disks at the end of the run.
     pub disks: Vec<DiskView>,
-    /// What the programs on the file system did meanwhile.
+    /// Load of the programs on the file system meanwhile.
     pub file_load: FileLoad,
     /// The stream that was refused.
     pub too_much: TooMuch,
-    /// What was recorded, compared.
+    /// Recordings, compared.
     pub recordings: Vec<Recording>,
-    /// What cameras recorded over RTSP and players played, if there were any.
+    /// Recordings of cameras over RTSP and the players' output, if there were any.
     pub filmed: Option<Filmed>,
     /// Bytes played.
     pub played_bytes: u64,
@@ -100,22 +100,22 @@ impl Phase {
 /// The whole demo.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Report {
-    /// Where the data lay.
+    /// Folder of the data.
     pub scratch: String,
-    /// Whether it is still there.
+    /// True if that still exists.
     pub scratch_is_kept: bool,
     /// The drives.
     pub drives: String,
-    /// Where the clips came from.
+    /// Origin of the clips.
     pub clips: ClipSource,
-    /// What the drives were asked to do, in words.
+    /// Load on the drives, in words.
     pub load: Vec<String>,
     /// Why the file load was not on a mounted file system, if it was not.
     pub file_load_note: Option<String>,
-    /// What is not as it should be on this machine.
+    /// Faults of this machine.
     pub warnings: Vec<WarningView>,
     /// The run that counts, and the one beside it.
     pub phases: Vec<Phase>,
-    /// Whether every promise was kept and every byte is right.
+    /// True if every promise was kept and every byte is right.
     pub is_kept: bool,
 }

@@ -15,7 +15,7 @@ use super::process::run;
 use crate::failure::{Failure, io_failure};
 use crate::quantity::Size;
 
-/// How the folders of demos begin.
+/// Prefix of the folders of demos.
 const PREFIX: &str = "clockwise-demo-";
 
 /// The file in the folder that a living demo holds locked; kept data has none.
@@ -54,7 +54,7 @@ impl MadeFolders {
 impl Drop for MadeFolders {
     fn drop(&mut self) {
         for folder in &self.0 {
-            // What is kept, or somebody else's, is in it.
+            // Kept files, or those of others, are in it.
             let _ = std::fs::remove_dir(folder);
         }
     }
@@ -126,7 +126,7 @@ impl Drop for Scratch {
                     tracing::error!("cannot remove {}: {error}", self.path.display());
                 }
             }
-            // What is kept is not taken for what a killed demo left.
+            // A kept folder is told from one that a killed demo left.
             None => {
                 let _ = std::fs::remove_file(self.path.join(LOCK));
             }
@@ -145,7 +145,7 @@ fn lock_new(folder: &Path) -> Result<File, Failure> {
     Ok(lock)
 }
 
-/// What may still be written to the file system of `folder`.
+/// Free space on the file system of `folder`.
 fn free(folder: &Path) -> Result<Bytes, Failure> {
     let room = rustix::fs::statvfs(folder)
         .map_err(|error| io_failure("look for room in", folder, &error.into()))?;

@@ -1,4 +1,4 @@
-//! What all runs of the demo share, and a server that ends with the run.
+//! State shared by all runs of the demo, and a server that ends with the run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::server::{Server, pool_failure};
 use crate::wire::ask::{CreateVolume, PlacementAsk};
 use crate::wire::view::VolumeView;
 
-/// What all runs have in common.
+/// State shared by all runs.
 pub(super) struct Stage<'a> {
     pub(super) output: &'a Output,
     pub(super) runtime: &'a Runtime,
     pub(super) interrupt: Interrupt,
     pub(super) scratch: &'a Path,
     pub(super) clips: &'a [Clip],
-    /// Whether those are video, and not only bytes.
+    /// True if those are video, and not only bytes.
     pub(super) is_video: bool,
     /// To be cloned onto a mounted file system; without it there is none.
     pub(super) repository: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Where programs find a volume.
+    /// URI of a volume, for programs.
     pub(super) fn uri(&self, volume: &str) -> String {
         let socket = self.scratch.join("nbd.sock");
         format!("nbd+unix:///{volume}?socket={}", socket.display())
@@ -106,7 +106,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Where RTSP is served.
+    /// Address of RTSP.
     pub(super) fn rtsp(&self) -> Option<std::net::SocketAddr> {
         self.server.as_ref().and_then(Server::rtsp)
     }

@@ -17,17 +17,17 @@ use crate::wire::ask::{ReserveStream, StreamOp};
 use crate::wire::streams::{Reserved, SessionView};
 use crate::wire::view::StatusView;
 
-/// How long a reservation may wait until its stream begins, or until it has shown what fits.
+/// Longest wait of a reservation for its stream, or for the end of the search for the largest number of
+/// streams.
 const RESERVATION_WAIT_MS: u64 = 60_000;
 
-/// How long the players may take until all of them play. A player plays its first block a period
-/// and a half after it began.
+/// Longest time until all players play. A player plays its first block a period and a half after it began.
 const PLAYING_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often is looked whether they do.
+/// Interval of looks for that.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a drive carries beside nothing else.
+/// Capacity of a drive without other load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     /// Playing streams.
@@ -44,8 +44,8 @@ impl Capacity {
         (self.streams * CAPACITY_PERCENT).div_ceil(100)
     }
 
-    /// How many streams more it takes until as much is promised as when all that are wanted run, of a drive that has promised
-    /// this share of its time.
+    /// Number of streams that may be added to a drive with this promised share, up to the share of all wanted
+    /// streams.
     fn left(&self, promised: f64) -> usize {
         let each = (self.full - self.empty) / self.streams as f64;
         let left = self.wanted() as f64 - (promised - self.empty) / each;
@@ -67,7 +67,7 @@ pub(super) struct Streams {
     block: Bytes,
 }
 
-/// What became of the streams.
+/// Results of the streams.
 pub(super) struct Ended {
     /// Each stream's last report.
     pub(super) sessions: Vec<SessionView>,
@@ -105,7 +105,7 @@ impl Streams {
         self.block
     }
 
-    /// What the other ends of all streams have sent and received.
+    /// Bytes that the other ends of all streams have sent and received.
     pub(super) fn bytes(&self) -> u64 {
         let recorders = self.recorders.iter().map(|recorder| &recorder.peer);
         recorders
@@ -132,7 +132,7 @@ impl Stage<'_> {
         self.reserve_at(serving, op, volume, name, RATE, None)
     }
 
-    /// The same at another rate, and with a block of a given size.
+    /// Reserves at another rate, and with a block of a given size.
     fn reserve_at(
         &self,
         serving: &Serving<'_>,
@@ -194,7 +194,7 @@ impl Stage<'_> {
         })
     }
 
-    /// How many playing streams each drive admits beside nothing else, found by reserving until it
+    /// Number of playing streams that each drive admits without other load, found by reserving until it
     /// refuses.
     pub(super) fn capacity(&self, serving: &Serving<'_>) -> Result<Vec<Capacity>, Failure> {
         let mut capacity = Vec::new();
@@ -224,8 +224,9 @@ impl Stage<'_> {
         Ok(capacity)
     }
 
-    /// Reserves all streams, then begins all of them at once, and returns when all play. They fill the drives up to the part
-    /// of what admission allows that is to be used; what has been promised already, as to cameras, counts.
+    /// Reserves all streams, then begins all of them at once, and returns when all play. They fill the drives
+    /// up to the part of what admission allows that is to be used; what has been promised already, as to
+    /// cameras, counts.
     pub(super) fn start_streams(
         &self,
         serving: &Serving<'_>,

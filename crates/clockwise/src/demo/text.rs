@@ -1,4 +1,4 @@
-//! What the demo found, for people.
+//! Results of the demo, for people.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ fn span(nanos: u64) -> String {
 }
 
 impl Promise {
-    /// How many streams of how many.
+    /// A number of streams out of a number.
     pub(super) fn text(&self) -> String {
         let bytes = format!(
             "{} streams of bytes of {} each ({} record, {} play)",
@@ -44,7 +44,7 @@ impl Promise {
     }
 }
 
-/// What the server said to the stream that was one too many.
+/// The server's answer to the first stream that did not fit.
 pub(super) fn refusal_text(too_much: &TooMuch) -> String {
     format!(
         "One more stream, of {}, is asked for and refused:\n{}",
@@ -53,7 +53,7 @@ pub(super) fn refusal_text(too_much: &TooMuch) -> String {
     )
 }
 
-/// What the drives are asked to do, the same under each scheduler.
+/// The load on the drives, the same under each scheduler.
 pub(super) fn load(block: u64, cameras: u64, is_mounted: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if cameras > 0 {
@@ -165,7 +165,7 @@ fn rows(phase: &Phase) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// How a number of ours compares with theirs: as a part, if it is less.
+/// Our number relative to theirs: as a fraction, if it is less.
 fn ratio(ours: u64, theirs: u64) -> String {
     if ours == 0 || theirs == 0 {
         return String::new();
@@ -298,7 +298,7 @@ pub(super) fn report(report: &Report) -> String {
     text
 }
 
-/// What is to be said of blocks that only the host made late.
+/// Remark about blocks that only the host made late.
 fn host_words(phase: &Phase) -> String {
     match phase.misses_gross {
         0 => String::new(),
@@ -309,7 +309,7 @@ fn host_words(phase: &Phase) -> String {
     }
 }
 
-/// Whether every promise was kept; if not, which was not, and what may have been the matter.
+/// The verdict: every promise was kept, or the broken ones and their likely causes.
 fn verdict(report: &Report) -> String {
     let Some((promised, others)) = report.phases.split_first() else {
         return String::new();

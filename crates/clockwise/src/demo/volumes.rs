@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// Bytes that are written and compared at a time.
 const PIECE: Bytes = Bytes::from_mib(4);
 
-/// What to do about an emulated drive that fails.
+/// Help for an emulated drive that fails.
 const DRIVE_HELP: &str =
     "the scratch folder may be full or broken: name another with --scratch, and see `dmesg`";
 

@@ -1,4 +1,4 @@
-//! What of other demos is taken away, and when a demo begins at all.
+//! Removal of other demos' folders, and conditions for a demo to begin.
 
 use std::os::unix::fs::{chown, symlink};
 use std::sync::mpsc;
@@ -113,7 +113,7 @@ fn folders_that_were_made_for_it_go_with_it_and_others_stay() {
     assert!(!outer.exists());
     assert!(Scratch::new(Some(&inner), false, Bytes(u64::MAX)).is_err());
     assert!(!outer.exists());
-    // What is kept, and what was there before.
+    // A kept folder, and one that was there before.
     let kept = Scratch::new(Some(&inner), true, Bytes(1)).unwrap();
     let path = kept.path().to_owned();
     drop(kept);
